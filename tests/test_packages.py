@@ -112,7 +112,7 @@ DOOR_MODULES = {
     "kappa.state.files.address",
     "kappa.state.files.bucket",
     "kappa.state.files.credentials",
-    "kappa.state.files.on_disk",
+    "kappa.state.files.disk",
     "kappa.state.store",
     "kappa.kafka.client",
     "kappa.kafka.cluster",

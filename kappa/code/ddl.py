@@ -1,9 +1,9 @@
 """Types of UDFs, read without a Spark session, for a `@udf("int")` at the top of a file.
 
-PySpark asks the JVM what "int" means as soon as the decorator runs. But a project is also loaded
-by processes without a JVM (the command line, Spark's Python workers), and by a job while its
-session begins. So this module reads the text. It asks Spark only for types that it cannot read
-itself, and only if a session exists.
+PySpark asks the JVM for the meaning of "int" as soon as the decorator runs. But a project is also
+loaded by processes without a JVM (the command line, Spark's Python workers), and by a job while the
+session begins. So this module reads the text. The module asks Spark only for types that it cannot
+read, and only if a session exists.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ _SCALARS: dict[str, T.DataType] = {
     "timestamp": T.TimestampType(),
     "binary": T.BinaryType(),
 }
-# The one function by which PySpark reads such a text; it has no public name.
+# The function by which PySpark reads DDL texts; it has no public name.
 _READER = "_parse_datatype_string"
 _ask_spark: Callable[[str], T.DataType] = vars(pyspark.sql.udf)[_READER]
 
 
 def read_types_without_session() -> None:
-    """Makes this process read the types of UDFs whether or not it has a session."""
+    """Makes this process read the types of UDFs whether or not a session exists."""
     setattr(pyspark.sql.udf, _READER, read_type)
 
 
 def read_type(text: str) -> T.DataType:
     """Returns the type that a DDL text means.
 
-    Raises ValueError if reading it needs a session and none is active.
+    Raises ValueError if reading the text needs a session and none is active.
     """
     plain = text.strip().lower()
     if plain in _SCALARS:
@@ -63,7 +63,7 @@ def read_type(text: str) -> T.DataType:
     except DeclarationError:
         columns = _columns(text)
     if not columns or any(column.default is not None for column in columns):
-        # Every public way to ask for the context starts one.
+        # Every public way to ask for the context starts a context.
         if SparkContext._active_spark_context is not None:  # noqa: SLF001
             return _ask_spark(text)
         raise ValueError(
@@ -81,7 +81,7 @@ def _columns(text: str) -> tuple[Column, ...]:
 
 
 def spark_type(kind: Type) -> T.DataType:
-    """Returns Spark's type for one of Kappa's."""
+    """Returns Spark's type for a type of Kappa."""
     match kind:
         case Scalar(name):
             return _SCALARS[name]

@@ -2,7 +2,7 @@
 
 The lines contain all declarations that the fingerprint counts (fingerprint.py), under the same
 names. So every change of a version can be shown as a diff. A birth certificate keeps the lines,
-since values that code computes cannot be read from its source.
+since values that code computes cannot be read from the code's source.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ def declarations(pipeline: Pipeline) -> Mapping[str, str]:
 def has_identity(lines: str) -> bool:
     """Returns True if a topic's lines declare an identity.
 
-    The records that such a topic folds depend on the identities remembered, too.
+    The records that are folded of this topic depend on the remembered identities, too.
     """
     return any(line.startswith(_IDENTITY) for line in lines.splitlines())
 
 
 def has_key_format(lines: str) -> bool:
-    """Returns True if a topic's lines declare a format of its keys: one of changes is."""
+    """Returns True if a topic's lines declare a format of keys, as formats of changes do."""
     return any(line.startswith(("key format ", _CHANGES)) for line in lines.splitlines())
 
 
 def has_changes(lines: str) -> bool:
-    """Returns True if a topic's lines declare that its records are changes of a database."""
+    """Returns True if a topic's lines declare records that are changes of a database."""
     return any(line.startswith(_CHANGES) for line in lines.splitlines())
 
 
 def without_checks(lines: str, checks: Sequence[str]) -> str:
-    """Returns a table's lines without those of its checks, which decide no row."""
+    """Returns a table's lines without the lines of checks, which decide no row."""
     return lines.removesuffix("\n".join(_checks(checks))).rstrip("\n")
 
 
@@ -136,5 +136,5 @@ def _outlet(outlet: Sink | Alert) -> Iterator[str]:
 
 
 def _checks(checks: Sequence[str]) -> Iterator[str]:
-    # They are a table's last lines.
+    # Checks are a table's last lines.
     yield from (f"check {check}" for check in checks)

@@ -1,8 +1,13 @@
-"""The version of a pipeline: the fingerprint of all that decides its rows. Pure.
+"""The version of a pipeline: the fingerprint of all that decides the pipeline's rows. Pure.
 
-These parts count: the code that its function reaches (reach.py), its topics, tables,
-views, sinks and alerts, and the platform's semantics number. Comments, docstrings, layout and
-annotations don't count. A changed helper in another module does.
+These parts count: the code that the function reaches (reach.py), the topics, tables, views, sinks
+and alerts, and the platform's semantics number. Comments, docstrings, layout and annotations don't
+count. A changed helper in another module does.
+
+The rows version is the part of a version that decides rows. Views are computed when they are read,
+unless they are maintained, and checks, sinks and alerts only look at rows. Versions that differ in
+nothing else have the same rows version, and can use the same tables. The rows version is computed
+from the contents of a birth certificate, so builds that are older than rows versions have one, too.
 """
 
 from __future__ import annotations
@@ -12,8 +17,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from kappa.code.declaration import declarations, without_checks
 from kappa.code.reach import reach
-from kappa.code.semantics import SEMANTICS
 from kappa.code.sources import Find
 from kappa.declare.alert import Alert
 from kappa.declare.pipeline import OnError, Pipeline
@@ -21,6 +26,7 @@ from kappa.declare.sink import Sink
 from kappa.declare.table import Table
 from kappa.declare.topic import Topic
 from kappa.declare.view import View
+from kappa.state.build import Birth
 
 # Ten hexadecimal digits: two versions of one pipeline are equal by chance once in 10^12.
 _VERSION_DIGITS = 10
@@ -29,6 +35,10 @@ _SEMANTICS = "semantics"
 _ON_ERROR = "on_error"
 # Kappa's rules since when a pipeline that says nothing of `on_error` rejects.
 _REJECTING = 3
+# 3: a sum that does not fit is null and says so by a column of its own. A record that a function
+# fails on is a reject, unless `on_error="stop"` is declared. Both stopped the job.
+SEMANTICS = 3
+_DECIDING_NO_ROWS = frozenset({"view", "sink", "alert"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +52,7 @@ class Fingerprint:
 def fingerprint(pipeline: Pipeline, module: str, attribute: str, find: Find) -> Fingerprint:
     """Returns the fingerprint of the pipeline that `module` has as `attribute`.
 
-    Raises DeclarationError if the code cannot show what decides its rows.
+    Raises DeclarationError if the code cannot show what decides the rows.
     """
     code = {
         part: _hash(text, _PART_DIGITS)
@@ -65,9 +75,10 @@ def fingerprint(pipeline: Pipeline, module: str, attribute: str, find: Find) -> 
 
 
 def as_born(pipeline: Pipeline, parts: Mapping[str, str], semantics: int) -> Pipeline:
-    """Returns a pipeline with what its version does with a record that its function fails on.
+    """Returns a pipeline with the version's treatment of records that the function fails on.
 
-    Before Kappa's rules made it a reject, a pipeline that said nothing stopped there.
+    A pipeline of earlier rules that declared nothing stopped at a failing record. By Kappa's rules
+    now, the record is a reject.
     """
     if semantics >= _REJECTING or _ON_ERROR in parts:
         return pipeline
@@ -75,7 +86,7 @@ def as_born(pipeline: Pipeline, parts: Mapping[str, str], semantics: int) -> Pip
 
 
 def version_of(parts: Mapping[str, str]) -> str:
-    """Returns the version that parts make up."""
+    """Returns the version of these parts."""
     return _hash(json.dumps(parts, sort_keys=True), _VERSION_DIGITS)
 
 
@@ -115,8 +126,8 @@ def part_name(part: str) -> str:
 
 
 def _topic(topic: Topic, pipeline: Pipeline) -> str:
-    # The topic's config is left out: it decides how Kafka keeps records, not what they mean.
-    # The parameters are in it: they decide which argument gets its rows.
+    # The topic's config is left out: it decides how Kafka keeps records, not their meaning.
+    # The parameters count: they decide which argument gets the topic's rows.
     parameters = pipeline.parameters_of(topic)
     decided: list[object] = [
         topic.kind,
@@ -140,7 +151,7 @@ def _topic(topic: Topic, pipeline: Pipeline) -> str:
 
 
 def _table(table: Table) -> str:
-    # Checks count: they bind the rows for as long as the version serves. Thresholds don't: they
+    # Checks count: they bind the rows for as long as the version serves. Thresholds do not: they
     # compare a candidate with its predecessor once, which is no reason to replay.
     means = [
         table.keys,
@@ -191,3 +202,35 @@ def _rank(part: str) -> tuple[int, str]:
 
 def _hash(text: str, digits: int) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]
+
+
+def declared_rows_version(pipeline: Pipeline, parts: Mapping[str, str]) -> str:
+    """Returns the rows version of a declared pipeline whose version has these parts."""
+    checks = {table.name: table.checks for table in pipeline.tables}
+    checks |= {view.name: view.checks for view in pipeline.views}
+    return _rows_version(parts, declarations(pipeline), checks)
+
+
+def born_rows_version(birth: Birth) -> str:
+    """Returns the rows version of a build.
+
+    A build that was born before declarations were kept shares a rows version only with builds of
+    the same version.
+    """
+    checks = {table.name: table.checks for table in birth.tables}
+    return _rows_version(birth.parts, birth.declarations, checks)
+
+
+def _rows_version(
+    parts: Mapping[str, str],
+    declared: Mapping[str, str],
+    checks: Mapping[str, tuple[str, ...]],
+) -> str:
+    deciding = {}
+    for part, hashed in parts.items():
+        kind, name = part.split(" ")[0], part.split(" ")[-1]
+        if kind in {"table", "maintained"} and part in declared:
+            deciding[part] = without_checks(declared[part], checks.get(name, ()))
+        elif kind not in _DECIDING_NO_ROWS:
+            deciding[part] = hashed
+    return version_of(deciding)

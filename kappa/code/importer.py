@@ -1,7 +1,7 @@
 """An importer of a project's modules from one folder: the working tree or a snapshot.
 
-Only one folder is open at a time. Opening another forgets the modules of the one before, so that
-every opening is a fresh load. Nothing is put on `sys.path`, since a `pipelines/calendar.py` on it
+Only one folder is open at a time. Opening another folder forgets the modules of the folder before,
+so that every opening is a fresh load. Nothing is put on `sys.path`, where a `pipelines/calendar.py`
 would break pandas. No bytecode is kept: its time stamp counts whole seconds, and edits are quicker.
 """
 
@@ -19,13 +19,13 @@ from types import CodeType, ModuleType
 from kappa.code.sources import PIPELINES, Sources
 from kappa.declare.named_files import open_named_files
 
-# Spark's Python workers read it (engine/spark/workers.py), to import the same files.
+# Spark's Python workers read this variable (engine/spark/workers.py), to import the same files.
 FOLDER_VARIABLE = "KAPPA_SOURCES"
 
 
 def open_sources(sources: Sources) -> None:
-    """Makes imports find these files, in this process and in the workers it starts."""
-    # It costs half a second, so only loading a project pays it: the files import PySpark anyway.
+    """Makes imports find these files, in this process and in the workers that it starts."""
+    # This import takes half a second: only loading a project pays, whose files import PySpark.
     from kappa.code.ddl import read_types_without_session  # noqa: PLC0415
 
     for importer in [each for each in sys.meta_path if isinstance(each, _Importer)]:
@@ -40,7 +40,7 @@ def open_sources(sources: Sources) -> None:
 
 
 class _Importer(MetaPathFinder):
-    """A finder for the modules of one `Sources`, ahead of every other finder."""
+    """A finder for the modules of a `Sources`, ahead of every other finder."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -71,7 +71,7 @@ class _Importer(MetaPathFinder):
 
 
 class _Loader(SourceFileLoader):
-    """A loader that compiles a module from its source each time."""
+    """A loader that compiles a module anew from source each time."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -79,7 +79,7 @@ class _Loader(SourceFileLoader):
 
 
 def _stale(sources: Sources) -> set[str]:
-    """Lists the modules that were imported from where these sources are found."""
+    """Lists the modules that were imported from the place of these sources."""
     within = f"{sources.folder}{os.sep}"
     return {
         name

@@ -1,8 +1,8 @@
 """The columns that a pipeline's function returns for each table.
 
-A child process learns them once per rows version, since a plan must know columns but run no Spark
-itself. engine/children/describe.py runs the function on empty frames in its own session. Its answer
-is kept under `cache/describe/<rows version>.json`.
+A child process learns the columns once per rows version, since a plan must know columns but run no
+Spark itself. engine/children/describe.py runs the function on empty frames in a session of its own.
+The answer is kept under `cache/describe/<rows version>.json`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """A function's output: table -> column -> type, in its order.
+    """A function's output: table -> column -> type, in the function's order.
 
-    `changing` has Spark's names of the expressions in it that give another value each time.
+    `changing` has Spark's names of the expressions that give another value each time.
     """
 
     tables: Mapping[str, Mapping[str, Type]]
@@ -38,7 +38,7 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A pipeline to describe: its module, and the rows version under which its answer is kept."""
+    """A pipeline to describe: its module, and the rows version under which the answer is kept."""
 
     pipeline: Pipeline
     module: str
@@ -52,7 +52,7 @@ def learn_outputs(
 
     The outputs are taken from the cache if the rows version was described before. A
     DeclarationError names the user's line: the function fails, is not row-local, or does not return
-    all that its tables need.
+    all columns that the tables need.
     """
     found: dict[str, Outputs | DeclarationError] = {}
     for name, described in wanted.items():

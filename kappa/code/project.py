@@ -1,7 +1,7 @@
 """A project's pipelines, loaded from `<project>/pipelines/*.py`.
 
 A file of that folder that declares no pipeline is a helper module. Loading runs the user's files in
-this process. An error in them becomes one sentence with their file and line.
+this process. An error in a file becomes one sentence with the file and line.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from kappa.declare.table import Table
 from kappa.declare.topic import Topic
 from kappa.declare.view import View
 
-# Libraries are imported with a file: those for data take a few seconds on a busy machine.
+# A file imports libraries: libraries for data take a few seconds on a busy machine.
 _IMPORT_SECONDS = 30.0
 _IMPORT_MEMORY = 4 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A pipeline's place: the module that declares it, and its name in that module."""
+    """A pipeline's place: the module that declares the pipeline, and its name there."""
 
     module: str
     attribute: str
@@ -46,7 +46,7 @@ class Place:
 class Project:
     """A project's pipelines by name, and the place of each.
 
-    `refused` are the errors of files that cannot be loaded, by their paths in the project.
+    `refused` are the errors of files that cannot be loaded, by path in the project.
     """
 
     sources: Sources
@@ -71,8 +71,8 @@ def load_pipelines(project: Path) -> Mapping[str, Pipeline]:
 def load_project(project: Path) -> Project:
     """Loads all files of `pipelines/` afresh, as `load_files` does.
 
-    Raises DeclarationError, beginning with the user's file and line, for the first file that cannot
-    be loaded, too.
+    Raises DeclarationError also for the first file that cannot be loaded. The message begins with
+    the user's file and line.
     """
     found = load_files(project)
     found.ensure_loaded()
@@ -80,12 +80,12 @@ def load_project(project: Path) -> Project:
 
 
 def load_files(project: Path) -> Project:
-    """Loads those files of `pipelines/` afresh that can be loaded, with their output on stderr.
+    """Loads the loadable files of `pipelines/` afresh. Their output goes to stderr.
 
-    A file may do anything as it is imported, and not end. So each is imported in another process
-    before. Raises DeclarationError, with the line, if two declarations contradict one another: two
-    pipelines of one name, a table or a sink's topic written twice, a topic declared in two ways, or
-    by its name and a pattern.
+    A file may do anything on import, and may not end. So each file is first imported in another
+    process. Raises DeclarationError, with the line, if two declarations contradict one another: two
+    pipelines of the same name, a table or a sink's topic written twice, a topic declared in two
+    ways, or by name and by a pattern.
     """
     sources = Sources(project)
     open_sources(sources)
@@ -134,7 +134,7 @@ def _no_module(file: Path) -> DeclarationError:
 
 
 def _endless(names: Mapping[Path, str], sources: Sources) -> dict[Path, DeclarationError]:
-    """Returns the errors of files, by module names, whose import has to be ended."""
+    """Returns the errors of files, by module names, whose import had to be ended."""
     cut = try_each(
         {str(file): partial(load_module, name, sources) for file, name in names.items()},
         seconds=_IMPORT_SECONDS,
@@ -160,9 +160,9 @@ def _traced(trace: str, folder: Path) -> str | None:
 
 
 def load_module(name: str, sources: Sources) -> ModuleType:
-    """Imports one module of opened sources.
+    """Imports a module of opened sources.
 
-    Raises DeclarationError, with the line, if it cannot be run.
+    Raises DeclarationError, with the line, if the module cannot be run.
     """
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -175,14 +175,14 @@ def load_module(name: str, sources: Sources) -> ModuleType:
 
 
 def pipelines_in(module: ModuleType) -> Iterator[tuple[Place, Pipeline]]:
-    """Yields the pipelines of a loaded module, imported ones among them."""
+    """Yields the pipelines of a loaded module, including imported pipelines."""
     for attribute, value in list(vars(module).items()):
         if isinstance(value, Pipeline):
             yield Place(module.__name__, attribute), value
 
 
 def line_in(error: BaseException, folder: Path) -> str | None:
-    """Returns `file:line` of an error's innermost frame in a folder, or None if it has none."""
+    """Returns `file:line` of an error's innermost frame in a folder, or None."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -192,13 +192,13 @@ def line_in(error: BaseException, folder: Path) -> str | None:
 
 
 def error_line(error: BaseException) -> str:
-    """Returns the kind of an error and the first line of its text."""
+    """Returns the kind of an error and the first line of the text."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _is_same(one: Pipeline, other: Pipeline, files: tuple[Path, ...]) -> bool:
-    # Another file imported it; or its file was loaded again under its bare name.
+    # Another file imported the pipeline; or its file was loaded again under the bare name.
     return one is other or (one.source == other.source and Path(one.source.file) in files)
 
 
@@ -286,7 +286,7 @@ def _refuse_differing_topics(pipelines: Mapping[str, Pipeline]) -> None:
 
 
 def _refuse_overlaps(pipelines: Mapping[str, Pipeline]) -> None:
-    """Raises DeclarationError if a pattern matches what is declared by name, or reads a sink."""
+    """Raises DeclarationError if a pattern matches a declared topic's name, or reads a sink."""
     declared = list(pipelines.values())
     sinks = {sink.name: sink for pipeline in declared for sink in pipeline.sinks}
     named = {topic.name: topic for pipeline in declared for topic in pipeline.topics}

@@ -1,9 +1,9 @@
-"""The code that decides a pipeline's rows: each statement that its function reaches.
+"""The code that decides a pipeline's rows: each statement that the function reaches.
 
-The walk crosses modules. It is pure and static. If the code cannot show which names are reached,
-the whole module counts. If it cannot even show the module (an import by a computed name), the
-declaration is refused, because no snapshot of it could be made. Files, environment and network
-that the code reads while it runs are out of sight: a pipeline's function is to be pure.
+The walk crosses modules. The walk is pure and static. If the code cannot show which names are
+reached, the whole module counts. If the code cannot even show the module (an import by a computed
+name), the declaration is refused, because no snapshot could be made. Files, environment and network
+that the code reads while running are out of sight: a pipeline's function is to be pure.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ import builtins
 from collections.abc import Iterator, Mapping
 
 from kappa.base.errors import DeclarationError
-from kappa.code.imported import Imported, imported_by, parents, root
-from kappa.code.normal_form import Statement
-from kappa.code.scan import Module, scan
+from kappa.code.scan import Imported, Module, Statement, imported_by, parents, root, scan
 from kappa.code.sources import Find, SourceFile
 
 _BUILTINS = frozenset(dir(builtins)) | {"__file__", "__path__", "__annotations__", "__builtins__"}
@@ -27,7 +25,7 @@ _IMPORTS_BY_NAME = frozenset({"import_module", "__import__"})
 def reach(module: str, attribute: str, find: Find) -> Mapping[str, str]:
     """Returns the parts of the project's code that `attribute` of `module` reaches.
 
-    A part's name, such as `function pipelines/flights.py:on_time`, maps to its normal form.
+    A part's name, such as `function pipelines/flights.py:on_time`, maps to the part's normal form.
     Raises DeclarationError, with the line, if a module is imported by a computed name.
     """
     walk = _Walk(find)
@@ -48,9 +46,9 @@ def reached(
 
 
 def files(module: str, find: Find) -> Mapping[str, SourceFile]:
-    """Returns by path the files that importing a module may read.
+    """Returns, by path, the files that an import of a module may read.
 
-    These are whole modules, since importing runs all of each.
+    These are whole modules, since an import runs all of a module.
     """
     found: dict[str, SourceFile] = {}
     seen: set[str] = set()
@@ -73,7 +71,7 @@ def files(module: str, find: Find) -> Mapping[str, SourceFile]:
 
 
 class _Walk:
-    """A walk over the code, with the parts found so far. It visits everything once."""
+    """A walk over the code, with the parts found so far. Everything is visited once."""
 
     def __init__(self, find: Find) -> None:
         self.parts: dict[str, str] = {}
@@ -83,7 +81,7 @@ class _Walk:
         self._seen: set[tuple[str, str, str]] = set()
 
     def name(self, module: str, name: str) -> None:
-        """Reaches one name of a module."""
+        """Reaches a name of a module."""
         scanned = self._module(module)
         if scanned is None or self._visited("name", module, name):
             return
@@ -98,7 +96,7 @@ class _Walk:
             self.whole(f"{module}.{name}" if self._module(f"{module}.{name}") else module)
 
     def importing(self, module: str) -> None:
-        """Reaches the statements that an import runs, those of the module's imports included."""
+        """Reaches the statements that an import runs, including the module's own imports."""
         for each in parents(module):
             scanned = self._module(each)
             if scanned is None or self._visited("importing", each, ""):
@@ -129,9 +127,9 @@ class _Walk:
         self.parts[part] = "\n".join([*(statement.text for statement in statements), *meanings])
 
     def _follow(self, scanned: Module, statement: Statement) -> Iterator[str]:
-        """Reaches all names that a statement reads; yields the meanings of its imported names.
+        """Reaches all names that a statement reads; yields the meanings of imported names.
 
-        The meanings count, since the text of a statement does not contain them.
+        The meanings count, since the text of a statement does not contain the meanings.
         """
         module = scanned.source.module
         chains = set(_chains(statement.node))
@@ -181,7 +179,7 @@ class _Walk:
                 self.whole(named)
 
     def _attributes(self, module: str, uses: list[tuple[str, ...]]) -> None:
-        """Reaches the used attributes of a module, or all of it if it is passed on as a value."""
+        """Reaches the used attributes of a module, or the whole module if passed on as a value."""
         for attributes in uses:
             inside, rest = module, list(attributes)
             while rest and (
@@ -234,7 +232,7 @@ def _kind(statements: tuple[Statement, ...]) -> str:
 
 
 def _chains(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yields all dotted expressions in a statement, each at its full length."""
+    """Yields all dotted expressions in a statement, each at full length."""
     found = root(node)
     if found is not None:
         yield found

@@ -1,20 +1,341 @@
 """A module's source, taken apart into statements, names and imports.
 
-It shows which statement binds which name, what each import means, and which statements do something
-on mere import. Pure and static: nothing is run.
+The scan shows which statement binds which name, the meaning of each import, and which statements do
+something on mere import. A statement is in normal form: two normal forms are equal if their
+difference decides no row. Pure and static: nothing is run.
 """
 
 from __future__ import annotations
 
 import ast
 import symtable
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kappa.code.effects import OwnNames, run_at_import
-from kappa.code.imported import Imported, imported_by, parents, root
-from kappa.code.normal_form import Statement, normalized
 from kappa.code.sources import Find, SourceFile
+
+# These change nothing in a program: contexts follow from position, `kind` is the u of u"text".
+_IGNORED_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
+# Decorators that read no annotations. Others may (pandas_udf does): there annotations count.
+_BLIND_DECORATORS = frozenset(
+    {
+        "staticmethod",
+        "classmethod",
+        "property",
+        "functools.cache",
+        "functools.lru_cache",
+        "functools.wraps",
+    }
+)
+_DECLARES_PIPELINE = frozenset({"kappa.pipeline", "kappa.declare.pipeline.pipeline"})
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The meaning of an imported name: a module, or the `name` in a module."""
+
+    module: str
+    name: str | None = None
+
+    def __str__(self) -> str:
+        return self.module if self.name is None else f"{self.module}.{self.name}"
+
+
+def imported_by(
+    node: ast.Import | ast.ImportFrom, source: SourceFile, find: Find
+) -> Iterator[tuple[str, Imported]]:
+    """Yields the names that an import binds (`*` for all), and the meaning of each name."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            # `import a.b` binds a; `import a.b as c` binds a.b itself.
+            yield (
+                (alias.asname, Imported(alias.name))
+                if alias.asname
+                else (alias.name.partition(".")[0], Imported(alias.name.partition(".")[0]))
+            )
+            if not alias.asname and "." in alias.name:
+                yield alias.name, Imported(alias.name)
+        return
+    base = absolute(node.module or "", node.level, source)
+    for alias in node.names:
+        submodule = f"{base}.{alias.name}"
+        found = (
+            Imported(submodule)
+            if alias.name != "*" and find(submodule) is not None
+            else Imported(base, None if alias.name == "*" else alias.name)
+        )
+        yield alias.asname or alias.name, found
+
+
+def absolute(module: str, level: int, source: SourceFile) -> str:
+    """Returns the full name of a module imported with `level` leading dots."""
+    if level == 0:
+        return module
+    package = source.module.split(".") if source.is_package else source.module.split(".")[:-1]
+    kept = package[: len(package) - (level - 1)]
+    return ".".join([*kept, module] if module else kept)
+
+
+def parents(module: str) -> Iterator[str]:
+    """Yields the packages that importing a module imports first, then the module."""
+    parts = module.split(".")
+    for depth in range(1, len(parts) + 1):
+        yield ".".join(parts[:depth])
+
+
+def root(node: ast.AST) -> tuple[str, tuple[str, ...]] | None:
+    """Returns the name at the beginning of a dotted expression, and the attributes behind.
+
+    Returns None if the expression does not begin with a name.
+    """
+    attributes: list[str] = []
+    while isinstance(node, ast.Attribute):
+        attributes.append(node.attr)
+        node = node.value
+    return (node.id, tuple(reversed(attributes))) if isinstance(node, ast.Name) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement at the top of a module in normal form, and the module's names that it reads."""
+
+    node: ast.stmt
+    names: frozenset[str]
+
+    @property
+    def text(self) -> str:
+        """The normal form as text, equal for programs that differ only in comments and the like.
+
+        Layout and annotations do not count either.
+        """
+        return repr(_plain(self.node))
+
+
+def normalized(node: ast.stmt, imports: Mapping[str, list[Imported]]) -> ast.stmt | None:
+    """Returns a statement in normal form, or None if nothing of the statement is left.
+
+    `imports` are the meanings of the module's imported names.
+    """
+    normal: ast.stmt | None = _Normalizer(imports).visit(node)
+    return normal
+
+
+class _Normalizer(ast.NodeTransformer):
+    """A transformer that drops docstrings, lone constants and annotations that nothing reads."""
+
+    def __init__(self, imports: Mapping[str, list[Imported]]) -> None:
+        self._imports = imports
+        self._in_class = False
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
+        return self._function(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.stmt:
+        return self._function(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt:
+        outer, self._in_class = self._in_class, True
+        self.generic_visit(node)
+        self._in_class = outer
+        node.body = node.body or [ast.Pass()]
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt | None:
+        if isinstance(node.value, ast.Constant):
+            return None
+        self.generic_visit(node)
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt | None:
+        self.generic_visit(node)
+        if self._in_class:
+            # Data classes and the like read annotations.
+            return node
+        return (
+            None
+            if node.value is None
+            else ast.Assign([node.target], node.value, lineno=node.lineno)
+        )
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        visited = super().generic_visit(node)
+        # A block must not be empty after its only statement was taken out.
+        if (
+            isinstance(
+                node,
+                ast.If
+                | ast.For
+                | ast.AsyncFor
+                | ast.While
+                | ast.With
+                | ast.AsyncWith
+                | ast.Try
+                | ast.TryStar
+                | ast.ExceptHandler
+                | ast.match_case,
+            )
+            and not node.body
+        ):
+            node.body = [ast.Pass()]
+        return visited
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.stmt:
+        outer, self._in_class = self._in_class, False
+        # The declaration itself does not count: topics and tables are compared as values.
+        node.decorator_list = [
+            each for each in node.decorator_list if self._called(each) not in _DECLARES_PIPELINE
+        ]
+        if all(self._called(each) in _BLIND_DECORATORS for each in node.decorator_list):
+            node.returns = None
+            for argument in ast.walk(node.args):
+                if isinstance(argument, ast.arg):
+                    argument.annotation = None
+        self.generic_visit(node)
+        self._in_class = outer
+        node.body = node.body or [ast.Pass()]
+        return node
+
+    def _called(self, decorator: ast.expr) -> str | None:
+        found = root(decorator.func if isinstance(decorator, ast.Call) else decorator)
+        if found is None:
+            return None
+        name, attributes = found
+        begins = [str(imported) for imported in self._imports.get(name, [])] or [name]
+        return ".".join([begins[-1], *attributes])
+
+
+def _plain(value: object) -> object:
+    # ast.dump prints empty fields differently from one Python version to another.
+    if isinstance(value, ast.AST):
+        fields = (
+            (name, each)
+            for name, each in ast.iter_fields(value)
+            if name not in _IGNORED_FIELDS and each is not None and each != []
+        )
+        return (type(value).__name__, *((name, _plain(each)) for name, each in fields))
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return (type(value).__name__, value)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnNames:
+    """The project's own names in a module. A call of these names on import may change values."""
+
+    defines: Mapping[str, tuple[Statement, ...]]
+    imported: frozenset[str]
+
+    def does_something(self, node: ast.stmt) -> bool:
+        """Returns True if an import runs more of this statement than the binding of a name.
+
+        Decorators and base classes of the project may keep a register. So may a call, except of a
+        function of the same module that plainly changes nothing.
+        """
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                return any(
+                    self._is_ours(each) for each in node.decorator_list
+                ) or self._calls_a_changer(node)
+            case ast.ClassDef():
+                return any(
+                    self._is_ours(each)
+                    for each in (
+                        *node.decorator_list,
+                        *node.bases,
+                        *(keyword.value for keyword in node.keywords),
+                    )
+                ) or self._calls_a_changer(node)
+            case ast.Assign(targets=targets):
+                return not all(_binds_names(target) for target in targets) or self._calls_a_changer(
+                    node
+                )
+            case ast.Pass():
+                return False
+            case ast.Try() | ast.If():
+                return any(
+                    self.does_something(each) for each in _blocks(node)
+                ) or self._calls_a_changer(node)
+            case ast.Import() | ast.ImportFrom():
+                return False
+            case _:
+                return True
+
+    def _is_ours(self, node: ast.AST) -> bool:
+        while isinstance(node, ast.Call | ast.Subscript):
+            node = node.func if isinstance(node, ast.Call) else node.value
+        found = root(node)
+        return found is not None and (found[0] in self.defines or found[0] in self.imported)
+
+    def _calls_a_changer(self, node: ast.AST) -> bool:
+        return any(
+            isinstance(each, ast.Call)
+            and self._is_ours(each)
+            and self._may_change(each.func, frozenset())
+            for each in run_at_import(node)
+        )
+
+    def _may_change(self, called: ast.expr, within: frozenset[str]) -> bool:
+        if not isinstance(called, ast.Name) or called.id in self.imported:
+            return True
+        if called.id in within:
+            return False
+        for statement in self.defines.get(called.id, ()):
+            if not isinstance(statement.node, ast.FunctionDef):
+                return True
+            for each in ast.walk(statement.node):
+                if isinstance(each, ast.Global | ast.Nonlocal) or (
+                    isinstance(each, ast.Attribute | ast.Subscript)
+                    and not isinstance(each.ctx, ast.Load)
+                ):
+                    return True
+                if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call):
+                    return True
+                if (
+                    isinstance(each, ast.Call)
+                    and self._is_ours(each)
+                    and self._may_change(each.func, within | {called.id})
+                ):
+                    return True
+        return False
+
+
+def run_at_import(node: ast.AST) -> Iterator[ast.AST]:
+    """Yields a statement's nodes, without the bodies of functions, which run later or never."""
+    yield node
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            inner: list[ast.AST] = [
+                *node.decorator_list,
+                *node.args.defaults,
+                *(each for each in node.args.kw_defaults if each),
+            ]
+        case ast.Lambda():
+            inner = [*node.args.defaults, *(each for each in node.args.kw_defaults if each)]
+        case _:
+            inner = list(ast.iter_child_nodes(node))
+    for each in inner:
+        yield from run_at_import(each)
+
+
+def _binds_names(target: ast.expr) -> bool:
+    match target:
+        case ast.Name():
+            return True
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            return all(_binds_names(part) for part in parts)
+        case ast.Starred(value=inner):
+            return _binds_names(inner)
+        case _:
+            return False
+
+
+def _blocks(node: ast.Try | ast.If) -> Iterator[ast.stmt]:
+    yield from node.body
+    yield from node.orelse
+    if isinstance(node, ast.Try):
+        yield from node.finalbody
+        for handler in node.handlers:
+            yield from handler.body
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +343,9 @@ class Module:
     """A module taken apart.
 
     `defines` has the statements that bind each name, in order. `imports` has the meanings of the
-    names that plain imports bind. `effects` are the statements that do something on import.
-    `stars` are the modules of which all names are imported. `loads` are the modules that importing
-    this one imports.
+    names that plain imports bind. `effects` are the statements that do something on import. `stars`
+    are the modules of which all names are imported. `loads` are the modules that an import of this
+    module imports.
     """
 
     source: SourceFile
@@ -142,7 +463,7 @@ def _names(node: ast.stmt, here: frozenset[str]) -> frozenset[str]:
 
 
 def _bound_by(node: ast.stmt, source: SourceFile, find: Find) -> set[str]:
-    """Returns the names that a statement binds in its module, in any branch of it."""
+    """Returns the names of the module that a statement binds, in any branch."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
     bound: set[str] = set()

@@ -1,8 +1,8 @@
 """The Python files of a project, or of one build's code snapshot, by module name.
 
 One rule finds the file of a module for imports (kappa/code/importer.py), for the fingerprint
-(reach.py) and for snapshots (artifact.py). So the files that run, that are hashed and that are kept
-are the same. This module reads files and imports none of them.
+(reach.py) and for snapshots (code_snapshot.py). So the files that run, the files that are hashed
+and the files that are kept are the same. This module reads files and imports none.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 
 PIPELINES = "pipelines"
 _HOME = Path(__file__).parents[2]
-# Kappa's own package is part of no project, nor is what stands beside it in its checkout.
+# Kappa's own package is part of no project, and neither are its neighbours in a checkout.
 _PLATFORM = frozenset({"kappa"})
 _PLATFORM_AT_HOME = _PLATFORM | {"replay", "serving", "cli", "demo", "tests"}
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One module's file: `path` is relative to the project, with slashes."""
+    """A module's file: `path` is relative to the project, with slashes."""
 
     module: str
     path: str
@@ -37,7 +37,7 @@ Find = Callable[[str], SourceFile | None]
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A module's file, and the folder of its submodules if it has any.
+    """A module's file, and the folder of submodules, if any.
 
     The file is None for a folder without `__init__.py`.
     """
@@ -49,10 +49,10 @@ class Location:
 class Sources:
     """The modules of the project in one folder.
 
-    They are `pipelines.flights` and the like, modules beside `pipelines/`, and those inside it by
-    their bare name. The standard library and Kappa itself always win. An installed package
-    wins over a bare name from inside `pipelines/`, so that `pipelines/delta.py` hides no library.
-    Answers are kept: make a new `Sources` for a fresh look.
+    The modules are `pipelines.flights` and the like, modules beside `pipelines/`, and modules
+    inside `pipelines/` by their bare names. The standard library and Kappa itself always win. An
+    installed package wins over a bare name from inside `pipelines/`, so that `pipelines/delta.py`
+    hides no library. Answers are kept: make a new `Sources` for a fresh look.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -63,7 +63,7 @@ class Sources:
         self._bases: dict[str, Path | None] = {}
 
     def find(self, module: str) -> SourceFile | None:
-        """Returns the file of a module, or None if the project has no such file."""
+        """Returns the file of a module, or None if the project has no file for the module."""
         place = self.locate(module)
         if place is None or place.file is None:
             return None
@@ -73,9 +73,9 @@ class Sources:
         )
 
     def locate(self, module: str) -> Location | None:
-        """Returns a module's location, or None if the project has no such module.
+        """Returns a module's location, or None if the project does not have the module.
 
-        Folders without a file of their own are modules, too.
+        Folders without an `__init__.py` are modules, too.
         """
         top = module.partition(".")[0]
         if top not in self._bases:
@@ -94,9 +94,9 @@ class Sources:
         )
 
     def python_files(self) -> tuple[Path, ...]:
-        """Lists the files of the likely modules: in `pipelines/`, beside it, in packages beside it.
+        """Lists the files of the likely modules: in and beside `pipelines/`, in packages beside.
 
-        Other folders are left out: they may contain anything, and very much of it.
+        Other folders are left out: they may contain anything, and very much.
         """
         folders = [
             self.folder,
@@ -114,13 +114,13 @@ class Sources:
         )
 
     def changed_at(self) -> dict[Path, int]:
-        """Returns when each of the `python_files` was changed, in nanoseconds."""
+        """Returns when each of the `python_files` was changed, in nanoseconds since 1970."""
         found = {}
         for path in self.python_files():
             try:
                 found[path] = path.stat().st_mtime_ns
             except OSError:
-                # It is being replaced: the next look sees it.
+                # The file is being replaced: the next look sees the new file.
                 continue
         return found
 

@@ -1,10 +1,10 @@
 """A child process with its own Spark, which answers requests about pipelines.
 
-Commands run no Spark themselves: it would take seconds, and the user's functions could do anything
-to the process. A running platform lends one of its spares, whose Spark is warm; else the child is
-started here (kappa/engine/children/). A request, its answer and all that the child keeps for a
-while are files of a folder that is removed with the child, which ends with this process. Its
-programs are in engine/children/, such as describe.py and law.py.
+Commands run no Spark themselves: Spark takes seconds, and the user's functions could do anything to
+the process. A running platform lends a spare, whose Spark is warm; else the child is started here
+(kappa/engine/children/). A request, the answer, and all files that the child keeps for a while are
+in a folder that is removed with the child. The child ends with this process. The programs that a
+child runs are in engine/children/, such as describe.py and law.py.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from kappa.state.store import open_store
 
 # A line of a program's stderr that begins so is for the caller's `say`.
 PROGRESS = "kappa progress: "
-# One that begins so names the pipeline whose own time begins.
+# A line that begins so names the pipeline whose own time begins.
 BEGINS = "kappa begins: "
 # A quiet machine takes six seconds to start Spark.
 _START_SECONDS = 240.0
-# Most that one pipeline takes of a program's own process.
+# The most bytes that a pipeline takes of a program's own process.
 _MEMORY = 4 << 30
 # How many last lines of stderr are kept for the error about a child that gives no answer.
 _KEPT_LINES = 50
@@ -62,11 +62,20 @@ def ask(
 ) -> dict[str, Any]:
     """Returns the answers of a program about pipelines of the project in `folder`, by name.
 
-    `pipelines` maps names to modules. `more` is added to the request; `say` takes the program's
-    lines of progress as they arrive. The program begins with one pipeline after the other, and is
-    ended if one takes longer than `seconds` gives, of so many without an answer. What `cut` returns
-    is the answer of that one then, and others are asked of another process; as it is if the process
-    ends over one, with its last line. Raises KappaError if Spark does not start.
+    The program begins with one pipeline after the other. A pipeline that takes too long ends the
+    child, and the other pipelines are asked of another process. Raises KappaError if Spark does not
+    start.
+
+    Args:
+        settings: The project's settings.
+        folder: The folder of the project.
+        program: The module that the child runs.
+        pipelines: The names of pipelines, and the module of each.
+        seconds: Returns the limit for a pipeline, given how many pipelines have no answer yet.
+        cut: Returns the answer for a pipeline that took too long (None), or over which the process
+            ended (the last line of output).
+        say: Takes the program's lines of progress as they arrive.
+        more: Returns further fields of the request.
     """
     answers: dict[str, Any] = {}
     with ExitStack() as ending:
@@ -84,7 +93,7 @@ def ask(
             if ran.is_late:
                 children.end()
             elif not is_over and not ran.is_done:
-                # A spare ends with its supervisor, whatever it is doing.
+                # A spare ends with its supervisor, even in the middle of a task.
                 if children.give_up_spare():
                     continue
                 last = (ran.lines or [f"it ended{child.exit_code()} and said nothing"])[-1]
@@ -104,7 +113,7 @@ def ask(
 
 
 def put_answer(scratch: Path, name: str, answer: Mapping[str, Any]) -> None:
-    """Puts a program's answer about one pipeline beside those that it has given."""
+    """Puts a program's answer about a pipeline beside the earlier answers."""
     answers = {**_answered(scratch), name: answer}
     coming = scratch / "answer.json.coming"
     coming.write_text(json.dumps(answers), encoding="utf-8")
@@ -112,9 +121,9 @@ def put_answer(scratch: Path, name: str, answer: Mapping[str, Any]) -> None:
 
 
 def begin_with(name: str) -> None:
-    """Begins the time of a pipeline in a program, and the memory that it may take there.
+    """Begins the time limit of a pipeline in a program, and the limit on memory.
 
-    The JVM, which has its own limit, and Spark's Python workers are other processes.
+    The JVM, which has a limit of its own, and Spark's Python workers are other processes.
     """
     limit_memory(_MEMORY)
     print(f"{BEGINS}{name}", file=sys.stderr, flush=True)
@@ -134,7 +143,7 @@ def _of_left(seconds: Callable[[int], float], pending: Collection[str], before: 
 
 @contextmanager
 def one_child(settings: Settings) -> Iterator[None]:
-    """Has all requests of the block answered by one process: after the first its Spark is warm."""
+    """Lets one process answer all requests of the block: after the first, Spark is warm."""
     with _Children(settings) as children:
         before = _kept.set(children)
         try:
@@ -144,7 +153,7 @@ def one_child(settings: Settings) -> Iterator[None]:
 
 
 class _Children:
-    """The child of one request or of several, once there is one; it ends with the block."""
+    """The child of a request or of several, once started; the child ends with the block."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -159,7 +168,7 @@ class _Children:
         return self._child
 
     def give_up_spare(self) -> bool:
-        """Ends the child if it is a spare: the next one is not. Returns False if it is none."""
+        """Ends the child if it is a spare, and borrows no other. Else returns False."""
         if not isinstance(self._child, _Borrowed):
             return False
         self._borrows = False
@@ -167,7 +176,7 @@ class _Children:
         return True
 
     def end(self) -> None:
-        """Ends the child, if there is one: the next request has another."""
+        """Ends the child, if there is one; the next request starts another."""
         if self._child is not None:
             self._child.end()
             self._child = None
@@ -184,10 +193,10 @@ _kept: ContextVar[_Children | None] = ContextVar("kept", default=None)
 
 @dataclass(frozen=True, slots=True)
 class _Ran:
-    """The end of a task: the last other lines of its stderr, and the pipeline that it was at.
+    """The end of a task: the last other lines of stderr, and the pipeline then in progress.
 
-    It `is_done` if the process waits for another task, and `is_late` if it was ended after that
-    pipeline's time, or before any began.
+    `is_done` is True if the process waits for another task. `is_late` is True if the process was
+    ended after the pipeline's time, or before any pipeline began.
     """
 
     lines: list[str]
@@ -197,7 +206,7 @@ class _Ran:
 
 
 class _Child:
-    """A process that runs tasks of this one; `folder` is for what they read and leave."""
+    """A process that runs tasks of this process; `folder` is for the tasks' files."""
 
     def __init__(self, tasks: IO[bytes], says: IO[str], folder: Path) -> None:
         self._tasks = tasks
@@ -205,10 +214,10 @@ class _Child:
         self.folder = folder
 
     def run(self, task: Task, seconds: Callable[[int], float], say: Callable[[str], None]) -> _Ran:
-        """Runs a task, and passes its lines of progress on as they arrive.
+        """Runs a task, and passes on lines of progress as they arrive.
 
-        It is ended if a pipeline takes longer than `seconds` gives when that pipeline begins, after
-        so many others.
+        The process is ended if a pipeline takes longer than `seconds` gives when the pipeline
+        begins, from the number of pipelines before.
         """
         lines: deque[str] = deque(maxlen=_KEPT_LINES)
         begun = list[str]()
@@ -222,7 +231,7 @@ class _Child:
         timer = threading.Timer(_START_SECONDS, kill)
         timer.start()
         try:
-            # It has ended: what it said follows.
+            # The child has ended: its last output follows.
             with suppress(BrokenPipeError):
                 self._tasks.write(task.line)
                 self._tasks.flush()
@@ -246,26 +255,26 @@ class _Child:
         return _Ran(list(lines), begun[-1] if begun else None, is_done, late.is_set())
 
     def exit_code(self) -> str:
-        """Returns ` with CODE` of one that has ended, if that is known here."""
+        """Returns ` with CODE` of a child that has ended, if the code is known here."""
         return ""
 
     def kill(self) -> None:
-        """Ends it, whatever it is doing; its output ends, too."""
+        """Ends the child and the child's output, whatever the child is doing."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """Ends it, and removes its folder."""
+        """Ends the child, and removes the child's folder."""
         self.kill()
         for stream in (self._tasks, self._says):
-            # It may take a task no more.
+            # The child may take no more tasks.
             with suppress(OSError):
                 stream.close()
-        # The JVM may still write; the next process removes what is left then.
+        # The JVM may still write; the next process removes the files that are left then.
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class _Started(_Child):
-    """A process of this one's own."""
+    """A process that this process has started."""
 
     def __init__(self, settings: Settings) -> None:
         folder = make_folder(Path(tempfile.gettempdir()), CHILD)
@@ -279,7 +288,7 @@ class _Started(_Child):
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            # Else a project's file named like a library hides it from Spark's workers.
+            # Else a project's file named like a library hides the library from Spark's workers.
             env={**os.environ, "PYTHONSAFEPATH": "1", "TMPDIR": str(folder)},
         )
         assert self._process.stdin is not None
@@ -296,7 +305,7 @@ class _Started(_Child):
 
 
 class _Borrowed(_Child):
-    """A spare of the platform, which ends by itself once nobody waits for it."""
+    """A spare of the platform, which ends by itself once nobody waits for an answer."""
 
     def __init__(self, door: socket.socket) -> None:
         self._door = door
@@ -307,7 +316,7 @@ class _Borrowed(_Child):
         )
 
     def run(self, task: Task, seconds: Callable[[int], float], say: Callable[[str], None]) -> _Ran:
-        # It has the platform's environment and working directory.
+        # A spare has the platform's environment and working directory.
         own = replace(task, environment=tuple(os.environ.items()), folder=str(Path.cwd()))
         return super().run(own, seconds, say)
 
@@ -321,14 +330,14 @@ class _Borrowed(_Child):
 
 
 def _opened(settings: Settings) -> socket.socket | None:
-    """Takes a spare of the platform that is up on this root. Returns None if none is free."""
+    """Takes a spare of the platform that is up on this root. Returns None if no spare is free."""
     for place in doors(open_store(settings).local.path(SPARES)):
         door = socket.socket(socket.AF_UNIX)
         try:
             with socket_name(place) as name:
                 door.connect(name)
         except OSError:
-            # Another has just come, or its spare has been killed.
+            # Another process has just come, or the spare has been killed.
             door.close()
             continue
         return door

@@ -1,7 +1,7 @@
-"""A task for a spare: a program that it runs in its own process, with its own Spark.
+"""A task for a spare: a program that the spare runs in its own process, with its own Spark.
 
 A task is a line of JSON on the spare's input. A spare that was given a task by a command answers
-with a line on its output once the program has ended, and waits for the command's next task.
+with a line of output once the program has ended, and waits for the command's next task.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pathlib import Path
 SPARES = "spares"
 # unix(7): 108 bytes on Linux, with the end; 104 on macOS.
 _MOST_SOCKET_BYTES = 104
-# The line that follows a program's own output: it ends with the program's exit code.
+# The line that follows a program's own output, and ends with the program's exit code.
 ENDED = "kappa task ended: "
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A program with its arguments. Its output is appended to `log`, or stays where it is.
+    """A program with arguments. The output is appended to `log`, or stays where it is.
 
-    The process ends with a task that has a log: that is a job. `environment` has variables that
-    the program gets besides, and `folder` is its working directory.
+    The process ends with a task that has a log: such a task is a job. `environment` has additional
+    variables for the program, and `folder` is the working directory.
     """
 
     program: str
@@ -39,7 +39,7 @@ class Task:
 
     @property
     def line(self) -> bytes:
-        """The line that hands it over."""
+        """The line that hands the task over."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
@@ -57,7 +57,7 @@ class Task:
 
 @contextmanager
 def socket_name(path: Path) -> Iterator[str]:
-    """Yields a name of a socket that is short enough for the system, whatever its folder's is."""
+    """Yields a name of a socket that is short enough for the system, however long the folder's."""
     if len(os.fsencode(path)) < _MOST_SOCKET_BYTES:
         yield str(path)
         return
@@ -74,7 +74,7 @@ def door(spares: Path, pid: int) -> Path:
 
 
 def taken(spares: Path, pid: int) -> Path:
-    """Returns what the door of a spare becomes once somebody has come."""
+    """Returns the path to which a spare's socket is moved once a client has connected."""
     return spares / f"{pid}.taken"
 
 
@@ -86,9 +86,8 @@ def doors(spares: Path) -> Iterator[Path]:
 def libraries() -> str:
     """Returns a text that changes when a package is installed, changed or removed.
 
-    So it does when this package is moved.
-
-    A process that has imported libraries earlier may have others than a new one would.
+    The text also changes when this package is moved. A process that has imported libraries earlier
+    may have others than a new process would.
     """
     places = {__file__, *(place for place in sys.path if place.endswith("-packages"))}
     found = [sys.executable, *(f"{place} {_changed_at(place)}" for place in sorted(places))]

@@ -1,8 +1,8 @@
 """The files that declarations name: the schema of an event, the rows of a table.
 
 A build runs from its snapshot alone. So the contents of each file are remembered here as they were
-read, by the file that declares them. kappa/code/artifact.py puts them beside the code. One folder
-is opened at a time.
+read, by the file that declares them. kappa/code/code_snapshot.py puts them beside the code. One
+folder is opened at a time.
 """
 
 from __future__ import annotations

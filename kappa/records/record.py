@@ -14,7 +14,7 @@ declared. The null value that follows a deletion says nothing new, and it has no
 by which a repeat could be known. So in a retained topic it deletes no key.
 
 A change here, or in those files, that rejects or accepts other records must raise the number in
-`kappa.code.semantics`. kappa/records/decode runs it.
+`kappa.code.fingerprint`. kappa/records/decode runs it.
 """
 
 from __future__ import annotations

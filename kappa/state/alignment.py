@@ -1,8 +1,8 @@
 """An alignment: a candidate and the live build at equal offsets, for comparing their rows.
 
-A lease keeps both. The candidate's job makes an alignment. It pins a frontier that the live build
-has published, and takes bounded slices that end exactly at its offsets. Then it puts this record.
-The live job is not touched.
+The candidate's job makes an alignment. The job pins a frontier that the live build has published,
+and takes bounded slices that end exactly at the frontier's offsets. Then the job puts this record.
+A lease keeps the data of both builds. The live job is not touched.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Alignment(Struct, frozen=True):
     """Two frontiers whose offsets are equal in every partition of the topics in `comparable`.
 
     Offsets of other topics cannot be compared. `lease` is the id of the lease that pins both
-    frontiers' versions. Once it has ended (kappa/state/lease.py), they may be gone.
+    frontiers' versions. Once the lease has ended (kappa/state/lease.py), the versions may be gone.
     """
 
     number: int
@@ -36,7 +36,7 @@ _ALIGNMENT = Documents(Alignment)
 
 
 def alignment_records(store: Store, build: str) -> NumberedRecords[Alignment]:
-    """Returns the records of a candidate's alignments as they are kept."""
+    """Returns the stored records of a candidate's alignments."""
     return NumberedRecords(
         store, f"{folder(build)}/alignments", _ALIGNMENT, f"alignment {{}} of build {build}"
     )
@@ -51,14 +51,14 @@ class Alignments:
         self._records = alignment_records(store, build)
 
     def last(self) -> Alignment | None:
-        """Returns the newest one, or None if the build was never aligned."""
+        """Returns the newest alignment, or None if the build was never aligned."""
         found = self._records.last()
         return None if found is None else found[1]
 
     def put(self, alignment: Alignment) -> None:
-        """Puts the next one.
+        """Puts the next alignment.
 
-        Raises Broken if its offsets are not equal, and Taken if its number is.
+        Raises Broken if the alignment's offsets are not equal, and Taken if the number is taken.
         """
         topics = set(alignment.comparable)
         here, there = alignment.candidate.offsets.only(topics), alignment.live.offsets.only(topics)

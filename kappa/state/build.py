@@ -1,7 +1,8 @@
 """A build: one attempt to make a version real. Its birth certificate and its folders.
 
 A birth certificate is put once and never changed. All processes that serve, verify or run a build
-read it. So none of them needs the user's code or Spark to know its tables. Pure but for the store.
+read the certificate. So none of these processes needs the user's code or Spark to know the build's
+tables. Pure but for the store.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from kappa.state.table import TableBirth
 
 
 class TopicBirth(Struct, frozen=True, omit_defaults=True):
-    """A topic as it was when the build was born; `pattern` is one that it had joined.
+    """A topic as it was when the build was born; `pattern` is a pattern that the topic had joined.
 
-    A topic that is re-created under the same name has another id.
+    A topic that is created again under the same name has another id.
     """
 
     name: str
@@ -41,12 +42,12 @@ class TopicBirth(Struct, frozen=True, omit_defaults=True):
 
 
 class Base(Struct, frozen=True):
-    """The base of a branch: up to `offsets`, its rows are those of another build and version.
+    """The base of a branch: up to `offsets`, the rows are those of another build and version.
 
     `frontier` is the number of that build's frontier whose tables the branch began with. The range
-    from there to `offsets` is folded by the other build's code. None: it began with empty tables,
-    at the other build's origin. `start` is the offsets of that frontier. A branch that was born
-    before this was kept has none.
+    from there to `offsets` is folded by the other build's code. None: the branch began with empty
+    tables, at the other build's origin. `start` has the offsets of that frontier. A branch that was
+    born before `start` was recorded has none.
     """
 
     build: str
@@ -64,14 +65,14 @@ class Birth(Struct, frozen=True):
     """The parts that a build is made of.
 
     `parts` are the fingerprints that make up the version (`function pipelines/flights.py:on_time`
-    -> hash). `sources` are the files of its code snapshot and their SHA-256. `origin` is the
-    offsets at which its first slice begins. `accepted` lists the obstacles that were let through,
+    -> hash). `sources` are the files of the code snapshot and their SHA-256. `origin` has the
+    offsets at which the first slice begins. `accepted` lists the obstacles that were let through,
     and why.
 
-    `declarations` are its topics, tables, views, sinks and alerts in words (`table delays` ->
-    lines), by which a later plan shows what changed. `max_rejects` is how many records, or what
-    share of them, it may reject while it is a candidate. `base` is the base of a branch, whose
-    origin is that of its base. `tables_of` is the build that an overlay overlays, never itself one.
+    `declarations` are the topics, tables, views, sinks and alerts in words (`table delays` ->
+    lines), by which a later plan shows changes. `max_rejects` is the number or share of records
+    that the build may reject while it is a candidate. `base` is the base of a branch, whose origin
+    is that of the base. `tables_of` is the build below an overlay, and is never itself an overlay.
     """
 
     build: str
@@ -99,7 +100,7 @@ class Birth(Struct, frozen=True):
 
     @property
     def folded_by(self) -> str:
-        """Returns the build that has the tables and folds them: itself, or the overlaid one."""
+        """Returns the build that has the tables and folds: this build, or the overlaid build."""
         return self.tables_of or self.build
 
     @property
@@ -109,35 +110,35 @@ class Birth(Struct, frozen=True):
 
     @property
     def origin_offsets(self) -> Offsets:
-        """Returns the offsets at which the first slice of its tables' contents begins."""
+        """Returns the offsets at which the first slice of the tables' contents begins."""
         return Offsets.parse(self.origin)
 
     @property
     def begins(self) -> Offsets:
-        """Returns the offsets at which its own code begins to fold.
+        """Returns the offsets at which the build's own code begins to fold.
 
-        That is its origin, or the offsets of its branch's base.
+        These are the origin, or the offsets of the branch's base.
         """
         return self.origin_offsets if self.base is None else Offsets.parse(self.base.offsets)
 
     @property
     def reads_from(self) -> Offsets:
-        """Returns the offsets at which its job begins to read.
+        """Returns the offsets at which the build's job begins to read.
 
-        That is its origin, or where its tables were taken from another build.
+        These are the origin, or the offsets where the tables were taken from another build.
         """
         start = None if self.base is None else self.base.start
         return self.origin_offsets if start is None else Offsets.parse(start)
 
     @property
     def code_sha256(self) -> str:
-        """Returns one hash of the names and hashes of all its sources: equal code is equal text."""
+        """Returns one hash of the names and hashes of all sources: equal code is equal text."""
         listed = "".join(f"{digest}  {name}\n" for name, digest in sorted(self.sources.items()))
         return hashlib.sha256(listed.encode()).hexdigest()
 
     @property
     def public_names(self) -> tuple[str, ...]:
-        """Lists its tables and views that no other pipeline may serve under the same name."""
+        """Lists the tables and views whose names no other pipeline may serve."""
         return (*(each.name for each in self.tables if each.name != REJECTS), *self.views)
 
     def table(self, name: str) -> TableBirth:
@@ -164,7 +165,7 @@ def comparable_topics(one: Birth, other: Birth) -> frozenset[str]:
 
 
 def new_build_id(pipeline: str) -> str:
-    """Returns a name for a new build, never used before: the pipeline's, and random letters."""
+    """Returns a new, unused name of a build: the pipeline's name, and random letters."""
     return f"{pipeline}-{secrets.token_hex(3)}"
 
 
@@ -174,7 +175,7 @@ def folder(build: str) -> str:
 
 
 def folded_by(store: Store, build: str) -> str:
-    """Returns the build that folds what a build serves: itself, or the one that it overlays.
+    """Returns the build that folds the tables of a served build: itself, or the overlaid build.
 
     A build that is not born (yet) folds its own tables.
     """
@@ -199,22 +200,22 @@ def table_path(store: Store, build: str, table: str) -> str:
 def recent_names(table: str) -> tuple[str, str]:
     """Returns the names, in frontiers and folders, of the two tables of a table's recent rows.
 
-    No user's table can have such a name. They are filled by engine/write/recent.py.
+    No user's table can have these names. engine/write/recent.py fills both tables.
     """
     return f"{table}.recent-1", f"{table}.recent-2"
 
 
 def slice_scratch(store: Store, build: str, elsewhere: str) -> str:
-    """Returns the path or URL of what a job keeps of the slice that it folds.
+    """Returns the path or URL of the files that a job keeps of the slice being folded.
 
-    It is on this host; or in the root, for workers elsewhere, in a folder of the job's own.
+    The files are on this host; or in the root, for workers elsewhere, in a folder of the job's own.
     """
     own = f"{folder(build)}/slice"
     return store.address(f"{own}/{elsewhere}") if elsewhere else store.local.address(own)
 
 
 def put_birth(store: Store, birth: Birth) -> bool:
-    """Puts a birth certificate. Returns False if the build has one already."""
+    """Puts a birth certificate. Returns False if the build already has a certificate."""
     failpoint("birth.before_put")
     put = _BIRTH.put_new(store, birth_name(birth.build), birth)
     if put:
@@ -235,7 +236,7 @@ def birth_copy(build: str) -> str:
 
 
 def has_copy(store: Store, build: str) -> bool:
-    """Returns True if the copy of a build's birth certificate is as it was written."""
+    """Returns True if the copy of a build's birth certificate is intact."""
     try:
         return _BIRTH.get(store, birth_copy(build), "the copy") is not None
     except Damaged:
@@ -252,7 +253,7 @@ def is_born(store: Store, build: str) -> bool:
 
 
 def read_birth(store: Store, build: str) -> Birth:
-    """Returns a build's birth certificate. Raises Damaged if it has none, or it cannot be read."""
+    """Returns a build's birth certificate. Raises Damaged for a missing or unreadable one."""
     birth = _birth(store, build)
     if birth is None:
         raise Damaged(

@@ -19,7 +19,7 @@ from kappa.state.store import Store
 _Record = TypeVar("_Record")
 # Wide enough for a record a microsecond over centuries, so that names sort as numbers do.
 _DIGITS = 20
-# The key of the seal of the record before.
+# The key of the previous record's seal.
 _BEFORE = "before"
 _MEND = "kappa doctor --repair tells what follows from it, and mends it"
 
@@ -35,14 +35,15 @@ class Taken(Broken):
 
 
 class Documents(Generic[_Record]):
-    """The documents that contain records of one dataclass."""
+    """The documents that contain records of a dataclass."""
 
     def __init__(self, kind: type[_Record], *, derived: bool = False, synced: bool = True) -> None:
-        """Takes the dataclass, whose fields are those of the document.
+        """Takes the dataclass, whose fields the document has.
 
-        A `derived` document follows from others, or is of a process that is gone with it. One that
-        cannot be read is moved aside, and does not exist any more. A document that is not `synced`
-        may be lost or torn after a power loss, so it is derived.
+        A `derived` document follows from others, or is about a process and of no use without the
+        process. A derived document that cannot be read is moved aside, and counts as missing. A
+        document that is not `synced` may be lost or torn after a power loss, so the document must
+        be derived.
         """
         assert synced or derived, f"{kind.__name__} would be lost for good"
         # Threads that are the first to convert to a class, and at once, are ended by a signal.
@@ -52,17 +53,17 @@ class Documents(Generic[_Record]):
         self._synced = synced
 
     def put(self, store: Store, name: str, record: _Record) -> None:
-        """Puts a record, in place of an earlier one of that name."""
+        """Puts a record, in place of an earlier record of that name."""
         store.put_json(name, self.plain(record), synced=self._synced)
 
     def put_new(self, store: Store, name: str, record: _Record) -> bool:
-        """Puts a record. Returns False, and changes nothing, if one of that name exists."""
+        """Puts a record. Returns False, and changes nothing, if a record of that name exists."""
         return store.put_new_json(name, self.plain(record))
 
     def get(self, store: Store, name: str, what: str, *, hint: str = "") -> _Record | None:
-        """Returns a record, or None if none of that name exists.
+        """Returns a record, or None if no record of that name exists.
 
-        Raises Damaged if it cannot be read, unless the documents are derived.
+        Raises Damaged if the record cannot be read, unless the documents are derived.
         """
         try:
             document, _ = _document(store, name, what, hint)
@@ -80,7 +81,7 @@ class Documents(Generic[_Record]):
     def parse(self, document: object, what: str, *, hint: str = "") -> _Record:
         """Returns the record of a document.
 
-        Raises Damaged, naming it as `what`, if it is no record.
+        Raises Damaged, which names the document as `what`, if the document is no record.
         """
         try:
             return msgspec.convert(document, self._kind, str_keys=True, dec_hook=value_of_plain)
@@ -89,7 +90,7 @@ class Documents(Generic[_Record]):
 
 
 def plain_value(value: object) -> object:
-    """Returns the plain form of a value in a record that msgspec does not know, as it asks."""
+    """Returns the plain form of a value that msgspec does not know, as msgspec asks."""
     match value:
         case Offsets():
             return value.plain()
@@ -104,7 +105,7 @@ def plain_value(value: object) -> object:
 
 
 def value_of_plain(kind: type, plain: object) -> object:
-    """Returns a value that `plain_value` made plain, as msgspec asks. Raises ValueError if none."""
+    """Returns a value that `plain_value` made plain, as msgspec asks. Raises ValueError."""
     if kind is not Offsets:
         raise NotImplementedError
     try:
@@ -114,7 +115,7 @@ def value_of_plain(kind: type, plain: object) -> object:
 
 
 def tell_aside(store: Store, name: str, error: Damaged) -> None:
-    """Moves a derived document that cannot be read aside, and tells where to."""
+    """Moves an unreadable derived document aside, and prints where to."""
     aside = store.set_aside(name)
     if aside is not None:
         print(f"{error.message}; it was moved to {aside}", file=sys.stderr, flush=True)
@@ -123,7 +124,7 @@ def tell_aside(store: Store, name: str, error: Damaged) -> None:
 def cached_json(store: Store, name: str) -> Any:
     """Returns a cached document, or None if there is none.
 
-    One that cannot be read, or is not as it was written, is moved aside.
+    A document that cannot be read, or is not as it was written, is moved aside.
     """
     try:
         return store.get_json(name)
@@ -145,11 +146,12 @@ _LAST = Documents(LastNumber, derived=True, synced=False)
 class NumberedRecords(Generic[_Record]):
     """An append-only sequence of records, numbered from 1, each put if its number is free.
 
-    It has no gaps at its newer end. Older records may be deleted; the newest never is. Each record
-    is sealed, and has the seal of the one before: so a changed record is noticed, and one that was
-    lost and written again. That the newest is lost is noticed by its number, which is written down
-    beside the folder, on the host that put it, once it is there. That note may be lost, as by a
-    power loss: then it says less.
+    The sequence has no gaps at the newer end. Older records may be deleted; the newest record never
+    is. Each record is sealed, and contains the seal of the record before. So a changed record is
+    noticed, and also a record that was lost and written again. The loss of the newest record is
+    noticed by a note of the last number, beside the folder, on the host that put the record. The
+    note is written once the record is there. If the note is lost, as by a power loss, some losses
+    go unnoticed.
     """
 
     def __init__(
@@ -162,10 +164,10 @@ class NumberedRecords(Generic[_Record]):
         hint: str = "",
         made_anew: bool = False,
     ) -> None:
-        """Takes the folder, and how an error names a record in it: `leg {} of build b`.
+        """Takes the folder, and how an error names a record in the folder: `leg {} of build b`.
 
-        Records that are `made_anew` from other files once all of them are lost have no newest one
-        then, and of others that is damage.
+        If all records are lost, there is no newest record: that is normal for records that are
+        `made_anew` from other files, and damage for other records.
         """
         self._store = store
         self._folder = folder
@@ -173,16 +175,16 @@ class NumberedRecords(Generic[_Record]):
         self._what = what
         self._hint = hint
         self.made_anew = made_anew
-        # Of the record that was read or put last: its number and its seal.
+        # The number and the seal of the record that was read or put last.
         self._last: tuple[int, str] = (0, "")
-        # No record up to this one is missing.
+        # No record up to this number is missing.
         self._whole = 0
         # The number of the newest that was found.
         self._newest = 0
 
     @property
     def note(self) -> str:
-        """Returns the name of the note of the last number, in what this host keeps for itself."""
+        """Returns the name of the note of the last number, among the files of this host alone."""
         return note_of(self._folder)
 
     def put(self, number: int, record: _Record) -> bool:
@@ -198,9 +200,9 @@ class NumberedRecords(Generic[_Record]):
         return put
 
     def get(self, number: int) -> _Record | None:
-        """Returns record `number`, or None if it does not exist (yet, or any more).
+        """Returns record `number`, or None if the record does not exist (yet, or any more).
 
-        Raises Damaged if it cannot be read, or is not as it was written.
+        Raises Damaged if the record cannot be read, or is not as it was written.
         """
         what = self._what.format(number)
         document, seal = _document(self._store, self.name(number), what)
@@ -215,7 +217,7 @@ class NumberedRecords(Generic[_Record]):
                     hint=_MEND,
                 )
             self._last = number, seal
-        # What was seen once is seen after a power loss, too.
+        # A record that was seen once is seen after a power loss, too.
         self._store.ensure_lasting(self.name(number))
         return self._kind.parse(document, what, hint=self._hint)
 
@@ -224,28 +226,28 @@ class NumberedRecords(Generic[_Record]):
         return self._store.address(self.name(number))
 
     def noted(self) -> int:
-        """Returns the number of a record that was there once, as were all before it; 0: none."""
+        """Returns the number of the newest record that was ever noted as put; 0: none."""
         return noted_last(self._store, self._folder)
 
     def note_last(self, number: int) -> None:
-        """Notes the number of a record that was there once, and may be lost."""
+        """Notes the number of a record that was put once, and may be lost."""
         note_last(self._store, self._folder, number)
 
     def begins_anew(self, number: int) -> bool:
-        """Returns whether record `number` was put behind numbers that were given up."""
+        """Returns True if record `number` was put behind numbers that were given up."""
         document, seal = _document(self._store, self.name(number), self._what.format(number))
         return bool(seal) and not document.get(_BEFORE)
 
     def ensure_newest(self, number: int, noted: int) -> None:
-        """Raises Damaged, naming it, if a record after the newest one is `noted`.
+        """Raises Damaged, which names the record, if a record after `number` is `noted`.
 
-        Ask for the note first, and then for the newest record.
+        Read the note first, and then the newest record.
         """
         if noted > number:
             raise self.lost(noted)
 
     def lost(self, number: int) -> Damaged:
-        """Returns the error of the newest record, which is gone."""
+        """Returns the error about the newest record, which is gone."""
         return Damaged(
             f"{self._what.format(number)} is gone: {self.address(number)} was"
             " there, and what was read from it would go back",
@@ -253,9 +255,9 @@ class NumberedRecords(Generic[_Record]):
         )
 
     def ensure_no_hole(self) -> None:
-        """Raises Damaged, naming it, if a record before the newest one is not there.
+        """Raises Damaged, which names the record, if a record before the newest is missing.
 
-        What was found whole once is not looked at again.
+        A range that was once complete is not checked again.
         """
         numbers = (self._whole, *self.numbers(after=self._whole))
         missing = next((one + 1 for one, other in pairwise(numbers) if other != one + 1), None)
@@ -267,13 +269,13 @@ class NumberedRecords(Generic[_Record]):
         self._whole = numbers[-1]
 
     def numbers(self, *, after: int = 0) -> tuple[int, ...]:
-        """Returns the numbers of all records, or of those `after` one, ascending."""
+        """Returns the numbers of all records, or of the records `after` a number, ascending."""
         return numbers_in(self._store, self._folder, after=after)
 
     def last(self) -> tuple[int, _Record] | None:
         """Returns the newest number and its record, or None if no record exists."""
         noted = self.noted()
-        # The newest is never deleted but for a newer one: the list begins with it.
+        # The newest record is deleted only after a newer one: the list begins with that record.
         numbers = (self._newest > 1 and self.numbers(after=self._newest - 1)) or self.numbers()
         while numbers:
             newest = numbers[-1]
@@ -282,7 +284,7 @@ class NumberedRecords(Generic[_Record]):
             if record is not None:
                 self._newest = newest
                 return newest, record
-            # It was deleted between the list and the read: a newer one exists by now.
+            # The record was deleted between the list and the read: a newer record exists by now.
             numbers = self.numbers()
         if not self.made_anew:
             self.ensure_newest(0, noted)
@@ -312,17 +314,17 @@ def _document(store: Store, name: str, what: str, hint: str = "") -> tuple[Any, 
 
 
 def note_last(store: Store, folder: str, number: int) -> None:
-    """Notes the number of the record that was put last into a folder, on this host, if it can."""
+    """Notes on this host, if possible, the number of the record put last into a folder."""
     # The record is there: on a full disk the note only says less.
     with suppress(KappaError):
         _LAST.put(store.local, note_of(folder), LastNumber(number))
 
 
 def noted_last(store: Store, folder: str) -> int:
-    """Returns the number of a record that was put into a folder once; 0: none is known."""
+    """Returns the number of the record noted last for a folder; 0: none is known."""
     name = note_of(folder)
     try:
-        # Each query asks for several: this takes a tenth of what an object takes.
+        # Each query asks for several notes: this takes a tenth of the time of an object.
         return int(unsealed(store.local.path(name).read_bytes())[0]["number"])
     except FileNotFoundError:
         return 0
@@ -342,7 +344,7 @@ def numbered(folder: str, number: int) -> str:
 
 
 def numbers_in(store: Store, folder: str, *, after: int = 0) -> tuple[int, ...]:
-    """Returns the numbers of the documents in a folder, or of those `after` one, ascending."""
+    """Returns the ascending numbers of a folder's documents, or of those `after` a number."""
     names = store.names(folder, after=numbered(folder, after))
     found = (name.rsplit("/", 1)[-1].removesuffix(".json") for name in names)
     return tuple(int(number) for number in found if number.isdigit())

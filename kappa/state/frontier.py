@@ -1,10 +1,11 @@
 """The frontier: what readers may see of a build, in numbered records without gaps (law 10).
 
-Each record is put only after the one before. It contains the offsets and the Delta version of every
-table at them. It is published in one put after ALL tables of a slice are committed.
+Each record is put only after the record before. A record contains the offsets, and the Delta
+version of every table at these offsets. A frontier is published in one put after ALL tables of a
+slice are committed.
 
 `epoch` counts the holders of the build's lock. A new holder first publishes the same frontier again
-under its own epoch. A late put of a dead holder then finds its number taken.
+under the new epoch. A late put of a dead holder then finds its number taken.
 """
 
 from __future__ import annotations
@@ -24,37 +25,37 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.witness import Witnesses
 
-# The bytes of a file and their CRC; and those of a build's files, as `TABLE/FILE`.
+# The size of a file in bytes and its CRC; and the sums of a build's files, by `TABLE/FILE`.
 Sum = tuple[int, int]
 Sums = Mapping[str, Sum]
 
 
 class Frontier(Struct, frozen=True):
-    """One published frontier of a build.
+    """A published frontier of a build.
 
-    `versions` maps a table's name to its Delta version. It includes the rejects table, and a large
-    table's recent ones (`recent_names`).
+    `versions` maps a table's name to its Delta version. The rejects table is included, and so are a
+    large table's recent rows (`recent_names`).
 
     `log_time` is the running maximum of the broker's timestamp per topic and partition, in
     milliseconds (law 4).
 
     `hold` is the number of the journal's hold record that this frontier acknowledges.
 
-    `leg` and `slice` name what was folded last (-1: nothing yet).
+    `leg` and `slice` name the slice that was folded last (-1: none yet).
 
     `heard_at` is when the job last read everything that the compacted topics contained. For a build
     that has not yet got so far, it is when the build began to read (law 5).
 
-    `sums` are those of the data files that are new with it (kappa/state/recorded.py).
+    `sums` are the sums of the data files that are new with the frontier (kappa/state/file_sums.py).
 
-    `failing` are the maintained views that cannot be computed over the rows there, and why. Their
-    tables have the rows of an earlier frontier, which no reader sees.
+    `failing` are the maintained views that cannot be computed over the current rows, and why. The
+    tables of these views have the rows of an earlier frontier, which no reader sees.
 
     `witnesses` are the last records that were read before the offsets, by which the log is known
     again (law 2). Frontiers of an older Kappa have none.
 
     `file_lists` vouches for the files of each version: by a table's name, the sum over the live
-    files of its version (kappa/tables/file_list.py). Frontiers of an older Kappa have none.
+    files of the table's version (kappa/tables/file_list.py). Frontiers of an older Kappa have none.
     """
 
     number: int
@@ -87,7 +88,7 @@ _LATE = 5
 
 
 def frontier_records(store: Store, build: str) -> NumberedRecords[Frontier]:
-    """Returns the records of a build's frontiers as they are kept."""
+    """Returns the stored records of a build's frontiers."""
     return NumberedRecords(
         store,
         f"{tables_folder(store, build)}/frontier",
@@ -98,7 +99,7 @@ def frontier_records(store: Store, build: str) -> NumberedRecords[Frontier]:
 
 
 class Frontiers:
-    """The frontiers of one build, newest last; those of an overlay are of the build below it."""
+    """The frontiers of a build, newest last; an overlay has the frontiers of the build below."""
 
     def __init__(self, store: Store, build: str) -> None:
         self._build = build
@@ -107,7 +108,7 @@ class Frontiers:
 
     @staticmethod
     def news(store: Store, build: str, *, clock: Callable[[], float] = time.monotonic) -> News:
-        """Returns a watcher's looks for frontiers of a build that follow the one it has."""
+        """Returns a watcher's looks for frontiers newer than the watcher has."""
         return News(store.marker(_news(build)), clock=clock)
 
     def newest(self) -> Frontier | None:
@@ -116,13 +117,13 @@ class Frontiers:
         return None if last is None else last[1]
 
     def get(self, number: int) -> Frontier | None:
-        """Returns one frontier by number, or None if it does not exist (any more)."""
+        """Returns a frontier by number, or None if the frontier does not exist (any more)."""
         return self._records.get(number)
 
     def publish(self, frontier: Frontier) -> None:
         """Puts the next frontier.
 
-        Raises Taken if its number is taken: another process writes for this build.
+        Raises Taken if the frontier's number is taken: another process writes for this build.
         """
         failpoint("frontier.before_put")
         put = self._records.put(frontier.number, frontier)
@@ -134,12 +135,13 @@ class Frontiers:
     def publish_next(
         self, next_of: Callable[[Frontier | None], Frontier | None]
     ) -> Frontier | None:
-        """Publishes the frontier that follows the newest one, as the build's new holder.
+        """Publishes the frontier that follows the newest frontier, as the build's new holder.
 
-        Returns it. If `next_of` returns None, nothing is published and None is returned.
+        Returns the published frontier. If `next_of` returns None, nothing is published and None is
+        returned.
 
-        A put that the holder before had under way when it died may land at this moment. If it does,
-        the newest frontier is read again.
+        A put that the previous holder had under way when it died may land at this moment. In that
+        case the newest frontier is read again.
         """
         for _ in range(_LATE):
             following = next_of(self.newest())

@@ -1,8 +1,8 @@
 """A lease: a reader's pinned versions. A floor: how far collection has let go (law 11).
 
-Each side writes first and looks second. A reader puts its lease, then reads the floors. Collection
-puts its floor, then lists the leases. So at least one of them sees the other, whatever their order.
-The reader gives up a pinned frontier below the floor; collection keeps any other.
+Each side writes first and looks second. A reader puts a lease, then reads the floors. Collection
+puts a floor, then lists the leases. So at least one side sees the other, whatever the order. The
+reader gives up a pinned frontier below the floor; collection keeps any other.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from kappa.state.files.address import side_by_side
 from kappa.state.frontier import Frontier
 from kappa.state.store import Store
 
-# Collection keeps a lease so much longer: a renewal may be under way, two clocks may differ.
+# How much longer collection keeps a lease: a renewal may be under way, two clocks may differ.
 GRACE_SECONDS = 10.0
 # The folder of all leases.
 LEASES = "leases"
 
 
 class Pin(Struct, frozen=True):
-    """The pin of one build: a frontier's number, and the Delta versions of its tables at it."""
+    """The pin of a build: a frontier's number, and the Delta versions of the tables there."""
 
     frontier: int
     versions: Mapping[str, int]
 
 
 class Lease(Struct, frozen=True):
-    """One reader's claim on pinned versions.
+    """A reader's claim on pinned versions.
 
-    It is good until `expires_at` (seconds since 1970) unless it is renewed. `frontier` is in it for
-    readers that come back (serving/outlets/changes/point.py): upkeep deletes the records of old
-    frontiers.
+    The lease is good until `expires_at` (seconds since 1970) unless renewed. `frontier` is included
+    for readers that come back (serving/outlets/changes/point.py), since upkeep deletes the records
+    of old frontiers.
     """
 
     pid: int
@@ -62,23 +62,23 @@ _FLOOR = Documents(Floor)
 
 
 def ensure_lease(store: Store, lease: Lease) -> None:
-    """Puts a lease, or renews it by putting it again with a later end."""
+    """Puts a lease; a second put with a later end renews the lease."""
     failpoint("lease.before_put")
     _LEASE.put(store, lease_name(lease.id), lease)
     failpoint("lease.after_put")
 
 
 def ensure_released(store: Store, lease_id: str) -> None:
-    """Gives a lease up; one that does not exist is given up already."""
+    """Gives a lease up; a missing lease is given up already."""
     failpoint("lease.before_release")
     store.delete(lease_name(lease_id))
     failpoint("lease.after_release")
 
 
 def ensure_renewed(store: Store, lease_id: str, *, now: float, seconds: float) -> bool:
-    """Makes a lease longer if a third of its time has passed. Returns False if it has ended.
+    """Extends a lease if a third of the time has passed. Returns False if the lease has ended.
 
-    Only a living lease is made longer: the pins of an ended one may have been collected already.
+    Only a living lease is extended: the pins of an ended lease may have been collected already.
     """
     lease = read_lease(store, lease_id)
     if lease is None or now >= lease.expires_at:
@@ -89,15 +89,15 @@ def ensure_renewed(store: Store, lease_id: str, *, now: float, seconds: float) -
 
 
 def read_lease(store: Store, lease_id: str) -> Lease | None:
-    """Returns a lease, or None if it does not exist (any more)."""
+    """Returns a lease, or None if the lease does not exist (any more)."""
     return _LEASE.get(store, lease_name(lease_id), f"lease {lease_id}")
 
 
 def live_leases(store: Store, now: float) -> tuple[Lease, ...]:
     """Returns the leases that collection must respect at `now`, in seconds since 1970.
 
-    Those whose end has passed are deleted. Their readers notice that before they give an answer
-    out, and start over.
+    Ended leases are deleted. The reader of an ended lease notices the end before giving an answer
+    out, and starts over.
     """
     live, ended = sorted_leases(store, now)
     for lease in ended:
@@ -106,7 +106,7 @@ def live_leases(store: Store, now: float) -> tuple[Lease, ...]:
 
 
 def sorted_leases(store: Store, now: float) -> tuple[tuple[Lease, ...], tuple[Lease, ...]]:
-    """Returns the leases that collection must respect at `now`, and those whose end has passed."""
+    """Returns the leases that collection must respect at `now`, and the ended leases."""
     ids = (name.rsplit("/", 1)[-1].removesuffix(".json") for name in store.names(LEASES))
     found = side_by_side(store.url, lambda each: read_lease(store, each), ids)
     there = [lease for lease in found if lease is not None]
@@ -131,8 +131,8 @@ def floor(store: Store, build: str) -> int:
 def put_floor(store: Store, build: str, frontier: int) -> None:
     """Lets go of a build's frontiers before `frontier`; call it before the leases are listed.
 
-    A floor never falls: one that is not above the last is put already. Raises Taken if another
-    process put one at the same time: a build has one writer.
+    A floor never falls: a floor that is not above the last counts as put. Raises Taken if another
+    process put a floor at the same time: a build has one writer.
     """
     floors = floor_records(store, build)
     last = floors.last()
@@ -140,7 +140,7 @@ def put_floor(store: Store, build: str, frontier: int) -> None:
     if last is None or last[1].frontier < frontier:
         number += 1
         _put_floor(floors, build, number, Floor(frontier))
-    # Also if it is put already: the process that put it may have died before this.
+    # Also for a floor that is put already: the process that put it may have died before this.
     failpoint("floor.before_delete")
     floors.delete_below(number)
     failpoint("floor.after_delete")
@@ -155,5 +155,5 @@ def _put_floor(floors: NumberedRecords[Floor], build: str, number: int, let_go: 
 
 
 def floor_records(store: Store, build: str) -> NumberedRecords[Floor]:
-    """Returns the records of a build's floors as they are kept."""
+    """Returns the stored records of a build's floors."""
     return NumberedRecords(store, f"{folder(build)}/floor", _FLOOR, f"floor {{}} of build {build}")

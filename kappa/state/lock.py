@@ -1,12 +1,13 @@
 """The one writer of a build (I8): a kernel file lock, which ends the last holder's session.
 
-A job's Python has the lock. Its JVM does not, and may outlive it for a while, still committing. So
-the file also names the holder's session. The next holder first kills the rest of that session, and
-waits until it is gone.
+A job's Python has the lock. The job's JVM does not, and may outlive the Python process for a while,
+still committing. So the file also names the holder's session. The next holder first kills the rest
+of that session, and waits until the session is gone.
 
-A file can be copied, with a root that runs. So it names the root and itself, by device and inode.
-What the holder of another file has left behind is another root's, and stays. So does a process
-that is not provably of this root: not marked with its id, or of a session that began otherwise.
+A file can be copied, with a root that runs. So the file names the root, and its own device and
+inode. Processes that the holder of another file has left behind belong to another root, and stay.
+So does a process that is not provably of this root: not marked with the root's id, or of a session
+that began otherwise.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ _FLOCK = "hhqqi0q"
 class Holder:
     """The holder of a lock, present or last; `started` is in clock ticks since boot.
 
-    `root` is the id of its root, "" if that has none. `device` and `inode` are of the lock's file;
-    a holder of an earlier Kappa has not named them.
+    `root` is the id of the holder's root, or "" if the root has none. `device` and `inode` are of
+    the lock's file; a holder of an earlier Kappa has not named them.
     """
 
     pid: int
@@ -54,7 +55,7 @@ class Holder:
 
     @property
     def process(self) -> ProcessId | None:
-        """The holder's process; None if it is gone, or its pid means another by now."""
+        """The holder's process; None if the process is gone, or the pid means another by now."""
         if self.boot != boot() or started(self.pid) != self.started:
             return None
         return process_id(self.pid)
@@ -66,7 +67,8 @@ class Lock:
     def __init__(self, path: Path, *, what: str, root: str = "") -> None:
         """Names the locked thing as `what` in errors, as in `build flights-3f9a2c`.
 
-        `root` is the id of its root: once the lock is taken, this process's children have it.
+        `root` is the id of the lock's root: once the lock is taken, this process marks its children
+        with the id.
         """
         self._path = path
         self._what = what
@@ -74,10 +76,10 @@ class Lock:
         self._file: int | None = None
 
     def acquire(self) -> Holder | None:
-        """Takes the lock, ends the rest of its last holder's session, and returns that holder.
+        """Takes the lock, ends the rest of the last holder's session, and returns that holder.
 
-        Returns None if no process had it before. Raises Conflict, with the holder's pid, if a
-        living process has the lock, and KappaError if the machine refuses it.
+        Returns None if no process had the lock before. Raises Conflict, with the holder's pid, if a
+        living process has the lock, and KappaError if the machine refuses the lock.
         """
         try:
             return self._acquire()
@@ -93,7 +95,7 @@ class Lock:
         try:
             before = self._try_lock(handle)
         except BaseException:
-            # An open handle would keep the lock, with nobody to release it.
+            # An open handle would keep the lock, with nobody to release the lock.
             os.close(handle)
             raise
         self._file = handle
@@ -109,7 +111,7 @@ class Lock:
                 f"{self._what} is held by {by}",
                 hint="kappa status shows what runs; kappa down ends it",
             ) from None
-        # The lock that `is_held` queries. Only a holder takes it, so it is free.
+        # The lock that `is_held` queries. Only a holder takes this lock, so it is free.
         fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
         before = _read(handle)
         place = os.fstat(handle)
@@ -140,7 +142,7 @@ class Lock:
         if not holder.inode:
             self._ensure_nothing_left(holder)
             return
-        # The file was copied with its content: that holder has another one.
+        # The file was copied with its content: that holder has another file.
         if (holder.device, holder.inode) != (place.st_dev, place.st_ino):
             return
         if holder.root != self._root:
@@ -164,7 +166,7 @@ class Lock:
             )
 
     def in_place(self) -> bool:
-        """Returns False once the file was deleted, or replaced by another: the lock is of none."""
+        """Returns False if the lock's file was deleted or replaced: the lock guards nothing."""
         assert self._file is not None, "it is acquired"
         try:
             return os.path.samestat(os.fstat(self._file), self._path.stat())
@@ -189,8 +191,8 @@ class Lock:
 def is_held(path: Path) -> bool:
     """Returns True if a living process has the lock on `path` at this moment.
 
-    It asks the kernel and takes no lock itself. Even a brief lock would be a conflict to a process
-    that acquires it meanwhile.
+    The function asks the kernel and takes no lock. Even a brief lock would be a conflict to a
+    process that acquires the lock meanwhile.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -214,8 +216,8 @@ def holder(path: Path) -> Holder | None:
 def holding_process(path: Path) -> ProcessId | None:
     """Returns the process that has the lock on `path` at this moment, to be asked to end.
 
-    Returns None if none has, or if what the file says may be of another: a copy's holder has not
-    written yet, or another container's process has the lock.
+    Returns None if no process has the lock, or if the file may name another process: a copy's
+    holder has not written yet, or another container's process has the lock.
     """
     if not is_held(path):
         return None
@@ -226,9 +228,9 @@ def holding_process(path: Path) -> ProcessId | None:
 
 
 def last_holder(path: Path) -> tuple[Holder, bool] | None:
-    """Returns who has the lock on `path`, or had it last, and whether it was this file's.
+    """Returns the present or last holder of the lock on `path`, and whether it held this file.
 
-    Returns None if the file is not there, or names none.
+    Returns None if the file is missing, or names no holder.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

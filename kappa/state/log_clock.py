@@ -1,11 +1,12 @@
 """The log's clock of a build: the time that all of its log has passed. Pure.
 
-It decides which rows are gone (kappa/declare/expiry.py). It follows from the log times that
-marks and frontiers carry, so every frontier has its own. The clock is at most the log time of each
-partition, which only rises. A record that comes later has at least that log time, and contributes
-to no row that is gone by its own. So no later record can reach a row that is gone at a frontier,
-in whatever slices the log is read. A partition without any record has no log time yet: its first
-record may have any. Left out, that record could reach a row that is gone in one slicing only.
+The clock decides which rows are gone (kappa/declare/expiry.py). The clock follows from the log
+times that marks and frontiers carry, so every frontier has a clock. The clock is at most the log
+time of each partition, which only rises. A later record has at least that log time, and contributes
+to no row that is gone by that time. So no later record can reach a row that is gone at a frontier,
+however the log is cut into slices. A partition without any record has no log time yet, and the
+first record may have any log time. Were that partition left out, the record could reach a row that
+is gone in some slicings and not in others.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ LogTimes = Mapping[str, Mapping[int, int]]
 def log_clock(birth: Birth, log_time: LogTimes) -> int | None:
     """Returns the least log time over all partitions of the retained topics, in milliseconds.
 
-    Returns None while one of these partitions has no record. Compacted topics do not count, since
-    compaction takes away records that the clock would go by.
+    Returns None while a partition has no record. Compacted topics do not count, since compaction
+    takes away records that decide the clock.
     """
     return _least((each for each in birth.topics if each.kind == TopicKind.RETAINED), log_time)
 
@@ -36,7 +37,7 @@ def _least(topics: Iterable[TopicBirth], log_time: LogTimes) -> int | None:
     least: list[int] = []
     for topic in topics:
         known = log_time.get(topic.name, {})
-        # One that was added to the topic later counts once it has a record (next_mark.py).
+        # A partition that was added later counts from its first record on (next_mark.py).
         if not known.keys() >= set(range(topic.partitions)):
             return None
         least += known.values()

@@ -1,7 +1,8 @@
 """The mark that every commit of a build's table carries: how far the table has folded.
 
-It also counts the outcomes of the offsets. It is the `userMetadata` of the Delta commit and the one
-owner of that fact (law 3: every commit repeats it). A frontier is made of marks. Pure.
+The mark also counts the outcomes of the offsets. It is the `userMetadata` of the Delta commit, and
+the only place of that fact (law 3: every commit repeats the mark). A frontier is made of marks.
+Pure.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from kappa.state.witness import Witnesses
 
 
 class Mark(Struct, frozen=True, rename={"start": "from", "end": "to"}):
-    """The slice that a table folded last; a new table is at its build's origin.
+    """The slice that a table folded last; a new table is at the build's origin.
 
-    Its leg and slice are then -1. `log_time` is the running maximum of the broker's timestamp, in
-    milliseconds. `tally` counts the outcomes of the offsets since the origin. `witnesses` are the
-    last records read. All are per topic and partition and include this slice.
+    At the origin, leg and slice are -1. `log_time` is the running maximum of the broker's
+    timestamp, in milliseconds. `tally` counts the outcomes of the offsets since the origin.
+    `witnesses` are the last records read. All are per topic and partition and include this slice.
     """
 
     build: str
@@ -44,7 +45,7 @@ class Mark(Struct, frozen=True, rename={"start": "from", "end": "to"}):
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Returns its place among the marks of its build: the more folded, the greater."""
+        """Returns the mark's order among the marks of a build: the more folded, the greater."""
         return self.leg, self.slice, self.end.distance(Offsets())
 
     def of_table(self, table: str) -> Mark:
@@ -56,12 +57,12 @@ _MARKS = msgspec.json.Decoder(Mark, dec_hook=value_of_plain)
 
 
 def origin_mark(build: str, at: Offsets) -> Mark:
-    """Returns the mark of a table at `at` in which no job of its build has folded anything yet."""
+    """Returns the mark of a table at `at` into which no job of the build has folded yet."""
     return Mark(build=build, table="", leg=-1, slice=-1, start=at, end=at)
 
 
 def parse_mark(text: Any, *, where: str) -> Mark:
-    """Returns the mark in `text`. Raises Damaged, naming the commit as `where`, if it is none."""
+    """Returns the mark in `text`. Raises Damaged, which names the commit as `where`."""
     if not isinstance(text, str):
         raise Damaged(
             f"{where} carries no mark of Kappa",

@@ -1,7 +1,7 @@
 """Offsets: for every partition of every topic, the NEXT offset to read.
 
-Kafka's and Spark's end offsets are exclusive; so are ours. A partition that a vector does not name
-counts as 0. Pure.
+End offsets are exclusive, as in Kafka and Spark. A partition that a vector does not name counts as
+0. Pure.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from kappa.base.errors import Damaged
 class Offsets:
     """A vector of next offsets, `{topic: {partition: offset}}`.
 
-    It is immutable by convention, and equal by value.
+    A vector is immutable by convention, and equal by value.
     """
 
-    # Not by a dataclass: records would have it in msgspec's form (kappa/state/documents.py).
+    # Not a dataclass, whose form in records would be msgspec's (kappa/state/documents.py).
     __slots__ = ("next",)
     __hash__ = None  # type: ignore[assignment]  # mappings have none
     next: Mapping[str, Mapping[int, int]]
@@ -35,9 +35,9 @@ class Offsets:
 
     @classmethod
     def parse(cls, plain: Any) -> Self:
-        """Reads the plain form (`{topic: {"0": 12}}`, Spark's own), or its JSON text.
+        """Reads the plain form (`{topic: {"0": 12}}`, Spark's own), or the form's JSON text.
 
-        Raises Damaged if it is not of that form.
+        Raises Damaged for any other form.
         """
         if isinstance(plain, cls):
             return plain
@@ -54,13 +54,13 @@ class Offsets:
 
     @classmethod
     def zero(cls, partitions: Mapping[str, int]) -> Self:
-        """Returns the beginning of each topic, from its partition count."""
+        """Returns the beginning of each topic, from the topic's partition count."""
         return cls({topic: dict.fromkeys(range(count), 0) for topic, count in partitions.items()})
 
     def plain(self) -> dict[str, dict[str, int]]:
         """Returns the form that is written down: equal offsets are equal text.
 
-        Its keys are text and sorted.
+        The keys are text and sorted.
         """
         return {
             topic: {str(p): self.next[topic][p] for p in sorted(self.next[topic])}
@@ -70,12 +70,12 @@ class Offsets:
     def to_json(self) -> str:
         """Returns the plain form as JSON text.
 
-        Spark's `startingOffsets` and `endingOffsets` want it so.
+        Spark's `startingOffsets` and `endingOffsets` take this text.
         """
         return json.dumps(self.plain(), separators=(",", ":"))
 
     def at(self, topic: str, partition: int) -> int:
-        """Returns the next offset of one partition, or 0 if the vector does not name it."""
+        """Returns the next offset of a partition, or 0 if the vector does not name it."""
         return self.next.get(topic, {}).get(partition, 0)
 
     def items(self) -> Iterator[tuple[str, int, int]]:
@@ -100,7 +100,7 @@ class Offsets:
     def distance(self, start: Offsets) -> int:
         """Returns how many offsets are between `start` and this vector.
 
-        These are offsets, not records: compaction leaves holes.
+        The count is of offsets, not of records: compaction leaves holes.
         """
         return sum(offset - start.at(topic, partition) for topic, partition, offset in self.items())
 
@@ -111,11 +111,11 @@ class Offsets:
         )
 
     def highest(self, other: Offsets) -> Offsets:
-        """Returns the greater of both in every partition that either names."""
+        """Returns the greater of both offsets in every partition that either vector names."""
         return self._combined(other, max)
 
     def lowest(self, other: Offsets) -> Offsets:
-        """Returns the lesser of both in every partition that either names."""
+        """Returns the lesser of both offsets in every partition that either vector names."""
         return self._combined(other, min)
 
     def _combined(self, other: Offsets, choose: Callable[[int, int], int]) -> Offsets:

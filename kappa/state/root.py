@@ -2,27 +2,28 @@
 
 Two roots of one id would fold the same log, send the same messages and end each other's processes.
 `root.json` names the folder by device and inode, or the bucket and prefix. A copy has the file of
-the root that it was made of, and is somewhere else:
+the first root, and is in another place:
 
-| where the root is now | it is |
+| where the root is now | the root is |
 |---|---|
-| in the same folder, whatever its path (`mv` on a disk, a restart) | the same |
-| so, but another folder with its id is at the path that it names (`mv`, then `cp` back) | a copy |
+| in the same folder, whatever the path (`mv` on a disk, a restart) | the same |
+| so, but another folder with the root's id is at the named path (`mv`, then `cp` back) | a copy |
 | at the same path, in another folder (restored) or on another device (mounted anew) | the same |
-| elsewhere, and the path that it names has no root of its id (`mv` to another disk) | the same |
-| elsewhere, and that path has it still, or a process of it runs | a copy |
-| on another machine, whatever its path (`rsync`, a snapshot of a disk) | a copy |
-| in a bucket or at a prefix that it does not name | a copy |
+| elsewhere, and the named path has no root of the same id (`mv` to another disk) | the same |
+| elsewhere, and the named path still has a root of the same id, or a process of one runs | a copy |
+| on another machine, whatever the path (`rsync`, a snapshot of a disk) | a copy |
+| in a bucket or at a prefix that the file does not name | a copy |
 
-A container has no machine of its own. There it is the same in the same folder, or in one with that
-inode at that path (a volume that is mounted anew), and else a copy.
+A container has no machine of its own. There a root is the same in the same folder, or in a folder
+with that inode at that path (a volume that is mounted anew), and else a copy.
 
-Beside it is a copy of the file, `root_copy.json`. A root whose `root.json` is lost and that has one
-still is no root of an earlier Kappa: nothing is changed in it before `kappa doctor --repair`.
+`root_copy.json` is a copy of `root.json`. A root that has lost `root.json` and still has the copy
+is not taken for a root of an earlier Kappa: nothing is changed there before `kappa doctor
+--repair`.
 
-A copy is read as any root, and changed by nobody: not until `kappa root adopt` makes it a root of
-its own. Not seen are a snapshot of a disk that is mounted at the first one's path, on its machine
-or in a container, and a bucket of the same name on another server.
+A copied root can be read as any root, and nobody changes it until `kappa root adopt` makes it a
+root of its own. Not seen are a snapshot of a disk that is mounted at the first root's path, on the
+same machine or in a container, and a bucket of the same name on another server.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ from kappa.state.lock import Lock, last_holder
 from kappa.state.store import Store
 
 NAME = "root.json"
-# What takes its place if it is damaged or lost (kappa doctor).
+# The copy that takes the place of a damaged or lost file (kappa doctor).
 ROOT_COPY = "root_copy.json"
-# The lock of the supervisor: who has it has the root.
+# The supervisor's lock: the process that has this lock has the root.
 LOCK = "run/supervisor.lock"
 _ID_BYTES = 8
 SENDS_NOT = "its sinks, alerts and pulled sources are off until kappa root adopt --send"
@@ -59,7 +60,8 @@ _ADOPT = (
 class RootPlace(Struct, frozen=True):
     """The place of a root: a folder of a machine, or the URL of a bucket and prefix.
 
-    `device` and `inode` are 0 in a bucket; `machine` is "" there, and where it is not known.
+    `device` and `inode` are 0 in a bucket; `machine` is "" there, and where the machine is not
+    known.
     """
 
     address: str
@@ -71,8 +73,8 @@ class RootPlace(Struct, frozen=True):
 class Root(Struct, frozen=True):
     """The identity of a root.
 
-    `adopted_from` is the id of the root that this one is an adopted copy of, or "". A root that
-    `sends` runs its sinks and alerts, pulls, and passes on what its spool has.
+    `adopted_from` is the id of the root of which this root is an adopted copy, or "". A root that
+    `sends` runs sinks and alerts, pulls, and passes on the records of its spool.
     """
 
     id: str
@@ -84,7 +86,7 @@ class Root(Struct, frozen=True):
 
     @property
     def writer(self) -> str:
-        """The name by which this root's sinks write: "" until it is an adopted copy."""
+        """The name by which this root's sinks write: "" unless the root is an adopted copy."""
         return self.id if self.adopted_from else ""
 
 
@@ -96,17 +98,18 @@ class Kin(StrEnum):
     COPY = "copy"
 
 
-# Of roots that are no copies: what a process has read once holds for its life.
+# The identities of roots that are no copies: once read, each holds for a process's life.
 _KNOWN: WeakKeyDictionary[Store, Root] = WeakKeyDictionary()
 
 
 def kin_of(
     named: RootPlace, here: RootPlace, *, is_there: bool, runs: bool, runs_here: bool = False
 ) -> Kin:
-    """Returns what a root is that names one place, and is found here. Pure.
+    """Returns the relation of a root found `here` to the root `named` in its file. Pure.
 
-    `is_there`: the named path has a root of that id, in another folder. `runs`: a process of it has
-    the lock of another folder's file; `runs_here`: one has that of this folder's.
+    `is_there`: the named path has a root of that id, in another folder. `runs`: a process of that
+    root has the lock of another folder's file; `runs_here`: a process has the lock of this folder's
+    file.
     """
     if not (named.inode and here.inode):
         # At least one is in a bucket.
@@ -128,9 +131,9 @@ def kin_of(
 
 
 def read_root(store: Store) -> Root | None:
-    """Returns what a root says of itself; None if it was not up since Kappa writes it down.
+    """Returns a root's identity; None if the root was not up since Kappa records identities.
 
-    Raises Damaged if it is not as it was written.
+    Raises Damaged if the file is not as it was written.
     """
     content = store.get(NAME)
     is_lost = False
@@ -151,12 +154,12 @@ def read_root(store: Store) -> Root | None:
 
 
 def has_root_copy(store: Store) -> bool:
-    """Returns True if the copy of what a root says of itself is as it was written."""
+    """Returns True if the copy of a root's identity is intact."""
     return _parsed(store.get(ROOT_COPY) or b"") is not None
 
 
 def why_silent(store: Store) -> str:
-    """Returns why a root sends nothing: it was adopted, and may not yet; "" if it may."""
+    """Returns why a root sends nothing, as an adopted root that may not send yet; else ""."""
     root = read_root(store)
     if root is None or root.sends:
         return ""
@@ -164,9 +167,9 @@ def why_silent(store: Store) -> str:
 
 
 def own_root(store: Store) -> Root | None:
-    """Returns the identity of a root that is no copy; None if it has none yet.
+    """Returns the identity of a root that is no copy; None if the root has none yet.
 
-    Raises Copied if it is a copy.
+    Raises Copied if the root is a copy.
     """
     known = _KNOWN.get(store)
     if known is not None:
@@ -199,7 +202,7 @@ def ensure_no_copy(store: Store) -> None:
 
 
 def ensure_root(store: Store) -> Root:
-    """Returns the identity of a root, which is made if there is none, and told where it is now.
+    """Returns the identity of a root, made if missing, and updated with the root's place now.
 
     Raises Copied if the root is a copy.
     """
@@ -222,7 +225,7 @@ def _content(root: Root) -> bytes:
 
 
 def put_root(store: Store, root: Root) -> None:
-    """Puts what a root is, in place of what it was."""
+    """Puts a root's identity, in place of the old identity."""
     content = _content(root)
     store.put(NAME, content)
     store.put(ROOT_COPY, content)
@@ -230,7 +233,7 @@ def put_root(store: Store, root: Root) -> None:
 
 
 def ensure_is_copy(store: Store, *, sends: bool) -> bool:
-    """Returns True if a root is a copy, and False if it is one that was adopted, and may send now.
+    """Returns True if a root is a copy, and False if an adopted root may send now.
 
     Raises UsageError if there is nothing to adopt.
     """
@@ -252,9 +255,9 @@ def ensure_is_copy(store: Store, *, sends: bool) -> bool:
 
 
 def adopt_root(store: Store, *, sends: bool) -> Root:
-    """Makes a copy a root of its own, or lets an adopted one send, and returns what it is then.
+    """Makes a copy a root of its own, or lets an adopted root send; returns the new identity.
 
-    The caller has the supervisor's lock, and the claim. Raises UsageError as above.
+    The caller has the supervisor's lock, and the claim. Raises UsageError as `ensure_is_copy` does.
     """
     is_copy, root = ensure_is_copy(store, sends=sends), read_root(store)
     assert root is not None, "it was just read"
@@ -268,7 +271,7 @@ def adopt_root(store: Store, *, sends: bool) -> Root:
 
 
 def move_root(source: Store, target: Store) -> None:
-    """Makes a whole copy the root that its source was: that one is to be deleted."""
+    """Makes a whole copy the root that the source was; the source is to be deleted."""
     root = own_root(source)
     if root is not None:
         put_root(target, replace(root, place=place_of(target)))
@@ -285,9 +288,9 @@ def place_of(store: Store) -> RootPlace:
 def lock_of(store: Store, name: str, *, what: str) -> Lock:
     """Returns a lock of a root, not taken yet. Raises Copied if the root is a copy.
 
-    `name` is its file on this host, `what` the locked thing in errors.
+    `name` is the lock's file on this host, `what` the locked thing in errors.
     """
-    # In a bucket it is made by the supervisor, once that has claimed the root.
+    # In a bucket the supervisor makes the identity, once the supervisor has claimed the root.
     root = ensure_root(store) if store.is_on_disk else own_root(store)
     return Lock(store.local.path(name), what=what, root="" if root is None else root.id)
 
@@ -308,21 +311,21 @@ def _kin(store: Store, root: Root, here: RootPlace) -> Kin:
 
 
 def _is_there(root: Root, here: RootPlace) -> bool:
-    """Returns True if the path that a root names may have a root of its id that is not this one."""
+    """Returns True if the path that a root names may have another root with the same id."""
     path = root.place.address
     if path == here.address or "://" in path:
         return path != here.address
     try:
         there = Path(path).stat()
         if (there.st_dev, there.st_ino) == (here.device, here.inode):
-            # By a link, or where it is mounted once more.
+            # By a link, or a second mount.
             return False
         file = Path(path) / NAME
         found = _parsed((file if file.exists() else file.with_name(ROOT_COPY)).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        # It may not be looked at.
+        # This process may not look there.
         return True
     return found is None or found.id == root.id
 

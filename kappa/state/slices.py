@@ -1,4 +1,7 @@
-"""Slices: half-open ranges `[start, end)` of offsets, and how a long range is cut. Pure."""
+"""Slices: half-open ranges `[start, end)` of offsets, and how a long range is cut.
+
+The cuts of a proof are recorded in the folder that the proof folds into.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from msgspec import Struct
+
+from kappa.base.errors import Damaged
+from kappa.state.documents import Documents
 from kappa.state.offsets import Offsets
+from kappa.state.store import Store
 
 # Offsets at which something begins, per topic and partition.
 BoundsOf = Mapping[str, Mapping[int, Sequence[int]]]
+_CUTS_NAME = "cuts.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The rows between two vectors; `number` counts within its leg, from 0."""
+    """The rows between two vectors; `number` counts within the leg, from 0."""
 
     leg: int
     number: int
@@ -29,7 +38,7 @@ class Slice:
 
 
 def even_ends(start: Offsets, end: Offsets, pieces: int) -> tuple[Offsets, ...]:
-    """Returns the ends of so many slices of `[start, end)`, partitions moving together.
+    """Returns the ends of `pieces` slices of `[start, end)`, whose partitions move together.
 
     Some slices are empty if there are more slices than offsets.
     """
@@ -58,7 +67,7 @@ def snapped_ends(start: Offsets, ends: Sequence[Offsets], bounds: BoundsOf) -> t
 
 
 def _nearest(bounds: Sequence[int], to: int, reach: int) -> int:
-    """Returns the bound that is nearest to an offset, or the offset if none is within reach."""
+    """Returns the bound nearest to an offset, or the offset if no bound is within reach."""
     found = min(bounds, key=lambda bound: abs(bound - to), default=to)
     return found if abs(found - to) <= reach else to
 
@@ -68,9 +77,9 @@ def random_ends(
 ) -> tuple[Offsets, ...]:
     """Returns the ends of the slices of `[start, end)`, cut at random.
 
-    Each partition advances at its own pace. At most `most` slices are cut, and one more that is
-    empty. With `small`, the first slice and about every other one spans at most so many offsets per
-    partition.
+    Each partition advances at its own pace. At most `most` slices are cut, and an additional empty
+    slice. With `small`, the first slice and about every other slice spans at most that many offsets
+    per partition.
     """
     slices = draw.randint(2, most)
     ways = {
@@ -82,7 +91,7 @@ def random_ends(
     ends = [
         _vector({part: way[number] for part, way in ways.items()}) for number in range(slices - 1)
     ]
-    # A slice that ends at the end of the one before is empty.
+    # A slice that ends where the slice before ends is empty.
     repeated = draw.randrange(len(ends))
     ends = [*ends[: repeated + 1], *ends[repeated:], end]
     if not small:
@@ -108,8 +117,8 @@ def random_ends(
 def cut(leg: int, start: Offsets, end: Offsets, *, at_most: int) -> Iterator[Slice]:
     """Cuts `[start, end)` into contiguous slices of at most about `at_most` offsets.
 
-    Partitions move together: each gets a share proportional to what it still has, so that all of
-    them end with the last slice. Yields nothing if the range is empty.
+    Partitions move together: each gets a share proportional to the remaining offsets, so that all
+    partitions end with the last slice. Yields nothing if the range is empty.
     """
     before = start
     for number, after in enumerate(even_ends(start, end, -(-end.distance(start) // at_most))):
@@ -132,3 +141,31 @@ def _vector(places: Mapping[tuple[str, int], int]) -> Offsets:
     for (topic, partition), offset in places.items():
         vector.setdefault(topic, {})[partition] = offset
     return Offsets(vector)
+
+
+class Cuts(Struct, frozen=True):
+    """The end of each slice, the first of which begins at the build's origin.
+
+    Slices of at most `driver_rows` offsets take no Spark job to be read.
+    """
+
+    ends: tuple[Offsets, ...]
+    driver_rows: int
+    format: int = 1
+
+
+_CUTS = Documents(Cuts)
+
+
+def put_cuts(folder: Store, cuts: Cuts) -> None:
+    """Puts the cuts."""
+    _CUTS.put(folder, _CUTS_NAME, cuts)
+
+
+def read_cuts(folder: Store) -> Cuts:
+    """Returns the cuts. Raises Damaged if the folder has none."""
+    where = str(folder.path(_CUTS_NAME))
+    found = _CUTS.get(folder, _CUTS_NAME, where)
+    if found is None:
+        raise Damaged(f"{where} is gone", hint="type kappa prove again")
+    return found

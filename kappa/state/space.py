@@ -1,7 +1,7 @@
-"""The space of the root's disk, as the supervisor and everybody else see it.
+"""The space of the root's disk, as the supervisor and all other processes see it.
 
-The supervisor gives its reserve up when the disk is full, and makes it anew with space. So the
-disk itself tells: a report could not be written to it.
+The supervisor gives its reserve up when the disk is full, and makes the reserve anew once there is
+space. So the disk itself tells its state: no report could be written to a full disk.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def free_bytes(store: Store) -> int:
 
 
 def full_text(free: int, reserve: int) -> str:
-    """Returns what people should know of a full disk, with a reserve of so many bytes."""
+    """Returns the sentence about a full disk with a reserve of `reserve` bytes, for people."""
     return (
         f"the disk is full: {size(free)} are free, and jobs run again once {size(2 * reserve)} are"
     )

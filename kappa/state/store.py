@@ -1,11 +1,11 @@
-"""The store of a root: its objects, and beside them what the control host keeps for itself.
+"""The store of a root: the root's objects, and the files that the control host keeps for itself.
 
 An object is put whole or not at all, and put-if-absent is atomic, on a local disk and in a bucket
 alike. An object that does not exist is `None`; a failure to look raises.
 
-`store.local` is of the control host's disk: locks, logs, scratch, sockets, checkpoints, and records
-of processes that are gone with it. All of it may be lost. If the root is a folder, it is the same
-store.
+`store.local` is on the control host's disk: locks, logs, scratch, sockets, checkpoints, and records
+about processes that are of use only while the processes live. All of these files may be lost. If
+the root is a folder, `store.local` is the store itself.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from kappa.base.settings import Settings
 from kappa.state.files.address import open_bucket
 from kappa.state.files.bucket import is_bucket
 from kappa.state.files.claim import BucketControl, Control, DiskControl
-from kappa.state.files.objects import Objects
-from kappa.state.files.on_disk import DiskObjects
+from kappa.state.files.disk import DiskObjects, Objects
 
-# The folder of what was damaged and is kept.
+# The folder of damaged objects, which are kept.
 DAMAGED = "damaged"
 _AMAZON = StorageSettings()
 _MEND = "kappa doctor --repair tells what follows from it, and mends it"
@@ -43,16 +42,16 @@ class Store:
         storage: StorageSettings = _AMAZON,
         local: Path | None = None,
     ) -> None:
-        """Opens the root: a folder, which is made if it does not exist, its URL, or `s3://...`.
+        """Opens the root: a folder, which is created if missing, the folder's URL, or `s3://...`.
 
-        Unless it `syncs`, what is put on a disk survives the death of processes, and no power loss.
-        The server of a bucket is that of `storage`, and what is local to this host is in the folder
-        `local`.
+        Without `syncs`, an object on a disk survives the death of processes, and no power loss. The
+        server of a bucket is that of `storage`, and the folder `local` has the files of this host
+        alone.
         """
         self.storage = storage
         self._objects: Objects
         self._folder: Path | None = None
-        # No reference to itself: what is remembered of a store is forgotten with it.
+        # A store refers not to itself, so caches by store are freed with the store.
         self._local: Store | None = None
         if is_bucket(str(root)):
             assert local is not None, "a root in a bucket has a folder on this host"
@@ -66,7 +65,7 @@ class Store:
 
     @property
     def local(self) -> Store:
-        """Returns the store of what this host keeps for itself, which may be lost."""
+        """Returns the store of the files that this host keeps for itself, which may be lost."""
         return self if self._local is None else self._local
 
     @property
@@ -90,7 +89,7 @@ class Store:
         return self.folder / name
 
     def marker(self, of: str) -> Path | None:
-        """Returns the file of this host that watchers look at; None: they look at the root."""
+        """Returns the file of this host that watchers look at; None: watchers look at the root."""
         return None if self._local is None else self._local.path(f"run/news/{of}")
 
     def address(self, name: str) -> str:
@@ -98,21 +97,21 @@ class Store:
         return self._objects.address(name)
 
     def name(self, address: str) -> str:
-        """Returns the name of an object below the root, by its address."""
+        """Returns the name of an object below the root, by the object's address."""
         return address.removeprefix(self.address("x").removesuffix("x"))
 
     def put_new(self, name: str, content: bytes) -> bool:
-        """Puts an object. Returns False, and changes nothing, if another of that name exists.
+        """Puts an object. Returns False, and changes nothing, if an object of that name exists.
 
-        Put or not, an object of that name then survives a power loss. In a bucket, one of equal
-        bytes counts as put here, since an answer may be lost: see `Bucket.put`.
+        Put or not, an object of that name then survives a power loss. In a bucket, an object of
+        equal bytes counts as put here, since an answer may be lost: see `Bucket.put`.
         """
         return self._objects.put(name, content, new=True, synced=True)
 
     def put(self, name: str, content: bytes, *, synced: bool = True) -> None:
         """Puts an object whole, in place of any that existed.
 
-        One that is not `synced` may be lost, empty or torn after a power loss.
+        An object that is not `synced` may be lost, empty or torn after a power loss.
         """
         self._objects.put(name, content, new=False, synced=synced)
 
@@ -129,34 +128,34 @@ class Store:
         return self._objects.get(name)
 
     def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
-        """Returns the names of all objects below a folder, sorted; () if it does not exist.
+        """Returns the sorted names of all objects below a folder; () if the folder does not exist.
 
-        Or of those that are sorted `after` a name.
+        With `after`, only names that sort after that name are returned.
         """
         return self._objects.names(prefix, after=after)
 
     def delete(self, *names: str) -> None:
-        """Deletes objects, or some if the process dies meanwhile; what is not there is deleted."""
+        """Deletes objects, or some if the process dies meanwhile; missing objects are no error."""
         if names:
             self._objects.delete(names)
 
     def put_json(self, name: str, document: Mapping[str, Any], *, synced: bool = True) -> None:
-        """Puts a document, sealed, in place of any that existed; `synced`: as in `put`."""
+        """Puts a document, sealed, in place of any other; `synced`: as in `put`."""
         self.put(name, sealed(document)[0], synced=synced)
 
     def put_new_json(self, name: str, document: Mapping[str, Any]) -> bool:
-        """Puts a document, sealed. Returns False, changing nothing, if another one exists."""
+        """Puts a document, sealed. Returns False, and changes nothing, if a document exists."""
         return self.put_new(name, sealed(document)[0])
 
     def get_json(self, name: str) -> Any:
-        """Returns a document without its seal, or None if it does not exist.
+        """Returns a document without the seal, or None if the document does not exist.
 
-        Raises Damaged if it is no JSON, or not as it was written.
+        Raises Damaged if the object is no JSON, or not as it was written.
         """
         return self.get_sealed(name)[0]
 
     def get_sealed(self, name: str) -> tuple[Any, str]:
-        """Returns a document as `get_json` does, and its seal: "" if it has none."""
+        """Returns a document as `get_json` does, and its seal: "" for a document without seal."""
         content = self.get(name)
         if content is None:
             return None, ""
@@ -169,16 +168,16 @@ class Store:
             raise Damaged(why, hint=_MEND) from error
 
     def set_aside(self, name: str) -> str | None:
-        """Moves an object out of the way and keeps it; returns where to, or None if it is gone.
+        """Moves an object out of the way, below `damaged/`, and keeps it there.
 
-        It is then below `damaged/`, by the time and its name.
+        Returns where to, by the time and the object's name, or None if the object is gone.
         """
         aside = f"{DAMAGED}/{time.time_ns()}/{name}"
         return self.address(aside) if self._objects.move(name, aside) else None
 
 
 def open_store(settings: Settings) -> Store:
-    """Opens the root of a project. Raises SettingsError if it can be no root."""
+    """Opens the root of a project. Raises SettingsError if the root cannot be used."""
     if is_bucket(settings.root) and settings.runs_broker:
         raise SettingsError(
             f"the root {without_secrets(settings.root)} is in a bucket, and the log of Kappa's own "
@@ -187,7 +186,7 @@ def open_store(settings: Settings) -> Store:
         )
     local = (settings.project / settings.local).absolute()
     if is_bucket(settings.root) and (local / "journal").is_dir():
-        # What no record of the other root names would be deleted here.
+        # Files that no record of the other root names would be deleted here.
         raise SettingsError(
             f"{local} is a root itself, and cannot be what this host keeps for "
             f"{without_secrets(settings.root)}",

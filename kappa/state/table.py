@@ -12,15 +12,15 @@ from kappa.declare.folds.fold import Fold, Option
 from kappa.declare.folds.registry import fold_of
 from kappa.declare.options import DELETED, Thresholds
 
-# A maintained view's own columns: the offsets that its build had folded when a row changed last,
-# and the number of a row without keys among those that belong together.
+# A maintained view's own columns: the offsets that the build had folded when a row changed last,
+# and the number of a row without keys among the rows that belong together.
 SINCE, NUMBER = "_since", "_number"
 
 
 class TableBirth(Struct, frozen=True):
-    """A table as a build makes it.
+    """A table as a build makes the table.
 
-    Columns are (name, Spark's simple type), with the hidden ones (leading underscore) included.
+    Columns are (name, Spark's simple type), hidden columns (leading underscore) included.
     """
 
     name: str
@@ -31,27 +31,27 @@ class TableBirth(Struct, frozen=True):
     latest: str | None = None
     checks: tuple[str, ...] = ()
     thresholds: Thresholds = field(default_factory=Thresholds)
-    # If the table is folded by a step: the columns of the rows that the step gets.
+    # Of a table that is folded by a step: the columns of the rows that the step gets.
     steps_over: tuple[tuple[str, str], ...] = ()
-    # Served column -> the fold's options, if it has any.
+    # Served column -> the fold's options, if any.
     options: Mapping[str, Mapping[str, Option]] = field(default_factory=dict)
-    # Served column -> the type of the values in its sketch, which its own type does not show.
+    # Served column -> the type of the values in the sketch, which the column's type hides.
     sketched: Mapping[str, str] = field(default_factory=dict)
-    # If it is a maintained view: its query, the tables that this reads, maintained views among
-    # them, and the columns by which its rows belong together.
+    # Of a maintained view: the query, the tables and maintained views that the query reads,
+    # and the columns by which rows belong together.
     view: str | None = None
     reads: tuple[str, ...] = ()
     by: tuple[str, ...] = ()
-    # If its rows are those of a file: the SHA-256 of that.
+    # Of a table with the rows of a file: the file's SHA-256.
     file: str | None = None
-    # If its rows expire.
+    # Of a table whose rows expire.
     expiry: Expiry | None = None
 
     @property
     def row_keys(self) -> tuple[str, ...]:
         """Returns the columns that identify a stored row.
 
-        Those are the keys, or the place of a view's row among those that it belongs to.
+        These are the keys, or the place of a view's row among the rows that belong together.
         """
         return (*self.by, NUMBER) if self.by and not self.keys else self.keys
 
@@ -62,17 +62,17 @@ class TableBirth(Struct, frozen=True):
 
     @property
     def only_grows(self) -> bool:
-        """Returns True if rows are only ever added to it."""
+        """Returns True if rows are only ever added to the table."""
         return not self.row_keys and self.latest is None and self.expiry is None
 
     @property
     def hides_rows(self) -> bool:
-        """Returns True if it may contain rows that readers do not see, marked by DELETED."""
+        """Returns True if the table may contain rows, marked by DELETED, hidden from readers."""
         return any(name == DELETED for name, _ in self.columns)
 
     @property
     def folds(self) -> dict[str, Fold]:
-        """Returns the fold of each served column that has one."""
+        """Returns the fold of each served column that has a fold."""
         return {
             name: fold_of(kind, column, self.options.get(name, {}))
             for name, (kind, column) in self.fold.items()
@@ -80,9 +80,9 @@ class TableBirth(Struct, frozen=True):
 
     @property
     def compared(self) -> tuple[tuple[str, str], ...]:
-        """Returns the served columns, and the hidden ones that a comparison of values needs.
+        """Returns the served columns, and the hidden columns that a comparison of values needs.
 
-        Those bound how far apart approximate values may be.
+        The hidden columns bound how far apart approximate values may be.
         """
         beside = {each for name, fold in self.folds.items() for each in fold.compared(name)}
         return tuple(
@@ -91,7 +91,7 @@ class TableBirth(Struct, frozen=True):
 
     @property
     def is_combined(self) -> bool:
-        """Returns True if one of its folds cannot be expressed by a merge."""
+        """Returns True if a fold of the table cannot be expressed by a merge."""
         return any(fold.is_combined for fold in self.folds.values())
 
     def exactness(self, column: str) -> Exactness:

@@ -1,11 +1,11 @@
 """The witness of a partition: its last record that was read, to know the log again.
 
 A log that loses its end (an unclean leader election) uses offsets again for other records. The
-leader's epoch of a record and a digest of the record show that: a frontier, a table's mark and an
-archive's carry both for each partition. An epoch alone would not do, since a cluster that is
-restored from a backup counts epochs again. A digest alone would not do either, since compaction may
-have taken the record. Source of the epochs:
-https://cwiki.apache.org/confluence/display/KAFKA/KIP-320. Pure.
+leader's epoch and a digest of a record show the loss: a frontier, a table's mark and an archive's
+mark carry both for each partition. An epoch alone would not do, since a cluster that is restored
+from a backup counts epochs again. A digest alone would not do either, since compaction may have
+taken the record. Source of the epochs: https://cwiki.apache.org/confluence/display/KAFKA/KIP-320.
+Pure.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from msgspec import Struct
 from kappa.base.errors import Broken
 from kappa.state.offsets import Offsets
 
-# The epoch of a record whose broker has none to tell.
+# The epoch of a record whose broker tells none.
 NO_EPOCH = -1
 _DIGITS = 16
 
 
 class Witness(Struct, frozen=True):
-    """The last record before an offset: its own offset, its leader's epoch, and its digest."""
+    """The last record before an offset: the record's offset, leader's epoch, and digest."""
 
     offset: int
     epoch: int
     digest: str
 
     def is_record(self, other: Witness) -> bool:
-        """Returns True if both are of one record; an epoch that is not known is not compared."""
+        """Returns True if both are of the same record; an unknown epoch is not compared."""
         return (self.offset, self.digest) == (other.offset, other.digest) and (
             self.epoch == other.epoch or NO_EPOCH in {self.epoch, other.epoch}
         )
 
 
-# Topic -> partition -> the witness of what was read of it; a partition without a record has none.
+# Topic -> partition -> the witness; a partition of which no record was read has none.
 Witnesses = Mapping[str, Mapping[int, Witness]]
 
 
 class LostEnd(Struct, frozen=True):
     """A partition whose offsets before `end` were read, and are not the same any more.
 
-    They were the same before `first`, or it is None: only the last one is known to be another.
+    The offsets before `first` are the same; None: only the last record is known to be another.
     """
 
     topic: str
@@ -65,7 +65,7 @@ class LostEnd(Struct, frozen=True):
 
 
 class LogCut(Broken):
-    """A log that has lost its end: some records that were read of it are gone, or others."""
+    """A log that has lost its end: some records that were read are gone, or changed."""
 
     def __init__(self, message: str, *, hint: str, topics: Iterable[str]) -> None:
         super().__init__(message, hint=hint)
@@ -81,16 +81,16 @@ def digest_of(timestamp_ms: int, key: bytes | None, value: bytes | None) -> str:
 
 
 def is_other(witness: Witness, found: Iterable[Witness]) -> bool:
-    """Returns True if the records now from a witness's offset on are not the witness alone.
+    """Returns True if the log's records from a witness's offset on are not the witness alone.
 
-    They end where the reader was then. Fewer are no sign: compaction and retention take records. A
-    record behind the witness is one, since the witness was the last.
+    The records end where the reader was then. Fewer records are no sign: compaction and retention
+    take records. A record behind the witness is a sign, since the witness was the last.
     """
     return any(not witness.is_record(each) for each in found)
 
 
 def leader_changed(before: Witnesses, now: Witnesses) -> bool:
-    """Returns True if a partition's records are of another leader's epoch than those before."""
+    """Returns True if a partition's records are of another leader's epoch than before."""
     return any(
         before[topic][partition].epoch != found.epoch
         for topic, parts in now.items()
@@ -100,9 +100,9 @@ def leader_changed(before: Witnesses, now: Witnesses) -> bool:
 
 
 def after_slice(before: Witnesses, found: Witnesses, start: Offsets, end: Offsets) -> Witnesses:
-    """Returns the witnesses after a slice: what it found, else those before.
+    """Returns the witnesses after a slice: from the slice where found, else from before.
 
-    A partition of the slice in which no record was found keeps its own.
+    A partition of the slice in which no record was found keeps the old witness.
     """
     after = {topic: dict(parts) for topic, parts in before.items()}
     for topic, partition, last in end.items():
@@ -113,7 +113,7 @@ def after_slice(before: Witnesses, found: Witnesses, start: Offsets, end: Offset
 
 
 def before_cut(end: Offsets, lost: Iterable[LostEnd]) -> Offsets | None:
-    """Returns the offsets up to which a log that was cut is the same, or None if not known."""
+    """Returns the offsets up to which a log that was cut is unchanged, or None if not known."""
     first: dict[str, dict[int, int]] = {topic: dict(parts) for topic, parts in end.next.items()}
     for each in lost:
         if each.first is None:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from kappa.base.errors import Damaged, KappaError
 from kappa.base.failpoint import failpoint
-from kappa.state.files.transfer import share_file
+from kappa.state.files.address import share_file
 from kappa.state.mark import Mark
 from kappa.tables.delta import open_newest, retried
 from kappa.tables.stored_table import StoredTable

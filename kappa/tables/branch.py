@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from kappa.base.clock import now
 from kappa.base.errors import Broken, Damaged
 from kappa.state.build import Birth, read_birth, recent_names, table_path
+from kappa.state.file_sums import RecordedSums
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.kept import Kept, kept_of, put_kept
+from kappa.state.kept_frontiers import Kept, kept_of, put_kept
 from kappa.state.mark import origin_mark
-from kappa.state.recorded import RecordedSums
 from kappa.state.store import Store
 from kappa.tables.adopt import adopt
 from kappa.tables.lasting import sync_versions, vouched_lists

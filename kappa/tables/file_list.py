@@ -24,9 +24,15 @@ from msgspec import Struct, field
 
 from kappa.base.errors import Damaged, KappaError, unreadable
 from kappa.base.sql import text
-from kappa.state.files.address import entries_at, files_in, gone, read_file, side_by_side
+from kappa.state.files.address import (
+    entries_at,
+    fetch_file,
+    files_in,
+    gone,
+    read_file,
+    side_by_side,
+)
 from kappa.state.files.bucket import is_bucket
-from kappa.state.files.transfer import fetch_file
 from kappa.tables.delta import LOG_FOLDER, may_be_collected, put_content, retried
 
 if TYPE_CHECKING:

@@ -15,6 +15,14 @@ from pathlib import Path
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
 from kappa.state.build import Birth, folder, recent_names, table_path
+from kappa.state.file_sums import (
+    RecordedSums,
+    ensure_whole,
+    name_of,
+    new_sums,
+    note_whole,
+    sums_in_bucket,
+)
 from kappa.state.files.address import (
     delete_file,
     delete_folder,
@@ -23,9 +31,7 @@ from kappa.state.files.address import (
     side_by_side,
 )
 from kappa.state.frontier import Frontier, Frontiers, Sum, Sums
-from kappa.state.recorded import RecordedSums, name_of, new_sums, sums_in_bucket
 from kappa.state.store import Store
-from kappa.state.whole import ensure_whole, note_whole
 from kappa.tables.checkpoint import hinted
 from kappa.tables.delta import LAST_CHECKPOINT, LOG_FILE, LOG_FOLDER
 from kappa.tables.file_list import put_or_read_commit

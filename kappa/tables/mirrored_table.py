@@ -18,10 +18,9 @@ from deltalake import DeltaTable
 
 from kappa.base.disk import delete_file
 from kappa.base.errors import Damaged
-from kappa.state.files.address import put_new_file, side_by_side
+from kappa.state.file_sums import note_put_file
+from kappa.state.files.address import fetch_file, put_data_file, put_new_file, side_by_side
 from kappa.state.files.bucket import is_bucket
-from kappa.state.files.transfer import fetch_file, put_data_file
-from kappa.state.recorded import note_put_file
 from kappa.tables.delta import LOG_FOLDER, Guard, attempted, note_put, open_newest
 from kappa.tables.file_list import parse_commit
 from kappa.tables.stored_table import StoredTable, strangers

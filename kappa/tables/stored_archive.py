@@ -17,11 +17,10 @@ from msgspec import Struct, field
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
 from kappa.state.documents import Documents
+from kappa.state.file_sums import ensure_archived_whole, name_of
 from kappa.state.files.address import delete_files, delete_folder, deleted_at_once
 from kappa.state.frontier import Sums
-from kappa.state.recorded import name_of
 from kappa.state.store import Store
-from kappa.state.whole import ensure_archived_whole
 from kappa.tables.archive import HINT, ArchiveMark, folder, parse_archive_mark
 from kappa.tables.checkpoint import ensure_checkpoint
 from kappa.tables.delta import (

@@ -25,8 +25,8 @@ from kappa.replay.rollout.retiring import ask_retire, may_retire
 from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.state import State
 from kappa.replay.status.sending import sending
-from kappa.state.journal.begun import rollout_id
 from kappa.state.journal.journal import JournalRecord, as_document
+from kappa.state.journal.projections import rollout_id
 
 if TYPE_CHECKING:
     from kappa.replay.status.here import Here

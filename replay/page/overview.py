@@ -10,7 +10,7 @@ from kappa.replay.page.trail import Step, rate_of, rates
 from kappa.replay.rollout.rollout import Phase
 from kappa.replay.rollout.state import State
 from kappa.replay.status.status import BuildStatus, Status
-from kappa.state.journal.retirement import Retirement
+from kappa.state.journal.projections import Retirement
 
 # A job that has published within this time is at work on what is still missing.
 _AT_WORK_SECONDS = 10.0

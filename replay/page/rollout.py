@@ -13,8 +13,7 @@ from kappa.replay.rollout.verify.diff_listing import count_line, differing, reje
 from kappa.replay.rollout.verify.rows import RowSample
 from kappa.replay.status.status import BuildStatus
 from kappa.serving.query.render import plain
-from kappa.state.journal.events import Served
-from kappa.state.journal.verification import Check, Difference, OutcomeCount
+from kappa.state.journal.events import Check, Difference, OutcomeCount, Served
 from kappa.state.offsets import Offsets
 
 # The stages of a rollout in order; a switch to a kept build is neither replayed nor verified.

@@ -38,7 +38,7 @@ from kappa.serving.outlets.courier.sink_status import sink_statuses
 from kappa.serving.query.pin.past import AtGeneration
 from kappa.serving.query.tables import ServedTable, served_tables
 from kappa.state.build import read_birth
-from kappa.state.journal.service import PipelineRetired
+from kappa.state.journal.events import PipelineRetired
 
 # So many fit a screen or two; all of them are in the API.
 _MOMENTS = 100

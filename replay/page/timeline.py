@@ -13,10 +13,8 @@ from kappa.replay.rollout.prove.proof_text import proof_line
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.show import left_text
 from kappa.replay.rollout.state import State
-from kappa.state.journal.events import GenerationMade
+from kappa.state.journal.events import GenerationMade, Paused, PipelineRetired, Receipt, Resumed
 from kappa.state.journal.journal import JournalRecord
-from kappa.state.journal.receipt import Receipt
-from kappa.state.journal.service import Paused, PipelineRetired, Resumed
 
 
 @dataclass(frozen=True, slots=True)

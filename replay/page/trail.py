@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from kappa.base.units import growth
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.kept import kept_numbers, moment, read_kept
+from kappa.state.kept_frontiers import kept_numbers, moment, read_kept
 from kappa.state.store import Store
 
 _HOUR = timedelta(hours=1)

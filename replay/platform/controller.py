@@ -35,12 +35,12 @@ from kappa.replay.rollout.step import (
 )
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import read_birth
+from kappa.state.build_status import comparable_now
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import Event, Failed, Held, Retired, Served, Verified
 from kappa.state.journal.journal import Journal
 from kappa.state.lease import ensure_released, ensure_renewed
 from kappa.state.offsets import Offsets
-from kappa.state.stopped import comparable_now
 from kappa.state.store import Store
 
 

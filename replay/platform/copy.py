@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from kappa.base.errors import Conflict, Superseded, UsageError
 from kappa.base.settings import Settings
-from kappa.state.files.transfer import copy_file
+from kappa.state.files.address import copy_file
 from kappa.state.root import LOCK, lock_of, move_root
 from kappa.state.store import Store, open_store
 

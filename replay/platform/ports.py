@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
+from kappa.state.build_status import Stopped
 from kappa.state.offsets import Offsets
-from kappa.state.stopped import Stopped
 
 if TYPE_CHECKING:
     from kappa.kafka.cluster import TopicFacts

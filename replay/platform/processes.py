@@ -21,10 +21,9 @@ from kappa.replay.platform.pulse import Pulse
 from kappa.replay.platform.spares import Spares
 from kappa.replay.rollout.underway import Deaths
 from kappa.state.alignment import Alignment, Alignments
-from kappa.state.beat import last_beat
 from kappa.state.build import folder
+from kappa.state.build_status import Stopped, last_beat, read_stopped
 from kappa.state.lock import is_held
-from kappa.state.stopped import Stopped, read_stopped
 from kappa.state.store import Store
 from kappa.tables.branch import stands_before_base
 

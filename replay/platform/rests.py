@@ -14,10 +14,10 @@ from kappa.base.errors import KappaError, Unreachable
 from kappa.engine.job.legs import Legs
 from kappa.replay.platform.rest import Looked, Promise, Repose, after_look
 from kappa.state.build import read_birth
+from kappa.state.build_status import end_turn, turns_asked
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from kappa.state.turns import end_turn, turns_asked
 
 # The first record after a rest waits for a look: for a short one at first, when people watch.
 _LOOK_SECONDS = 0.5

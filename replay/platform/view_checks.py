@@ -15,9 +15,9 @@ from kappa.base.settings import Settings
 from kappa.replay.platform.child import ChildProcess
 from kappa.replay.platform.course import ended_text
 from kappa.state.build import read_birth
+from kappa.state.build_status import read_view_check
 from kappa.state.frontier import Frontiers
 from kappa.state.store import Store
-from kappa.state.view_check import read_view_check
 
 # So many frontiers have views that slices kept.
 AFTER_FRONTIERS = 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kappa.base.errors import Damaged
 from kappa.replay.rollout.fold import advance, fold
 from kappa.replay.rollout.state import State
-from kappa.state.journal.view import JournalView
+from kappa.state.journal.journal import JournalView
 from kappa.state.store import Store
 
 

@@ -19,9 +19,12 @@ from kappa.state.journal.events import (
     Event,
     Failed,
     Held,
+    Paused,
+    PipelineRetired,
     PromoteAsked,
     Proved,
     Released,
+    Resumed,
     Retired,
     Served,
     Staged,
@@ -30,9 +33,7 @@ from kappa.state.journal.events import (
     VerifyAsked,
 )
 from kappa.state.journal.journal import JournalRecord
-from kappa.state.journal.pause import paused_after
-from kappa.state.journal.retirement import retired_after
-from kappa.state.journal.service import Paused, PipelineRetired, Resumed
+from kappa.state.journal.projections import paused_after, retired_after
 
 
 def fold(records: Iterable[JournalRecord], state: State | None = None) -> State:

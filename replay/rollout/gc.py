@@ -15,7 +15,7 @@ from pathlib import Path
 from kappa.base.disk import is_unfinished
 from kappa.base.errors import Conflict
 from kappa.base.scratch import left_behind
-from kappa.code.rows_version import born_rows_version
+from kappa.code.fingerprint import born_rows_version
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.garbage import Garbage, What, emptied_folders, garbage_of
 from kappa.replay.rollout.hands import Deleting, Hands, Looking
@@ -24,7 +24,7 @@ from kappa.replay.rollout.state import State
 from kappa.state.build import Birth, folder, read_birth, table_path
 from kappa.state.files.address import Entry, entries_at
 from kappa.state.frontier import Frontier, Frontiers, frontier_records
-from kappa.state.kept import kept_name, kept_of, past
+from kappa.state.kept_frontiers import kept_name, kept_of, past
 from kappa.state.lease import LEASES, Lease, lease_name, sorted_leases
 from kappa.state.root import ensure_no_copy
 from kappa.state.store import Store

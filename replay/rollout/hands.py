@@ -11,11 +11,11 @@ from kappa.base.errors import Conflict
 from kappa.base.failpoint import failpoint
 from kappa.replay.rollout.garbage import Garbage
 from kappa.state.build import folder
+from kappa.state.file_sums import join_sums
 from kappa.state.files.address import delete_files, deleted_at_once
-from kappa.state.kept import ensure_past_gone
+from kappa.state.kept_frontiers import ensure_past_gone
 from kappa.state.lease import put_floor
 from kappa.state.lock import is_held
-from kappa.state.recorded import join_sums
 from kappa.state.root import lock_of
 from kappa.state.store import Store
 

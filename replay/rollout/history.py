@@ -8,10 +8,8 @@ from kappa.base.errors import UsageError
 from kappa.replay.rollout.numbered import numbered
 from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.state import State
-from kappa.state.journal.events import Proved, Served
+from kappa.state.journal.events import Paused, PipelineRetired, Proved, Receipt, Resumed, Served
 from kappa.state.journal.journal import JournalRecord
-from kappa.state.journal.receipt import Receipt
-from kappa.state.journal.service import Paused, PipelineRetired, Resumed
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from kappa.base.units import count_of
 from kappa.declare.alert import AlertBirth
 from kappa.declare.sink import SinkBirth
 from kappa.state.build import Birth
-from kappa.state.journal.verification import Difference
+from kappa.state.journal.events import Difference
 
 
 def outgoing(

@@ -6,8 +6,8 @@ from kappa.base.errors import UsageError
 from kappa.replay.rollout.conflicts import refuse_underway
 from kappa.replay.rollout.intents import append_decided
 from kappa.replay.rollout.state import State
+from kappa.state.journal.events import Paused, Resumed
 from kappa.state.journal.journal import JournalRecord
-from kappa.state.journal.service import Paused, Resumed
 from kappa.state.store import Store
 
 

@@ -32,8 +32,7 @@ from kappa.replay.rollout.rollout import Phase
 from kappa.replay.rollout.step import Acknowledge, Append, RolloutStep, Sight, Wait
 from kappa.state.build import folder
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.journal.events import Failed, Held, Served
-from kappa.state.journal.receipt import Receipt, Switched
+from kappa.state.journal.events import Failed, Held, Receipt, Served, Switched
 from kappa.state.offsets import Offsets
 from kappa.state.root import lock_of
 from kappa.state.store import Store

@@ -24,8 +24,8 @@ from kappa.serving.query.reader.relations import tables_of
 from kappa.serving.query.reader.table_sql import schema_of
 from kappa.state.build import read_birth
 from kappa.state.frontier import Frontiers
+from kappa.state.journal.events import PipelineRetired
 from kappa.state.journal.journal import JournalRecord
-from kappa.state.journal.service import PipelineRetired
 from kappa.state.lease import live_leases
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

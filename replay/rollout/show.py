@@ -16,11 +16,8 @@ from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.state import State
 from kappa.serving.query.render import Listing
 from kappa.state.build import Birth, folder
-from kappa.state.journal.events import GenerationMade
+from kappa.state.journal.events import Check, GenerationMade, PipelineRetired, Receipt
 from kappa.state.journal.journal import JournalRecord, as_document
-from kappa.state.journal.receipt import Receipt
-from kappa.state.journal.service import PipelineRetired
-from kappa.state.journal.verification import Check
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 

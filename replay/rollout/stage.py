@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from kappa.base.clock import now
 from kappa.base.errors import Conflict, KappaError
 from kappa.base.failpoint import failpoint
-from kappa.code.artifact import digests, ensure_snapshot
+from kappa.code.code_snapshot import digests, ensure_snapshot
 from kappa.code.declaration import declarations
-from kappa.code.semantics import SEMANTICS
+from kappa.code.fingerprint import SEMANTICS
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.fold import check_may_follow
 from kappa.replay.rollout.libraries import installed_libraries
@@ -31,7 +31,7 @@ from kappa.serving.query.pin.catalog import pin_frontier
 from kappa.state.build import Base, Birth, folder, new_build_id, put_birth, read_birth
 from kappa.state.journal.events import Event, Staged, SwitchAsked
 from kappa.state.journal.journal import Journal, JournalRecord, whoami
-from kappa.state.kept import shown_of
+from kappa.state.kept_frontiers import shown_of
 from kappa.state.offsets import Offsets
 from kappa.state.root import lock_of
 from kappa.state.store import Store

@@ -13,8 +13,7 @@ from itertools import pairwise
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.state.journal.events import GenerationMade
 from kappa.state.journal.journal import JournalRecord
-from kappa.state.journal.pause import Pauses
-from kappa.state.journal.retirement import Retirements
+from kappa.state.journal.projections import Pauses, Retirements
 
 
 @dataclass(frozen=True, slots=True)

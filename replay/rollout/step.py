@@ -12,10 +12,10 @@ from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
 from kappa.state.alignment import Alignment
 from kappa.state.build import Base
+from kappa.state.build_status import Stopped
 from kappa.state.frontier import Frontier
 from kappa.state.journal.events import Event
 from kappa.state.offsets import Offsets
-from kappa.state.stopped import Stopped
 
 
 @dataclass(frozen=True, slots=True)

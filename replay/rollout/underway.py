@@ -14,9 +14,9 @@ from msgspec import Struct, field
 
 from kappa.base.units import growth
 from kappa.replay.rollout.state import State
+from kappa.state.build_status import read_progress
 from kappa.state.documents import Documents
 from kappa.state.frontier import Frontiers
-from kappa.state.slice_progress import read_progress
 from kappa.state.store import Store
 
 _NAME = "run/underway.json"

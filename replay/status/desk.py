@@ -25,7 +25,7 @@ from kappa.serving.query.render import Listing
 from kappa.serving.query.tables import ServedTable, served_tables
 from kappa.state.build import read_birth
 from kappa.state.journal.events import GenerationMade
-from kappa.state.journal.view import JournalView
+from kappa.state.journal.journal import JournalView
 
 if TYPE_CHECKING:
     from kappa.kafka.client import Log

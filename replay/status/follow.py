@@ -12,9 +12,9 @@ from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.underway import Underway, Waiting, read_underway
 from kappa.replay.rollout.verify.verification_progress import verification_progress
 from kappa.state.build import read_birth
+from kappa.state.build_status import SliceProgress, read_progress
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
-from kappa.state.slice_progress import SliceProgress, read_progress
 from kappa.state.store import Store
 
 _LOOK_SECONDS = 0.2

@@ -12,7 +12,7 @@ from kappa.replay.rollout.history import Chapter, ProofRecord, ServiceRecord
 from kappa.replay.rollout.prove.proof_text import cut_line, proof_line, record_document
 from kappa.replay.rollout.rollout import Rollout
 from kappa.serving.query.render import Listing
-from kappa.state.journal.service import PipelineRetired
+from kappa.state.journal.events import PipelineRetired
 
 if TYPE_CHECKING:
     # At run time these would import what it takes to ask a broker and to run jobs.

@@ -8,8 +8,7 @@ from kappa.replay.rollout.outgoing import outgoing
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
 from kappa.state.build import read_birth
-from kappa.state.journal.events import GenerationMade
-from kappa.state.journal.receipt import Receipt
+from kappa.state.journal.events import GenerationMade, Receipt
 from kappa.state.store import Store
 
 

@@ -20,16 +20,19 @@ from kappa.replay.rollout.underway import Underway, Waiting
 from kappa.replay.status.held_back import HeldBack, held_back
 from kappa.replay.status.unread import Unread, unread_topics
 from kappa.state.build import Birth, read_birth
+from kappa.state.build_status import (
+    SliceProgress,
+    Stopped,
+    read_progress,
+    read_stopped,
+    read_view_check,
+)
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.journal.pause import Pause
-from kappa.state.journal.retirement import Retirement
+from kappa.state.journal.projections import Pause, Retirement
 from kappa.state.offsets import Offsets
 from kappa.state.root import why_silent
-from kappa.state.slice_progress import SliceProgress, read_progress
 from kappa.state.space import why_jobs_rest
-from kappa.state.stopped import Stopped, read_stopped
 from kappa.state.store import Store
-from kappa.state.view_check import read_view_check
 
 if TYPE_CHECKING:
     # At run time it would import DuckDB.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     # At run time these would import what it takes to ask a broker.
     from kappa.replay.status.running import Running
     from kappa.replay.status.status import BuildStatus, Status
-    from kappa.state.slice_progress import SliceProgress
+    from kappa.state.build_status import SliceProgress
 
 
 _SHOWN_LIBRARIES = 3

@@ -20,9 +20,8 @@ from fastapi.responses import StreamingResponse
 from kappa.serving.http.open_streams import EndingResponse
 from kappa.serving.http.problem import HttpError
 from kappa.serving.http.stand import API, SharedLook, stand_of
-from kappa.state.journal.begun import begun_after, rollout_number
-from kappa.state.journal.journal import Journal, JournalRecord, as_document
-from kappa.state.journal.view import JournalView
+from kappa.state.journal.journal import Journal, JournalRecord, JournalView, as_document
+from kappa.state.journal.projections import begun_after, rollout_number
 from kappa.state.store import Store
 
 # Its result differs from the last one if something has changed. All listeners share one look.

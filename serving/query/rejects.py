@@ -19,10 +19,10 @@ from kappa.serving.query.pin.catalog import pin, pin_build
 from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
 from kappa.serving.query.reader.opened import open_reader
 from kappa.state.build import Birth, is_born, table_path
+from kappa.state.file_sums import ensure_whole
 from kappa.state.frontier import Frontier
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
-from kappa.state.whole import ensure_whole
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.tables.versions import files
 from kappa.tables.views.served import stored_sql

@@ -21,8 +21,8 @@ from kappa.serving.query.reader.reader import Reader
 from kappa.serving.query.reader.table_sql import schema_of, type_text
 from kappa.serving.query.render import Listing
 from kappa.state.build import recent_names, table_path
-from kappa.state.journal.pause import Pause, Pauses, paused_after
-from kappa.state.journal.view import JournalView
+from kappa.state.journal.journal import JournalView
+from kappa.state.journal.projections import Pause, Pauses, paused_after
 from kappa.state.log_clock import log_clock
 from kappa.state.store import Store
 from kappa.tables.views.served import served_condition

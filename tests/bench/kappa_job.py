@@ -25,10 +25,10 @@ from rivals import Attempt, Command, NotThereError
 from kappa.base.clock import now
 from kappa.base.java.java import find_java
 from kappa.base.settings import load_settings
-from kappa.code.artifact import digests, ensure_snapshot
+from kappa.code.code_snapshot import digests, ensure_snapshot
+from kappa.code.fingerprint import SEMANTICS
 from kappa.code.importer import open_sources
 from kappa.code.project import load_module, pipelines_in
-from kappa.code.semantics import SEMANTICS
 from kappa.code.sources import Sources
 from kappa.declare.topic import Topic
 from kappa.declare.values.columns import parse_type

@@ -28,9 +28,8 @@ from kappa.declare.values.arrow import arrow_schema
 from kappa.serving.query.query import answer
 from kappa.state.build import Birth, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.journal.events import Served
+from kappa.state.journal.events import Receipt, Served
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.receipt import Receipt
 from kappa.state.mark import origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

@@ -1,4 +1,4 @@
-"""Laws of the version: it changes with all that decides the rows, and with nothing else."""
+"""Laws of the version, which all that decides the rows changes, and of the rows version."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
+from overlays import born
+from overlays import declared as declare_delays
 
 from kappa import (
+    Alert,
     Csv,
     Fold,
+    Sink,
     Table,
     Text,
     Topic,
@@ -30,11 +35,18 @@ from kappa import (
 )
 from kappa.base.errors import DeclarationError
 from kappa.code import fingerprint as fingerprints
-from kappa.code.fingerprint import differences, fingerprint, version_of
+from kappa.code.declaration import declarations, without_checks
+from kappa.code.fingerprint import (
+    SEMANTICS,
+    born_rows_version,
+    differences,
+    fingerprint,
+    version_of,
+)
 from kappa.code.reach import files, reach
-from kappa.code.semantics import SEMANTICS
 from kappa.code.sources import Find, SourceFile
 from kappa.engine.read.archived import archive_fingerprint
+from kappa.replay.rollout.plan.observed import Declared
 
 FLIGHTS = '''
 """Flights."""
@@ -763,3 +775,56 @@ def test_a_topics_format_is_part_of_its_version_and_json_is_what_older_ones_mean
     assert len({declared(topic=each)["topic hits"] for each in topics}) == 6
     assert archive_fingerprint(topics[0]) == archive_fingerprint(topic())
     assert len({archive_fingerprint(each) for each in topics}) == 6
+
+
+BEFORE = declare_delays(views={"v": "select 1 as one"}, checks=("rows > 0",))
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        declare_delays(checks=("rows > 0",)),
+        declare_delays(
+            views={"v": "select 2 as one", "w": "select 1 as one"}, checks=("rows > 0",)
+        ),
+        declare_delays(views={"v": "select 1 as one"}),
+        declare_delays(views={"v": "select 1 as one"}, checks=("rows > 1", "id <> 'keys id'")),
+        declare_delays(
+            views={"v": "select 1 as one"},
+            checks=("rows > 0",),
+            outlets=(Sink("out", of="delays"), Alert("late", of="delays", to="page")),
+        ),
+    ],
+    ids=["no view", "other views", "no check", "other checks", "sinks and alerts"],
+)
+def test_what_is_only_shown_leaves_it(after: Declared) -> None:
+    assert after.version != BEFORE.version
+    assert after.rows_version == BEFORE.rows_version
+
+
+@pytest.mark.parametrize(
+    "after",
+    [declare_delays(least=1), declare_delays(keys=("id", "n"))],
+    ids=["code", "keys"],
+)
+def test_what_decides_rows_changes_it(after: Declared) -> None:
+    assert after.rows_version != declare_delays().rows_version
+
+
+def test_a_build_has_that_of_its_declaration() -> None:
+    for each in (BEFORE, declare_delays(), declare_delays(least=1)):
+        assert born_rows_version(born("a", each)) == each.rows_version
+
+
+def test_a_build_without_kept_declarations_shares_it_with_no_other_version() -> None:
+    old = replace(born("a", BEFORE), declarations={})
+
+    assert born_rows_version(old) != BEFORE.rows_version
+
+
+@given(checks=st.lists(st.text(min_size=1, alphabet="ab \n>keys1"), max_size=3))
+def test_whatever_checks_say_they_leave_no_line_behind(checks: list[str]) -> None:
+    table = declare_delays(checks=tuple(checks)).pipeline
+
+    lines = declarations(table)["table delays"]
+    assert without_checks(lines, checks) == declarations(declare_delays().pipeline)["table delays"]

@@ -44,19 +44,20 @@ from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import (
     Abandoned,
     CaughtUp,
+    Check,
     Event,
     Failed,
     Held,
+    Paused,
     PromoteAsked,
+    Receipt,
     Served,
     Staged,
     SwitchAsked,
+    Switched,
     Verified,
 )
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.receipt import Receipt, Switched
-from kappa.state.journal.service import Paused
-from kappa.state.journal.verification import Check
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth

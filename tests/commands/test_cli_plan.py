@@ -18,9 +18,8 @@ import pytest
 
 from kappa.base.clock import now
 from kappa.base.process import process_id
-from kappa.code.fingerprint import fingerprint
+from kappa.code.fingerprint import declared_rows_version, fingerprint
 from kappa.code.project import load_project
-from kappa.code.rows_version import declared_rows_version
 from kappa.commands.app import run_command
 from kappa.kafka.cluster import TopicFacts
 from kappa.kafka.reader import Record
@@ -31,10 +30,8 @@ from kappa.replay.rollout.state import State
 from kappa.replay.status.here import Here
 from kappa.replay.status.running import Running, put_running
 from kappa.state.build import read_birth
-from kappa.state.journal.events import CaughtUp, Event, Held, Served, Verified
+from kappa.state.journal.events import CaughtUp, Check, Event, Held, Receipt, Served, Verified
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.receipt import Receipt
-from kappa.state.journal.verification import Check
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kappa.base.errors import DeclarationError, UsageError
-from kappa.code.artifact import snapshot_files
+from kappa.code.code_snapshot import snapshot_files
 from kappa.code.fingerprint import differences, fingerprint
 from kappa.code.project import Project, load_project
 from kappa.declare.joined import (

@@ -14,8 +14,8 @@ from testbed import Testbed, platform
 
 from kappa.base.process import process_id
 from kappa.state.build import folder
+from kappa.state.build_status import DECODED, read_progress
 from kappa.state.frontier import Frontier
-from kappa.state.slice_progress import DECODED, read_progress
 
 pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.fault]
 KILLS = 3

@@ -27,7 +27,7 @@ from kappa.engine.job.legs import Legs
 from kappa.kafka.producer import ProducedRecord
 from kappa.state.build import read_birth, table_path
 from kappa.state.frontier import Frontiers
-from kappa.state.kept import kept_of
+from kappa.state.kept_frontiers import kept_of
 from kappa.state.offsets import Offsets
 from kappa.tables.delta import open_newest
 from kappa.tables.file_list import read_list

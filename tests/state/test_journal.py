@@ -1,28 +1,32 @@
-"""Laws of the journal, of numbered records and of the frontier."""
+"""Laws of the journal and of a process's view of it, of numbered records and of the frontier."""
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from kappa.base.errors import Broken, Damaged, KappaError
+from kappa.base.settings import load_settings
 from kappa.declare.values.tally import Tally
+from kappa.kafka.broker.properties import server_properties
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import (
     Abandoned,
     Failed,
     Held,
     PromoteAsked,
+    Receipt,
     Served,
     Staged,
     SwitchAsked,
+    Switched,
 )
-from kappa.state.journal.journal import Journal
-from kappa.state.journal.receipt import Receipt, Switched
+from kappa.state.journal.journal import Journal, JournalRecord, JournalView
 from kappa.state.offsets import Offsets
-from kappa.state.store import Store
+from kappa.state.store import Store, open_store
 
 
 @pytest.fixture
@@ -252,3 +256,167 @@ def test_a_hole_stops_every_writer_and_is_named(store: Store) -> None:
             act()
         assert "kappa doctor --repair" in caught.value.hint
     assert store.get("journal/00000000000000000002.json") is None
+
+
+class CountingStore(Store):
+    """A store that counts how often it is read."""
+
+    reads = 0
+
+    def get(self, name: str) -> bytes | None:
+        # The note of the last number is beside them, and on this host.
+        self.reads += name.startswith("journal/")
+        return super().get(name)
+
+    def reads_of(self, look) -> int:
+        before = self.reads
+        look()
+        return self.reads - before
+
+
+@pytest.fixture
+def counted(tmp_path) -> CountingStore:
+    return CountingStore(tmp_path)
+
+
+def abandon(counted: Store, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        assert Journal(counted).append(number, Abandoned(1, str(number))) is not None
+
+
+def serve(counted: Store, number: int, generation: int) -> None:
+    nowhere = Offsets()
+    receipt = Receipt("p", "b", "v", nowhere, None, None)
+    assert Journal(counted).append(number, Served(1, generation, {"p": "b"}, receipt)) is not None
+
+
+def numbers(view: JournalView, after: int = 0) -> list[int]:
+    return [record.number for record in view.records(after)]
+
+
+def test_a_second_look_reads_only_the_new_records(counted):
+    abandon(counted, 1, 50)
+    view = JournalView(counted)
+    assert counted.reads_of(view.records) == 51
+
+    assert counted.reads_of(view.records) == 1
+    abandon(Store(counted.folder), 51, 2)
+    assert counted.reads_of(lambda: view.records(50)) == 3
+
+    assert numbers(view) == list(range(1, 53))
+    assert numbers(view, 50) == [51, 52]
+
+
+def test_all_views_of_a_store_share_what_was_read(counted):
+    abandon(counted, 1, 5)
+    JournalView(counted).records()
+
+    assert counted.reads_of(lambda: JournalView(counted).records()) == 1
+
+
+def test_the_last_served_is_looked_for_once_from_the_end(counted):
+    serve(counted, 1, 1)
+    abandon(counted, 2, 40)
+    view = JournalView(counted)
+    assert view.last_served()[1].number == 1
+
+    assert counted.reads_of(view.last_served) == 1
+    serve(Store(counted.folder), 42, 2)
+    assert counted.reads_of(view.last_served) == 2
+
+    assert view.last_served()[0] == 42
+    assert view.last_served()[1].event.generation == 2
+
+
+def test_what_served_is_known_from_the_last_look_for_it(counted):
+    serve(counted, 1, 1)
+    assert JournalView(counted).known_served()[1].event.generation == 1
+    serve(Store(counted.folder), 2, 2)
+
+    assert counted.reads_of(lambda: JournalView(counted).known_served()) == 0
+    assert JournalView(counted).known_served()[1].event.generation == 1
+    JournalView(counted).last_served()
+    assert JournalView(counted).known_served()[1].event.generation == 2
+
+
+def test_a_journal_in_which_nothing_served_has_no_last_served(counted):
+    view = JournalView(counted)
+    assert view.last_served() == (0, None)
+
+    abandon(counted, 1, 3)
+
+    assert view.last_served() == (3, None)
+
+
+def test_a_damaged_record_raises_at_every_look_and_hides_none_before_it(counted):
+    abandon(counted, 1, 2)
+    counted.put_json("journal/00000000000000000003.json", {"number": 3})
+    view = JournalView(counted)
+
+    for _ in range(2):
+        with pytest.raises(Damaged, match="journal record 3 cannot be read"):
+            view.records()
+
+
+def test_a_fold_has_each_record_once_and_all_views_of_a_store_share_it(counted):
+    seen = []
+
+    def both(numbers: tuple[int, ...], record: JournalRecord) -> tuple[int, ...]:
+        seen.append(record.number)
+        return (*numbers, record.number)
+
+    abandon(counted, 1, 3)
+    assert JournalView(counted).folded(both, ()) == (1, 2, 3)
+    abandon(Store(counted.folder), 4, 2)
+    assert JournalView(counted).folded(both, ()) == (1, 2, 3, 4, 5)
+    assert JournalView(counted).folded(lambda count, _: count + 1, 0) == 5
+
+    assert seen == [1, 2, 3, 4, 5]
+
+
+def test_threads_share_a_view_while_records_are_appended(counted):
+    view = JournalView(counted)
+
+    def look() -> bool:
+        found = numbers(view)
+        return found == list(range(1, len(found) + 1))
+
+    with ThreadPoolExecutor(8) as pool:
+        looks = [pool.submit(look) for _ in range(40)]
+        abandon(Store(counted.folder), 1, 60)
+        looks += [pool.submit(look) for _ in range(40)]
+        assert all(each.result() for each in looks)
+
+    assert numbers(view) == list(range(1, 61))
+
+
+FLUSHED = "log.flush.interval.messages=1\n"
+
+
+@pytest.mark.parametrize(
+    ("setting", "lasts"),
+    [("", True), ('durability = "disk"', True), ('durability = "process"', False)],
+)
+def test_a_record_is_synced_and_then_its_name_unless_processes_alone_may_die(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, lasts: bool
+) -> None:
+    (tmp_path / "kappa.toml").write_text(setting, encoding="utf-8")
+    settings = load_settings(tmp_path)
+    store = open_store(settings)
+    synced: list[str] = []
+    sync = os.fsync
+
+    def noted(handle: int) -> None:
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        synced.append("folder" if path.is_dir() else "file")
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    for number in (1, 2):
+        assert Journal(store).append(number, Abandoned(1, "no"))
+        store.sync([store.path(f"journal/{number:020d}.json")])
+
+    assert (synced[:2] == ["file", "folder"]) == lasts
+    assert bool(synced) == lasts
+    properties = server_properties(tmp_path, 1, 2, syncs=settings.syncs)
+    assert (FLUSHED in properties) == lasts

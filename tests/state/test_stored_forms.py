@@ -28,7 +28,7 @@ from kappa.state.documents import Documents
 from kappa.state.frontier import Frontier
 from kappa.state.journal.events import Proved
 from kappa.state.journal.journal import JournalRecord
-from kappa.state.kept import Kept
+from kappa.state.kept_frontiers import Kept
 from kappa.state.lease import Lease
 from kappa.state.mark import Mark, parse_mark
 from kappa.state.offsets import Offsets

@@ -25,7 +25,7 @@ from kappa.serving.query.reader.reader import Rows
 from kappa.serving.query.render import plain
 from kappa.state.build import folded_by, read_birth
 from kappa.state.frontier import Frontier
-from kappa.state.journal.view import JournalView
+from kappa.state.journal.journal import JournalView
 from kappa.state.lease import ensure_lease, ensure_released, read_lease
 
 _REST_SECONDS = 0.3

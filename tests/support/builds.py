@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kappa.base.clock import now
-from kappa.code.artifact import digests, ensure_snapshot, load_snapshot
+from kappa.code.code_snapshot import digests, ensure_snapshot, load_snapshot
+from kappa.code.fingerprint import SEMANTICS
 from kappa.code.importer import open_sources
 from kappa.code.project import load_module, pipelines_in
-from kappa.code.semantics import SEMANTICS
 from kappa.code.sources import Sources
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.values.columns import Type, parse_columns, parse_type

@@ -23,9 +23,8 @@ from kappa.engine.write.publisher import Publisher
 from kappa.serving.outlets.changes.change_set import ChangeSet, RowChange
 from kappa.state.build import Birth, TopicBirth, put_birth
 from kappa.state.frontier import Frontier
-from kappa.state.journal.events import Event, Served, Staged, SwitchAsked
+from kappa.state.journal.events import Event, Receipt, Served, Staged, SwitchAsked
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.receipt import Receipt
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

@@ -25,8 +25,8 @@ from kappa.base.scratch import user_cache
 from kappa.kafka.broker.properties import HOST
 from kappa.kafka.producer import ProducedRecord
 from kappa.kafka.reader import Record
+from kappa.state.build_status import READING, SliceProgress, read_progress
 from kappa.state.offsets import Offsets
-from kappa.state.slice_progress import READING, SliceProgress, read_progress
 
 # Two JVMs and Python's workers begin before a slice is read: on a busy machine that is minutes.
 PATIENCE_SECONDS = 600.0

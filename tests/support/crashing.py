@@ -39,12 +39,12 @@ from kappa.serving.query.pin.catalog import pin
 from kappa.serving.query.pin.left import give_up
 from kappa.serving.query.pin.snapshot import PinnedSnapshot
 from kappa.state.build import folder, read_birth, table_path
+from kappa.state.build_status import Stopped, read_stopped
 from kappa.state.files.address import files_in, folders_in, readable
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.kept import kept_of, shown_of
+from kappa.state.kept_frontiers import kept_of, shown_of
 from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
-from kappa.state.stopped import Stopped, read_stopped
 from kappa.state.store import Store
 from kappa.tables.delta import open_newest
 from kappa.tables.versions import files

@@ -26,10 +26,10 @@ from kappa.engine.write.publisher import Publisher
 from kappa.kafka.reader import Record
 from kappa.replay.rollout.plan.observed import Declared
 from kappa.state.build import folder, read_birth
+from kappa.state.build_status import ensure_not_stopped, put_stopped
 from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
-from kappa.state.stopped import ensure_not_stopped, put_stopped
 from kappa.tables.branch import keep_base, stands_before_base
 from kappa.tables.shape import table_births
 

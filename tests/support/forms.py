@@ -12,34 +12,39 @@ from kappa.serving.outlets.alerts.message import Message
 from kappa.serving.outlets.alerts.outbox import DeadLetter, Missed, Outbox
 from kappa.state.alignment import Alignment
 from kappa.state.build import Base, Birth, TopicBirth
-from kappa.state.cuts import Cuts
+from kappa.state.build_status import Stopped
+from kappa.state.file_sums import JoinedSums
 from kappa.state.frontier import Frontier
 from kappa.state.journal.events import (
     Abandoned,
     CaughtUp,
+    Check,
+    Difference,
     Event,
     Failed,
     Held,
+    OutcomeCount,
+    Paused,
+    PipelineRetired,
     PromoteAsked,
     Proved,
+    Receipt,
     Released,
+    Resumed,
     Retired,
     Served,
     Staged,
     SwitchAsked,
+    Switched,
     Verified,
     VerifyAsked,
 )
 from kappa.state.journal.journal import JournalRecord
-from kappa.state.journal.receipt import Receipt, Switched
-from kappa.state.journal.service import Paused, PipelineRetired, Resumed
-from kappa.state.journal.verification import Check, Difference, OutcomeCount
-from kappa.state.kept import Kept
+from kappa.state.kept_frontiers import Kept
 from kappa.state.lease import Floor, Lease, Pin
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
-from kappa.state.recorded import JoinedSums
-from kappa.state.stopped import Stopped
+from kappa.state.slices import Cuts
 from kappa.state.table import TableBirth
 from kappa.state.witness import Witness
 from kappa.tables.archive import ArchiveMark

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kappa.state.frontier import Frontier
 from kappa.state.journal.events import (
     CaughtUp,
     Event,
     Held,
+    PipelineRetired,
+    Receipt,
     Served,
     Staged,
     SwitchAsked,
+    Switched,
     Verified,
 )
 from kappa.state.journal.journal import JournalRecord
-from kappa.state.journal.receipt import Receipt, Switched
-from kappa.state.journal.service import PipelineRetired
+from kappa.state.journal.projections import hold_after
 from kappa.state.offsets import Offsets
 
 NOWHERE = Offsets()
@@ -25,6 +29,17 @@ def numbered(*events: Event, after: int = 0) -> list[JournalRecord]:
         JournalRecord(number=number, event=event, at="then", by="ada@test", id=str(number))
         for number, event in enumerate(events, start=after + 1)
     ]
+
+
+def open_hold(records: Iterable[JournalRecord], build: str) -> JournalRecord | None:
+    """Returns the Held record that holds `build` after these records, in order.
+
+    Returns None if its frontier is free to move.
+    """
+    hold: JournalRecord | None = None
+    for record in records:
+        hold = hold_after(hold, record, build)
+    return hold
 
 
 def staged(

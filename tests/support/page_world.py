@@ -41,21 +41,23 @@ from kappa.serving.outlets.alerts.outbox import (
 from kappa.serving.outlets.alerts.shown import ShownOnPage
 from kappa.state.build import Birth, TopicBirth, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.journal.begun import begun_after
 from kappa.state.journal.events import (
     Abandoned,
     CaughtUp,
+    Check,
+    Difference,
     Event,
     Failed,
     Held,
+    OutcomeCount,
+    Receipt,
     Served,
     Staged,
     Verified,
 )
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.receipt import Receipt
-from kappa.state.journal.verification import Check, Difference, OutcomeCount
-from kappa.state.kept import Kept, put_kept
+from kappa.state.journal.projections import begun_after
+from kappa.state.kept_frontiers import Kept, put_kept
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth

@@ -8,8 +8,7 @@ from typing import Any
 from journals import numbered
 
 from kappa import Table, Topic, pipeline
-from kappa.code.fingerprint import version_of
-from kappa.code.semantics import SEMANTICS
+from kappa.code.fingerprint import SEMANTICS, version_of
 from kappa.replay.rollout.fold import fold
 from kappa.replay.rollout.plan.observed import Declared, LogFacts, Observed
 from kappa.state.build import Birth, TopicBirth

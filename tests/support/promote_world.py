@@ -2,7 +2,8 @@
 
 It has jobs, controllers, a reader and operators. The platform's own functions decide: the next step
 of a rollout (replay/rollout/promote.py), the state after a record (replay/rollout/fold.py), the
-hold of a build (kappa/state/journal/hold.py), the intents of operators (replay/rollout/intents.py).
+hold of a build (kappa/state/journal/projections.py), the intents of operators
+(replay/rollout/intents.py).
 Only reads and writes of processes are written here, one a step. They are those of
 kappa/engine/write/publisher.py, engine/write/maintenance.py, replay/rollout/retire.py and
 serving/query/pin/catalog.py. A controller that stops for ever has died, so its record lands late in
@@ -38,14 +39,16 @@ from kappa.state.journal.events import (
     CaughtUp,
     Event,
     Held,
+    Paused,
+    PipelineRetired,
     Released,
+    Resumed,
     Retired,
     Served,
     SwitchAsked,
 )
-from kappa.state.journal.hold import hold_after
 from kappa.state.journal.journal import JournalRecord
-from kappa.state.journal.service import Paused, PipelineRetired, Resumed
+from kappa.state.journal.projections import hold_after
 
 TOPICS = frozenset({"flights"})
 PAIRS = {"flights": ("a", "b"), "trains": ("c", "d")}

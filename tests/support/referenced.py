@@ -7,7 +7,7 @@ from pathlib import Path
 from testbed import Testbed
 
 from kappa.state.build import read_birth, table_path
-from kappa.state.kept import kept_of
+from kappa.state.kept_frontiers import kept_of
 from kappa.tables.delta import open_newest
 from kappa.tables.versions import files
 

@@ -15,10 +15,8 @@ from kappa.serving.query.query import Answer, answer
 from kappa.state.build import Birth, put_birth, read_birth, table_path
 from kappa.state.files.address import delta_options
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.journal.events import GenerationMade, Served
+from kappa.state.journal.events import GenerationMade, PipelineRetired, Receipt, Served
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.receipt import Receipt
-from kappa.state.journal.service import PipelineRetired
 from kappa.state.offsets import Offsets
 from kappa.state.root import ensure_root
 from kappa.state.store import Store

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from reading import served
 from testbed import Testbed
 
-from kappa.code.rows_version import born_rows_version
+from kappa.code.fingerprint import born_rows_version
 from kappa.kafka.producer import ProducedRecord
 from kappa.kafka.reader import Record
 from kappa.state.build import folded_by, read_birth

@@ -25,7 +25,7 @@ from tempfile import TemporaryFile
 _IMPORTED = (
     "cli",
     "kappa.base.settings",
-    "kappa.code.artifact",
+    "kappa.code.code_snapshot",
     "kappa.code.project",
     "kappa.code.spark_child",
     "kappa.kafka.producer",

@@ -23,7 +23,7 @@ from kappa.engine.write.commit import TableWriter
 from kappa.state.build import Base, Birth, put_birth, read_birth, table_path
 from kappa.state.files.address import readable
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.kept import ensure_past_gone, kept_of
+from kappa.state.kept_frontiers import ensure_past_gone, kept_of
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice

@@ -23,7 +23,7 @@ from kappa.engine.archive.archive_writer import Read
 from kappa.engine.read.block_rows import log_time_before, rows_of
 from kappa.records.decode.decode import decoded_batches
 from kappa.records.decode.fate import decoded_columns
-from kappa.state.files.transfer import share_file
+from kappa.state.files.address import share_file
 from kappa.state.witness import LostEnd
 from kappa.tables.archive import ArchiveMark
 from kappa.tables.stored_archive import Block, StoredArchive

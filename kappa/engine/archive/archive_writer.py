@@ -22,9 +22,8 @@ from kappa.engine.read.archived import archive_fingerprint
 from kappa.engine.read.block_rows import STATISTICS
 from kappa.records.decode.decode import decoded_batches
 from kappa.records.decode.fate import Counts, counts_in, decoded_columns
-from kappa.state.files.address import delete_folder, readable
-from kappa.state.files.transfer import place_file
-from kappa.state.recorded import note_put_file
+from kappa.state.file_sums import note_put_file
+from kappa.state.files.address import delete_folder, place_file, readable
 from kappa.state.store import Store
 from kappa.state.witness import NO_EPOCH, Witness, digest_of
 from kappa.tables.archive import ArchiveMark, folder

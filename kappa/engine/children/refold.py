@@ -5,7 +5,7 @@
 
 It uses the build's own code snapshot and topics, and the job's own way from slice to table. The
 slices are others and the folder is its own; it takes no lock and no lease, and touches nothing of
-the build. FOLDER is a root: it has the cuts (kappa/state/cuts.py) and gets tables and
+the build. FOLDER is a root: it has the cuts (kappa/state/slices.py) and gets tables and
 frontiers, which show how far the program is. It prints an error to stderr and leaves it there as a
 stopped job does.
 """
@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from kappa.base.errors import ExitCode, KappaError
 from kappa.base.program import run_program
 from kappa.base.settings import Settings, load_settings
-from kappa.code.artifact import load_snapshot
+from kappa.code.code_snapshot import load_snapshot
 from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.read.archived import Archives
 from kappa.engine.read.source import KafkaAccess, LogSource
@@ -35,12 +35,10 @@ from kappa.kafka.client import Log
 from kappa.kafka.client_options import client_options
 from kappa.kafka.stored_schemas import open_registry
 from kappa.state.build import read_birth
-from kappa.state.cuts import read_cuts
+from kappa.state.build_status import put_stopped, watch_slice
 from kappa.state.files.bucket import is_bucket
 from kappa.state.offsets import lost_ranges
-from kappa.state.slice_progress import watch_slice
-from kappa.state.slices import Slice
-from kappa.state.stopped import put_stopped
+from kappa.state.slices import Slice, read_cuts
 from kappa.state.store import Store, open_store
 
 # No job has such a leg: transactions of a branch's base were copied with its tables.

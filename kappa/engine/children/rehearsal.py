@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from kappa.base.clock import Stopwatch
 from kappa.base.java.jars import ensure_jars
 from kappa.base.java.java import find_java
-from kappa.code.semantics import SEMANTICS
+from kappa.code.fingerprint import SEMANTICS
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.columns import Type, parse_type

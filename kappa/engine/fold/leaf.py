@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.fold import spark_ddl
 from kappa.engine.spark.s3a import spark_address
-from kappa.state.files.transfer import writing
+from kappa.state.files.address import writing
 
 _FIRST_BYTES = 1 << 20
 # The footer ends with its length, in four bytes, and four letters. (https://parquet.apache.org/docs/file-format/)

@@ -40,8 +40,7 @@ from kappa.engine.fold.step_loop import (
 )
 from kappa.engine.read.rows import Rows
 from kappa.engine.spark.s3a import spark_address
-from kappa.state.files.address import open_buckets, ways_to_buckets
-from kappa.state.files.transfer import writing
+from kappa.state.files.address import open_buckets, ways_to_buckets, writing
 from kappa.state.table import TableBirth
 
 # What a task tells: the name of its files, and of failures FailedStep's.

@@ -40,9 +40,9 @@ from kappa.records.decode.fate import VALID, Counts, Fate, decoded_columns, join
 from kappa.records.decode.raw import RawRange
 from kappa.records.decode.to_files import Remembering, decode_to_files, linked_for_workers
 from kappa.records.redrive import Attempt, Position, Settled
+from kappa.state.build_status import counting
 from kappa.state.files.address import delete_scratch
 from kappa.state.offsets import Offsets
-from kappa.state.slice_progress import counting
 from kappa.state.slices import Slice
 from kappa.state.table import TableBirth
 

@@ -27,8 +27,7 @@ from kappa.records.decode.fate import VALID
 from kappa.records.decode.shares import CarriedTimes
 from kappa.records.decode.to_files import decoded_file
 from kappa.records.redrive import Position
-from kappa.state.files.address import readable
-from kappa.state.files.transfer import writing
+from kappa.state.files.address import readable, writing
 from kappa.tables.parquet import parquet_sql
 
 

@@ -19,6 +19,7 @@ from kappa.base.errors import KappaError
 from kappa.engine.job.legs import Aim
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import Birth, folded_by, read_birth
+from kappa.state.build_status import comparable_now
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import GenerationMade
 from kappa.state.journal.journal import Journal, whoami
@@ -32,7 +33,6 @@ from kappa.state.lease import (
     read_lease,
 )
 from kappa.state.offsets import Offsets
-from kappa.state.stopped import comparable_now
 from kappa.state.store import Store
 
 # Each further look needs a collection that overtook the last one; those of a build are many seconds

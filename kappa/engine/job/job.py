@@ -32,11 +32,10 @@ from kappa.engine.spark.leg_session import LegSession
 from kappa.engine.spark.session import end_process
 from kappa.kafka.client_options import client_options
 from kappa.kafka.stored_schemas import open_registry
-from kappa.state.beat import Beat
 from kappa.state.build import folder, read_birth
+from kappa.state.build_status import Beat, put_stopped
 from kappa.state.files.bucket import FOLDING, patient
 from kappa.state.root import lock_of
-from kappa.state.stopped import put_stopped
 from kappa.state.store import Store, open_store
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kappa.base.settings import Settings
-from kappa.code.artifact import load_snapshot
+from kappa.code.code_snapshot import load_snapshot
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.job.align import Aligner
 from kappa.engine.job.catch_up import CatchUp
@@ -30,9 +30,8 @@ from kappa.engine.write.publisher import Publisher, Stopping
 from kappa.kafka.client import Log
 from kappa.kafka.client_options import client_options
 from kappa.state.build import Birth, folder, read_birth
+from kappa.state.build_status import ensure_not_stopped, watch_slice
 from kappa.state.frontier import Frontiers
-from kappa.state.slice_progress import watch_slice
-from kappa.state.stopped import ensure_not_stopped
 from kappa.state.store import Store
 from kappa.tables.branch import keep_base
 

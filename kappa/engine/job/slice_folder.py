@@ -49,10 +49,10 @@ from kappa.engine.write.publisher import Publisher
 from kappa.kafka.client import Log
 from kappa.records.decode.to_files import Remembering
 from kappa.state.build import Birth, folder, slice_scratch
+from kappa.state.build_status import DECODED, records_read
 from kappa.state.frontier import Frontier
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
-from kappa.state.slice_progress import DECODED, records_read
 from kappa.state.slices import Slice
 from kappa.state.store import Store
 from kappa.tables.delta import progress_of_acts

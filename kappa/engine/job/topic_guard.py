@@ -21,7 +21,7 @@ from kappa.kafka.client import Log
 from kappa.records.tombstones import may_be_missed
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
-from kappa.state.kept import moment
+from kappa.state.kept_frontiers import moment
 from kappa.state.offsets import Offsets, lost_ranges
 from kappa.state.witness import LogCut, LostEnd, Witnesses, before_cut, leader_changed
 from kappa.tables.archive import one_log

@@ -22,13 +22,13 @@ import pyarrow as pa
 
 from kappa.base.disk import delete_file
 from kappa.base.errors import KappaError
-from kappa.code.semantics import SEMANTICS
+from kappa.code.fingerprint import SEMANTICS
 from kappa.declare.topic import Topic
 from kappa.declare.topic_kind import TopicKind
 from kappa.engine.read.block_rows import counts_of, log_time_before
 from kappa.records.decode.decoder import Clock
 from kappa.records.decode.fate import Counts, decoded_columns
-from kappa.state.files.transfer import share_file
+from kappa.state.files.address import share_file
 from kappa.state.offsets import Offsets
 from kappa.state.slices import BoundsOf
 from kappa.state.store import Store

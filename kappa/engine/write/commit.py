@@ -25,11 +25,11 @@ from kappa.engine.write.recent import RecentRows
 from kappa.engine.write.rewritten import Rewriting
 from kappa.engine.write.spark_commit import folding, spark_append, spark_merge
 from kappa.state.build import folder, recent_names, slice_scratch, table_path
+from kappa.state.file_sums import ensure_whole
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
-from kappa.state.whole import ensure_whole
 from kappa.tables.delta import Guard
 from kappa.tables.merge import committed_columns, contribution_columns, is_mergeable, merge_for
 from kappa.tables.mirrored_table import MirroredTable, mirrored

@@ -20,10 +20,10 @@ from kappa.engine.write.commit import TableWriter
 from kappa.engine.write.gone import ensure_gone_deleted
 from kappa.engine.write.publisher import Publisher
 from kappa.state.build import Birth, table_path
+from kappa.state.file_sums import join_sums
 from kappa.state.frontier import Frontiers
-from kappa.state.kept import Kept, ensure_past_gone, kept_of, past
+from kappa.state.kept_frontiers import Kept, ensure_past_gone, kept_of, past
 from kappa.state.lease import Lease, live_leases, put_floor, sorted_leases
-from kappa.state.recorded import join_sums
 from kappa.state.store import Store
 from kappa.tables.checkpoint import ensure_checkpoint
 from kappa.tables.file_list import FileList, ensure_read, ensure_vouched, read_list
@@ -54,7 +54,7 @@ class Maintenance:
         keep_seconds: float = 3600.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Two runs are at least `seconds` apart; `keep_seconds`: see kappa/state/kept.py.
+        """Two runs are at least `seconds` apart; `keep_seconds`: see kappa/state/kept_frontiers.py.
 
         `clock` gives seconds since 1970, as leases have them.
         """

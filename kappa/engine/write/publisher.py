@@ -4,7 +4,7 @@ The first record of a process repeats the published one under its own epoch. So 
 process finds its number taken (law 10). A hold is acknowledged once, in a frontier that names it.
 Then nothing is published until it ends. If it lasts too long, this job releases it by a record, and
 the journal decides which was first. Two threads use it: one folds and publishes, one watches the
-journal. kappa/state/journal/hold.py defines holds.
+journal. kappa/state/journal/projections.py defines holds.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
 from kappa.engine.write.restored import restored_frontier
 from kappa.state.build import Birth
+from kappa.state.file_sums import RecordedSums
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import GenerationMade, Held, Released, Staged
-from kappa.state.journal.hold import hold_after
 from kappa.state.journal.journal import Journal, JournalRecord
-from kappa.state.kept import Kept, kept_numbers, moment, put_kept, read_kept
+from kappa.state.journal.projections import hold_after
+from kappa.state.kept_frontiers import Kept, kept_numbers, moment, put_kept, read_kept
 from kappa.state.mark import Mark
-from kappa.state.recorded import RecordedSums
 from kappa.state.store import Store
 from kappa.tables.lasting import sync_versions, vouched_lists
 

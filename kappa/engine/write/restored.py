@@ -13,7 +13,7 @@ from kappa.base.errors import Damaged
 from kappa.state.build import Birth, folder, recent_names, table_path
 from kappa.state.files.address import files_in
 from kappa.state.frontier import Frontier, frontier_records
-from kappa.state.kept import kept_of
+from kappa.state.kept_frontiers import kept_of
 from kappa.state.lease import floor
 from kappa.state.mark import Mark
 from kappa.state.store import Store

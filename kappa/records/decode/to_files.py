@@ -24,9 +24,8 @@ from kappa.records.decode.raw import RawRange
 from kappa.records.decode.remembered import get_memory, put_memory
 from kappa.records.decode.shares import CarriedTimes, Undivided, carried_times, shares_of
 from kappa.records.identity import Memory
-from kappa.state.files.address import open_buckets, ways_to_buckets
-from kappa.state.files.transfer import copy_file, writing
-from kappa.state.slice_progress import counting
+from kappa.state.build_status import counting
+from kappa.state.files.address import copy_file, open_buckets, ways_to_buckets, writing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

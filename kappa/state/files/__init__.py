@@ -2,15 +2,12 @@
 
 A name is a path with slashes, relative to the root. Read in this order:
 
-- objects.py: what both kinds of root can do
-- on_disk.py: a folder of a local disk
+- disk.py: what both kinds of root can do, and a folder of a local disk
 - bucket.py: a prefix of a bucket, by the S3 protocol
-- credentials.py: those of a bucket, where the environment has none
-- refused.py: why a bucket's server does not do something, as a sentence
+- credentials.py: credentials of a bucket, where the environment has none
 - claim.py: which host may change what is in a bucket
 - news.py: how a watcher knows that something was put
-- ranged_file.py: an object of a bucket as a file
-- address.py: files of a root by path or URL, for tables
-- transfer.py: files that this host writes for a root, or takes from it
+- address.py: files of a root by path or URL, for tables; and files that this host writes for a
+  root, or takes from it
 - in_duckdb.py: how DuckDB reads a bucket
 """

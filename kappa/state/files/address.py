@@ -1,6 +1,6 @@
-"""The files of a root by path or URL, as Delta names them: for tables, which know no store.
+"""The files of a root by path or URL, as Delta names files: for tables, which know no store.
 
-A URL is of a bucket that this process has opened. A path is of the disk, whose files are used by
+A URL is in a bucket that this process has opened. A path is on the disk, and its file is used by
 the calls of the machine.
 """
 
@@ -8,32 +8,34 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from kappa.base.disk import delete_file as delete_from_disk
-from kappa.base.disk import put_file
+from kappa.base.disk import link_file, put_file
 from kappa.base.errors import KappaError
 from kappa.base.section.storage import StorageSettings
 from kappa.state.files.bucket import (
     AT_ONCE,
     Bucket,
+    RangedFile,
     is_bucket,
     is_plain,
     patience_here,
     region_of,
 )
 from kappa.state.files.credentials import keys_of_environment
-from kappa.state.files.ranged_file import RangedFile
 
 _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")
-# By the URL of a root: what this process has opened, last if twice.
+# The buckets that this process has opened, by the URL of the root; the last if opened twice.
 _OPENED: dict[str, Bucket] = {}
 # As delta-rs writes the errors of requests.
 _OF_SERVER = "Generic S3 error"
@@ -43,7 +45,7 @@ _BESIDE = 8
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file, or a folder of the disk, which alone has folders that can be empty.
+    """A file; or a folder of the disk, since only folders of a disk can be empty.
 
     `size` is in bytes, `changed_at` in seconds since 1970.
     """
@@ -55,7 +57,7 @@ class Entry:
 
 
 def open_bucket(url: str, storage: StorageSettings) -> Bucket:
-    """Opens the root at a URL for this process: its files are known by their URLs from now on."""
+    """Opens the root at a URL for this process, which from now on knows its files by URL."""
     bucket = Bucket(url, storage)
     _OPENED[bucket.url] = bucket
     return bucket
@@ -67,30 +69,31 @@ def opened_buckets() -> tuple[Bucket, ...]:
 
 
 def ways_to_buckets() -> tuple[tuple[str, StorageSettings], ...]:
-    """Returns the buckets that this process has opened, for another to open them."""
+    """Returns the URLs and settings by which another process can open the same buckets."""
     return tuple((each.url, each.storage) for each in opened_buckets())
 
 
 def open_buckets(ways: Iterable[tuple[str, StorageSettings]]) -> None:
-    """Opens buckets for this process that another has opened, unless it has them already."""
+    """Opens buckets that another process has opened, unless this process has them open."""
     for url, storage in ways:
         if url not in _OPENED or _OPENED[url].storage != storage:
             open_bucket(url, storage)
 
 
 def delta_options(address: str) -> dict[str, str] | None:
-    """Returns the storage options of a table as delta-rs takes them; None: it is on the disk.
+    """Returns the storage options of a table as delta-rs takes them; None: a table on the disk.
 
-    The credentials are not among them: delta-rs takes those of the environment, or goes through
-    the usual chain itself. So a table that is open for long goes on with newer ones.
+    Credentials are not among the options: delta-rs takes the credentials of the environment, or
+    goes through the usual chain by itself. So a table that is open for long goes on with newer
+    credentials.
     """
     if not is_bucket(address):
         return None
     bucket, _ = split(address)
     storage, patience = bucket.storage, patience_here()
     return {
-        # By itself it gives up a server that refuses connections after four seconds, and waits for
-        # three minutes for one that is silent.
+        # By default delta-rs gives up after four seconds if a server refuses connections, and waits
+        # for three minutes if a server is silent.
         "retry_timeout": f"{patience.again}s",
         "timeout": f"{patience.answer}s",
         "connect_timeout": f"{patience.connection}s",
@@ -100,19 +103,19 @@ def delta_options(address: str) -> dict[str, str] | None:
         "aws_virtual_hosted_style_request": str(not storage.path_style).lower(),
         "aws_allow_http": str(is_plain(storage)).lower(),
         "aws_conditional_put": "etag",
-        # Else of a server that is not Amazon's it knows no profile, and half of a container's ways.
+        # Else delta-rs reads no profile, and half of a container's ways, for servers not Amazon's.
         **({} if keys_of_environment() else {"aws_force_credential_load": "true"}),
         **({} if bucket.endpoint is None else {"aws_endpoint_url": bucket.endpoint}),
     }
 
 
 def is_of_server(error: Exception) -> bool:
-    """Returns True if an error of delta-rs is of a request that failed, and so of no file."""
+    """Returns True if an error of delta-rs is about a failed request, and so about no file."""
     return _OF_SERVER in str(error)
 
 
 def read_file(address: str) -> bytes:
-    """Reads a file. Raises OSError if it does not exist, or cannot be read from a disk."""
+    """Reads a file. Raises OSError if the file does not exist, or cannot be read from a disk."""
     if not is_bucket(address):
         return Path(address).read_bytes()
     bucket, name = split(address)
@@ -123,7 +126,7 @@ def read_file(address: str) -> bytes:
 
 
 def write_file(address: str, content: bytes) -> None:
-    """Writes a file whole, in place of any that exists; it survives a power loss."""
+    """Writes a file whole, in place of any existing file; the file survives a power loss."""
     if is_bucket(address):
         bucket, name = split(address)
         bucket.put(name, content, new=False, synced=True)
@@ -132,10 +135,10 @@ def write_file(address: str, content: bytes) -> None:
 
 
 def put_new_file(address: str, content: bytes) -> bool:
-    """Writes a file whole. Returns False, and changes nothing, if there is one.
+    """Writes a file whole. Returns False, and changes nothing, if the file exists.
 
-    No claim is looked at, and on a disk it is not synced: as files that delta-rs writes. Raises
-    OSError, or KappaError of a bucket.
+    No claim is checked, and on a disk the file is not synced: the same holds for files that
+    delta-rs writes. Raises OSError, or KappaError of a bucket.
     """
     if is_bucket(address):
         bucket, name = split(address)
@@ -152,7 +155,7 @@ def exists(address: str) -> bool:
 
 
 def changed_at(address: str) -> float | None:
-    """Returns when a file was written, in seconds since 1970, or None if there is none."""
+    """Returns when a file was written, in seconds since 1970, or None if no file exists."""
     if is_bucket(address):
         bucket, name = split(address)
         meta = bucket.meta(name)
@@ -163,7 +166,7 @@ def changed_at(address: str) -> float | None:
 
 
 def readable(address: str) -> str | RangedFile:
-    """Returns a file as Arrow reads it: a path, or an object of a bucket by its parts.
+    """Returns a file as Arrow reads files: a path, or an object of a bucket that is read in parts.
 
     Raises OSError if the object does not exist.
     """
@@ -177,7 +180,7 @@ def readable(address: str) -> str | RangedFile:
 
 
 def files_in(folder: str) -> list[str]:
-    """Lists the names of the files that are directly in a folder; none if it does not exist."""
+    """Lists the names of the files that are directly in a folder; [] if no folder exists."""
     if is_bucket(folder):
         bucket, name = split(folder)
         return bucket.names_in(name)
@@ -189,7 +192,7 @@ def files_in(folder: str) -> list[str]:
 
 
 def folders_in(folder: str) -> list[str]:
-    """Lists the names of the folders that are directly in a folder; none if it does not exist."""
+    """Lists the names of the folders that are directly in a folder; [] if no folder exists."""
     if is_bucket(folder):
         bucket, name = split(folder)
         return bucket.folders_in(name)
@@ -201,9 +204,9 @@ def folders_in(folder: str) -> list[str]:
 
 
 def entries_at(folder: str) -> Iterator[Entry]:
-    """Yields a folder and all at any depth below it; nothing if it does not exist.
+    """Yields a folder and all entries at any depth below; nothing if the folder does not exist.
 
-    What is deleted meanwhile may be left out.
+    An entry that is deleted meanwhile may be left out.
     """
     if is_bucket(folder):
         bucket, name = split(folder)
@@ -230,11 +233,14 @@ def _below(folder: str) -> Iterator[Entry]:
 def side_by_side(
     root: str, ask: Callable[[_Asked], _Answer], each: Iterable[_Asked]
 ) -> list[_Answer]:
-    """Returns the answers about what is below a root, in order; a bucket is asked side by side."""
+    """Returns the answer of `ask` for each item below a root, in order.
+
+    A bucket is asked for several items at the same time, a disk for one item after the other.
+    """
     each = list(each)
     if len(each) < 2 or not is_bucket(root):
         return [ask(one) for one in each]
-    # The first is asked here: that is a thread less.
+    # This thread asks for the first item, so one thread less is needed.
     with ThreadPoolExecutor(_BESIDE, thread_name_prefix="requests") as threads:
         others = threads.map(ask, each[1:])
         try:
@@ -245,12 +251,12 @@ def side_by_side(
 
 
 def together(root: str, *asks: Callable[[], Any]) -> list[Any]:
-    """Returns what each of several calls about what is below a root answers, as above."""
+    """Returns the answers of several calls about a root, made as by `side_by_side`."""
     return side_by_side(root, lambda ask: ask(), asks)
 
 
 def delete_file(address: str) -> None:
-    """Deletes a file; one that is not there is deleted already. Raises KappaError."""
+    """Deletes a file; a missing file counts as deleted. Raises KappaError."""
     if is_bucket(address):
         bucket, name = split(address)
         bucket.delete([name])
@@ -259,9 +265,10 @@ def delete_file(address: str) -> None:
 
 
 def deleted_at_once(addresses: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    """Yields files in parts that `delete_files` takes: a process may die between any two.
+    """Yields files in parts that `delete_files` takes; a process may die between two parts.
 
-    A part is a request to a bucket, or one file of the disk. Those of the disk are first.
+    A part is the files of one request to a bucket, or one file of the disk. Parts of the disk come
+    first.
     """
     every = list(addresses)
     yield from ((each,) for each in every if not is_bucket(each))
@@ -271,7 +278,7 @@ def deleted_at_once(addresses: Iterable[str]) -> Iterator[tuple[str, ...]]:
 
 
 def delete_files(addresses: Sequence[str]) -> None:
-    """Deletes a part of files as `deleted_at_once` yields it. Raises KappaError."""
+    """Deletes a part of files as `deleted_at_once` yields parts. Raises KappaError."""
     if len(addresses) == 1:
         delete_file(addresses[0])
         return
@@ -280,13 +287,13 @@ def delete_files(addresses: Sequence[str]) -> None:
 
 
 def delete_scratch(address: str) -> None:
-    """Deletes a folder of what is needed no more, if it can: who comes next deletes it, too."""
+    """Deletes a folder of temporary files, if possible: the next owner tries again."""
     with suppress(KappaError):
         delete_folder(address)
 
 
 def delete_folder(address: str) -> None:
-    """Deletes a folder with all that is in it: of a disk, as far as it can be deleted."""
+    """Deletes a folder with its content; of a disk, as far as the machine lets this process."""
     if is_bucket(address):
         for part in deleted_at_once(each.address for each in entries_at(address)):
             delete_files(part)
@@ -300,6 +307,104 @@ def gone(address: str) -> FileNotFoundError:
 
 
 def split(address: str) -> tuple[Bucket, str]:
-    """Returns the opened bucket that an address is in, and the name there."""
+    """Returns the opened bucket that an address is in, and the object's name there."""
     root = max(root for root in _OPENED if address.startswith(f"{root}/"))
     return _OPENED[root], address.removeprefix(f"{root}/")
+
+
+@contextmanager
+def writing(address: str) -> Iterator[Path]:
+    """Gives a local path to write to; after the block the file is at the address.
+
+    The file is there whole, or not at all if the block fails.
+    """
+    path = Path(address)
+    if not is_bucket(address):
+        # Spark, Arrow and DuckDB take no file that begins so for data; a lost task writes on.
+        hidden = path.with_name(f"_{secrets.token_hex(4)}-{path.name}")
+        hidden.parent.mkdir(parents=True, exist_ok=True)
+        yield hidden
+        hidden.replace(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="kappa-") as folder:
+        written = Path(folder) / path.name
+        yield written
+        place_file(written, address)
+
+
+def copy_file(address: str, to: str) -> None:
+    """Copies a file, whole, to another root. Raises OSError if the file does not exist."""
+    with writing(to) as path:
+        if is_bucket(address):
+            fetch_file(address, path)
+        else:
+            shutil.copyfile(address, path)
+
+
+def place_file(path: Path, address: str) -> None:
+    """Moves a file that this host has written to an address, which may be its own path."""
+    if is_bucket(address):
+        bucket, name = split(address)
+        bucket.put_file(name, path)
+        delete_from_disk(path)
+    else:
+        path.replace(address)
+
+
+def put_data_file(path: Path, url: str) -> None:
+    """Copies a table's file, whose name is random, to a bucket, without a check of the claim."""
+    bucket, name = split(url)
+    bucket.put_file(name, path, claimed=False)
+
+
+def share_file(address: str, to: str) -> None:
+    """Gives a file that never changes a second name; each name is deleted by itself.
+
+    On a disk the second name is a link, or a copy if the disk has no links. In a bucket the server
+    copies the file, and from a bucket to the disk the file is fetched. Raises FileNotFoundError if
+    the file does not exist (any more), and OSError if the disk has no room.
+    """
+    if not is_bucket(to):
+        Path(to).parent.mkdir(parents=True, exist_ok=True)
+        if is_bucket(address):
+            fetch_file(address, Path(to))
+        else:
+            link_file(Path(address), Path(to))
+        return
+    bucket, name = split(address)
+    into, copy_name = split(to)
+    assert into is bucket, f"{to} is below another root than {address}"
+    if not bucket.copy(name, copy_name):
+        raise gone(address)
+
+
+def _any_room(_: int) -> None:
+    """Accepts any size."""
+
+
+def _is_wanted() -> None:
+    """Lets the rest of a file be fetched."""
+
+
+def fetch_file(
+    url: str,
+    to: Path,
+    take_room: Callable[[int], None] = _any_room,
+    go_on: Callable[[], None] = _is_wanted,
+) -> None:
+    """Copies a file of a bucket to the disk, after `take_room` has accepted its size in bytes.
+
+    `go_on` is called before each piece, and an error that `go_on` raises ends the transfer. Raises
+    FileNotFoundError if the file does not exist (any more), OSError if the copy cannot be written,
+    and KappaError if the file cannot be read.
+    """
+    bucket, name = split(url)
+    found = bucket.pieces(name)
+    if found is None:
+        raise gone(url)
+    size, pieces = found
+    take_room(size)
+    with to.open("wb") as file:
+        for piece in pieces:
+            go_on()
+            file.write(piece)

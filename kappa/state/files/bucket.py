@@ -1,16 +1,17 @@
 """Objects below a prefix of a bucket, by the S3 protocol.
 
-A request whose answer is lost is sent again, and a server that is away or overloaded is asked again
-for half a minute, or as long as the process has patience (`patient`). Of a server that stayed
-away so long, each further request looks first whether it is back. An object is on several disks
-before a put is answered: nothing is to be synced.
+A request whose answer is lost is sent again. A server that is away or overloaded is asked again for
+half a minute, or as long as the process has patience (`patient`). After a server stayed away so
+long, each further request first checks whether the server is back. A server answers a put once the
+object is on several disks, so nothing needs a sync.
 
-Credentials are taken from the environment, or by the usual chain (credentials.py). No value here
-has them, so no error can show them.
+Credentials come from the environment, or from the usual chain (credentials.py). No value here holds
+credentials, so no error can show them. obstore's errors are pages: here each becomes a sentence.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import time
@@ -28,17 +29,24 @@ from obstore.exceptions import (
     BaseError,
     GenericError,
     NotFoundError,
+    PermissionDeniedError,
     PreconditionError,
+    UnauthenticatedError,
 )
 from obstore.store import S3Store
 
 from kappa.base.errors import KappaError, SettingsError
 from kappa.base.section.storage import StorageSettings, without_secrets
-from kappa.state.files.credentials import keys_for_requests, keys_of_environment
-from kappa.state.files.refused import has_no_answer, is_no_object, why_refused
+from kappa.state.files.credentials import (
+    IN_ENVIRONMENT,
+    WAYS,
+    keys_for_requests,
+    keys_of_environment,
+)
 
 if TYPE_CHECKING:
     from obstore import ListResult, ObjectMeta, PutMode
+
 
 _Answer = TypeVar("_Answer")
 _SCHEME = "s3://"
@@ -46,25 +54,42 @@ _REGION = "us-east-1"
 # The longest time between two attempts.
 _LONGEST_PAUSE = timedelta(seconds=2)
 _PAUSE_SECONDS = 0.2
-AT_ONCE = 1_000  # what one request deletes
-# So much comes within one request's time on a slow network.
+AT_ONCE = 1_000  # objects that a request deletes
+# Bytes that arrive within one request's time on a slow network.
 _PIECE = 8 << 20
-# Names of buckets have so many characters (docs.aws.amazon.com, "Bucket naming rules").
+# The length of bucket names (docs.aws.amazon.com, "Bucket naming rules").
 _LEAST, _MOST = 3, 63
 # Names of buckets, and a prefix whose URL is itself.
 _ROOT = re.compile(
     r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(?P<prefix>[A-Za-z0-9_./=-]+)"
 )
-# An object that nobody has, to see whether a server answers.
+# The name of no object: a request for this name shows whether a server answers.
 _PROBE = ".kappa-is-anybody-there"
 # Of obstore and delta-rs, but not of DuckDB.
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
+# A server's own word for why it refuses a request.
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+# As obstore quotes an error of `keys_for_requests`.
+_NO_KEYS = re.compile(r"credential provider: KappaError: (.*?)(?: \(|\n)")
+# reqwest's words for an answer whose connection ends too early, and obstore's for a late answer.
+_NO_ANSWER = ("request or response body error", "kind: Timeout")
+_NO_BUCKET, _NO_OBJECT = "NoSuchBucket", "NoSuchKey"
+# The last code is versitygw's own.
+_REFUSED = {
+    *("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"),
+    *("InvalidToken", "XAdminUserNotFound"),
+}
+_NOT_LET_IN = (
+    f"see whether the credentials ({' and '.join(IN_ENVIRONMENT)}, or this machine's) are those of "
+    "a user who may read, write, list and delete there, and whether the clocks agree"
+)
 
 
 class Patience(NamedTuple):
-    """The seconds for which a process asks again, waits for one answer, and for a connection.
+    """The seconds to retry, to wait for one answer, and to wait for a connection.
 
-    The last attempt begins before the first of them are over: who waits may wait for both.
+    The last attempt begins before the seconds of retrying are over, so a caller may wait for the
+    sum of retry and answer.
     """
 
     again: int
@@ -72,7 +97,7 @@ class Patience(NamedTuple):
     connection: int
 
 
-# A server that is started again answers within seconds. Who asks longer gives up, and says so.
+# A restarted server answers within seconds. A process that waits longer gives up, and says so.
 WORKING = Patience(30, 20, 5)
 # The start of a job costs more than waiting: a server that is away for half a minute ends none.
 FOLDING = Patience(60, 20, 5)
@@ -102,7 +127,7 @@ class Bucket:
     """The objects below one prefix of a bucket."""
 
     def __init__(self, url: str, storage: StorageSettings) -> None:
-        """Takes `s3://BUCKET/PREFIX`. Raises SettingsError if it is none; sends no request."""
+        """Takes `s3://BUCKET/PREFIX`, and sends no request. Raises SettingsError for other text."""
         found = _ROOT.fullmatch(url.rstrip("/"))
         if found is None or {"", ".", ".."} & {*found["prefix"].split("/")}:
             raise _no_root(url)
@@ -112,7 +137,7 @@ class Bucket:
                 hint="set storage.endpoint in kappa.toml to that URL, or unset the variable",
             )
         self.url, self.storage = found[0], storage
-        # Called with a name before each request that changes its object.
+        # Called with a name before each request that changes the object of that name.
         self.before_change: Callable[[str], None] = lambda _name: None
         self._bucket = found["bucket"]
         self.endpoint = _endpoint_of(storage, self._bucket)
@@ -164,19 +189,19 @@ class Bucket:
         return f"{self.url}/{name}"
 
     def put(self, name: str, content: bytes, *, new: bool, synced: bool) -> bool:  # noqa: ARG002  # it always is
-        """Puts an object whole. Returns False, changing nothing, if it is to be `new` and is not.
+        """Puts an object whole. With `new`, returns False and changes nothing if the object exists.
 
-        An object of equal bytes counts as put here. The answer to an earlier attempt may have been
-        lost, and a lost answer is no lost race. So records that only one writer may put have
-        something in them that is the writer's own.
+        An existing object of equal bytes counts as put here. The answer to an earlier attempt may
+        have been lost, and a lost answer is no lost race. So a record that only one writer may put
+        contains something that is unique to the writer.
         """
         self.before_change(name)
         return self._put(name, content, "create" if new else "overwrite")
 
     def put_over(self, name: str, content: bytes, tag: str | None) -> bool:
-        """Puts an object over the one with this tag; None: where there is none.
+        """Puts an object over the object with this tag; None: where no object exists.
 
-        Returns False, changing nothing, if there is another by now.
+        Returns False, and changes nothing, if another object is there by now.
         """
         return self._put(name, content, "create" if tag is None else {"e_tag": tag})
 
@@ -185,14 +210,14 @@ class Bucket:
         try:
             self._sent(lambda: self._objects.put(name, content, mode=mode, use_multipart=False))
         except (AlreadyExistsError, PreconditionError):
-            # None: it was deleted meanwhile, so somebody's was there.
+            # None: the object was deleted meanwhile, so another writer's object was there.
             return self.get(name) == content
         except (BaseError, OSError) as error:
             raise self._cannot("write", name, error) from error
         return True
 
     def put_file(self, name: str, path: Path, *, claimed: bool = True) -> None:
-        """Puts what is in a file of this machine, whole, in place of any object of that name."""
+        """Puts the content of a local file whole, in place of any object of that name."""
         if claimed:
             self.before_change(name)
         self._ensure_back("write", name)
@@ -202,12 +227,12 @@ class Bucket:
             raise self._cannot("write", name, error) from error
 
     def get(self, name: str) -> bytes | None:
-        """Returns an object's content, or None if it does not exist."""
+        """Returns an object's content, or None if the object does not exist."""
         found = self.get_tagged(name)
         return None if found is None else found[0]
 
     def get_tagged(self, name: str) -> tuple[bytes, str] | None:
-        """Returns an object's content and the tag of this one, or None if it does not exist."""
+        """Returns an object's content and its tag, or None if the object does not exist."""
 
         def ask() -> tuple[bytes, str]:
             found = self._objects.get(name)
@@ -216,9 +241,9 @@ class Bucket:
         return self._asked("read", name, ask)
 
     def pieces(self, name: str) -> tuple[int, Iterator[bytes]] | None:
-        """Returns how many bytes an object has, and these piece by piece, by a request each.
+        """Returns an object's size in bytes, and its content in pieces of one request each.
 
-        Returns None if it does not exist. It never changes.
+        Returns None if the object does not exist. The object must never change.
         """
         found = self.meta(name)
         if found is None:
@@ -228,7 +253,10 @@ class Bucket:
         return size, (self.part(name, at, min(_PIECE, size - at)) for at in starts)
 
     def part(self, name: str, start: int, length: int) -> bytes:
-        """Returns so many bytes of an object, which exists and has them. Raises KappaError."""
+        """Returns `length` bytes of an object from `start`. Raises KappaError.
+
+        The object must exist and have these bytes.
+        """
         self._ensure_back("read", name)
         try:
             found = self._sent(
@@ -245,15 +273,15 @@ class Bucket:
         return found
 
     def meta(self, name: str) -> ObjectMeta | None:
-        """Returns an object's size and time, or None if it does not exist."""
+        """Returns an object's size and time, or None if the object does not exist."""
         return self._asked("read", name, lambda: head(self._objects, name))
 
     def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
-        """Returns the names of all objects below a folder, sorted, or of those `after` one."""
+        """Returns the sorted names of all objects below a folder, or of objects `after` a name."""
         return tuple(sorted(str(each["path"]) for each in self.metas(prefix, after=after)))
 
     def metas(self, prefix: str, *, after: str | None = None) -> list[ObjectMeta]:
-        """Returns the names of all objects below a folder, with their sizes and times."""
+        """Returns all objects below a folder with their names, sizes and times."""
 
         def ask() -> list[ObjectMeta]:
             return [each for batch in self._objects.list(prefix, offset=after) for each in batch]
@@ -274,9 +302,9 @@ class Bucket:
         return self._asked("list", folder, lambda: list_with_delimiter(self._objects, folder))
 
     def delete(self, names: Sequence[str]) -> None:
-        """Deletes objects, 1,000 a request, in any order; what does not exist is deleted already.
+        """Deletes objects in any order, 1,000 a request; a missing object counts as deleted.
 
-        If the process dies meanwhile, some of them are left.
+        If the process dies meanwhile, some of the objects are left.
         """
         for start in range(0, len(names), AT_ONCE):
             part = names[start : start + AT_ONCE]
@@ -284,10 +312,7 @@ class Bucket:
             self._asked("delete", part[0], partial(self._objects.delete, part))
 
     def copy(self, name: str, to: str) -> bool:
-        """Gives an object's content another name too. Returns False if it does not exist.
-
-        The server copies it.
-        """
+        """Copies an object within the server. Returns False if the object does not exist."""
         self.before_change(to)
 
         def ask() -> bool:
@@ -297,9 +322,9 @@ class Bucket:
         return self._asked("copy", name, ask) is not None
 
     def move(self, name: str, to: str) -> bool:
-        """Gives an object another name. Returns False if it does not exist.
+        """Gives an object another name. Returns False if the object does not exist.
 
-        For a moment it has both names, and keeps them if the process dies then.
+        For a moment the object has both names, and keeps both if the process dies then.
         """
         if not self.copy(name, to):
             return False
@@ -307,10 +332,10 @@ class Bucket:
         return True
 
     def sync(self, files: Iterable[Path]) -> None:
-        """Does nothing: what the server has answered lasts."""
+        """Does nothing: an object that the server has acknowledged lasts."""
 
     def ensure_lasting(self, name: str) -> None:
-        """Does nothing: what can be read lasts."""
+        """Does nothing: an object that can be read lasts."""
 
     def _asked(self, what: str, name: str, ask: Callable[[], _Answer]) -> _Answer | None:
         """Asks the server. Returns None if the object does not exist. Raises KappaError."""
@@ -325,9 +350,9 @@ class Bucket:
             raise self._cannot(what, name, error) from error
 
     def _sent(self, ask: Callable[[], _Answer]) -> _Answer:
-        """Sends a request, and again while it has no whole answer.
+        """Sends a request, and repeats the request until a whole answer comes.
 
-        obstore gives up an answer that ends early, and a put on a condition that is late. Each
+        obstore gives up when an answer ends early, or when a conditional put is late. So each
         request can be sent twice: see `put`.
         """
         until = time.monotonic() + _patience.again
@@ -340,9 +365,10 @@ class Bucket:
                 time.sleep(_PAUSE_SECONDS)
 
     def _ensure_back(self, what: str, name: str) -> None:
-        """Looks whether a server that was away answers. Raises KappaError if it does not.
+        """Checks whether a server that was away answers. Raises KappaError if the server does not.
 
-        Who asks for many objects waits once for such a server, and not for each of them.
+        So a caller that asks for many objects waits once for an absent server, and not for each
+        object.
         """
         if not self._is_away:
             return
@@ -352,7 +378,7 @@ class Bucket:
             if not isinstance(error, FileNotFoundError):
                 raise self._cannot(what, name, error) from error
         except BaseError:
-            # It answers; whether it lets this client in shows the request itself.
+            # The server answers; the request itself shows whether the server lets this client in.
             pass
         self._is_away = False
 
@@ -373,7 +399,7 @@ def is_bucket(root: str) -> bool:
 
 
 def region_of(storage: StorageSettings) -> str:
-    """Returns the region of a bucket: as set, as in the environment, or the first of all."""
+    """Returns a bucket's region: as set, as in the environment, or the default region."""
     set_by_user = (os.environ.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION"))
     return storage.region or next(filter(None, set_by_user), _REGION)
 
@@ -406,9 +432,85 @@ def _no_root(root: str) -> SettingsError:
 def _endpoint_of(storage: StorageSettings, bucket: str) -> str | None:
     """Returns the URL of a bucket's server as obstore and delta-rs take it; None: Amazon's.
 
-    A bucket that is in no path is in the host's name, where they do not put it themselves.
+    Without path style, the bucket's name is put into the host's name, which these libraries do not
+    do for a server of their user's.
     """
     if storage.endpoint is None or storage.path_style:
         return storage.endpoint
     scheme, _, host = storage.endpoint.partition("://")
     return f"{scheme}://{bucket}.{host}"
+
+
+class RangedFile(io.RawIOBase):
+    """An object of a bucket as a file, read at any place by a request per read.
+
+    The object exists and never changes.
+    """
+
+    def __init__(self, bucket: Bucket, name: str, size: int) -> None:
+        self._bucket = bucket
+        self._name = name
+        self._size = size
+        self._place = 0
+
+    def readable(self) -> bool:
+        """Returns True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Returns True."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Moves to another place, and returns the place."""
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._size}[whence]
+        self._place = start + offset
+        return self._place
+
+    def tell(self) -> int:
+        """Returns the place of the next read."""
+        return self._place
+
+    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]  # any buffer is one
+        """Reads as many bytes as the buffer or the object has. Raises KappaError."""
+        wanted = min(len(buffer), max(0, self._size - self._place))
+        if wanted:
+            buffer[:wanted] = self._bucket.part(self._name, self._place, wanted)
+            self._place += wanted
+        return wanted
+
+
+def has_no_answer(error: Exception) -> bool:
+    """Returns True if an answer has not come in time, or has ended before its end."""
+    return any(each in str(error) for each in _NO_ANSWER)
+
+
+def is_no_object(error: Exception) -> bool:
+    """Returns True if an answer 404 means that an object does not exist.
+
+    Servers answer 404 for a missing bucket, too, and some servers for unknown credentials.
+    """
+    return _code_of(str(error)) in {None, _NO_OBJECT}
+
+
+def why_refused(error: Exception, at: str, bucket: str) -> tuple[str, str]:
+    """Returns why the server `at` refused a request about a bucket, and a hint."""
+    told = str(error)
+    code = _code_of(told)
+    if found := _NO_KEYS.search(told):
+        return found[1], WAYS
+    if code == _NO_BUCKET:
+        return f"{at} has no bucket {bucket}", "make it, or set another root"
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError) or code in _REFUSED:
+        return f"{at} does not let this client do that in bucket {bucket}", _NOT_LET_IN
+    return f"{at}: {code or _reason(told)}", "see whether the server can be reached"
+
+
+def _code_of(told: str) -> str | None:
+    found = _CODE.search(told)
+    return None if found is None else found[1]
+
+
+def _reason(told: str) -> str:
+    # The first line has a sentence, and the cause after a dash.
+    return told.partition("\n")[0].rpartition(" - ")[2]

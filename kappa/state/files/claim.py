@@ -1,12 +1,14 @@
-"""The claim on a root in a bucket: one machine writes there, its control host.
+"""The claim on a root in a bucket: one machine writes there, the control host.
 
-A folder of a disk is guarded by the machine's own locks. A bucket is reached from everywhere, so an
-object names the control host, and each request of ours that changes something is preceded by a look
-at it. Commits of tables are not, nor what delta-rs and Spark write: a commit is put if absent, too.
+A folder of a disk is guarded by the machine's own locks. A bucket can be reached from everywhere.
+So an object names the control host, and this host reads the object before each of its requests that
+change something. Commits of tables, and files that delta-rs and Spark write, are not preceded by
+such a look: a commit is put if absent, too.
 
-A host that is taken for gone may go on: it was stopped between such a look and its request. So
-whatever has one winner was numbered before the look, and its number is put if absent. Then a late
-request came before anything of the new host, or is refused (docs/design.md, law 18).
+A host that is taken for dead may go on, if it was stopped between the look and the request. So each
+record that may have one winner gets its number before the look, and is put if its number is free.
+Then a late request either came before all records of the new host, or is refused (docs/design.md,
+law 18).
 """
 
 from __future__ import annotations
@@ -29,19 +31,19 @@ from kappa.base.process import boot, machine
 from kappa.state.files.bucket import Bucket
 
 NAME = "claim.json"
-# On the host itself: the id of its claim.
+# The file on the host itself that has the id of the host's claim.
 _OWN = "run/claim"
 # Of no object.
 _NO_TAG = '"0"'
-# Readers anywhere may pin what they read, and let it go.
+# Readers anywhere may pin snapshots, and let them go.
 _ANYBODYS = ("leases/",)
 
 
 class Claim(Struct, frozen=True):
-    """The claim of a host, until another takes the root over.
+    """The claim of a host, until another host takes the root over.
 
-    `id` is its own, `pid` and `boot` are of the supervisor that claimed last. One that is
-    `released` stands for nobody.
+    `id` is unique to the host. `pid` and `boot` are of the supervisor that claimed last. A
+    `released` claim stands for no host.
     """
 
     host: str
@@ -57,41 +59,41 @@ class Control(Protocol):
     """The control of a root: the host that may change it."""
 
     def take(self, *, over: bool) -> None:
-        """Claims the root for this host, also `over` another. Raises Superseded otherwise."""
+        """Claims the root for this host, with `over` also from another host. Raises Superseded."""
 
     def ensure_mine(self) -> None:
         """Raises Superseded if another host has claimed the root."""
 
     def release(self) -> None:
-        """Lets any host claim the root, if this one has it."""
+        """Lets any host claim the root, if this host has the claim."""
 
 
 class DiskControl:
-    """The control of a root on a disk, whose locks admit one host, as far as they reach."""
+    """The control of a root on a disk, whose locks admit one host, as far as locks reach."""
 
     def take(self, *, over: bool) -> None:
-        """Does nothing: who has the lock of the supervisor has the root."""
+        """Does nothing: the process that has the supervisor's lock has the root."""
 
     def ensure_mine(self) -> None:
-        """Does nothing: whoever has the locks of the disk has the root."""
+        """Does nothing: the process that has the locks of the disk has the root."""
 
     def release(self) -> None:
         """Does nothing: the lock ends with its process."""
 
 
 class BucketControl:
-    """The control of a root in a bucket, by its claim."""
+    """The control of a root in a bucket, by the root's claim."""
 
     def __init__(self, bucket: Bucket, local: Path) -> None:
-        """Looks at the claim before each change below the root; `local` is on this host."""
+        """Looks at the claim before each change below the root; `local` is this host's folder."""
         self._bucket = bucket
         self._own_file = local / _OWN
         bucket.before_change = self._ensure_may_change
 
     def take(self, *, over: bool) -> None:
-        """Claims the root for this host, also `over` another. Raises Superseded otherwise.
+        """Claims the root for this host, with `over` also from another host. Raises Superseded.
 
-        The caller has the supervisor's lock. Raises SettingsError if the server can be no root's.
+        The caller has the supervisor's lock. Raises SettingsError if the server cannot hold a root.
         """
         found, tag = self._read()
         own = self._own()
@@ -119,18 +121,19 @@ class BucketControl:
             raise self._superseded(found)
 
     def release(self) -> None:
-        """Lets any host claim the root, if this one has it."""
+        """Lets any host claim the root, if this host has the claim."""
         found, tag = self._read()
         if found is not None and found.id == self._own() and not found.released:
             failpoint("claim.before_release")
-            # Another host may have it by now: then it keeps it.
+            # If another host has the claim by now, that host keeps the claim.
             self._bucket.put_over(NAME, msgspec.json.encode(replace(found, released=True)), tag)
             failpoint("claim.after_release")
 
     def _ensure_conditions_hold(self, same_claim: bytes) -> None:
-        """Raises SettingsError if the server puts an object over another, whatever the condition.
+        """Raises SettingsError if the server ignores the conditions of a put.
 
-        Then what has one winner would have two. The claim is there, with other bytes and tag.
+        Then a put that should have one winner would have two. The claim is there, with other bytes
+        and another tag than this test's.
         """
         if any(self._bucket.put_over(NAME, same_claim, tag) for tag in (None, _NO_TAG)):
             self.release()
@@ -141,9 +144,10 @@ class BucketControl:
             )
 
     def _ensure_deleted_names_are_free(self, name: str) -> None:
-        """Raises SettingsError if nothing is put under a name that was deleted, unless over it.
+        """Raises SettingsError if the server refuses a conditional put of a name that was deleted.
 
-        Then no job could commit what it has taken back of a dead one. The name is of no object.
+        Then no job could commit again where it has taken back a dead job's commit. `name` is the
+        name of no object.
         """
         self._bucket.put_over(name, b"1", None)
         self._bucket.delete([name])
@@ -163,7 +167,7 @@ class BucketControl:
             self.ensure_mine()
 
     def _read(self) -> tuple[Claim | None, str | None]:
-        """Returns the claim and the tag of its object; None if there is none."""
+        """Returns the claim and the tag of its object; None for both if no claim exists."""
         found = self._bucket.get_tagged(NAME)
         if found is None:
             return None, None
@@ -176,20 +180,20 @@ class BucketControl:
             ) from error
 
     def _own(self) -> str | None:
-        """Returns the id of this host's claim; None if it has none, or a copy of another's."""
+        """Returns the id of this host's claim; None if the host has none, or another's copy."""
         try:
             own, _, place = self._own_file.read_text(encoding="utf-8", errors="replace").partition(
                 " "
             )
         except FileNotFoundError:
             return None
-        # An earlier Kappa's names no place.
+        # A claim of an earlier Kappa names no place.
         return own if place in {"", self._place()} else None
 
     def _place(self) -> str:
-        """Returns the host's folder by inode and machine: a disk that is mounted anew is the same.
+        """Returns the inode and machine of the host's folder, which a new mount of a disk keeps.
 
-        So a folder that was copied to another host, or on this one, does not have its claim.
+        So a folder that was copied to another host, or on this host, does not have the claim.
         """
         folder = self._own_file.parent.parent
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,9 @@
-"""Credentials of buckets where the environment has none: those of the usual chain.
+"""Credentials of buckets where the environment has none: the credentials of the usual chain.
 
 The chain is Amazon's own: a web identity, a profile below ~/.aws, the service of a container, and
-that of a machine. botocore goes through it and renews what it finds before it ends. It is imported
-only then: that takes half a second. The credentials are in memory alone.
+the service of a machine. botocore goes through the chain, and renews temporary credentials before
+they end. botocore is imported only then, since the import takes half a second. The credentials are
+in memory alone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 IN_ENVIRONMENT = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 WAYS = f"set {' and '.join(IN_ENVIRONMENT)}, or give this machine a role or a profile in ~/.aws"
-# obstore asks again for what ends so soon, ten times a second at most: botocore knows when.
+# obstore asks again for keys that end so soon, ten times a second at most; botocore knows when.
 _ASKED_AGAIN = timedelta(minutes=1)
 
 
@@ -34,14 +35,14 @@ class Keys:
 
 
 def keys_now() -> Keys:
-    """Returns the keys of the environment, or of the chain. Raises KappaError if there are none."""
+    """Returns the keys of the environment, or of the chain. Raises KappaError if both have none."""
     return keys_of_environment() or keys_of_chain()
 
 
 def keys_of_environment() -> Keys | None:
-    """Returns the keys of the environment, or None if it has none: then the chain is asked.
+    """Returns the keys of the environment, or None if the environment has none.
 
-    Raises SettingsError if it has half of them.
+    Raises SettingsError if the environment has half of a key.
     """
     found = [os.environ.get(name, "") for name in IN_ENVIRONMENT]
     if not any(found):
@@ -58,14 +59,14 @@ def keys_of_environment() -> Keys | None:
 def keys_of_chain() -> Keys:
     """Returns keys that last some ten minutes more. Raises KappaError if the chain gives none.
 
-    A source that gives shorter ones is asked each time.
+    A source whose keys last less than that is asked each time.
     """
     try:
         found = _chain().get_frozen_credentials()
     except KappaError:
         raise
     except Exception as error:  # noqa: BLE001  # a source may answer anything
-        # Its words may quote what was answered.
+        # The error's text may quote the answer.
         raise KappaError(
             f"the source of this machine's credentials fails by {type(error).__name__}", hint=WAYS
         ) from None
@@ -73,7 +74,7 @@ def keys_of_chain() -> Keys:
 
 
 def keys_for_requests() -> S3Credential:
-    """Returns keys as obstore asks for them. Raises KappaError if the chain gives none."""
+    """Returns keys in obstore's form. Raises KappaError if the chain gives none."""
     keys = keys_of_chain()
     return {
         "access_key_id": keys.key_id,

@@ -1,10 +1,9 @@
 """DuckDB over the files of tables, on a disk or in a bucket.
 
-A bucket is read by DuckDB's own client of S3, an extension.
-
-DuckDB checks the extension by its signature. It is installed as a package: by itself DuckDB would
-fetch it from a server of its own. It takes credentials by a command alone. Those of the usual chain
-end, so a connection that is kept is told newer ones before its next query.
+DuckDB reads a bucket by its own client of S3, an extension. DuckDB checks the extension by its
+signature. The extension is installed as a package: by itself DuckDB would fetch the extension from
+a server. DuckDB takes credentials only by a command. Credentials of the usual chain end, so a
+connection that is kept is given newer credentials before its next query.
 """
 
 from __future__ import annotations
@@ -23,25 +22,25 @@ from kappa.state.files.bucket import Bucket, is_plain, region_of
 from kappa.state.files.credentials import Keys, keys_now
 
 _PACKAGE = "duckdb_extension_httpfs"
-# A server that is overloaded or started again is asked again for some ten seconds.
+# A server that is overloaded or restarted is asked again for some ten seconds.
 _RETRIES = 8
 
 
 class Access(NamedTuple):
-    """The buckets that a DuckDB reads, and with which keys; None: there are no buckets."""
+    """The buckets that a DuckDB can read, and with which keys; None: there are no buckets."""
 
     buckets: tuple[Bucket, ...] = ()
     keys: Keys | None = None
 
 
-# Of a connection that is told of nothing yet.
+# The access of a new connection.
 NO_ACCESS = Access()
 
 
 def open_over_files(config: Mapping[str, Setting] | None = None) -> Connection:
     """Opens a DuckDB that reads files of tables, wherever the roots of this process are.
 
-    Raises KappaError if it cannot.
+    Raises KappaError if the buckets cannot be opened.
     """
     connection = open_connection(config)
     try:
@@ -53,13 +52,13 @@ def open_over_files(config: Mapping[str, Setting] | None = None) -> Connection:
 
 
 def open_exact(config: Mapping[str, Setting] | None = None) -> Connection:
-    """Opens a DuckDB over files whose rows are stored: without an optimisation that spoils some.
+    """Opens a DuckDB over files whose rows are stored, without an optimisation that spoils rows.
 
-    DuckDB 1.5 moves a join's filter below the order and limit of a subquery that it joins.
-    Source: https://github.com/duckdb/duckdb/pull/22963, which mends it.
+    DuckDB 1.5 moves a join's filter below the order and limit of a subquery that the join reads.
+    Source: https://github.com/duckdb/duckdb/pull/22963, which mends this.
     """
     connection = open_over_files(config)
-    # Without it, a limit sorts all rows, so queries of readers have it.
+    # Readers' queries keep this optimisation, since without it a limit sorts all rows.
     connection.execute("set disabled_optimizers = 'top_n'")
     return connection
 
@@ -67,8 +66,8 @@ def open_exact(config: Mapping[str, Setting] | None = None) -> Connection:
 def open_for_few_rows() -> Connection:
     """Opens a DuckDB as `open_exact` does, whose as-of joins treat nulls as SQL does.
 
-    They compare all rows of one side with all of the other. `kappa/tables/views/nulls.py` is for
-    more.
+    Such joins compare all rows of one side with all rows of the other.
+    `kappa/tables/views/nulls.py` is for more rows.
     """
     connection = open_exact()
     connection.execute("set asof_loop_join_threshold = 1000000")
@@ -80,9 +79,9 @@ def renew_access(
 ) -> Access:
     """Lets a DuckDB read below the roots in buckets that this process has opened, with its keys.
 
-    Returns its access then, which is not told again if it is given. One that `remembers` asks once
-    what a file is, which never changes, and not for each query; it forgets none. Raises KappaError
-    if it cannot.
+    Returns the DuckDB's access. An `access` that is still current is not renewed. A DuckDB that
+    `remembers` asks once about a file, since files never change, and not for each query; it forgets
+    no file. Raises KappaError if DuckDB cannot be made to read the buckets.
     """
     now = _access_now()
     if now == access or now.keys is None:
@@ -91,7 +90,7 @@ def renew_access(
         try:
             connection.execute(command)
         except DuckError as error:
-            # Its words may quote the command, and a secret with it.
+            # The error's text may quote the command, and a secret with the command.
             raise KappaError(
                 f"DuckDB cannot be made to read buckets: {type(error).__name__}",
                 hint="see that duckdb-extension-httpfs is of DuckDB's own version",

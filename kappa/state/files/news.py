@@ -1,8 +1,9 @@
-"""News of a root: how a process that watches it knows that something was put there.
+"""News of a root: how a process that watches a root knows that something was put there.
 
-A root in a bucket is asked by requests. Whoever puts something that others wait for also touches a
-file of this host, its marker, which watchers look at instead. One that died in between touched
-nothing, so they ask the bucket every few seconds as well. In a folder they look for themselves.
+A look at a root in a bucket costs requests. So a process that puts an object for which others wait
+also touches a file of this host, the marker, and watchers look at the marker instead. A process
+that died between the put and the touch touched nothing, so watchers also ask the bucket every few
+seconds. A root in a folder is looked at directly.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from kappa.base.disk import put_file
 
-# So late at most is noticed what was put without a touch.
+# The longest time until a put without a touch is noticed.
 LOOK_SECONDS = 5.0
 
 
@@ -24,7 +25,7 @@ class News:
     """One watcher's looks at a marker."""
 
     def __init__(self, marker: Path | None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Takes the marker; None: the root is looked at itself, each time."""
+        """Takes the marker; None: each look is at the root."""
         self._marker = marker
         self._clock = clock
         self._known: object = None
@@ -32,7 +33,7 @@ class News:
 
     @contextmanager
     def looking(self) -> Iterator[bool]:
-        """Gives whether the root is to be asked within the block. One that fails has not asked."""
+        """Gives whether to ask the root within the block. A block that fails has not asked."""
         due = self.are_due()
         try:
             yield due
@@ -41,10 +42,10 @@ class News:
             raise
 
     def are_due(self) -> bool:
-        """Returns True if the root is to be asked: there may be news since the last time."""
+        """Returns True if the root may have news since the last look, and is to be asked."""
         if self._marker is None:
             return True
-        # Before the root is asked: what is put meanwhile is news again.
+        # The marker is read before the root is asked: a put in between is news again.
         found = _state(self._marker)
         if found == self._known and self._clock() - self._asked_at < LOOK_SECONDS:
             return False
@@ -53,7 +54,7 @@ class News:
 
 
 def touch(marker: Path | None) -> None:
-    """Changes a marker for the watchers on this host; if it cannot, they notice later."""
+    """Changes a marker for the watchers on this host; if this fails, watchers notice later."""
     if marker is not None:
         with suppress(OSError):
             put_file(marker, secrets.token_bytes(8), synced=False)

@@ -1,6 +1,7 @@
 """The events of the journal: decisions and observations, a class per kind. Values.
 
-The names of their fields are those of the records on disk.
+Before them are the values that events contain: the findings of a verification, and the receipt of
+a switch. The names of all fields are those of the records on disk.
 """
 
 from __future__ import annotations
@@ -8,22 +9,148 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from msgspec import field
+from msgspec import Struct, field
 
 from kappa.state.build import Base
-from kappa.state.journal.kinds import JournalEvent
-from kappa.state.journal.receipt import Receipt, Switched
-from kappa.state.journal.service import Paused, PipelineRetired, Resumed
-from kappa.state.journal.verification import Check, Difference, OutcomeCount
 from kappa.state.offsets import Offsets
+
+
+class JournalEvent(Struct, frozen=True, tag_field="kind"):
+    """An event of the journal, whose class has the event's kind as the tag."""
+
+    @property
+    def kind(self) -> str:
+        """Returns the name of the event's kind, as the record on disk has the name."""
+        return str(self.__struct_config__.tag)
+
+
+class Check(Struct, frozen=True):
+    """A declared check and its result: the number of rows that fail.
+
+    `failing` is None if the check could not be run; `error` then gives the reason.
+    """
+
+    table: str
+    condition: str
+    rows: int
+    failing: int | None
+    error: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Returns True only if the check ran and no row failed."""
+        return self.failing == 0
+
+
+class Difference(Struct, frozen=True):
+    """The difference of a table's served rows between two builds at equal offsets.
+
+    `rows_before` and `rows_after` count the rows compared; None: that side has no table of the
+    name. They leave out the `unsettled` rows, whose keys a compacted topic has written again since
+    (law 5).
+
+    Appended rows have no keys. A row counts as added or removed as often as the row occurs more or
+    less often.
+
+    `changed_by_column` names the columns in which any row changed. `largest_relative_change` is at
+    most
+    |after - before| / max(|before|, |after|), so 1 is from or to nothing.
+
+    Columns of only one side, and retyped columns (old and new type), are no changed rows.
+    `incomparable` gives the reason if both sides have the table but no rows were compared.
+    """
+
+    table: str
+    rows_before: int | None
+    rows_after: int | None
+    added: int = 0
+    removed: int = 0
+    changed: int = 0
+    changed_by_column: Mapping[str, int] = field(default_factory=dict)
+    largest_relative_change: Mapping[str, float] = field(default_factory=dict)
+    unsettled: int = 0
+    columns_gone: tuple[str, ...] = ()
+    columns_new: tuple[str, ...] = ()
+    columns_retyped: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    incomparable: str = ""
+
+    @property
+    def compared(self) -> bool:
+        """Returns True if both sides have the table and the rows were compared."""
+        return (
+            self.rows_before is not None and self.rows_after is not None and not self.incomparable
+        )
+
+    @property
+    def equal(self) -> bool:
+        """Returns True if the rows were compared and neither rows nor columns differ."""
+        return self.compared and not (
+            self.added
+            or self.removed
+            or self.changed
+            or self.columns_gone
+            or self.columns_new
+            or self.columns_retyped
+        )
+
+    def share(self, rows: int) -> float:
+        """Returns `rows` as a share of the old rows; of an empty table any row is the whole."""
+        return rows / self.rows_before if self.rows_before else float(rows > 0)
+
+
+class OutcomeCount(Struct, frozen=True):
+    """The records of a topic with one outcome, counted on both sides.
+
+    `what` is duplicate, rejected, or rejected for a named reason.
+    """
+
+    topic: str
+    what: str
+    before: int
+    after: int
+
+
+class Receipt(Struct, frozen=True):
+    """The proof in a promote's record.
+
+    `live_offsets` is None for the first build of a pipeline, which had nothing to hold. `code` and
+    `live_code` are the hashes of both builds' sources (`Birth.code_sha256`), between which the
+    code's diff was made. `base` is the base of a branch: up to its offsets the rows are another
+    build's. `tables_of` is the build below an overlay, for which nothing was replayed.
+    """
+
+    pipeline: str
+    build: str
+    version: str
+    candidate_offsets: Offsets
+    live_build: str | None
+    live_offsets: Offsets | None
+    checks: tuple[Check, ...] = ()
+    reasons: tuple[str, ...] = ()
+    first: bool = False
+    differences: tuple[Difference, ...] = ()
+    counts: tuple[OutcomeCount, ...] = ()
+    incomparable_topics: tuple[str, ...] = ()
+    code: str = ""
+    live_code: str | None = None
+    base: Base | None = None
+    tables_of: str | None = None
+
+
+class Switched(Struct, frozen=True):
+    """A pipeline's part in a switch: the rollout that ends there, and the receipt."""
+
+    rollout: int
+    receipt: Receipt
 
 
 class Staged(JournalEvent, frozen=True, tag="staged"):
     """A build was accepted as a candidate: a rollout begins, named by this record's number.
 
-    `auto_promote`: once its verification has passed it is promoted; otherwise it then waits for a
-    PromoteAsked. `accepted` lists the obstacles that were let through, and why. It is kept as long
-    as the journal is. `base` is the base of a branch, `tables_of` the build that an overlay is of.
+    With `auto_promote`, the candidate is promoted once a verification has passed; otherwise the
+    rollout then waits for a PromoteAsked. `accepted` lists the obstacles that were let through, and
+    why; the list is kept as long as the journal is. `base` is the base of a branch, and `tables_of`
+    the build below an overlay.
     """
 
     pipeline: str
@@ -37,9 +164,9 @@ class Staged(JournalEvent, frozen=True, tag="staged"):
 
 
 class SwitchAsked(JournalEvent, frozen=True, tag="switch_asked"):
-    """A request that a kept build shall serve (again): undo, redo, or a deploy of its version.
+    """A request that a kept build shall serve (again): undo, redo, or a deploy of that version.
 
-    A rollout begins here too.
+    A rollout begins here, too.
     """
 
     pipeline: str
@@ -49,10 +176,10 @@ class SwitchAsked(JournalEvent, frozen=True, tag="switch_asked"):
 
 
 class CaughtUp(JournalEvent, frozen=True, tag="caught_up"):
-    """The end of a catch-up: the candidate was aligned with the live build, or its log ended.
+    """The end of a catch-up: the candidate was aligned with the live build, or the log ended.
 
-    Without an alignment (`alignment` is None) it has reached the end that the log had when its tail
-    began.
+    Without an alignment (`alignment` is None), the candidate has reached the end that the log had
+    when the candidate's tail began.
     """
 
     rollout: int
@@ -61,11 +188,11 @@ class CaughtUp(JournalEvent, frozen=True, tag="caught_up"):
 
 
 class Verified(JournalEvent, frozen=True, tag="verified"):
-    """A verification: the candidate was checked at one of its frontiers.
+    """A verification: the candidate was checked at a frontier of its own.
 
-    It was also compared with the live build, if one existed: `live_build`, at equal offsets of all
-    topics but `incomparable_topics`. The candidate has `rejected` so many of the `records` that it
-    read (None: not known).
+    If a live build existed, the candidate was also compared with `live_build`, at equal offsets of
+    all topics but `incomparable_topics`. The candidate has `rejected` so many of the `records` that
+    the candidate read (None: not known).
     """
 
     rollout: int
@@ -84,7 +211,7 @@ class Verified(JournalEvent, frozen=True, tag="verified"):
 class VerifyAsked(JournalEvent, frozen=True, tag="verify_asked"):
     """A request to verify a ready candidate once more.
 
-    The alignment must be later than number `alignment_after`.
+    The alignment must have a number above `alignment_after`.
     """
 
     rollout: int
@@ -92,10 +219,10 @@ class VerifyAsked(JournalEvent, frozen=True, tag="verify_asked"):
 
 
 class PromoteAsked(JournalEvent, frozen=True, tag="promote_asked"):
-    """A person's request that a ready candidate shall serve, after reading its verification.
+    """A person's request that a ready candidate shall serve, after reading the verification.
 
-    `together`: the other rollouts that the same yes is for. All of them switch in one Served
-    record, or none does.
+    `together` are the other rollouts that the same yes is for. All of these rollouts switch in the
+    same Served record, or none does.
     """
 
     rollout: int
@@ -105,10 +232,9 @@ class PromoteAsked(JournalEvent, frozen=True, tag="promote_asked"):
 class Held(JournalEvent, frozen=True, tag="held"):
     """A hold: the live build `build` publishes no frontier until a Served or Released follows.
 
-    Of an overlay, it is the build that folds its tables.
-
-    `together`: the other rollouts that are promoted with this one. A record that ends or releases
-    one of them ends this hold too.
+    For an overlay, `build` is the build that folds the tables. `together` are the other rollouts
+    that are promoted with this rollout. A record that ends or releases one of these rollouts ends
+    this hold, too.
     """
 
     rollout: int
@@ -127,11 +253,11 @@ class Released(JournalEvent, frozen=True, tag="released"):
 
 
 class Served(JournalEvent, frozen=True, tag="served"):
-    """The whole serving map of a new generation: pipeline -> build that answers for its tables.
+    """The whole serving map of a new generation: pipeline -> build that serves the pipeline.
 
-    It ends the holds. `others` are the rollouts that were promoted together with the first, each
-    with its receipt. `previous_generation` is the one that readers saw until then (None: nothing
-    was served).
+    The record ends the holds. `others` are the rollouts that were promoted together with the first,
+    each with a receipt. `previous_generation` is the generation that readers saw until then (None:
+    nothing was served).
     """
 
     rollout: int
@@ -143,14 +269,14 @@ class Served(JournalEvent, frozen=True, tag="served"):
 
     @property
     def switched(self) -> tuple[Switched, ...]:
-        """Returns all that switched in this record: one, or those that were promoted together."""
+        """Returns all rollouts that switched in this record, alone or promoted together."""
         return Switched(self.rollout, self.receipt), *self.others
 
 
 class Abandoned(JournalEvent, frozen=True, tag="abandoned"):
-    """The end of a rollout that was given up before it served.
+    """The end of a rollout that was given up before the build served.
 
-    Its build will be retired, unless it is one that is kept.
+    The build will be retired, unless the build is kept.
     """
 
     rollout: int
@@ -158,10 +284,10 @@ class Abandoned(JournalEvent, frozen=True, tag="abandoned"):
 
 
 class Failed(JournalEvent, frozen=True, tag="failed"):
-    """The end of a rollout by itself without serving.
+    """The end of a rollout by itself, without serving.
 
-    The job stopped, a check failed, or no hold was kept. `together`: the others of its group, if
-    their switch failed.
+    The job stopped, a check failed, or no hold was kept. `together` are the other rollouts of the
+    group, if the group's switch failed.
     """
 
     rollout: int
@@ -171,7 +297,7 @@ class Failed(JournalEvent, frozen=True, tag="failed"):
 
 
 class Retired(JournalEvent, frozen=True, tag="retired"):
-    """The end of a build: it no longer runs and its data may be deleted."""
+    """The end of a build, which no longer runs, and whose data may be deleted."""
 
     build: str
 
@@ -179,13 +305,14 @@ class Retired(JournalEvent, frozen=True, tag="retired"):
 class Proved(JournalEvent, frozen=True, tag="proved"):
     """A proof: a build's log was folded again in other slices, and compared with its tables.
 
-    It was folded from the build's origin, or a branch's `base`, to `offsets`. It was cut as `how`
-    names: at random with that `seed`, evenly, or as one slice.
+    The log was folded from the build's origin, or a branch's `base`, to `offsets`. `how` names the
+    way of cutting slices: at random with that `seed`, evenly, or as one slice.
 
-    `rows` were compared. `hash` is that of the rows in the build's tables
-    (replay/rollout/prove/row_hash.py), but for the columns `left_out` (`table.column` -> why).
-    `causes` may explain a difference. `views` have all maintained views, compared with their texts
-    as DuckDB runs these over the build's tables. The record is an observation, and changes nothing.
+    `rows` were compared. `hash` is over the rows in the build's tables
+    (replay/rollout/prove/row_hash.py), without the columns `left_out` (`table.column` -> why).
+    `causes` may explain a difference. `views` has all maintained views, compared with their texts
+    as DuckDB runs the texts over the build's tables. The record is an observation, and changes
+    nothing.
     """
 
     pipeline: str
@@ -203,6 +330,41 @@ class Proved(JournalEvent, frozen=True, tag="proved"):
     causes: tuple[str, ...] = ()
     base: Base | None = None
     views: tuple[Check, ...] = ()
+
+
+class PipelineRetired(JournalEvent, frozen=True, tag="pipeline_retired"):
+    """The end of a pipeline's service: a new generation whose serving map lacks the pipeline.
+
+    `build` served the pipeline last. The build is kept for `kept_seconds`, so that an undo is a
+    switch to this build. `names` are the tables and views that left, and `offsets` are the offsets
+    that readers saw at the yes.
+    """
+
+    pipeline: str
+    build: str
+    generation: int
+    serving: Mapping[str, str]
+    names: tuple[str, ...]
+    offsets: Offsets
+    kept_seconds: float
+    previous_generation: int | None = None
+
+    @property
+    def switched(self) -> tuple[()]:
+        """Nothing: no rollout ends with this record."""
+        return ()
+
+
+class Paused(JournalEvent, frozen=True, tag="paused"):
+    """A pause: no job of the pipeline runs, and the tables serve unchanged."""
+
+    pipeline: str
+
+
+class Resumed(JournalEvent, frozen=True, tag="resumed"):
+    """The end of a pause: each job of the pipeline goes on from the job's frontier."""
+
+    pipeline: str
 
 
 Event = (
@@ -223,5 +385,5 @@ Event = (
     | Paused
     | Resumed
 )
-# The records that make a generation: each has the whole serving map of it.
+# The records that make a generation: each has the generation's whole serving map.
 GenerationMade = Served | PipelineRetired

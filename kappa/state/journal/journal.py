@@ -1,11 +1,15 @@
 """The journal: numbered, append-only records of what was decided and observed, by whom.
 
-Everything else about rollouts is a fold of it (replay/rollout/rollout.py).
+Everything else about rollouts is a fold of the journal (replay/rollout/rollout.py).
 
 A record is put if its number is free. If the number is taken, the record with that number is read.
-If it is our own, as its random id shows, the put succeeded and only its answer was lost. Otherwise
-another process was first, and the decision must be made again on the records that exist now. So the
-journal decides every race, never a clock.
+If that record is our own, as its random id shows, the put succeeded and only its answer was lost.
+Otherwise another process was first, and the decision must be made again on the records that exist
+now. So the journal decides every race, never a clock.
+
+Records never change. A process that reads again and again (the supervisor, the HTTP server, a
+command that waits) shares one `JournalView` per store, which reads each record once. Each call
+reads on from the last known record, so the view never misses a record that another process appends.
 """
 
 from __future__ import annotations
@@ -16,7 +20,9 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from threading import Lock
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct, field
 
@@ -33,7 +39,7 @@ _NEWS = "journal"
 
 
 class JournalRecord(Struct, frozen=True):
-    """One line of the journal."""
+    """A record of the journal."""
 
     number: int
     event: Event
@@ -47,7 +53,7 @@ _RECORD = Documents(JournalRecord)
 
 
 def journal_records(store: Store) -> NumberedRecords[JournalRecord]:
-    """Returns the journal's records as they are kept, for one who examines them."""
+    """Returns the journal's stored records, for a caller that examines the files."""
     return NumberedRecords(
         store,
         "journal",
@@ -67,15 +73,15 @@ class Journal:
 
     @staticmethod
     def news(store: Store, *, clock: Callable[[], float] = time.monotonic) -> News:
-        """Returns a watcher's looks for records that follow those it has."""
+        """Returns a watcher's looks for records newer than the watcher has."""
         return News(store.marker(_NEWS), clock=clock)
 
     def append(self, number: int, event: Event) -> JournalRecord | None:
-        """Puts record `number`, which must follow the last one read.
+        """Puts record `number`, which must follow the last record read.
 
         Returns None if another process's record has that number. Raises Damaged if the journal has
-        a hole: what is lost is not written again. Raises KappaError if it cannot be put, or was put
-        and may not survive a power loss, and Copied if the root is a copy.
+        a hole: a lost record is not written again. Raises KappaError if the record cannot be put,
+        or was put and may not survive a power loss, and Copied if the root is a copy.
         """
         ensure_no_copy(self._store)
         self._records.ensure_no_hole()
@@ -86,7 +92,7 @@ class Journal:
         except KappaError as error:
             if not self._may_be_put(record):
                 raise
-            # Whoever repeats an undo takes it back.
+            # A repeated undo would take the first undo back.
             raise KappaError(
                 f"{error.message}; the record holds if it is there, and a power loss may take it",
                 hint="see kappa history before you type this again",
@@ -98,7 +104,7 @@ class Journal:
         return record if self._is_put(record) else None
 
     def get(self, number: int) -> JournalRecord | None:
-        """Returns record `number`, or None if the journal ends before it."""
+        """Returns record `number`, or None if the journal ends before that number."""
         return self._records.get(number)
 
     def _may_be_put(self, record: JournalRecord) -> bool:
@@ -115,8 +121,8 @@ class Journal:
     def after(self, number: int) -> Iterator[JournalRecord]:
         """Yields the records that follow `number`, in order; `after(0)` is the whole journal.
 
-        Raises Damaged if a record is not as it was written, or if the newest one is gone, and
-        `after(0)` if one is missing.
+        Raises Damaged if a record is not as it was written, or if the newest record is gone, and
+        `after(0)` also if any record is missing.
         """
         if number == 0:
             self._records.ensure_no_hole()
@@ -145,7 +151,7 @@ class Journal:
 
 
 def as_document(record: JournalRecord) -> dict[str, Any]:
-    """Returns a record as the journal keeps it."""
+    """Returns a record as the document that the journal keeps."""
     document: dict[str, Any] = _RECORD.plain(record)
     return document
 
@@ -160,3 +166,81 @@ def whoami() -> str:
     except (KeyError, OSError):
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}"
+
+
+_T = TypeVar("_T")
+
+
+class _Memory:
+    """The records read so far. The memory names no store, so it is freed with its store."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.records: list[JournalRecord] = []
+        # The last number read and the newest generation up to it, by `last_served` alone.
+        self.served: tuple[int, JournalRecord | None] | None = None
+        # The last number that a fold includes, and its value, by the fold's step.
+        self.folds: dict[Callable[..., Any], tuple[int, Any]] = {}
+
+
+_LOCK = Lock()
+_MEMORIES: WeakKeyDictionary[Store, _Memory] = WeakKeyDictionary()
+
+
+class JournalView:
+    """The journal of a store as this process knows it. Threads may share it."""
+
+    def __init__(self, store: Store) -> None:
+        """Shares the records read with all other views of the same store."""
+        self._journal = Journal(store)
+        with _LOCK:
+            self._memory = _MEMORIES.setdefault(store, _Memory())
+
+    def records(self, after: int = 0) -> tuple[JournalRecord, ...]:
+        """Returns the records that follow number `after`, in order, up to the newest."""
+        known = self._memory.records
+        with self._memory.lock:
+            # A damaged record ends this with Damaged; the records before are kept.
+            for record in self._journal.after(len(known)):
+                known.append(record)  # each is kept before the next is read
+            return tuple(known[after:])
+
+    def known(self) -> tuple[JournalRecord, ...]:
+        """Returns the records that this process has read, without a look for others."""
+        return tuple(self._memory.records)
+
+    def folded(self, step: Callable[[_T, JournalRecord], _T], first: _T) -> _T:
+        """Returns the fold of all records by `step`, from `first`. Raises the errors of `step`.
+
+        A process folds each record once: `step` is a module's function, and names the fold.
+        """
+        folds = self._memory.folds
+        known: tuple[int, _T] = folds.get(step, (0, first))
+        number, folded = known
+        for record in self.records(after=number):
+            number, folded = record.number, step(folded, record)
+        with self._memory.lock:
+            # Another thread may have come further meanwhile.
+            if number >= folds.get(step, (0, first))[0]:
+                folds[step] = number, folded
+        return folded
+
+    def last_served(self) -> tuple[int, JournalRecord | None]:
+        """Returns the journal's last number, and the newest record that made a generation, if any.
+
+        The first call reads back from the journal's end, and only as far as needed.
+        """
+        memory = self._memory
+        with memory.lock:
+            if memory.served is None:
+                memory.served = self._journal.last_served()
+            number, served = memory.served
+            for record in self._journal.after(number):
+                number = record.number
+                served = record if isinstance(record.event, GenerationMade) else served
+                memory.served = number, served
+            return number, served
+
+    def known_served(self) -> tuple[int, JournalRecord | None]:
+        """Returns the last answer of `last_served`, which is asked only if there is none yet."""
+        return self._memory.served or self.last_served()

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from kappa.code.fingerprint import changed_parts, part_name
-from kappa.code.normal_form import Statement
-from kappa.code.scan import Module, scan
+from kappa.code.scan import Module, Statement, scan
 from kappa.code.sources import PIPELINES, Find, SourceFile
 from kappa.declare.values.csv_text import csv_rows
 

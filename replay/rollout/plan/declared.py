@@ -13,11 +13,10 @@ from pathlib import Path
 from kappa.base.errors import DeclarationError, KappaError
 from kappa.base.forked import OverLimit, call_within
 from kappa.base.settings import Settings
-from kappa.code.artifact import snapshot_files
-from kappa.code.fingerprint import fingerprint
+from kappa.code.code_snapshot import snapshot_files
+from kappa.code.fingerprint import declared_rows_version, fingerprint
 from kappa.code.outputs import Described, Outputs, learn_outputs
 from kappa.code.project import Place, load_files
-from kappa.code.rows_version import declared_rows_version
 from kappa.code.sources import Find
 from kappa.declare.alert import Alert
 from kappa.declare.pipeline import Pipeline

@@ -15,10 +15,8 @@ import builtins
 import re
 from collections.abc import Iterable, Iterator
 
-from kappa.code.imported import imported_by, root
-from kappa.code.normal_form import Statement
 from kappa.code.reach import reached
-from kappa.code.scan import Module
+from kappa.code.scan import Module, Statement, imported_by, root
 from kappa.code.sources import Find
 from kappa.replay.rollout.plan.doubts import (
     CHANCE,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kappa.code.fingerprint import changed_parts
-from kappa.code.semantics import SEMANTICS
+from kappa.code.fingerprint import SEMANTICS, changed_parts
 from kappa.declare.options import REJECTS
 from kappa.declare.pipeline import Pipeline
 from kappa.replay.rollout.plan.branch import unlike

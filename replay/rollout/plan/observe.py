@@ -15,7 +15,7 @@ from kappa.base.errors import DeclarationError, KappaError, Unreachable
 from kappa.base.process import cores_here
 from kappa.base.settings import Settings
 from kappa.base.sql import quoted
-from kappa.code.artifact import read_snapshot
+from kappa.code.code_snapshot import read_snapshot
 from kappa.declare.breaker import rejected_of
 from kappa.declare.joined import matching
 from kappa.declare.pipeline import Pipeline
@@ -38,8 +38,8 @@ from kappa.serving.outlets.courier.sink_state import read_state
 from kappa.state.build import Birth, read_birth, tables_folder
 from kappa.state.files.address import entries_at
 from kappa.state.frontier import Frontiers
-from kappa.state.journal.view import JournalView
-from kappa.state.kept import shown_of
+from kappa.state.journal.journal import JournalView
+from kappa.state.kept_frontiers import shown_of
 from kappa.state.offsets import Offsets
 from kappa.state.space import free_bytes
 from kappa.state.store import Store

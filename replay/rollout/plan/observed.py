@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kappa.base.errors import DeclarationError
-from kappa.code.rows_version import declared_rows_version
+from kappa.code.fingerprint import declared_rows_version
 from kappa.declare.pipeline import Pipeline
 from kappa.replay.rollout.plan.finding import Finding
 from kappa.replay.rollout.plan.readable import TopicSample

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from kappa.code.rows_version import born_rows_version
+from kappa.code.fingerprint import born_rows_version
 from kappa.declare.options import REJECTS
 from kappa.replay.rollout.plan.observed import Declared
 from kappa.state.build import Birth

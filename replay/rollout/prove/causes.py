@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from kappa.code.artifact import load_with_place, snapshot_sources
+from kappa.code.code_snapshot import load_with_place, snapshot_sources
 from kappa.replay.rollout.plan.declared import doubts
 from kappa.replay.rollout.prove.equality import Compared
 from kappa.replay.rollout.prove.row_hash import within
 from kappa.state.build import Birth
-from kappa.state.journal.verification import Check
+from kappa.state.journal.events import Check
 from kappa.state.store import Store
 
 _SHOWN_LIBRARIES = 3

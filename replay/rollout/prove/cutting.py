@@ -9,9 +9,8 @@ from itertools import pairwise
 from typing import Literal
 
 from kappa.base.errors import UsageError
-from kappa.state.cuts import Cuts
 from kappa.state.offsets import Offsets
-from kappa.state.slices import cut, even_ends, random_ends
+from kappa.state.slices import Cuts, cut, even_ends, random_ends
 
 # In a random cut, every other slice is followed by one as small as in a quiet tail.
 _SMALL = 50

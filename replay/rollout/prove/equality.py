@@ -24,7 +24,7 @@ from kappa.replay.rollout.verify.verification_progress import table_step
 from kappa.serving.query.pair import AFTER, BEFORE
 from kappa.serving.query.reader.reader import Reader
 from kappa.state.build import Birth
-from kappa.state.journal.verification import Difference
+from kappa.state.journal.events import Difference
 from kappa.state.table import TableBirth
 
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from kappa.base.errors import Broken, NotProvable
-from kappa.code.artifact import ensure_unchanged, load_snapshot
+from kappa.code.code_snapshot import ensure_unchanged, load_snapshot
 from kappa.code.declaration import has_identity
-from kappa.code.semantics import SEMANTICS
+from kappa.code.fingerprint import SEMANTICS
 from kappa.declare.topic_kind import TopicKind
 from kappa.engine.read.archived import Archives
 from kappa.kafka.cluster import TopicFacts

@@ -35,9 +35,8 @@ from kappa.serving.query.query import connect
 from kappa.serving.query.reader.reader import Limits
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
-from kappa.state.journal.events import Proved
+from kappa.state.journal.events import OutcomeCount, Proved
 from kappa.state.journal.journal import Journal, JournalRecord
-from kappa.state.journal.verification import OutcomeCount
 from kappa.state.store import Store
 
 # Rows of each kind that are shown of a table.

@@ -16,10 +16,9 @@ from kappa.base.units import pace_text
 from kappa.replay.rollout.prove.provable import ProofLog, ensure_provable
 from kappa.replay.rollout.underway import Pace
 from kappa.state.build import Birth
-from kappa.state.cuts import Cuts, put_cuts
+from kappa.state.build_status import SliceProgress, read_progress, read_stopped
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.slice_progress import SliceProgress, read_progress
-from kappa.state.stopped import read_stopped
+from kappa.state.slices import Cuts, put_cuts
 from kappa.state.store import Store
 from kappa.state.witness import Witnesses
 from kappa.tables.branch import base_frontier, begin_from

@@ -31,7 +31,7 @@ from kappa.serving.query.pair import AFTER, BEFORE, put_keys
 from kappa.serving.query.reader.reader import Reader
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
-from kappa.state.journal.verification import Difference, OutcomeCount
+from kappa.state.journal.events import Difference, OutcomeCount
 from kappa.state.table import TableBirth
 
 _UNSETTLED, _REJECTED = "unsettled", "rejected_twice"

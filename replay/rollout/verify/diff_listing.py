@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from kappa.serving.query.render import Form, Listing, cell, plain, rendered
-from kappa.state.journal.verification import Difference, OutcomeCount
+from kappa.state.journal.events import Difference, OutcomeCount
 
 if TYPE_CHECKING:
     # A history shows differences, and needs nothing of what it takes to find them.

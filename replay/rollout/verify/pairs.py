@@ -25,10 +25,10 @@ from kappa.serving.query.pin.snapshot import PinnedSnapshot
 from kappa.serving.query.reader.reader import Limits
 from kappa.state.alignment import Alignments
 from kappa.state.build import comparable_topics, folded_by, read_birth
+from kappa.state.build_status import ask_turn
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from kappa.state.turns import ask_turn
 
 _LOOKS = 5
 _NAP_SECONDS = 0.3

@@ -13,7 +13,7 @@ from kappa.base.sql import quoted
 from kappa.declare.folds.exactness import Exactness
 from kappa.declare.values.columns import INTEGERS, Decimal, Scalar, parse_type
 from kappa.serving.query.reader.reader import Reader
-from kappa.state.journal.verification import Difference
+from kappa.state.journal.events import Difference
 
 _DOUBLES = frozenset({Scalar("float"), Scalar("double")})
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from kappa.base.errors import Conflict, Unreachable
-from kappa.code.artifact import load_snapshot
+from kappa.code.code_snapshot import load_snapshot
 from kappa.code.declaration import has_key_format
 from kappa.declare.topic import Topic
 from kappa.declare.topic_kind import TopicKind

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from kappa.declare.options import Thresholds
 from kappa.replay.rollout.plan.readers import called_of
-from kappa.state.journal.events import Verified
-from kappa.state.journal.verification import Difference
+from kappa.state.journal.events import Difference, Verified
 from kappa.state.table import TableBirth
 
 

@@ -43,12 +43,11 @@ from kappa.serving.query.reader.reader import Limits, Reader
 from kappa.serving.query.reader.table_sql import check_sql
 from kappa.serving.query.reader.views import view_refusals
 from kappa.state.build import Birth, read_birth
+from kappa.state.build_status import comparable_now
 from kappa.state.frontier import Frontiers
-from kappa.state.journal.events import Failed, Verified
+from kappa.state.journal.events import Check, Failed, Verified
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.verification import Check
 from kappa.state.offsets import Offsets
-from kappa.state.stopped import comparable_now
 from kappa.state.store import Store, open_store
 
 

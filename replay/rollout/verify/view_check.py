@@ -19,8 +19,8 @@ from kappa.serving.query.pin.catalog import pin_build
 from kappa.serving.query.query import connect
 from kappa.serving.query.reader.reader import Limits
 from kappa.state.build import read_birth
+from kappa.state.build_status import ViewCheck, put_view_check
 from kappa.state.store import Store, open_store
-from kappa.state.view_check import ViewCheck, put_view_check
 
 
 def check_views(settings: Settings, store: Store, build: str) -> ViewCheck | None:

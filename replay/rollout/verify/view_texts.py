@@ -13,7 +13,7 @@ from kappa.base.errors import KappaError
 from kappa.base.sql import quoted, text
 from kappa.replay.rollout.verify.verification_progress import table_step
 from kappa.serving.query.reader.table_sql import schema_of
-from kappa.state.journal.verification import Check
+from kappa.state.journal.events import Check
 from kappa.state.table import TableBirth
 from kappa.tables.parquet import cast_sql, duck_type
 

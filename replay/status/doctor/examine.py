@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from kappa.base.errors import Broken, Damaged, KappaError
-from kappa.code.artifact import ensure_unchanged
+from kappa.code.code_snapshot import ensure_unchanged
 from kappa.engine.job.legs import leg_records
 from kappa.replay.rollout.fold import advance
 from kappa.replay.rollout.rollout import IllegalTransition
@@ -31,12 +31,12 @@ from kappa.state.build import (
     table_path,
 )
 from kappa.state.documents import NumberedRecords, tell_aside
+from kappa.state.file_sums import sums_records
 from kappa.state.files.address import entries_at
 from kappa.state.frontier import Frontier, Frontiers, frontier_records
 from kappa.state.journal.journal import JournalRecord, journal_records
-from kappa.state.kept import kept_name, kept_of, lost_kept, read_kept
+from kappa.state.kept_frontiers import kept_name, kept_of, lost_kept, read_kept
 from kappa.state.lease import floor, floor_records, sorted_leases
-from kappa.state.recorded import sums_records
 from kappa.state.root import NAME as ROOT
 from kappa.state.root import ROOT_COPY, has_root_copy, read_root
 from kappa.state.store import DAMAGED, Store

@@ -12,7 +12,7 @@ from kappa.replay.status.doctor.damage import Damage
 from kappa.state.build import birth_copy, birth_name
 from kappa.state.documents import note_of
 from kappa.state.frontier import frontier_records
-from kappa.state.kept import kept_numbers
+from kappa.state.kept_frontiers import kept_numbers
 from kappa.state.lock import Lock
 from kappa.state.root import LOCK, NAME, ROOT_COPY, lock_of
 from kappa.state.store import Store

@@ -14,12 +14,10 @@ from kappa.base.errors import KappaError
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.state import State
 from kappa.state.build import table_path
-from kappa.state.files.bucket import is_bucket
+from kappa.state.file_sums import RecordedSums, difference, name_of, sum_of
 from kappa.state.frontier import Frontiers, Sum
-from kappa.state.kept import kept_of
-from kappa.state.recorded import RecordedSums, name_of, sum_of, sum_of_object
+from kappa.state.kept_frontiers import kept_of
 from kappa.state.store import Store
-from kappa.state.whole import difference
 from kappa.tables.archive import archived_topics, archives_of, folder
 from kappa.tables.stored_archive import open_archive
 from kappa.tables.versions import FileLists
@@ -93,9 +91,7 @@ def scrub(store: Store, *, show: Show = lambda _done, _of, _bad: None) -> Scrubb
 
 def _difference(file: ScrubbedFile) -> str:
     try:
-        found = (
-            sum_of_object(file.path) if is_bucket(file.path) else sum_of(file.path, from_disk=True)
-        )
+        found = sum_of(file.path, from_disk=True)
     except FileNotFoundError:
         return "is gone"
     except OSError as error:

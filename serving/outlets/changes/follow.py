@@ -29,7 +29,7 @@ from kappa.serving.outlets.changes.point import (
 from kappa.serving.query.pin.catalog import pin
 from kappa.serving.query.reader.reader import Limits
 from kappa.state.frontier import Frontiers
-from kappa.state.journal.view import JournalView
+from kappa.state.journal.journal import JournalView
 from kappa.state.store import Store
 
 # Seconds between two looks for something new.

@@ -13,10 +13,10 @@ from kappa.serving.query.reader.client import Client
 from kappa.serving.query.reader.opened import open_reader
 from kappa.serving.query.reader.reader import Limits, Reader
 from kappa.serving.query.reader.relations import files_at
+from kappa.state.file_sums import ensure_whole
 from kappa.state.journal.events import Served, SwitchAsked
-from kappa.state.journal.view import JournalView
+from kappa.state.journal.journal import JournalView
 from kappa.state.store import Store
-from kappa.state.whole import ensure_whole
 
 # To be computed in memory: as Parquet, which is some tenth of what it takes there.
 _SMALL_BYTES = 32 * 1024 * 1024

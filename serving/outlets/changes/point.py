@@ -22,7 +22,7 @@ from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.state.build import Birth, is_born, read_birth, recent_names, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.journal import whoami
-from kappa.state.kept import read_kept
+from kappa.state.kept_frontiers import read_kept
 from kappa.state.lease import Lease, Pin, ensure_lease, ensure_released, read_lease
 from kappa.state.log_clock import log_clock
 from kappa.state.store import Store

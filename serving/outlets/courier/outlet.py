@@ -15,8 +15,7 @@ from kappa.declare.sink import SinkBirth
 from kappa.state.build import Birth, read_birth
 from kappa.state.files.news import News
 from kappa.state.journal.events import GenerationMade
-from kappa.state.journal.journal import Journal
-from kappa.state.journal.view import JournalView
+from kappa.state.journal.journal import Journal, JournalView
 from kappa.state.store import Store
 
 OutletBirth = SinkBirth | AlertBirth

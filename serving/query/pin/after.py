@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from kappa.base.errors import TimedOut, UsageError
 from kappa.serving.query.pin.look import look_now, served_last
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.journal.pause import Pauses, paused_after
-from kappa.state.journal.view import JournalView
+from kappa.state.journal.journal import JournalView
+from kappa.state.journal.projections import Pauses, paused_after
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 

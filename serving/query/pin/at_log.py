@@ -1,10 +1,10 @@
 """Moments of the past by the log: at offsets, or at a time of the log. Pure.
 
-The answer is given by the builds that serve now: from what is kept of each (kappa/state/kept.py),
-and from its newest frontier. Offsets match exactly: the frontier has these offsets in every
-partition that is named. If no frontier has, the error names the nearest ones. A time of the log
-finds the newest frontier without a record of a later time. That one is up to
-`history.every_seconds` before the time. A pipeline is left out if such a frontier of it is not
+The answer is given by the builds that serve now: from the kept frontiers of each
+(kappa/state/kept_frontiers.py), and from its newest frontier. Offsets match exactly: the frontier
+has these offsets in every partition that is named. If no frontier has, the error names the nearest
+ones. A time of the log finds the newest frontier without a record of a later time. That one is up
+to `history.every_seconds` before the time. A pipeline is left out if such a frontier of it is not
 kept, or if it does not read the topics.
 """
 
@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from kappa.base.errors import KappaError, UsageError
 from kappa.serving.query.pin.past import Moment, time_text
 from kappa.state.frontier import Frontier
-from kappa.state.kept import Kept, with_newest
+from kappa.state.kept_frontiers import Kept, with_newest
 from kappa.state.offsets import Offsets
 
 # A topic's name has neither colons nor commas. A partition is an int32, an offset an int64.

@@ -26,9 +26,8 @@ from kappa.state.build import folded_by
 from kappa.state.files.address import side_by_side, together
 from kappa.state.frontier import Frontier, Frontiers, frontier_records
 from kappa.state.journal.events import GenerationMade, Retired
-from kappa.state.journal.journal import Journal, JournalRecord
-from kappa.state.journal.view import JournalView
-from kappa.state.kept import kept_of, read_kept
+from kappa.state.journal.journal import Journal, JournalRecord, JournalView
+from kappa.state.kept_frontiers import kept_of, read_kept
 from kappa.state.store import Store
 
 _Answer = TypeVar("_Answer")

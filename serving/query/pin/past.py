@@ -1,9 +1,9 @@
 """Moments of the past: the frontier of each build that readers saw then. Pure.
 
-The sources are the kept frontiers (kappa/state/kept.py) and the newest ones. For a time, the answer
-is the frontier that readers saw then, or up to `history.every_seconds` before. For a generation, it
-is the last one that readers saw before the generation was replaced. A moment that is not kept any
-more is refused, and the error names the kept times.
+The sources are the kept frontiers (kappa/state/kept_frontiers.py) and the newest ones. For a time,
+the answer is the frontier that readers saw then, or up to `history.every_seconds` before. For a
+generation, it is the last one that readers saw before the generation was replaced. A moment that is
+not kept any more is refused, and the error names the kept times.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kappa.base.errors import KappaError, UsageError
 from kappa.state.frontier import Frontier
 from kappa.state.journal.events import GenerationMade
 from kappa.state.journal.journal import JournalRecord
-from kappa.state.kept import Kept, moment, with_newest
+from kappa.state.kept_frontiers import Kept, moment, with_newest
 
 # A date alone would be midnight, which hardly anybody means.
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}.*")

@@ -11,8 +11,8 @@ from typing import Any
 
 from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.serving.query.reader.relations import Relations, files_of
+from kappa.state.file_sums import are_checked, ensure_whole
 from kappa.state.store import Store
-from kappa.state.whole import are_checked, ensure_whole
 from kappa.tables.views.trees import functions_in, tables_in
 
 # They name a table by a value.

@@ -23,13 +23,13 @@ from kappa.serving.query.reader.reader import Reader
 from kappa.serving.query.reader.table_sql import schema_of
 from kappa.serving.query.reader.views import make_views
 from kappa.state.build import Birth, recent_names, table_path
+from kappa.state.file_sums import ensure_whole
 from kappa.state.files.address import side_by_side
 from kappa.state.frontier import Frontier
-from kappa.state.journal.retirement import Retirements, retired_after
-from kappa.state.journal.view import JournalView
+from kappa.state.journal.journal import JournalView
+from kappa.state.journal.projections import Retirements, retired_after
 from kappa.state.log_clock import log_clock
 from kappa.state.store import Store
-from kappa.state.whole import ensure_whole
 from kappa.tables.versions import FileLists
 from kappa.tables.views.served import failing_sql, read_sql
 

@@ -27,7 +27,7 @@ from kappa.base.scratch import QUERY, make_folder
 from kappa.base.units import parse_memory, size
 from kappa.serving.query.reader.client import Client
 from kappa.serving.query.reader.explained import TooMuch
-from kappa.state.files.transfer import fetch_file
+from kappa.state.files.address import fetch_file
 from kappa.state.store import Store
 
 _FOLDER = "fetched"

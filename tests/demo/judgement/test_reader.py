@@ -23,9 +23,8 @@ from kappa.declare.values.columns import parse_type
 from kappa.declare.values.tally import Tally
 from kappa.state.build import Birth, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.journal.events import Served
+from kappa.state.journal.events import Receipt, Served
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.receipt import Receipt
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth

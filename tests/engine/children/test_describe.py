@@ -11,10 +11,9 @@ import pytest
 
 from kappa.base.errors import DeclarationError, KappaError
 from kappa.base.settings import Settings
-from kappa.code.fingerprint import fingerprint
+from kappa.code.fingerprint import declared_rows_version, fingerprint
 from kappa.code.outputs import Described, Outputs, learn_outputs
 from kappa.code.project import load_project
-from kappa.code.rows_version import declared_rows_version
 from kappa.declare.values.columns import parse_type
 from kappa.state.store import Store
 

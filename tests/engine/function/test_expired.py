@@ -242,7 +242,7 @@ def test_rows_that_are_gone_leave_the_files_and_older_frontiers_keep_theirs(
 ) -> None:
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
     from kappa.engine.write.maintenance import Maintenance
-    from kappa.state.kept import Kept, put_kept
+    from kappa.state.kept_frontiers import Kept, put_kept
 
     draw, log = random.Random(7), MemoryLog()
     with local_pipeline(expiring) as made:

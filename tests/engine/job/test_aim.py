@@ -17,9 +17,8 @@ from kappa.engine.read.archived import Archives
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import Birth, TopicBirth, put_birth
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.journal.events import Served
+from kappa.state.journal.events import Receipt, Served
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.receipt import Receipt
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 

@@ -20,13 +20,12 @@ from counted import OUTPUTS, Story, served, source
 from kappa.engine.job.legs import LegKind, Legs, has_tail
 from kappa.kafka.client import Log
 from kappa.state.alignment import Alignment, Alignments
+from kappa.state.build_status import read_progress
 from kappa.state.frontier import Frontier
-from kappa.state.journal.events import Served
+from kappa.state.journal.events import Receipt, Served
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.receipt import Receipt
 from kappa.state.lease import ensure_released, ensure_renewed
 from kappa.state.offsets import Offsets
-from kappa.state.slice_progress import read_progress
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault]
 

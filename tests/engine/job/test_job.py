@@ -20,10 +20,10 @@ from kappa.declare.values.tally import Tally
 from kappa.kafka.client import Log
 from kappa.kafka.producer import ProducedRecord
 from kappa.state.build import table_path
+from kappa.state.build_status import Stopped, read_stopped
 from kappa.state.frontier import Frontier
 from kappa.state.journal.events import Held, Released
 from kappa.state.journal.journal import Journal
-from kappa.state.stopped import Stopped, read_stopped
 from kappa.tables.versions import mark_of
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault]

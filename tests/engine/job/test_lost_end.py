@@ -9,8 +9,8 @@ import pytest
 from builds import JobProcess, Project
 from losing import Restarted, aborted_transaction
 
+from kappa.state.build_status import read_stopped
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.stopped import read_stopped
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault]
 

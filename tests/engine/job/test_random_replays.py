@@ -39,10 +39,9 @@ from kappa.kafka.producer import ProducedRecord
 from kappa.replay.rollout.prove.equality import Compared, compare_tables, hash_before
 from kappa.serving.query.pair import connect_pair
 from kappa.state.build import Birth
-from kappa.state.cuts import Cuts, put_cuts
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
-from kappa.state.slices import random_ends
+from kappa.state.slices import Cuts, put_cuts, random_ends
 from kappa.state.store import Store
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(3600)]

@@ -14,7 +14,7 @@ from kappa.base.java.jars import Jars
 from kappa.base.java.java import Java
 from kappa.kafka.client import Log
 from kappa.kafka.producer import ProducedRecord
-from kappa.state.stopped import read_stopped
+from kappa.state.build_status import read_stopped
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.sweep]
 

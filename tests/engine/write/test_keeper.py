@@ -11,10 +11,9 @@ from commits import make_commits
 from kappa.engine.write.publisher import Publisher
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
-from kappa.state.journal.events import Event, Held, Served
+from kappa.state.journal.events import Event, Held, Receipt, Served
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.receipt import Receipt
-from kappa.state.kept import kept_of
+from kappa.state.kept_frontiers import kept_of
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

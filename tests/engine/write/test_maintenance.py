@@ -26,8 +26,8 @@ from kappa.state.files.address import files_in, read_file, readable, write_file
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import Held
 from kappa.state.journal.journal import Journal
-from kappa.state.kept import Kept as KeptFrontier
-from kappa.state.kept import kept_of, put_kept
+from kappa.state.kept_frontiers import Kept as KeptFrontier
+from kappa.state.kept_frontiers import kept_of, put_kept
 from kappa.state.lease import (
     LEASES,
     Lease,

@@ -39,7 +39,7 @@ from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.build import put_birth
 from kappa.state.journal.events import Abandoned, CaughtUp, Event, PromoteAsked, SwitchAsked
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.pause import Pause
+from kappa.state.journal.projections import Pause
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 

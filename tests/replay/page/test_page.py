@@ -52,10 +52,18 @@ from kappa.serving.query.sandbox.question import Allowance
 from kappa.state import space
 from kappa.state.build import folder, put_birth, read_birth
 from kappa.state.frontier import Frontiers
-from kappa.state.journal.events import Abandoned, CaughtUp, Event, Failed, PromoteAsked, Staged
-from kappa.state.journal.pause import Pause
-from kappa.state.journal.service import Paused, PipelineRetired
-from kappa.state.kept import read_kept
+from kappa.state.journal.events import (
+    Abandoned,
+    CaughtUp,
+    Event,
+    Failed,
+    Paused,
+    PipelineRetired,
+    PromoteAsked,
+    Staged,
+)
+from kappa.state.journal.projections import Pause
+from kappa.state.kept_frontiers import read_kept
 from kappa.state.lease import Lease, Pin
 from kappa.state.offsets import Offsets
 

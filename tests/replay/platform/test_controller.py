@@ -38,13 +38,13 @@ from kappa.replay.status.follow import follow
 from kappa.replay.status.progress import ensure_served
 from kappa.state.alignment import Alignments
 from kappa.state.build import Birth, TopicBirth, put_birth, read_birth, table_path
+from kappa.state.build_status import Stopped
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import Abandoned, Served, Staged, SwitchAsked
 from kappa.state.journal.journal import Journal
 from kappa.state.lease import Lease, Pin, ensure_lease, ensure_released, read_lease
 from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
-from kappa.state.stopped import Stopped
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.shape import REJECTS_BIRTH

@@ -26,7 +26,7 @@ from kappa.replay.rollout.rollout import Phase
 from kappa.replay.rollout.stage import stage
 from kappa.replay.rollout.state import State
 from kappa.state.build import folder, read_birth
-from kappa.state.kept import read_kept
+from kappa.state.kept_frontiers import read_kept
 from kappa.state.lease import floor
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

@@ -33,12 +33,11 @@ from kappa.replay.platform.pulse import Pulse
 from kappa.replay.rollout.fold import fold
 from kappa.replay.rollout.rollout import Phase
 from kappa.replay.rollout.underway import Deaths
-from kappa.state.beat import last_beat
 from kappa.state.build import Base, Birth, put_birth
+from kappa.state.build_status import Stopped, last_beat
 from kappa.state.journal.events import CaughtUp, Verified, VerifyAsked
 from kappa.state.journal.journal import Journal
 from kappa.state.offsets import Offsets
-from kappa.state.stopped import Stopped
 from kappa.state.store import Store
 
 # test_spares.py has the processes that wait.

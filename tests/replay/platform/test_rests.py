@@ -14,10 +14,10 @@ from kappa.base.errors import KappaError, Unreachable
 from kappa.engine.job.legs import Leg, LegKind, Legs
 from kappa.replay.platform.rests import Rests
 from kappa.state.build import TopicBirth
+from kappa.state.build_status import ask_turn, turns_asked
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from kappa.state.turns import ask_turn, turns_asked
 
 NONE, BOTH = frozenset[str](), frozenset("ab")
 

@@ -17,7 +17,7 @@ from commits import make_commits
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from journals import READY, at, frontier
+from journals import READY, at, frontier, open_hold
 
 from kappa.base.errors import Conflict, KappaError, UsageError
 from kappa.base.sections import RolloutSettings
@@ -31,6 +31,7 @@ from kappa.replay.rollout.rollout import Phase
 from kappa.replay.rollout.show import Code, show_document, show_listing, show_text, shown
 from kappa.replay.rollout.state import State
 from kappa.state.build import Birth, TopicBirth, put_birth
+from kappa.state.build_status import Stopped
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import (
     Event,
@@ -41,11 +42,9 @@ from kappa.state.journal.events import (
     Served,
     Verified,
 )
-from kappa.state.journal.hold import open_hold
 from kappa.state.journal.journal import Journal
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
-from kappa.state.stopped import Stopped
 from kappa.state.store import Store
 
 # Many actors in many orders.

@@ -32,6 +32,7 @@ from kappa.replay.rollout.state import State, soaked
 from kappa.replay.status.progress import ensure_served
 from kappa.state.alignment import Alignments
 from kappa.state.build import put_birth, read_birth
+from kappa.state.build_status import Stopped
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import (
     Abandoned,
@@ -44,7 +45,6 @@ from kappa.state.journal.events import (
 )
 from kappa.state.journal.journal import Journal
 from kappa.state.lease import read_lease
-from kappa.state.stopped import Stopped
 from kappa.state.store import Store
 
 # Many actors in many orders.

@@ -13,7 +13,7 @@ from plans import birth, declared, log, observed
 from kappa import Topic
 from kappa.base.errors import KappaError, UsageError
 from kappa.code.declaration import declarations
-from kappa.code.semantics import SEMANTICS
+from kappa.code.fingerprint import SEMANTICS
 from kappa.declare.expiry import Expiry
 from kappa.replay.rollout.plan.branch import Branching, branch_of
 from kappa.replay.rollout.plan.finding import Finding

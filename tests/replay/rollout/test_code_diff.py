@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Table, Topic, View, count, pipeline, sum_
-from kappa.code.artifact import snapshot_files
+from kappa.code.code_snapshot import snapshot_files
 from kappa.code.declaration import declarations
 from kappa.code.fingerprint import fingerprint
 from kappa.code.project import load_project

@@ -27,7 +27,7 @@ from kappa.replay.rollout.verify.rows import RowSample
 from kappa.replay.rollout.verify.unsettled import plain_texts, texts_in
 from kappa.serving.query.reader.reader import Limits
 from kappa.state.build import TopicBirth, table_path
-from kappa.state.journal.verification import Difference, OutcomeCount
+from kappa.state.journal.events import Difference, OutcomeCount
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 

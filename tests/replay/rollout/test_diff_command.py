@@ -32,9 +32,8 @@ from kappa.replay.status.status import observe_status
 from kappa.replay.status.status_text import status_heading, status_listing
 from kappa.serving.query.render import plain
 from kappa.state.frontier import Frontiers
-from kappa.state.journal.events import CaughtUp, Event, Served, Verified
+from kappa.state.journal.events import CaughtUp, Difference, Event, OutcomeCount, Served, Verified
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.verification import Difference, OutcomeCount
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 

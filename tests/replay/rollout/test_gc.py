@@ -14,7 +14,7 @@ from journals import NOWHERE, held, served, staged, verified
 from msgspec.structs import replace
 
 from kappa.base.scratch import PROVE, SPILL, make_folder
-from kappa.code.rows_version import born_rows_version
+from kappa.code.fingerprint import born_rows_version
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.write.commit import TableWriter
 from kappa.engine.write.publisher import Publisher
@@ -27,7 +27,7 @@ from kappa.state.files.address import files_in
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import CaughtUp, Event, Retired
 from kappa.state.journal.journal import Journal
-from kappa.state.kept import Kept, kept_of, put_kept
+from kappa.state.kept_frontiers import Kept, kept_of, put_kept
 from kappa.state.lease import Lease, Pin, ensure_lease, floor
 from kappa.state.lock import Lock
 from kappa.state.mark import Mark

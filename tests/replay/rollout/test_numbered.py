@@ -14,8 +14,8 @@ from kappa.replay.rollout.numbered import build_named, numbered, part_named, rol
 from kappa.replay.rollout.plan.retry import ended_without_serving
 from kappa.replay.rollout.state import State
 from kappa.replay.rollout.verify.pairs import builds_to_compare
-from kappa.state.journal.begun import begun_after, rollout_number
 from kappa.state.journal.events import Abandoned, Event, PromoteAsked
+from kappa.state.journal.projections import begun_after, rollout_number
 from tests.support.journals import READY, held, served, switch_asked
 from tests.support.journals import numbered as records
 

@@ -10,7 +10,7 @@ from kappa.declare.alert import AlertBirth
 from kappa.declare.sink import SinkBirth
 from kappa.replay.rollout.outgoing import outgoing
 from kappa.state.build import Birth
-from kappa.state.journal.verification import Difference
+from kappa.state.journal.events import Difference
 from kappa.state.table import TableBirth
 
 SINK = SinkBirth("carrier-delays", "delays")

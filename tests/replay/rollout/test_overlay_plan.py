@@ -11,7 +11,7 @@ from msgspec import structs
 from overlays import born, declared
 from plans import observed
 
-from kappa.code.artifact import digests
+from kappa.code.code_snapshot import digests
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.plan.finding import Accepting
 from kappa.replay.rollout.plan.make_plan import make_plan

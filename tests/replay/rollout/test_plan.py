@@ -17,7 +17,7 @@ from kappa.base.process import cores_here
 from kappa.base.section.cluster import IS_DYNAMIC
 from kappa.base.section.engine import EngineSettings
 from kappa.base.settings import Settings
-from kappa.code.artifact import load_snapshot
+from kappa.code.code_snapshot import load_snapshot
 from kappa.code.fingerprint import version_of
 from kappa.kafka.client import Log
 from kappa.kafka.producer import ProducedRecord

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Generator
 
 import pytest
-from journals import at, frontier, held, numbered, served, staged, verified
+from journals import at, frontier, held, numbered, open_hold, served, staged, verified
 from msgspec.structs import replace
 
 from kappa.base.errors import Broken, Conflict, KappaError
@@ -25,7 +25,6 @@ from kappa.replay.rollout.step import Acknowledge, Append, Sight, Wait
 from kappa.state.build import Birth, TopicBirth, comparable_topics, put_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import CaughtUp, Event, Failed, Held, Released, Served
-from kappa.state.journal.hold import open_hold
 from kappa.state.journal.journal import Journal
 from kappa.state.lock import Lock
 from kappa.state.store import Store

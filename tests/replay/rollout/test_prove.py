@@ -25,8 +25,8 @@ from twins import FLIGHTS, PLANES, appended, folded, latest, make_build
 from kappa.base.errors import NotProvable, UsageError
 from kappa.base.failpoint import acting
 from kappa.base.settings import Settings
-from kappa.code.artifact import digests, ensure_snapshot
-from kappa.code.semantics import SEMANTICS
+from kappa.code.code_snapshot import digests, ensure_snapshot
+from kappa.code.fingerprint import SEMANTICS
 from kappa.kafka.cluster import TopicFacts
 from kappa.replay.rollout.fold import fold
 from kappa.replay.rollout.history import chapters, proof_records
@@ -45,11 +45,10 @@ from kappa.serving.query.pair import connect_pair
 from kappa.serving.query.reader.opened import open_reader
 from kappa.serving.query.reader.reader import Reader
 from kappa.state.build import Base, Birth, TopicBirth
-from kappa.state.journal.events import Abandoned, Event, Proved
+from kappa.state.build_status import SliceProgress
+from kappa.state.journal.events import Abandoned, Check, Difference, Event, Proved
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.verification import Check, Difference
 from kappa.state.offsets import Offsets
-from kappa.state.slice_progress import SliceProgress
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.state.witness import LostEnd, Witness, Witnesses

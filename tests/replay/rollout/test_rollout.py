@@ -16,6 +16,7 @@ from journals import (
     READY,
     held,
     numbered,
+    open_hold,
     pipeline_retired,
     served,
     staged,
@@ -34,14 +35,15 @@ from kappa.state.journal.events import (
     Event,
     Failed,
     GenerationMade,
+    Paused,
+    PipelineRetired,
     PromoteAsked,
     Released,
+    Resumed,
     Retired,
     Served,
     VerifyAsked,
 )
-from kappa.state.journal.hold import open_hold
-from kappa.state.journal.service import Paused, PipelineRetired, Resumed
 
 FIRST = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
 SECOND = (

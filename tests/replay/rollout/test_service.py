@@ -23,10 +23,9 @@ from kappa.replay.rollout.stage import stage
 from kappa.replay.rollout.state import State
 from kappa.state.build import put_birth, read_birth
 from kappa.state.frontier import Frontiers
-from kappa.state.journal.events import CaughtUp, Event, PromoteAsked, Retired
+from kappa.state.journal.events import CaughtUp, Event, PipelineRetired, PromoteAsked, Retired
 from kappa.state.journal.journal import Journal, JournalRecord
-from kappa.state.journal.retirement import retired_after
-from kappa.state.journal.service import PipelineRetired
+from kappa.state.journal.projections import retired_after
 from kappa.state.store import Store
 
 V1, V2, V3 = declared(), declared(code="2"), declared(code="3")

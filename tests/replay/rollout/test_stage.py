@@ -17,7 +17,7 @@ from msgspec import structs
 from plans import birth, declared, log
 
 from kappa.base.errors import Conflict, KappaError
-from kappa.code.artifact import load_snapshot
+from kappa.code.code_snapshot import load_snapshot
 from kappa.replay.rollout.fold import fold
 from kappa.replay.rollout.plan.finding import Accepting
 from kappa.replay.rollout.plan.make_plan import make_plan

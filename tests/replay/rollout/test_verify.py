@@ -16,7 +16,7 @@ from twins import FLIGHTS, PLANES, align, appended, folded, latest, make_build
 
 from kappa.base.errors import Conflict, Unreachable, UsageError
 from kappa.base.sealed import encoded
-from kappa.code.artifact import digests, ensure_snapshot
+from kappa.code.code_snapshot import digests, ensure_snapshot
 from kappa.code.declaration import has_key_format
 from kappa.declare.options import Thresholds
 from kappa.declare.values.tally import Tally
@@ -32,15 +32,14 @@ from kappa.replay.rollout.verify.unsettled import texts_for, unsettled_keys
 from kappa.replay.rollout.verify.verdict import exceeded, judged, unmeasured
 from kappa.replay.rollout.verify.verification_progress import verification_progress
 from kappa.replay.rollout.verify.verify import Means, ensure_verified, verify
+from kappa.state.build_status import turns_asked
 from kappa.state.frontier import Frontiers
-from kappa.state.journal.events import CaughtUp, Verified
+from kappa.state.journal.events import CaughtUp, Check, Difference, OutcomeCount, Verified
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.verification import Check, Difference, OutcomeCount
 from kappa.state.lease import ensure_lease, ensure_released, live_leases, put_floor
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
-from kappa.state.turns import turns_asked
 
 HIDDEN = {"_log_time": 1, "_partition": 0, "_offset": 0, "_deleted": False}
 

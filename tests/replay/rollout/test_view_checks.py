@@ -15,11 +15,11 @@ from kappa.base.settings import Settings
 from kappa.replay.platform.view_checks import AFTER_FRONTIERS, ViewChecks
 from kappa.replay.rollout.verify.view_check import check_views
 from kappa.replay.status.status import observe_status
+from kappa.state.build_status import read_view_check
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.journal import Journal
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
-from kappa.state.view_check import read_view_check
 
 LATE = TableBirth(
     "late",

@@ -19,8 +19,8 @@ from kappa.replay.status.held_back import HeldBack
 from kappa.replay.status.here import Here
 from kappa.replay.status.status import BuildStatus, Status
 from kappa.serving.query.reader.client import Client, ClientLeft
+from kappa.state.build_status import Stopped
 from kappa.state.offsets import Offsets
-from kappa.state.stopped import Stopped
 
 
 class Clock:

@@ -20,7 +20,7 @@ from kappa.serving.query.query import answer
 from kappa.state.build import read_birth, table_path
 from kappa.state.files.address import delete_file
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.kept import Kept, kept_name, kept_of, lost_kept, moment, put_kept
+from kappa.state.kept_frontiers import Kept, kept_name, kept_of, lost_kept, moment, put_kept
 from kappa.state.lease import Lease, ensure_lease, read_lease
 from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets

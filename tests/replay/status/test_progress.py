@@ -18,10 +18,9 @@ from kappa.replay.rollout.verify.verification_progress import table_step
 from kappa.replay.status.follow import Progress
 from kappa.replay.status.progress import news, standing, tell
 from kappa.state.build import Base
-from kappa.state.journal.events import CaughtUp, Event
-from kappa.state.journal.verification import Check
+from kappa.state.build_status import SliceProgress
+from kappa.state.journal.events import CaughtUp, Check, Event
 from kappa.state.offsets import Offsets
-from kappa.state.slice_progress import SliceProgress
 
 
 class Clock:

@@ -31,11 +31,11 @@ from kappa.serving.query.sandbox.question import Allowance, Question
 from kappa.serving.query.sandbox.sandbox import Sandbox
 from kappa.serving.query.tables import served_tables
 from kappa.state.build import put_birth, read_birth, recent_names, table_path
+from kappa.state.file_sums import join_sums, sums_records
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import CaughtUp
 from kappa.state.journal.journal import Journal
 from kappa.state.offsets import Offsets
-from kappa.state.recorded import join_sums, sums_records
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.branch import begin_from

@@ -17,7 +17,7 @@ from msgspec import structs
 from near_ends import born
 from served import Platform
 
-from kappa.code.semantics import SEMANTICS
+from kappa.code.fingerprint import SEMANTICS
 from kappa.commands.app import run_command
 from kappa.declare.values.arrow import arrow_schema
 from kappa.replay.rollout.current import current_state
@@ -29,10 +29,10 @@ from kappa.replay.status.status import observe_status
 from kappa.replay.status.status_text import status_heading, status_listing
 from kappa.serving.query.overflows import overflows
 from kappa.state.build import Base, Birth, TopicBirth, put_birth
+from kappa.state.build_status import DECODED, counting, watch_slice
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.journal import Journal
 from kappa.state.offsets import Offsets
-from kappa.state.slice_progress import DECODED, counting, watch_slice
 from kappa.state.slices import Slice
 from kappa.state.store import Store
 

@@ -25,9 +25,9 @@ from kappa.replay.rollout.underway import (
     ensure_no_report,
     read_underway,
 )
+from kappa.state.build_status import DECODED, counting, watch_slice
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import Failed, Held
-from kappa.state.slice_progress import DECODED, counting, watch_slice
 from kappa.state.slices import Slice
 from kappa.state.store import Store
 

@@ -42,11 +42,11 @@ from kappa.serving.outlets.alerts.shown import ShownOnPage
 from kappa.serving.outlets.courier.sink_state import SinkState, put_state
 from kappa.serving.query.query import answer
 from kappa.state.build import folder
+from kappa.state.build_status import ViewCheck, put_view_check
 from kappa.state.offsets import Offsets
 from kappa.state.root import ensure_root
 from kappa.state.slices import Slice
 from kappa.state.store import Store
-from kappa.state.view_check import ViewCheck, put_view_check
 
 if TYPE_CHECKING:
     from object_store import ObjectStore

@@ -11,8 +11,8 @@ from asking import Server, problem
 from served import DELAYS, ROWS_OF_DELAYS, Platform, Watched
 
 from kappa.serving.query.sandbox.question import Allowance
+from kappa.state.journal.events import Paused
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.service import Paused
 
 pytestmark = pytest.mark.slow
 

@@ -17,10 +17,8 @@ from kappa.serving.query.pin.after import ServedLook, Shown, ensure_covered, unc
 from kappa.serving.query.pin.at_log import parse_offsets, written_offsets
 from kappa.state.build import put_birth, read_birth
 from kappa.state.frontier import Frontiers
-from kappa.state.journal.events import GenerationMade, Served
+from kappa.state.journal.events import GenerationMade, Paused, Receipt, Served
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.receipt import Receipt
-from kappa.state.journal.service import Paused
 from kappa.state.offsets import Offsets
 
 vectors = st.dictionaries(

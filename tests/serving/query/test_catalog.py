@@ -17,9 +17,8 @@ from kappa.serving.query.pin import left
 from kappa.serving.query.pin.catalog import pin, pin_build, pin_pair
 from kappa.state.build import Birth, put_birth
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.journal.events import Held, Served
+from kappa.state.journal.events import Held, Receipt, Served, Switched
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.receipt import Receipt, Switched
 from kappa.state.lease import (
     GRACE_SECONDS,
     Lease,

@@ -32,10 +32,9 @@ from kappa.serving.query.pin.past import AtGeneration, AtTime, parse_time, time_
 from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.state.build import Birth, put_birth, read_birth
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.journal.events import Event, Retired, Served, Staged
+from kappa.state.journal.events import Event, Receipt, Retired, Served, Staged
 from kappa.state.journal.journal import Journal, JournalRecord, as_document
-from kappa.state.journal.receipt import Receipt
-from kappa.state.kept import Kept, ensure_past_gone, kept_of
+from kappa.state.kept_frontiers import Kept, ensure_past_gone, kept_of
 from kappa.state.lease import live_leases, put_floor
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

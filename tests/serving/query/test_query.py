@@ -39,9 +39,9 @@ from kappa.serving.query.reader.views import tables_named
 from kappa.serving.query.tables import served_tables, tables_listing
 from kappa.state.build import table_path
 from kappa.state.frontier import Frontiers
+from kappa.state.journal.events import Paused
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.service import Paused
-from kappa.state.kept import Kept, put_kept
+from kappa.state.kept_frontiers import Kept, put_kept
 from kappa.state.lease import live_leases
 from kappa.state.store import Store
 from kappa.state.table import TableBirth

@@ -31,9 +31,8 @@ from kappa.serving.query.rejects import Wanted, newest_rejects, rejects_in_order
 from kappa.state.build import Birth, TopicBirth, put_birth, read_birth, table_path
 from kappa.state.files.address import delta_options
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.journal.events import Served
+from kappa.state.journal.events import Receipt, Served
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.receipt import Receipt
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth

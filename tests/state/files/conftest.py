@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from between import Between
+from object_store import ObjectStore
 from stores import make_store
 
+from kappa.serving.query.reader import opened
 from kappa.state.store import Store
 
 
@@ -14,3 +17,15 @@ from kappa.state.store import Store
 def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """A store of each kind."""
     return make_store(request.param, request, tmp_path)
+
+
+@pytest.fixture
+def store(object_store: ObjectStore, between: Between, tmp_path: Path) -> Store:
+    """A store in a bucket, behind a proxy."""
+    return Store(object_store.new_root(), storage=between.storage, local=tmp_path / "local")
+
+
+@pytest.fixture
+def new_connections() -> None:
+    """Ends idle connections: those of earlier tests know no bucket of this test."""
+    opened._idle.clear()

@@ -9,14 +9,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from asking import Server
-from between import Between
 from house import SUPPORT
 from journals import NOWHERE, staged, verified
-from object_store import ObjectStore
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from kappa.base.errors import Damaged, UsageError
@@ -27,7 +24,6 @@ from kappa.replay.status.doctor.scrub import scrub
 from kappa.serving.query.pin import left
 from kappa.serving.query.pin.catalog import pin
 from kappa.serving.query.pin.snapshot import Snapshot
-from kappa.serving.query.reader import opened
 from kappa.serving.query.reader.explained import TooMuch
 from kappa.serving.query.sandbox.question import Allowance, Question
 from kappa.serving.query.sandbox.sandbox import Sandbox
@@ -36,11 +32,11 @@ from kappa.state.files.address import delete_file, read_file, write_file
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import CaughtUp
 from kappa.state.journal.journal import Journal
-from kappa.state.kept import Kept, put_kept
+from kappa.state.kept_frontiers import Kept, put_kept
 from kappa.state.store import Store
 from kappa.tables.versions import files
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("new_connections")]
 
 VIEWS = {"busy": "select carrier from delays where flights > 3"}
 
@@ -49,16 +45,6 @@ VIEWS = {"busy": "select carrier from delays where flights > 3"}
 def sandbox() -> Iterator[Sandbox]:
     with Sandbox(Allowance(at_once=2)) as made:
         yield made
-
-
-@pytest.fixture(autouse=True)
-def new_connections() -> None:
-    opened._idle.clear()
-
-
-@pytest.fixture
-def store(object_store: ObjectStore, between: Between, tmp_path: Path) -> Store:
-    return Store(object_store.new_root(), storage=between.storage, local=tmp_path / "local")
 
 
 def serving(store: Store) -> Platform:

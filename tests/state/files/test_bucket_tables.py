@@ -1,21 +1,32 @@
-"""Laws of Delta tables on a disk and in a bucket alike, and of queries over them."""
+"""Laws of tables, their views, their upkeep and queries, on a disk and in a bucket alike."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import random
+from contextlib import closing
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from between import Between
-from object_store import ObjectStore
+from changing import RECENT, SOURCES, TOTALS, FoldedBuild, some_rows
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
+from kappa import View
 from kappa.base.errors import Damaged, KappaError, SettingsError
 from kappa.base.sql import quoted
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.touched import touched_rows
+from kappa.engine.views.maintained import MaintainedViews
+from kappa.serving.query.query import answer
 from kappa.serving.query.reader import opened
 from kappa.state.build import table_path
+from kappa.state.files.address import readable
 from kappa.state.files.in_duckdb import open_exact
+from kappa.state.journal.events import Receipt, Served
+from kappa.state.journal.journal import Journal
+from kappa.state.kept_frontiers import Kept, put_kept
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -25,25 +36,16 @@ from kappa.tables.delta import Guard, open_version
 from kappa.tables.lasting import take_back
 from kappa.tables.merge import merge_for
 from kappa.tables.parquet import parquet_sql
+from kappa.tables.shape import REJECTS_BIRTH
 from kappa.tables.stored_table import StoredTable, ensure_table, open_table
 from kappa.tables.unneeded import delete_unneeded
 from kappa.tables.versions import files, mark_of
+from kappa.tables.views.births import view_births
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("new_connections")]
 
 MARK = Mark("b", "t", 1, 1, Offsets(), Offsets())
 BIRTH = TableBirth("t", (("k", "string"), ("n", "bigint")), keys=("k",), fold={"n": ("sum", "n")})
-
-
-@pytest.fixture(autouse=True)
-def new_connections() -> None:
-    """Connections of earlier tests know no bucket of this one."""
-    opened._idle.clear()
-
-
-@pytest.fixture
-def store(object_store: ObjectStore, between: Between, tmp_path: Path) -> Store:
-    return Store(object_store.new_root(), storage=between.storage, local=tmp_path / "local")
 
 
 def made(store: Store) -> StoredTable:
@@ -200,3 +202,100 @@ def test_a_query_reads_what_is_served(any_store):
         (("ÅÄ",), (None,)),
     ]
     assert answers[3] == ()
+
+
+def stored(built: FoldedBuild) -> list[str]:
+    writer = built.writers["recent"]
+    found = (
+        pq.ParquetFile(readable(each)).read() for each in files(writer.path, writer.version, None)
+    )
+    return sorted(key for each in found for key in each.column("k").to_pylist())
+
+
+def test_rows_that_are_gone_leave_the_files(any_store):
+    rows = [{"k": f"k{place}", "at": 1_000_000 * place} for place in range(20)]
+    table = pa.Table.from_pylist(rows, arrow_schema(RECENT.columns))
+    with closing(FoldedBuild(any_store, "b", (RECENT, REJECTS_BIRTH), lambda: 1_000.0)) as built:
+        built.fold({"recent": table}, log_time=19_000)
+        assert len(stored(built)) == 20
+
+        built.keep_up()
+
+    # A row is gone ten seconds later.
+    assert stored(built) == sorted(row["k"] for row in rows[9:])
+
+
+def test_upkeep_between_slices_costs_a_few_requests_however_many_slices_were_before(store, between):
+    with closing(FoldedBuild(store, "b", (TOTALS, REJECTS_BIRTH), lambda: 1_000.0)) as built:
+        costs = [upkeep_after(slices, store, built, between) for slices in (1, 10, 60)]
+
+    # The first has no floor and no joined sums before it, which the others delete.
+    _, (few, few_between), (many, many_between) = costs
+    # Its commits are read, beside slices.
+    assert few < many
+    # One more frontier is kept.
+    assert many_between == few_between + 1 <= 32, costs
+
+
+def upkeep_after(
+    slices: int, store: Store, built: FoldedBuild, between: Between
+) -> tuple[int, int]:
+    """Returns the requests of upkeep beside slices and between them, after some slices."""
+    row = pa.Table.from_pylist([{"k": "k", "rows": 1}], arrow_schema(TOTALS.columns))
+    for _ in range(slices):
+        built.fold({"totals": row}, 1_000)
+    put_kept(store, Kept(built.publisher.newest))
+    with between.counting() as beside:
+        built.maintenance.prepare()
+    built.fold({}, 1_000)
+    with between.counting() as at_once:
+        built.keep_up()
+    return len(beside), len(at_once)
+
+
+QUERIES = {
+    "by_change": "select city, count(*) as n from newest group by city",
+    "by_keys": "select e.k, e.n, t.rows from events e join totals t using (k)",
+    "whole": "select k, rank() over (order by rows, k) as place from totals",
+}
+VIEWS = view_births(
+    (
+        View("by_change", QUERIES["by_change"], keys=["city"]),
+        View("by_keys", QUERIES["by_keys"], by=["k"]),
+        View("whole", QUERIES["whole"], keys=["k"]),
+    ),
+    SOURCES,
+)
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names the views that were computed for what a slice touched, and so not whole."""
+    found = set[str]()
+    compute = MaintainedViews._of_slice
+
+    def noted(views: MaintainedViews, writer: Any, *rest: Any) -> Any:
+        rows = compute(views, writer, *rest)
+        found.update(() if rows is None else (writer.birth.name,))
+        return rows
+
+    monkeypatch.setattr(MaintainedViews, "_of_slice", noted)
+    return found
+
+
+def test_a_view_is_its_query_by_each_way(any_store: Store, apart: set[str]) -> None:
+    draw, seen = random.Random(5), 0
+    tables = (*SOURCES, *VIEWS, REJECTS_BIRTH)
+    with closing(FoldedBuild(any_store, "b", tables, lambda: 1_000.0)) as built:
+        receipt = Receipt("p", "b", "v", Offsets(), None, None)
+        assert Journal(any_store).append(1, Served(1, 1, {"p": "b"}, receipt))
+        for place in range(5):
+            built.fold(some_rows(draw, place, built.writers), log_time=1_000 * place)
+
+            for name, query in QUERIES.items():
+                rows = answer(any_store, f"from {name} order by all").rows
+                assert rows == answer(any_store, f"from ({query}) order by all").rows, name
+                seen += len(rows)
+
+    assert seen
+    assert apart == {"by_change", "by_keys"}

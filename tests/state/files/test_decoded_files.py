@@ -15,7 +15,7 @@ from kappa.records.decode.fate import Fate
 from kappa.records.decode.shares import CarriedTimes
 from kappa.records.decode.to_files import Remembering, decode_to_file
 from kappa.state.build import slice_scratch
-from kappa.state.files.transfer import writing
+from kappa.state.files.address import writing
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store

@@ -22,7 +22,7 @@ from object_store import ObjectStore
 from kappa.base.clock import now
 from kappa.base.errors import Broken, KappaError
 from kappa.base.sections import RegistrySettings
-from kappa.code.artifact import digests, ensure_snapshot, read_snapshot
+from kappa.code.code_snapshot import digests, ensure_snapshot, read_snapshot
 from kappa.declare.formats.schema_source import RegisteredSchema
 from kappa.engine.job.legs import Leg, LegKind, Legs
 from kappa.engine.job.splits import Splits
@@ -54,14 +54,19 @@ from kappa.serving.outlets.alerts.shown import ShownOnPage, shown_messages
 from kappa.serving.query.pin.catalog import pin
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import Birth, birth_copy, birth_name, put_birth, read_birth, table_path
+from kappa.state.build_status import (
+    ViewCheck,
+    put_stopped,
+    put_view_check,
+    read_stopped,
+    read_view_check,
+)
 from kappa.state.documents import Documents
-from kappa.state.files.address import exists
-from kappa.state.files.transfer import copy_file
+from kappa.state.files.address import copy_file, exists
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.journal.events import Served
+from kappa.state.journal.events import Receipt, Served
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.receipt import Receipt
-from kappa.state.kept import Kept, put_kept, read_kept
+from kappa.state.kept_frontiers import Kept, put_kept, read_kept
 from kappa.state.lease import (
     Lease,
     Pin,
@@ -77,9 +82,7 @@ from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.root import ensure_root, read_root
 from kappa.state.slices import Slice
-from kappa.state.stopped import put_stopped, read_stopped
 from kappa.state.store import Store
-from kappa.state.view_check import ViewCheck, put_view_check, read_view_check
 from kappa.tables.archive import ArchiveMark
 from kappa.tables.checkpoint import ensure_checkpoint, hinted
 from kappa.tables.delta import Guard
@@ -106,12 +109,6 @@ MEMORY = Memory(HORIZON_MS, {bytes(16): 90})
 # In three parts.
 LARGE = bytes(11 * 2**20)
 SERVED = Served(1, 1, {"p": "b"}, Receipt("p", "b", "v", AT, None, None, first=True))
-
-
-@pytest.fixture
-def store(object_store: ObjectStore, between: Between, tmp_path: Path) -> Store:
-    """A store behind a proxy."""
-    return Store(object_store.new_root(), storage=between.storage, local=tmp_path / "local")
 
 
 @dataclass(frozen=True)
@@ -333,7 +330,7 @@ OF_A_HOST = {
 }
 # The programs that put what is no document, by their doors.
 BY_HAND = {
-    "kappa/code/artifact.py": "snapshot",
+    "kappa/code/code_snapshot.py": "snapshot",
     "kappa/records/decode/remembered.py": "memory",
     "kappa/kafka/stored_schemas.py": "schema",
     "kappa/tables/checkpoint.py": "hint",
@@ -344,7 +341,7 @@ BY_HAND = {
 # Caches, which are made again; documents, as above; what a host has; and tests/replay/platform.
 AT_NO_DOOR = {
     *("kappa/code/outputs.py", "replay/rollout/law.py"),
-    *("kappa/state/documents.py", "kappa/state/beat.py", "replay/platform/copy.py"),
+    *("kappa/state/documents.py", "kappa/state/build_status.py", "replay/platform/copy.py"),
 }
 PUTS = re.compile(r"\b_?(?:store|target)\.put(?:_new)?(?:_json)?\(|(?<!def )\bwrite_file\(")
 DECLARES = re.compile(r"\bDocuments(?:\[\w+\])?\(\s*(\w+)[,)]")

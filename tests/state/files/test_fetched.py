@@ -8,8 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from between import Between
-from object_store import ObjectStore
 
 from kappa.serving.query.reader.client import Client, ClientLeft
 from kappa.serving.query.reader.explained import TooMuch
@@ -21,11 +19,10 @@ SIZE = 100
 
 
 @pytest.fixture
-def store(object_store: ObjectStore, between: Between, tmp_path: Path) -> Store:
-    made = Store(object_store.new_root(), storage=between.storage, local=tmp_path / "local")
+def store(store: Store) -> Store:
     for number in range(5):
-        made.put(f"tables/t/{number}", b"%d" % number * SIZE)
-    return made
+        store.put(f"tables/t/{number}", b"%d" % number * SIZE)
+    return store
 
 
 @pytest.fixture

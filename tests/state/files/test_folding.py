@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from between import Between
 from bucket_site import TOTALS, ends_of, expected, random_log, site
-from object_store import BUCKET, ObjectStore
+from object_store import BUCKET
 
 from kappa.base.errors import Broken, KappaError
 from kappa.engine.write.maintenance import Maintenance
 from kappa.serving.query.query import answer
-from kappa.serving.query.reader import opened
 from kappa.state.build import put_birth, table_path
-from kappa.state.journal.events import Served
+from kappa.state.journal.events import Receipt, Served
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.receipt import Receipt
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.versions import files
@@ -29,7 +25,7 @@ if TYPE_CHECKING:
 
     from kappa.engine.children.rehearsal import LocalPipeline, Rehearsal
 
-pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("interpreted")]
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("interpreted", "new_connections")]
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +34,6 @@ def local(spark: SparkSession) -> Iterator[LocalPipeline]:
 
     with local_pipeline(site) as made:
         yield made
-
-
-@pytest.fixture
-def store(object_store: ObjectStore, between: Between, tmp_path: Path) -> Store:
-    # Connections of earlier tests know no bucket.
-    opened._idle.clear()
-    return Store(object_store.new_root(), storage=between.storage, local=tmp_path / "local")
 
 
 @pytest.fixture

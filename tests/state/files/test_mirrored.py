@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from between import Between
-from object_store import ObjectStore
 from shares import long_except
 
 from kappa.base.errors import Damaged, KappaError
@@ -37,12 +35,11 @@ BIRTH = TableBirth("t", (("k", "string"), ("n", "bigint")), keys=("k",), fold={"
 HOW = merge_for(BIRTH, quoted)
 
 
-@pytest.fixture
-def store(object_store: ObjectStore, between: Between, tmp_path: Path) -> Store:
-    # delta-rs names files by the folder that a link leads to.
+@pytest.fixture(autouse=True)
+def linked(tmp_path: Path) -> None:
+    """Makes the host's folder a link: delta-rs names files by the folder that a link leads to."""
     (tmp_path / "disk").mkdir()
     (tmp_path / "local").symlink_to(tmp_path / "disk")
-    return Store(object_store.new_root(), storage=between.storage, local=tmp_path / "local")
 
 
 def opened(store: Store, name: str = "t") -> StoredTable:

@@ -24,9 +24,8 @@ from object_store import CREDENTIALS, ObjectStore
 from kappa.engine.children.rehearsal import MemoryLog
 from kappa.serving.query.query import answer
 from kappa.serving.query.reader import opened
-from kappa.state.journal.events import Served
+from kappa.state.journal.events import Receipt, Served
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.receipt import Receipt
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 

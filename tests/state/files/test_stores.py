@@ -10,8 +10,7 @@ from kappa.base.errors import Broken, Damaged, SettingsError
 from kappa.base.kafka_settings import KafkaSettings
 from kappa.base.section.storage import StorageSettings
 from kappa.base.settings import Settings
-from kappa.state.files.address import exists, read_file
-from kappa.state.files.transfer import writing
+from kappa.state.files.address import exists, read_file, writing
 from kappa.state.store import DAMAGED, Store, open_store
 
 

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from kappa.base.errors import Broken
-from kappa.code.artifact import digests, ensure_snapshot, load_snapshot, snapshot_files
+from kappa.code.code_snapshot import digests, ensure_snapshot, load_snapshot, snapshot_files
 from kappa.code.declaration import declarations
-from kappa.code.fingerprint import Fingerprint, differences, fingerprint
+from kappa.code.fingerprint import Fingerprint, declared_rows_version, differences, fingerprint
 from kappa.code.project import load_project
-from kappa.code.rows_version import declared_rows_version
 from kappa.state.build import Birth
 from kappa.state.store import Store
 

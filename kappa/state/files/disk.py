@@ -1,6 +1,7 @@
-"""Objects in a folder of a local disk, by obstore; they are put by kappa/base/disk.py.
+"""Objects below a root: the protocol of both kinds of root, and a folder of a local disk.
 
-obstore syncs nothing on a local disk.
+bucket.py has the other kind of root. On a disk, obstore reads and lists objects, and syncs nothing;
+kappa/base/disk.py puts objects.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from obstore.exceptions import BaseError, NotFoundError
 from obstore.store import LocalStore
@@ -18,17 +20,58 @@ from kappa.base.errors import KappaError, SettingsError, machine_error
 
 # The name of a document that is known by a number.
 _RECORD = re.compile(r"\d+\.json")
-# delta-rs 1.6 gives these another meaning in a path: it breaks off, or looks in another folder.
+# delta-rs 1.6 reads these otherwise in a path: the path breaks off, or names another folder.
 _UNUSABLE = re.compile(r"[\[\]^|\\%\x00-\x1f]")
+
+
+class Objects(Protocol):
+    """Objects by name: None for a missing object, KappaError for a failed request."""
+
+    @property
+    def url(self) -> str:
+        """Returns the root as a URL."""
+
+    def address(self, name: str) -> str:
+        """Returns the path or URL of an object or a folder, as Delta takes it."""
+
+    def put(self, name: str, content: bytes, *, new: bool, synced: bool) -> bool:
+        """Puts an object whole. With `new`, returns False and changes nothing if the object exists.
+
+        The object survives the death of this process, and with `synced` a power loss.
+        """
+
+    def get(self, name: str) -> bytes | None:
+        """Returns an object's content, or None if it does not exist."""
+
+    def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
+        """Returns the sorted names of all objects below a folder; () if the folder does not exist.
+
+        With `after`, only names that sort after that name are returned.
+        """
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Deletes one or more objects; a missing object counts as deleted.
+
+        If the process dies meanwhile, some of the objects are left.
+        """
+
+    def move(self, name: str, to: str) -> bool:
+        """Gives an object another name. Returns False if the object does not exist."""
+
+    def sync(self, files: Iterable[Path]) -> None:
+        """Waits until files of the root's disk, with their names, survive a power loss."""
+
+    def ensure_lasting(self, name: str) -> None:
+        """Waits until an object's name survives a power loss, whoever has put the object."""
 
 
 class DiskObjects:
     """The objects below one folder."""
 
     def __init__(self, folder: Path, *, syncs: bool) -> None:
-        """Opens the folder, and makes it if it does not exist.
+        """Opens the folder, which is created if missing.
 
-        Unless it `syncs`, what is put survives the death of processes, and no power loss.
+        Without `syncs`, an object survives the death of processes, but no power loss.
         """
         self.folder = folder
         self._syncs = syncs
@@ -63,9 +106,9 @@ class DiskObjects:
         return str(self.folder / name)
 
     def put(self, name: str, content: bytes, *, new: bool, synced: bool) -> bool:
-        """Puts an object whole. Returns False, changing nothing, if it is to be `new` and is not.
+        """Puts an object whole. With `new`, returns False and changes nothing if the object exists.
 
-        Put or not, an object of that name then survives a power loss if it is `synced`.
+        Put or not, an object of that name then survives a power loss if `synced` is set.
         """
         path, synced = self.folder / name, synced and self._syncs
         try:
@@ -91,16 +134,16 @@ class DiskObjects:
     def ensure_lasting(self, name: str) -> None:
         """Waits until an object's name survives a power loss, whoever has put the object.
 
-        Who puts an object syncs its name a moment after others can read it. For folders whose names
-        are numbers, put in their order: all that are there last with it, and then cost one look in
-        memory.
+        A process that puts an object syncs the object's name a moment after others can read the
+        object. In folders whose names are numbers, put in order, a wait covers all names that are
+        there. Later waits for these names are a look in memory.
         """
         path = self.folder / name
         if not self._syncs or path.name <= self._last.get(path.parent, ""):
             return
         try:
             names = (each.name for each in path.parent.iterdir())
-            # Any other is of a file that is being put, or of a user.
+            # Any other name is of a file that is being put, or of a user.
             last = max((each for each in names if _RECORD.fullmatch(each)), default="")
             self._sync_folders({path.parent})
         except FileNotFoundError:
@@ -110,7 +153,7 @@ class DiskObjects:
         self._last[path.parent] = max(path.name, last)
 
     def get(self, name: str) -> bytes | None:
-        """Returns an object's content, or None if it does not exist."""
+        """Returns an object's content, or None if the object does not exist."""
         try:
             return bytes(self._objects.get(name).bytes())
         except (NotFoundError, FileNotFoundError):
@@ -119,7 +162,7 @@ class DiskObjects:
             raise _cannot("read", name, error) from error
 
     def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
-        """Returns the names of all objects below a folder, sorted, or of those `after` one."""
+        """Returns the sorted names of all objects below a folder, or of objects `after` a name."""
         try:
             return tuple(
                 sorted(
@@ -134,7 +177,7 @@ class DiskObjects:
             raise _cannot("list", prefix, error) from error
 
     def delete(self, names: Sequence[str]) -> None:
-        """Deletes objects, one after the other; what does not exist is deleted already."""
+        """Deletes objects one by one; a missing object counts as deleted."""
         for name in names:
             try:
                 self._objects.delete(name)
@@ -144,7 +187,7 @@ class DiskObjects:
                 raise _cannot("delete", name, error) from error
 
     def move(self, name: str, to: str) -> bool:
-        """Gives an object another name. Returns False if it does not exist."""
+        """Gives an object another name. Returns False if the object does not exist."""
         aside = self.folder / to
         try:
             aside.parent.mkdir(parents=True, exist_ok=True)
@@ -156,7 +199,7 @@ class DiskObjects:
         return True
 
     def _sync_folders(self, folders: Iterable[Path]) -> None:
-        """Syncs folders, and those above one that no object was put into yet."""
+        """Syncs folders, and the folders above each folder that had no synced object yet."""
         wanted = set(folders)
         new = wanted - self._lasting
         above = {each for path in new for each in folders_between(self.folder.parent, path / "_")}
@@ -165,7 +208,7 @@ class DiskObjects:
 
 
 def _cannot(what: str, name: str, error: Exception) -> KappaError:
-    # An unfinished file's name is another one each time.
+    # An unfinished file has another name each time.
     return KappaError(
         f"could not {what} {name}: {_reason(error)}",
         hint="see whether the disk is full or the folder may be written",

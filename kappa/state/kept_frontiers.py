@@ -1,9 +1,10 @@
 """Kept frontiers: what a build showed in the past, for queries as of then.
 
-The build's job keeps one every so often while the build serves, and one at each switch
-(kappa/engine/write/publisher.py). Their pins do not expire by the age of files. Maintenance first
-takes records away (`past`), then lists the leases, then deletes what neither needs. A reader puts
-its lease first and then checks that the record still exists (law 11, as for floors).
+The build's job keeps a frontier every so often while the build serves, and at each switch
+(kappa/engine/write/publisher.py). The pins of kept frontiers do not expire by the age of files.
+Maintenance first takes records away (`past`), then lists the leases, then deletes the files that
+neither needs. A reader first puts its lease and then checks that the record still exists (law 11,
+as for floors).
 """
 
 from __future__ import annotations
@@ -24,19 +25,20 @@ from kappa.state.store import Store
 
 
 class Kept(Struct, frozen=True):
-    """One frontier that is kept.
+    """A frontier that is kept.
 
-    `generations` are those that began while readers saw it. In them it is the first that readers
-    saw of the build, and in the generations before it is the last.
+    `generations` are the generations that began while readers saw the frontier. In these
+    generations it is the first frontier that readers saw of the build, and in the generations
+    before it is the last.
 
-    `stays` is True if one of those generations switched its own pipeline. It is then kept for as
-    long as the build is.
+    `stays` is True if one of the generations switched the build's own pipeline. The frontier is
+    then kept for as long as the build is.
 
-    `until` is when readers moved on to a frontier that is no longer kept. It is None if the next
-    one still exists.
+    `until` is when readers moved on to a frontier that is no longer kept, or None if the next
+    frontier still exists.
 
-    `before` is the number of the one that was kept before it: so a record that is lost is noticed,
-    and what it showed is not taken for what an earlier one shows.
+    `before` is the number of the frontier that was kept before. So the loss of a record is noticed,
+    and an earlier frontier is not taken for the lost frontier.
     """
 
     frontier: Frontier
@@ -48,11 +50,11 @@ class Kept(Struct, frozen=True):
 
     @property
     def since(self) -> datetime:
-        """Returns when readers began to see it."""
+        """Returns when readers began to see the frontier."""
         return moment(self.frontier.published_at)
 
     def shown_at(self, when: datetime) -> bool:
-        """Returns True if readers saw it at `when`, or one that followed too soon to be kept."""
+        """Returns True if readers saw the frontier at `when`, or a successor that was not kept."""
         return self.since <= when and (self.until is None or when < moment(self.until))
 
 
@@ -60,12 +62,12 @@ _KEPT = Documents(Kept, derived=True)
 
 
 def moment(text: str) -> datetime:
-    """Returns a time as records carry it, in UTC."""
+    """Returns a record's time text as a time in UTC."""
     return datetime.fromisoformat(text).astimezone(UTC)
 
 
 def put_kept(store: Store, kept: Kept) -> None:
-    """Keeps a frontier, in place of an earlier record of it."""
+    """Keeps a frontier, in place of an earlier record of the frontier."""
     failpoint("kept.before_put")
     build, number = kept.frontier.build, kept.frontier.number
     _KEPT.put(store, kept_name(build, number), kept)
@@ -75,15 +77,15 @@ def put_kept(store: Store, kept: Kept) -> None:
 
 
 def read_kept(store: Store, build: str, number: int) -> Kept | None:
-    """Returns the kept record of a build's frontier, or None if it is not kept (any more)."""
+    """Returns the kept record of a build's frontier, or None if no record is kept."""
     what = f"the kept frontier {number} of build {build}"
     return _KEPT.get(store, kept_name(build, number), what)
 
 
 def kept_of(store: Store, build: str) -> tuple[Kept, ...]:
-    """Returns all kept frontiers of what a build serves, oldest first.
+    """Returns all kept frontiers of a served build, oldest first.
 
-    One before a record that is lost is not known to have been shown any longer than at its moment.
+    A frontier before a lost record counts as shown only at the frontier's own moment.
     """
     found, lost = _found(store, folded_by(store, build))
     return tuple(
@@ -93,12 +95,12 @@ def kept_of(store: Store, build: str) -> tuple[Kept, ...]:
 
 
 def lost_kept(store: Store, build: str) -> tuple[int, ...]:
-    """Returns the numbers of a build's kept frontiers whose records are lost, as far as known."""
+    """Returns the numbers of a build's kept frontiers whose records are known to be lost."""
     return tuple(_found(store, folded_by(store, build))[1].values())
 
 
 def _found(store: Store, build: str) -> tuple[list[Kept], dict[int, int]]:
-    """Returns the kept frontiers that are there, and by number what is lost behind one (0: all)."""
+    """Returns the existing kept frontiers, and by number the lost record behind each (0: all)."""
     noted = noted_last(store, _folder(build))
     numbers = kept_numbers(store, build)
     looked = side_by_side(store.url, lambda number: read_kept(store, build, number), numbers)
@@ -122,7 +124,7 @@ def kept_numbers(store: Store, build: str) -> tuple[int, ...]:
 def with_newest(kept: Sequence[Kept], newest: Frontier | None) -> list[Kept]:
     """Returns all frontiers of a build that can be looked back at, oldest first.
 
-    Those are the kept ones, and the one that readers see now.
+    These are the kept frontiers, and the frontier that readers see now.
     """
     return (
         [*kept]
@@ -141,11 +143,11 @@ def shown_of(store: Store, build: str) -> tuple[Frontier, ...]:
 def past(
     kept: Iterable[Kept], now: float, keep_seconds: float
 ) -> tuple[tuple[Kept, ...], tuple[Kept, ...]]:
-    """Returns which of a build's kept frontiers may go at `now`, and which others change.
+    """Returns which of a build's kept frontiers may go at `now`, and which other records change.
 
     `kept` is oldest first, and `now` is in seconds since 1970. A frontier is the answer until the
-    next one is, so it may go when even that one is older than `keep_seconds`. One that stays then
-    records until when it was the answer. Pure.
+    next frontier is, so a frontier may go when even the next is older than `keep_seconds`. A
+    frontier that stays then records until when it was the answer. Pure.
     """
     horizon = datetime.fromtimestamp(now, UTC) - timedelta(seconds=keep_seconds)
     every = list(kept)
@@ -165,10 +167,7 @@ def past(
 
 
 def ensure_past_gone(store: Store, build: str, now: float, keep_seconds: float) -> tuple[Kept, ...]:
-    """Deletes the kept frontiers that `past` lets go. Returns those that are left.
-
-    The caller holds the build's lock, and calls this before it lists the leases.
-    """
+    """Deletes the kept frontiers that `past` lets go. Returns the kept frontiers that are left."""
     going, dated = past(kept := kept_of(store, build), now, keep_seconds)
     for each in dated:
         put_kept(store, each)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kappa.state.frontier import Frontier
-from kappa.state.kept import Kept, ensure_past_gone, kept_of, past, put_kept, read_kept
+from kappa.state.kept_frontiers import Kept, ensure_past_gone, kept_of, past, put_kept, read_kept
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from kappa.base.errors import Broken
-from kappa.code.artifact import digests, ensure_snapshot, load_snapshot, snapshot_files
+from kappa.code.code_snapshot import digests, ensure_snapshot, load_snapshot, snapshot_files
 from kappa.code.project import load_project
 from kappa.state.build import Birth
 from kappa.state.store import Store

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kappa.state.build import Birth, folded_by, folder, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.kept import Kept, kept_of, put_kept
+from kappa.state.kept_frontiers import Kept, kept_of, put_kept
 from kappa.state.lease import floor, put_floor
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

@@ -20,9 +20,10 @@ from kappa.state.files.address import (
     files_in,
     folders_in,
     open_bucket,
+    place_file,
+    share_file,
     side_by_side,
 )
-from kappa.state.files.transfer import place_file, share_file
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,271 @@
+"""The status of a running build, which processes leave for one another.
+
+- The beat is a file that a job touches each second, unless the job is stopped or dead. A process
+  that was stopped, or waits for a disk that does not answer, is not dead, so the process still
+  holds the lock. The supervisor sees that the beat has ended, and ends the process.
+- The progress of a job within one slice is the current step, and how many records were read. The
+  job puts the step; each task that reads puts a count beside the file that the task writes. All
+  this is for people, except that a slice whose counts grow makes progress (`engine.slice_seconds`).
+  A job that begins a slice again counts anew.
+- A turn is asked of a build that rests: the build is to fold up to the log's end now, once.
+- A job that stops for good puts the reason as the job ends: a law did not hold, or the user made a
+  mistake, so a restart would not help. Once a job has started well, the job deletes the reason. A
+  process that finds a reason does not start the job again by itself. The next `kappa up` does so,
+  once. A candidate that stopped has failed.
+- The check of a serving build's maintained views leaves the findings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kappa.base.clock import Stopwatch, now
+from kappa.base.errors import KappaError
+from kappa.base.failpoint import failpoint
+from kappa.state.build import Birth, comparable_topics, folder
+from kappa.state.documents import Documents
+from kappa.state.frontier import Frontier
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
+from kappa.state.store import Store
+from kappa.state.witness import LogCut
+
+_BEAT_SECONDS = 1.0
+# Below a build's folder; the counts are in the folders of its topics there.
+_PROGRESS_NAME = "slice/progress.json"
+DECODED = "slice/decoded"
+_COUNT_SUFFIX = ".read"
+READING = "read"
+_STEPS = {READING: "reading", "function": "folding"}
+_TURNS = "run/turns"
+
+
+class Beat:
+    """The beat of a build's job, within a block, by a thread of its own."""
+
+    def __init__(self, store: Store, build: str) -> None:
+        self._store = store.local
+        self._name = _beat_name(build)
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="beat", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._store.put(self._name, b"", synced=False)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+
+    def _run(self) -> None:
+        path = self._store.path(self._name)
+        while not self._ends.wait(_BEAT_SECONDS):
+            # A touch takes no space of a full disk.
+            with suppress(OSError):
+                os.utime(path)
+
+
+def last_beat(store: Store, build: str) -> int | None:
+    """Returns the time of a job's last beat in nanoseconds since 1970, or None for no beat."""
+    try:
+        return Path(store.local.path(_beat_name(build))).stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+def _beat_name(build: str) -> str:
+    return f"{folder(build)}/beat"
+
+
+class SliceProgress(Struct, frozen=True):
+    """The slice that a job folds now: the `slice`-th, from 0, of the `of` slices of a leg.
+
+    `read` of the slice's `offsets` records are read, so far or all of them; `step` is the job's
+    step.
+    """
+
+    leg: int
+    slice: int
+    of: int
+    offsets: int
+    step: str
+    read: int = 0
+    format: int = 1
+
+    @property
+    def text(self) -> str:
+        """Returns the progress in a few words."""
+        read = (
+            f"{self.read:,} of {self.offsets:,} records read"
+            if self.step == READING
+            else f"{self.offsets:,} records read, {_STEPS.get(self.step, 'committing')}"
+        )
+        return f"slice {self.slice + 1} of {self.of}: {read}"
+
+
+_PROGRESS = Documents(SliceProgress, derived=True, synced=False)
+
+
+def watch_slice(store: Store, build: str, piece: Slice, of: int) -> Stopwatch:
+    """Returns a stopwatch for the folding of a slice, which puts each step as the step begins."""
+    begun = SliceProgress(piece.leg, piece.number, of, piece.distance, READING)
+    name = f"{folder(build)}/{_PROGRESS_NAME}"
+    return Stopwatch(lambda step: _PROGRESS.put(store.local, name, replace(begun, step=step)))
+
+
+def read_progress(store: Store, build: str, newest: Frontier | None) -> SliceProgress | None:
+    """Returns the progress of a build's job in a slice that the `newest` frontier lacks.
+
+    Returns None if the job folds no slice, or if the progress is not known.
+    """
+    found = _PROGRESS.get(
+        store.local, f"{folder(build)}/{_PROGRESS_NAME}", "the progress of a slice"
+    )
+    if found is None or (
+        newest is not None and (newest.leg, newest.slice) >= (found.leg, found.slice)
+    ):
+        return None
+    if found.step != READING:
+        return replace(found, read=found.offsets)
+    return replace(found, read=min(found.offsets, records_read(store, build)))
+
+
+def records_read(store: Store, build: str) -> int:
+    """Returns how many records the tasks of a build's slice have read so far."""
+    counts = store.local.path(f"{folder(build)}/{DECODED}").glob(f"*/_*{_COUNT_SUFFIX}")
+    return sum(map(_count, counts))
+
+
+def counting(place: Path, name: str) -> Callable[[int], None]:
+    """Returns a function that puts the count of records read by a task, beside its file."""
+    # Spark, Arrow and DuckDB take no file that begins so for data.
+    path = place / f"_{name}{_COUNT_SUFFIX}"
+    return lambda count: _put_count(path, count)
+
+
+def _put_count(path: Path, count: int) -> None:
+    # A count that cannot be written stops no job.
+    with contextlib.suppress(OSError):
+        path.write_text(str(count), encoding="ascii")
+
+
+def _count(path: Path) -> int:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        # The count is being written, or the slice has just ended.
+        return 0
+
+
+def ask_turn(store: Store, build: str) -> None:
+    """Asks the supervisor to let a build fold to the log's end; a repeated ask changes nothing."""
+    store.local.put_json(f"{_TURNS}/{build}", {}, synced=False)
+
+
+def turns_asked(store: Store) -> frozenset[str]:
+    """Returns the builds whose turn was asked for."""
+    return frozenset(name.rsplit("/", 1)[-1] for name in store.local.names(_TURNS))
+
+
+def end_turn(store: Store, build: str) -> None:
+    """Takes note that a build has begun the turn, or needs no turn."""
+    store.local.delete(f"{_TURNS}/{build}")
+
+
+class Stopped(Struct, frozen=True):
+    """The error that a job ended with, and when.
+
+    `cut` are the folded topics that have lost their ends: the build's offsets of these topics
+    differ from the log's.
+    """
+
+    message: str
+    hint: str
+    at: str
+    cut: tuple[str, ...] = ()
+    format: int = 1
+
+    @property
+    def text(self) -> str:
+        """The error, with the user's next step."""
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+_STOPPED = Documents(Stopped, derived=True)
+
+
+def put_stopped(store: Store, build: str, error: KappaError) -> None:
+    """Puts the reason why the job of a build has ended, in place of an earlier reason."""
+    failpoint("stopped.before_put")
+    _STOPPED.put(store, _stopped_name(build), _stopped(error))
+    failpoint("stopped.after_put")
+
+
+def read_stopped(store: Store, build: str) -> Stopped | None:
+    """Returns why the job of a build stopped for good, or None if it did not."""
+    return _STOPPED.get(store, _stopped_name(build), f"what the job of build {build} stopped of")
+
+
+def ensure_not_stopped(store: Store, build: str) -> None:
+    """Deletes the reason that an earlier job of the build has put."""
+    failpoint("stopped.before_delete")
+    store.delete(_stopped_name(build))
+    failpoint("stopped.after_delete")
+
+
+def comparable_now(store: Store, build: Birth, other: Birth) -> frozenset[str]:
+    """Returns the topics that both builds read, and that neither build has read otherwise.
+
+    A topic that has lost its end is no longer the topic that a build has folded before.
+    """
+    stopped = (read_stopped(store, each.folded_by) for each in (build, other))
+    return comparable_topics(build, other) - {
+        topic for each in stopped if each is not None for topic in each.cut
+    }
+
+
+def _stopped(error: KappaError) -> Stopped:
+    cut = error.topics if isinstance(error, LogCut) else ()
+    return Stopped(error.message, error.hint, now(), cut)
+
+
+def _stopped_name(build: str) -> str:
+    return f"{folder(build)}/stopped.json"
+
+
+class ViewCheck(Struct, frozen=True):
+    """A comparison of a build's maintained views with their texts, at these offsets.
+
+    `unlike` has a sentence for each view that differs from its text, or that could not be compared.
+    """
+
+    offsets: Offsets
+    unlike: tuple[str, ...]
+    at: str
+    format: int = 1
+
+
+_CHECKS = Documents(ViewCheck, derived=True)
+
+
+def put_view_check(store: Store, build: str, check: ViewCheck) -> None:
+    """Puts the newest comparison of a build's views."""
+    _CHECKS.put(store, _view_check_name(build), check)
+
+
+def read_view_check(store: Store, build: str) -> ViewCheck | None:
+    """Returns the newest comparison of a build's views, or None if there was none."""
+    return _CHECKS.get(store, _view_check_name(build), f"the check of the views of build {build}")
+
+
+def _view_check_name(build: str) -> str:
+    return f"{folder(build)}/views-checked.json"

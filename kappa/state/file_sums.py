@@ -1,0 +1,445 @@
+"""The sums of a build's data files: recorded at a commit, compared before a file is first read.
+
+A sum is a file's size and CRC. A frontier carries the sums of the files that are new with the
+frontier, so the sums are on the disk at no cost of their own. Before frontiers are deleted, all
+sums that are still of use are joined into one record. Files of builds that were born before sums
+were recorded have none.
+
+A process checks a file once. A large file that one process has checked is not read again by others
+until the machine starts anew: `run/whole.json` has the file's size, time and sum. That document is
+derived: without it, files are checked again. `kappa scrub` relies on neither.
+
+A CRC of 32 bits finds each flipped bit and all damage within four bytes, and misses one in four
+billion other changes. A person can still write a file that fits: sums are against rot, not malice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import zlib
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from msgspec import Struct, field
+
+from kappa.base.errors import Damaged, KappaError, unreadable
+from kappa.base.failpoint import failpoint
+from kappa.state.build import read_birth, tables_folder
+from kappa.state.documents import Documents, NumberedRecords
+from kappa.state.files.address import entries_at, gone, side_by_side, split
+from kappa.state.files.bucket import is_bucket
+from kappa.state.frontier import Frontier, Sum, Sums, frontier_records
+from kappa.state.store import Store
+
+_AT_ONCE = 1 << 20
+# Fewer bytes are summed sooner than threads begin.
+_ALONE = 4 << 20
+# Disks serve several readers sooner than a single reader, and CRCs are computed in parallel.
+_THREADS = min(4, os.cpu_count() or 1)
+_MOST_PUT = 10_000
+_REMEMBERED = "run/whole.json"
+# To check a smaller file takes hardly longer than to look it up.
+_LARGE = 1 << 20
+# Of a server that runs for months, most names are of files that are long gone.
+_MOST_CHECKED = 100_000
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+class JoinedSums(Struct, frozen=True):
+    """The sums of all files of a build that were on the disk when they were joined."""
+
+    sums: Sums
+    format: int = 1
+
+
+_JOINED = Documents(JoinedSums)
+
+
+def sums_records(store: Store, build: str) -> NumberedRecords[JoinedSums]:
+    """Returns the stored records of a build's joined sums, of which the newest counts."""
+    return NumberedRecords(
+        store,
+        f"{tables_folder(store, build)}/sums",
+        _JOINED,
+        f"record {{}} of the sums of build {build}",
+    )
+
+
+def name_of(path: str | Path) -> str:
+    """Returns the name of a data file in sums: the table's name and the file's own."""
+    table, name = str(path).rsplit("/", 2)[1:]
+    return f"{table}/{name}"
+
+
+def sum_of(address: str | Path, *, from_disk: bool = False) -> Sum:
+    """Reads a file whole and returns its sum.
+
+    With `from_disk`, a file of a disk is read from the disk and not from the machine's memory, if
+    the machine can do so. Raises OSError, or KappaError of a bucket.
+    """
+    if is_bucket(str(address)):
+        return _sum_in_bucket(str(address))
+    buffer = memoryview(bytearray(_AT_ONCE))
+    size = crc = 0
+    with Path(address).open("rb", buffering=0) as file:
+        if from_disk:
+            _forget(file.fileno())
+        while count := file.readinto(buffer):
+            size, crc = size + count, zlib.crc32(buffer[:count], crc)
+    return size, crc
+
+
+def summed(paths: Iterable[Path], take: Callable[[Path], Sum | None]) -> dict[Path, Sum | None]:
+    """Returns the answer of `take` for each path, computed in threads if the files are large."""
+    paths = list(paths)
+    if sum(_size(path) for path in paths) < _ALONE:
+        return {path: take(path) for path in paths}
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="sums") as threads:
+        return dict(zip(paths, threads.map(take, paths), strict=True))
+
+
+# The sums of files that this process has put to buckets, and has not published yet.
+_PUT: dict[str, Sum] = {}
+
+
+def note_put_file(url: str, path: Path) -> None:
+    """Notes the sum of a file that will be put to a bucket next. Raises OSError."""
+    if is_bucket(url):
+        _PUT[url] = sum_of(path)
+        for oldest in list(_PUT)[:-_MOST_PUT]:
+            _PUT.pop(oldest, None)
+
+
+def _sum_in_bucket(url: str) -> Sum:
+    bucket, name = split(url)
+    found = bucket.pieces(name)
+    if found is None:
+        raise gone(url)
+    size = crc = 0
+    for piece in found[1]:
+        size, crc = size + len(piece), zlib.crc32(piece, crc)
+    return size, crc
+
+
+def sums_in_bucket(root: str, urls: Iterable[str]) -> Sums:
+    """Returns the sums of files that this build's job has just committed to a bucket.
+
+    The sums of files that this host has put are known. Files that delta-rs and Spark have put are
+    read back, several at the same time. Raises Damaged if a file is gone.
+    """
+
+    def found(url: str) -> tuple[str, Sum]:
+        known = _PUT.pop(url, None)
+        try:
+            return name_of(url), sum_of(url) if known is None else known
+        except FileNotFoundError as error:
+            raise Damaged(
+                f"file {url} is gone",
+                hint="the job is started again, and takes its commit back",
+            ) from error
+
+    return dict(side_by_side(root, found, urls))
+
+
+def new_sums(paths: Iterable[Path]) -> Sums:
+    """Returns the sums of files that were just written. Raises Damaged if a file is gone."""
+    try:
+        found = summed(paths, sum_of)
+    except OSError as error:
+        raise unreadable(
+            f"file {error.filename} cannot be read: {error.strerror or error}",
+            error,
+            hint="the job is started again, and takes its commit back",
+        ) from error
+    return {name_of(path): each for path, each in found.items() if each is not None}
+
+
+class RecordedSums:
+    """The sums of a build's files, as far as the sums were read."""
+
+    def __init__(self, store: Store, build: str) -> None:
+        """Reads nothing yet."""
+        self._store = store
+        self._frontiers = frontier_records(store, build)
+        self._joined = sums_records(store, build)
+        # The number of the frontier that was read last.
+        self._last_read = 0
+        # The newest joined sums that were read or put, and their number.
+        self._last_joined: tuple[int, Sums] = (0, {})
+        self._known: dict[str, Sum] = {}
+
+    def of(self, names: Iterable[str]) -> Sums:
+        """Returns the sums of these files, without files that have no sum."""
+        wanted = set(names)
+        # Frontiers first: a frontier that is deleted meanwhile was joined before. A reader of
+        # each slice finds the next frontier without a list; in a bucket it has the pinned frontier.
+        first = (self._read_next,) if self._store.is_on_disk else ()
+        for read in (*first, self._read_frontiers, self._read_joined):
+            if not self._known.keys() >= wanted:
+                read()
+        return {name: self._known[name] for name in wanted if name in self._known}
+
+    def all(self) -> Sums:
+        """Returns all sums."""
+        self._read_frontiers()
+        self._read_joined()
+        return self._known
+
+    def take(self, frontier: Frontier) -> None:
+        """Takes the sums of a frontier that the caller has read."""
+        self._known.update(frontier.sums)
+        if frontier.number == self._last_read + 1:
+            self._last_read = frontier.number
+
+    def join(self, there: Container[str]) -> None:
+        """Joins the sums of the files in `there` into a record, unless the last record has them.
+
+        Raises Damaged if a record that was newer is gone.
+        """
+        noted = self._joined.noted()
+        known = self.all()
+        number, joined = self._last_joined
+        self._joined.ensure_newest(number, noted)
+        sums = {name: each for name, each in sorted(known.items()) if name in there}
+        if sums != joined:
+            failpoint("sums.before_join")
+            self._joined.put(number + 1, JoinedSums(sums))
+            self._joined.delete_below(number + 1)
+            self._last_joined, self._known = (number + 1, sums), dict(sums)
+            failpoint("sums.after_join")
+
+    def _read_joined(self) -> None:
+        numbers = self._joined.numbers()
+        last = self._joined.last() if numbers and numbers[-1] > self._last_joined[0] else None
+        if last is not None:
+            self._last_joined, self._known = (last[0], last[1].sums), dict(last[1].sums)
+            self._last_read = 0
+            self._read_frontiers()
+
+    def _read_next(self) -> None:
+        with suppress(Damaged):
+            for number, frontier in self._frontiers.after(self._last_read):
+                self._known.update(frontier.sums)
+                self._last_read = number
+
+    def _read_frontiers(self) -> None:
+        def sums(number: int) -> Sums:
+            # A damaged frontier is for `kappa doctor`; a damaged newest frontier refuses readers.
+            with suppress(Damaged):
+                found = self._frontiers.get(number)
+                return {} if found is None else found.sums
+            return {}
+
+        numbers = self._frontiers.numbers(after=self._last_read)
+        for each in side_by_side(self._store.url, sums, numbers):
+            self._known.update(each)
+        self._last_read = max((self._last_read, *numbers))
+
+
+def join_sums(store: Store, build: str, recorded: RecordedSums | None = None) -> None:
+    """Joins the sums of the existing files, so that frontiers may be deleted.
+
+    The caller holds the build's lock, and may pass the sums that are already `recorded`.
+    """
+    tables = store.address(f"{tables_folder(store, build)}/tables")
+    there = {name_of(each.address) for each in entries_at(tables) if not each.is_folder}
+    (recorded or RecordedSums(store, build)).join(there)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _forget(handle: int) -> None:
+    with suppress(AttributeError, OSError):
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+class RememberedFiles(Struct, frozen=True):
+    """The large files that were checked since the machine started: size, time and CRC."""
+
+    boot: str
+    files: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+
+
+class _Checked(Struct):
+    """The paths that this process has checked below one root, and the sums of each build."""
+
+    paths: set[str] = field(default_factory=set)
+    sums: dict[str, RecordedSums] = field(default_factory=dict)
+
+
+_DOCUMENT = Documents(RememberedFiles, derived=True, synced=False)
+_CHECKED: WeakKeyDictionary[Store, _Checked] = WeakKeyDictionary()
+
+
+def are_checked(store: Store, paths: Iterable[str]) -> bool:
+    """Returns True if this process has checked all of these files."""
+    return _checked(store).paths.issuperset(paths)
+
+
+def note_whole(store: Store, paths: Iterable[str]) -> None:
+    """Notes that this process has found these files intact."""
+    found = _checked(store).paths
+    if len(found) > _MOST_CHECKED:
+        found.clear()
+    found.update(paths)
+
+
+def ensure_whole(
+    store: Store,
+    build: str,
+    paths: Iterable[str],
+    *,
+    copies: Callable[[str], str] | None = None,
+    pinned: Frontier | None = None,
+) -> None:
+    """Checks the files of a build that this process has not checked yet.
+
+    Raises Damaged, which names the first file that is not as it was written. Files without a sum
+    pass; a missing file is left to its reader. Files of a bucket are checked only where they are
+    read whole: in the `copies` on this host, once fetched. A reader of parts of files checks none.
+    The sums of the `pinned` frontier need not be read again.
+    """
+    if copies is None and not store.is_on_disk:
+        return
+    known = _checked(store)
+    new = [path for path in paths if not are_checked(store, (path,))]
+    if not new:
+        return
+    if build not in known.sums:
+        known.sums[build] = RecordedSums(store, build)
+    if pinned is not None:
+        known.sums[build].take(pinned)
+    sums = known.sums[build].of(map(name_of, new))
+    found = _different(store, sums, new, copies)
+    if found is not None:
+        path, why = found
+        pipeline = read_birth(store, build).pipeline
+        raise Damaged(
+            f"file {store.name(path)} of pipeline {pipeline} {why}",
+            hint=f"kappa replay {pipeline} makes a new build from the log; "
+            f"kappa undo {pipeline} lets the build before serve meanwhile",
+        )
+
+
+def ensure_archived_whole(
+    store: Store,
+    sums: Sums,
+    paths: Iterable[str],
+    *,
+    copies: Callable[[str], str] | None = None,
+    hint: str,
+) -> None:
+    """Checks the files of an archive, which has these sums, as `ensure_whole` does.
+
+    Files of a bucket without copies on this host are fetched for the check.
+    """
+    new = [path for path in paths if not are_checked(store, (path,))]
+    found = _different(store, sums, new, copies)
+    if found is not None:
+        path, why = found
+        raise Damaged(f"file {store.name(path)} of an archive {why}", hint=hint)
+
+
+def _different(
+    store: Store, sums: Sums, paths: Sequence[str], copies: Callable[[str], str] | None
+) -> tuple[str, str] | None:
+    """Returns the first damaged file and the reason; notes the other files as whole."""
+    recorded = {path: sums[name] for path in paths if (name := name_of(path)) in sums}
+    remembered = _remembered(store, recorded) if store.is_on_disk else set()
+    new = recorded.keys() - remembered
+    if copies is None and not store.is_on_disk:
+        found = dict(zip(new, side_by_side(store.url, _sum_if_there, new), strict=True))
+    else:
+        places = {Path(path if copies is None else copies(path)): path for path in new}
+        found = {places[place]: each for place, each in summed(places, _sum_if_there).items()}
+    for path, each in sorted(found.items()):
+        if each is not None and each != recorded[path]:
+            return path, difference(recorded[path], each)
+    if store.is_on_disk:
+        _remember(store, {path: each for path, each in found.items() if each is not None})
+    note_whole(store, paths)
+    return None
+
+
+def difference(recorded: Sum, found: Sum | None) -> str:
+    """Returns the damage of a file, in words."""
+    if found is None:
+        return "is gone"
+    (size, crc), (size_now, crc_now) = recorded, found
+    return (
+        f"is not as it was written: it had {size} bytes, and has {size_now}"
+        if size != size_now
+        else f"is not as it was written: its CRC was {crc:08x}, and is {crc_now:08x}"
+    )
+
+
+def _checked(store: Store) -> _Checked:
+    return _CHECKED.setdefault(store, _Checked())
+
+
+def _sum_if_there(address: str | Path) -> Sum | None:
+    try:
+        return sum_of(address)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable(
+            f"file {address} cannot be read: {error.strerror or error}",
+            error,
+            hint="the disk may be failing: kappa scrub reads all files",
+        ) from error
+
+
+def _remembered(store: Store, recorded: Mapping[str, Sum]) -> set[str]:
+    """Returns the files that another process has checked since the machine started."""
+    large = {path: each for path, each in recorded.items() if each[0] >= _LARGE}
+    known = _read_remembered(store).files if large else {}
+    return {
+        path
+        for path, (size, crc) in large.items()
+        if (name := store.name(path)) in known and known[name] == (size, _time(path), crc)
+    }
+
+
+def _remember(store: Store, found: Mapping[str, Sum]) -> None:
+    large = {path: each for path, each in found.items() if each[0] >= _LARGE}
+    if not large:
+        return
+    files = {
+        name: each
+        for name, each in _read_remembered(store).files.items()
+        if store.path(name).exists()
+    } | {store.name(path): (size, _time(path), crc) for path, (size, crc) in large.items()}
+    # A full disk makes the next process check again, and nothing worse.
+    with contextlib.suppress(KappaError):
+        _DOCUMENT.put(store.local, _REMEMBERED, RememberedFiles(_boot(), files))
+
+
+def _read_remembered(store: Store) -> RememberedFiles:
+    found = _DOCUMENT.get(store.local, _REMEMBERED, "the list of checked files")
+    return found if found is not None and found.boot == _boot() else RememberedFiles(_boot())
+
+
+def _time(path: str) -> int:
+    try:
+        return Path(path).stat().st_mtime_ns
+    except OSError:
+        return -1
+
+
+@cache
+def _boot() -> str:
+    try:
+        return _BOOT.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

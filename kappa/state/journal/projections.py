@@ -1,0 +1,185 @@
+"""Holds, pauses, retirements and rollout numbers, as the journal's records make them. Pure.
+
+Each is a fold of the records, and is decided in this one place, so that no two callers disagree:
+
+- The hold is the record that keeps a build's frontier still. The promote
+  (replay/rollout/promote.py) opens holds, and the publisher (kappa/engine/write/publisher.py)
+  answers holds. A Held record that names the live build opens a hold. A later record ends the hold:
+  a Released that names the hold, or any end of the hold's rollout. Rollouts that are promoted
+  together are held together: a record that ends the hold of one rollout ends the holds of all.
+- A pause of a pipeline ends with a Resumed, or with the last build of a pipeline that was retired
+  during the pause.
+- A retirement ends when the pipeline serves again, by an undo or a deploy. A reader whose query
+  names a table of a retired pipeline learns when the table left, and how to bring the table back.
+- The n-th record that begins a rollout begins rollout n.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from kappa.state.journal.events import (
+    Abandoned,
+    Failed,
+    Held,
+    Paused,
+    PipelineRetired,
+    Released,
+    Resumed,
+    Retired,
+    Served,
+    Staged,
+    SwitchAsked,
+    VerifyAsked,
+)
+from kappa.state.journal.journal import JournalRecord
+
+
+def hold_after(
+    hold: JournalRecord | None, record: JournalRecord, build: str
+) -> JournalRecord | None:
+    """Returns the hold of `build` after one more record; `hold` is the hold before the record."""
+    match record.event:
+        case Held(build=held) if held == build:
+            return record
+        case Released(hold=number) if hold is not None and number == hold.number:
+            return None
+        case Released(rollout=rollout) if hold is not None and rollout in _held(hold).together:
+            return None
+        case (
+            Served(rollout=rollout)
+            | Abandoned(rollout=rollout)
+            | Failed(rollout=rollout)
+            | VerifyAsked(rollout=rollout)
+        ) if hold is not None and rollout in _rollouts(hold):
+            return None
+    return hold
+
+
+def _rollouts(hold: JournalRecord) -> tuple[int, ...]:
+    return _held(hold).rollout, *_held(hold).together
+
+
+def _held(hold: JournalRecord) -> Held:
+    assert isinstance(hold.event, Held)
+    return hold.event
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A pause: when the pause began, and who asked for it.
+
+    `kept` is the build of a pipeline that was retired during a pause, while an undo may want the
+    build.
+    """
+
+    at: str
+    by: str
+    kept: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The pause in a few words."""
+        return f"paused since {self.at} by {self.by}"
+
+
+Pauses = Mapping[str, Pause]
+
+
+def paused_after(pauses: Pauses, record: JournalRecord) -> Pauses:
+    """Returns the pauses by pipeline after one more record; `pauses` are the pauses before."""
+    match record.event:
+        case Paused(pipeline=pipeline):
+            return {**pauses, pipeline: Pause(record.at, record.by)}
+        case Resumed(pipeline=pipeline):
+            return _without(pauses, pipeline)
+        case PipelineRetired(pipeline=pipeline, build=build) if pipeline in pauses:
+            return {**pauses, pipeline: replace(pauses[pipeline], kept=build)}
+        case Served(serving=serving) if any(
+            each.kept and name in serving for name, each in pauses.items()
+        ):
+            # The retirement was undone: the pipeline is as before.
+            return {
+                name: replace(each, kept=None) if name in serving else each
+                for name, each in pauses.items()
+            }
+        case Retired(build=build):
+            return _without(pauses, *(name for name, each in pauses.items() if each.kept == build))
+        case _:
+            return pauses
+
+
+def _without(pauses: Pauses, *pipelines: str) -> Pauses:
+    return {name: each for name, each in pauses.items() if name not in pipelines}
+
+
+@dataclass(frozen=True, slots=True)
+class Retirement:
+    """A pipeline that serves no more; with `kept`, the last build can serve again."""
+
+    event: PipelineRetired
+    at: str
+    by: str
+    kept: bool = True
+
+    @property
+    def kept_until(self) -> datetime:
+        """The time until which the build is kept."""
+        return datetime.fromisoformat(self.at).astimezone(UTC) + timedelta(
+            seconds=self.event.kept_seconds
+        )
+
+    @property
+    def text(self) -> str:
+        """The retirement in a few words."""
+        return f"retired at generation {self.event.generation} by {self.by}"
+
+    @property
+    def way_back(self) -> str:
+        """Returns the command by which the pipeline serves again, in words."""
+        name = self.event.pipeline
+        if not self.kept:
+            return f"its data are deleted; to replay it: kappa deploy {name}"
+        until = self.kept_until.isoformat(timespec="seconds").replace("+00:00", "Z")
+        return f"kappa undo {name} brings it back until {until}"
+
+
+Retirements = Mapping[str, Retirement]
+
+
+def retired_after(retirements: Retirements, record: JournalRecord) -> Retirements:
+    """Returns the retirements by pipeline after one more record, from the retirements before."""
+    match record.event:
+        case PipelineRetired() as event:
+            return {**retirements, event.pipeline: Retirement(event, record.at, record.by)}
+        case Served(serving=serving) if retirements.keys() & serving.keys():
+            return {name: each for name, each in retirements.items() if name not in serving}
+        case Retired(build=build):
+            return {
+                name: replace(each, kept=False) if each.event.build == build else each
+                for name, each in retirements.items()
+            }
+        case _:
+            return retirements
+
+
+def rollout_id(record: JournalRecord) -> int | None:
+    """Returns the number of the record that began this record's rollout, or None for no rollout."""
+    if isinstance(record.event, Staged | SwitchAsked):
+        return record.number
+    id_: int | None = getattr(record.event, "rollout", None)
+    return id_
+
+
+def begun_after(begun: tuple[int, ...], record: JournalRecord) -> tuple[int, ...]:
+    """Lists the records that begin a rollout, after one more record; `begun` is the list before."""
+    return (*begun, record.number) if isinstance(record.event, Staged | SwitchAsked) else begun
+
+
+def rollout_number(record: JournalRecord, begun: Sequence[int]) -> int | None:
+    """Returns the number, 1, 2, 3, of a record's rollout; `begun` are all beginnings until then."""
+    id_ = rollout_id(record)
+    return None if id_ is None else bisect_right(begun, id_)
