@@ -4,8 +4,8 @@ No file is written here but those of answers. Read in this order:
 
 - pin/: the choice of the builds and frontiers that a reader reads, pinned by a lease
 - reader/: a DuckDB in memory over the files of some builds, and the SQL that it runs
-- query.py: one question to one snapshot
-- head.py, render.py, saved.py: how its answer is written
+- query.py: one question to one snapshot, and its answer as values or as a file
+- render.py: the text of values, in a table, JSON or CSV
 - overflows.py: the groups whose sums have left their type
 - tables.py: the catalogue of what is served
 - pair.py: two builds side by side

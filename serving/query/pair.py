@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from kappa.base.sql import quoted
-from kappa.serving.query.reader.opened import open_reader
-from kappa.serving.query.reader.reader import Limits, Reader
+from kappa.serving.query.reader.reader import Limits, Reader, open_reader
 from kappa.serving.query.reader.relations import put_tables
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier

@@ -17,7 +17,7 @@ from kappa.declare.options import REJECTS
 from kappa.records.redrive import Original, Position
 from kappa.serving.query.pin.catalog import pin, pin_build
 from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
-from kappa.serving.query.reader.opened import open_reader
+from kappa.serving.query.reader.reader import open_reader
 from kappa.state.build import Birth, is_born, table_path
 from kappa.state.frontier import Frontier
 from kappa.state.store import Store

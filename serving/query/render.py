@@ -120,6 +120,11 @@ def _csv_lines(listing: Listing) -> Iterator[str]:
         yield csv_line(row)
 
 
+def columns_of(names: Iterable[str], types: Iterable[str]) -> list[dict[str, str]]:
+    """Describes an answer's columns: a name and DuckDB's type each."""
+    return [{"name": name, "type": kind} for name, kind in zip(names, types, strict=True)]
+
+
 def csv_line(values: Iterable[object]) -> str:
     """Renders one row as a line of CSV, with its line end."""
     return ",".join(map(_csv_cell, values)) + "\n"

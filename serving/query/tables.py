@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 from kappa.base.errors import KappaError
 from kappa.base.sql import quoted
-from kappa.serving.query.pin.at_log import Past
+from kappa.serving.query.pin.moments import Past
 from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.serving.query.query import ask
-from kappa.serving.query.reader.broken import BrokenRelation
+from kappa.serving.query.reader.errors import BrokenRelation
 from kappa.serving.query.reader.reader import Reader
 from kappa.serving.query.reader.table_sql import schema_of, type_text
 from kappa.serving.query.render import Listing

@@ -1,22 +1,29 @@
 """The delivery of one alert, in steps that each have at most one effect outside.
 
-A step settles the next message of the outbox. Once all are settled, it takes the next change set. A
-process that dies anywhere goes on from the documents: so no message is left out, and one whose
-answer was lost is sent again. While a receiver does not answer, nothing is taken: what changes
-meanwhile is one net change set afterwards.
+A step settles the next message of the outbox. Once all messages are settled, a step takes the next
+change set. A process that dies anywhere goes on from the documents: so no message is left out, and
+a message whose answer was lost is sent again. While a receiver does not answer, no change set is
+taken: the changes meanwhile are one net change set afterwards.
 """
 
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Self
 
 from msgspec.structs import replace
 
+from kappa.base.errors import KappaError
 from kappa.base.failpoint import failpoint
+from kappa.base.sections import AlertSettings, seconds_of
+from kappa.base.settings import Settings
 from kappa.declare.alert import AlertBirth
-from kappa.serving.outlets.alerts.channel import Attempted, Channel, Outcome
+from kappa.serving.outlets.alerts.channels import Attempted, Channel, Outcome, channel_of
 from kappa.serving.outlets.alerts.message import Message, missed_message, moment, row_messages
 from kappa.serving.outlets.alerts.outbox import (
     AlertProgress,
@@ -33,13 +40,55 @@ from kappa.serving.outlets.alerts.outbox import (
     read_progress,
     settle_asked,
 )
-from kappa.serving.outlets.alerts.patience import Rules, next_attempt
 from kappa.serving.outlets.changes.change_set import ChangeCounts, ChangeSet
 from kappa.serving.outlets.changes.cursor import Cursor
 from kappa.serving.outlets.changes.filter import Filter
-from kappa.serving.outlets.changes.follow import Follower
+from kappa.serving.outlets.changes.follower import Follower
+from kappa.serving.outlets.outlet import served_outlets, tell
 from kappa.serving.query.reader.reader import Limits
+from kappa.state.build import read_birth
 from kappa.state.store import Store
+
+_FIRST_WAIT_SECONDS = 1.0
+_LONGEST_WAIT_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The bounds of a delivery: `patience` for a message, `keep` for a place, `most` rows."""
+
+    patience: float = 3600.0
+    keep: float = 86_400.0
+    most: int = 100
+
+    @classmethod
+    def of(cls, settings: AlertSettings) -> Self:
+        """Returns the bounds of the settings."""
+        return cls(seconds_of(settings.patience), seconds_of(settings.keep), settings.most)
+
+
+def next_attempt(
+    tries: int,
+    *,
+    first: float,
+    now: float,
+    asked: float,
+    patience: float,
+    draw: Callable[[], float],
+) -> float | None:
+    """Returns when to try again after so many failures, or None: the message is given up.
+
+    The wait doubles from a second to five minutes, less some chance, so that alerts that failed
+    together do not come back together. If the receiver `asked` for a longer one, it is given. The
+    last attempt is as late as patience lasts, counted from the `first`.
+    """
+    end = first + patience
+    if now >= end:
+        return None
+    # A greater power is no float any more.
+    doubled = min(_LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2.0 ** min(tries - 1, 20))
+    return min(end, now + max(asked, doubled * (0.5 + 0.5 * draw())))
+
 
 # A place at which nothing had to be sent is put so often.
 _PLACE_SECONDS = 5.0
@@ -260,3 +309,72 @@ class AlertDelivery:
         )
         put_outbox(self._store, self._alert.name, outbox)
         self._outbox = outbox
+
+
+# The thread looks so often for a stop, for another declaration, and for dead letters.
+_LOOK_SECONDS = 0.5
+_FIRST_SECONDS, _LONGEST_SECONDS = 0.5, 30.0
+
+
+class AlertOutlet:
+    """The delivery of one alert, by one thread."""
+
+    def __init__(self, store: Store, settings: Settings, name: str) -> None:
+        self._store = store
+        self._settings = settings
+        self._name = name
+        self._told = ""
+
+    def run(self, stop: threading.Event) -> None:
+        """Delivers what is served, until asked to stop or the alert is served no more."""
+        while not stop.is_set():
+            try:
+                alert = self._declared()
+                if alert is None:
+                    break
+                self._deliver(alert, stop)
+            except (KappaError, OSError) as error:
+                self._tell(error)
+                stop.wait(_LONGEST_SECONDS)
+
+    def _declared(self) -> AlertBirth | None:
+        """Returns the alert of the build that serves, or None if none has it."""
+        birth = served_outlets(self._store).get(f"alert {self._name}")
+        alerts = () if birth is None else birth.alerts
+        return next((each for each in alerts if each.name == self._name), None)
+
+    def _deliver(self, alert: AlertBirth, stop: threading.Event) -> None:
+        """Takes steps while the alert is declared as it is."""
+        delivery = AlertDelivery(
+            self._store,
+            alert,
+            channel_of(self._store, self._settings.alerts, alert),
+            Rules.of(self._settings.alerts),
+            limits=Limits.of(self._settings.verify, self._store),
+            is_of=lambda build: alert in read_birth(self._store, build).alerts,
+        )
+        failures = 0
+        while not stop.is_set() and self._declared() == alert:
+            try:
+                due = delivery.step()
+                if failures:
+                    delivery.report("")
+                failures = 0
+            except (KappaError, OSError) as error:
+                due = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2.0 ** min(failures, 10))
+                failures += 1
+                self._tell(error)
+                # A disk that is full was just told of.
+                with suppress(KappaError, OSError):
+                    delivery.report(str(error))
+                stop.wait(due)
+                continue
+            if due is None:
+                delivery.wait(_LOOK_SECONDS)
+            else:
+                stop.wait(min(due, _LOOK_SECONDS))
+
+    def _tell(self, error: KappaError | OSError) -> None:
+        if str(error) != self._told:
+            self._told = str(error)
+            tell(f"alert {self._name}: {error}")

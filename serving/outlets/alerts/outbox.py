@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from kappa.base.errors import UsageError, did_you_mean
 from kappa.base.failpoint import failpoint
 from kappa.serving.outlets.alerts.message import Message
 from kappa.state.documents import Documents
+from kappa.state.root import ensure_no_copy
 from kappa.state.store import Store
 
 _ALERTS = "alerts"
+# So many messages of an alert are on the page.
+MOST_SHOWN = 50
 
 
 class Missed(Struct, frozen=True):
@@ -67,6 +71,13 @@ class DeadLetter(Struct, frozen=True):
     format: int = 1
 
 
+class ShownMessages(Struct, frozen=True):
+    """The last messages of an alert, the newest first."""
+
+    messages: tuple[Message, ...] = ()
+    format: int = 1
+
+
 class _Again(Struct, frozen=True):
     """The wish to send a dead letter again."""
 
@@ -76,6 +87,7 @@ class _Again(Struct, frozen=True):
 _OUTBOX = Documents(Outbox, derived=True)
 _PROGRESS = Documents(AlertProgress, derived=True, synced=False)
 _DEAD = Documents(DeadLetter, derived=True)
+_SHOWN = Documents(ShownMessages, derived=True)
 _AGAIN = Documents(_Again, derived=True)
 
 
@@ -140,6 +152,20 @@ def delete_dead_letter(store: Store, name: str, id_: str) -> None:
     failpoint("alert.after_delete")
 
 
+def shown_messages(store: Store, name: str) -> tuple[Message, ...]:
+    """Returns the messages of an alert that the page shows, the newest first."""
+    found = _SHOWN.get(store, f"{folder(name)}/shown.json", f"the messages of alert {name}")
+    return () if found is None else found.messages
+
+
+def show_message(store: Store, name: str, message: Message) -> None:
+    """Puts a message on top of the messages of an alert that the page shows, once."""
+    there = shown_messages(store, name)
+    if all(each.id != message.id for each in there):
+        shown = ShownMessages((message, *there)[:MOST_SHOWN])
+        _SHOWN.put(store, f"{folder(name)}/shown.json", shown)
+
+
 def ask_again(store: Store, name: str, id_: str) -> None:
     """Asks for a dead letter to be sent again, once."""
     _AGAIN.put(store, _again_name(name, id_), _Again())
@@ -167,3 +193,32 @@ def _again_name(name: str, id_: str) -> str:
 
 def _id(path: str) -> str:
     return path.rsplit("/", 1)[-1].removesuffix(".json")
+
+
+_LIST_DEAD = "kappa alerts list --dead lists the dead letters"
+
+
+def ask_for_dead_letters(
+    store: Store, name: str | None = None, id_: str | None = None
+) -> tuple[tuple[str, DeadLetter], ...]:
+    """Asks for dead letters to be sent again: all, those of an alert, or the one with an id.
+
+    Returns them with their alerts' names. Raises UsageError if what is named does not exist, and
+    Copied if the root is a copy.
+    """
+    ensure_no_copy(store)
+    names = alert_names(store)
+    if name is not None and name not in names:
+        raise UsageError(f"there is no alert {name}", hint=did_you_mean(name, names) or _LIST_DEAD)
+    found = tuple(
+        (each, letter)
+        for each in ((name,) if name is not None else names)
+        for letter in dead_letters(store, each)
+        if id_ in {None, letter.message.id}
+    )
+    if id_ is not None and not found:
+        whose = "" if name is None else f" of alert {name}"
+        raise UsageError(f"there is no dead letter {id_}{whose}", hint=_LIST_DEAD)
+    for each, letter in found:
+        ask_again(store, each, letter.message.id)
+    return found

@@ -14,7 +14,7 @@ from typing import Any
 
 from kappa.base.errors import UsageError
 from kappa.base.sql import quoted
-from kappa.serving.query.reader.opened import open_reader
+from kappa.serving.query.reader.reader import open_reader
 from kappa.state.table import TableBirth
 from kappa.tables.parquet import parquet_sql
 from kappa.tables.views.trees import trees

@@ -1,30 +1,184 @@
-"""The hub: one follower for each followed table, however many readers follow it.
+"""The hub: one follower for each followed table, however many readers follow the table.
 
-A change set is computed once, and written once for each filter that readers have. A reader begins
-with what leads from its cursor to the hub's point, computed once for all that come with the same
-cursor. One that reads too slowly is sent back to its cursor: it gets the net of what it has missed.
+A change set is computed once, and written as text once for each filter that readers have. A small
+text is in memory, a large text in a file that has no name any more. A reader begins with the
+changes that lead from the reader's cursor to the hub's point; these changes are computed once for
+all readers that come with the same cursor. A reader that reads too slowly is sent back to its
+cursor, and gets the net of the changes that it has missed.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import tempfile
 import threading
 import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 from weakref import WeakValueDictionary
 
 from kappa.base.errors import Conflict, KappaError
-from kappa.serving.outlets.changes.change_reader import ChangeReader
-from kappa.serving.outlets.changes.change_set import ChangeSet
+from kappa.serving.outlets.changes.change_set import ChangeSet, Head
 from kappa.serving.outlets.changes.cursor import Cursor
+from kappa.serving.outlets.changes.difference import changes_until
 from kappa.serving.outlets.changes.filter import Filter, ensure_fits
-from kappa.serving.outlets.changes.follow import Follower
-from kappa.serving.outlets.changes.opening import changes_until
+from kappa.serving.outlets.changes.follower import Follower
 from kappa.serving.outlets.changes.point import Clock, Point, ensure_point_kept, point_at, point_of
-from kappa.serving.outlets.changes.recorded import RecordedChanges
 from kappa.serving.query.pin.catalog import pin
+from kappa.serving.query.reader.client import Client
 from kappa.serving.query.reader.reader import Limits
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
+
+# Of one message with rows, in characters.
+_PIECE = 1 << 16
+# Larger ones are in a file.
+_IN_MEMORY = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMessage:
+    """One message to a reader; the last of a change set has its cursor."""
+
+    event: str
+    text: str
+    cursor: Cursor | None = None
+
+
+class RecordedChanges:
+    """The messages of one change set, to be read any number of times, by several threads."""
+
+    def __init__(self, change_set: ChangeSet, chosen: Filter | None, folder: Path) -> None:
+        """Writes what a reader with this filter gets; a large one into a file in the folder.
+
+        Raises KappaError if the machine refuses the file.
+        """
+        self.head: Head = change_set.head
+        self.size = 0
+        self._pieces: list[str] = []
+        self._file: BinaryIO | None = None
+        self._places: list[tuple[int, int]] = []
+        for piece in _pieces(change_set.lines(chosen)):
+            try:
+                self._add(piece, folder)
+            except OSError as error:
+                raise KappaError(
+                    f"could not write the changes of {self.head.table}: {error.strerror or error}",
+                    hint="see whether the disk is full or the folder may be written",
+                ) from error
+        self.counts = change_set.counts(chosen)
+        document = {**self.head.document(chosen), "changes": asdict(self.counts)}
+        self._begin = json.dumps(document, ensure_ascii=False)
+
+    def messages(self) -> Iterator[ChangeMessage]:
+        """Yields its messages."""
+        yield ChangeMessage("begin", self._begin)
+        for piece in self._pieces:
+            yield ChangeMessage("rows", piece)
+        for place, size in self._places:
+            assert self._file is not None, "it has places only in a file"
+            text = os.pread(self._file.fileno(), size, place).decode()
+            yield ChangeMessage("rows", text)
+        cursor = self.head.cursor
+        yield ChangeMessage("commit", json.dumps({"cursor": str(cursor)}), cursor)
+
+    def _add(self, piece: str, folder: Path) -> None:
+        content = piece.encode()
+        self.size += len(content)
+        if self._file is None and self.size > _IN_MEMORY:
+            folder.mkdir(parents=True, exist_ok=True)
+            # It has no name, so it ends with the last of its readers, however that ends.
+            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+            weakref.finalize(self, _close, self._file)
+            before, self._pieces = self._pieces, []
+            for each in before:
+                self._write(each.encode())
+        if self._file is None:
+            self._pieces.append(piece)
+        else:
+            self._write(content)
+
+    def _write(self, content: bytes) -> None:
+        assert self._file is not None, "it was opened before"
+        self._places.append((self._file.tell(), len(content)))
+        self._file.write(content)
+        self._file.flush()
+
+
+def _close(file: BinaryIO) -> None:
+    # What a full disk has not taken cannot be written now either.
+    with suppress(OSError):
+        file.close()
+
+
+def _pieces(lines: Iterator[str]) -> Iterator[str]:
+    """Yields arrays of JSON, of many changes each."""
+    held, size = list[str](), 0
+    for line in lines:
+        held.append(line)
+        size += len(line)
+        if size >= _PIECE:
+            yield f"[{','.join(held)}]"
+            held, size = [], 0
+    if held:
+        yield f"[{','.join(held)}]"
+
+
+# A reader for which so many change sets wait, or so much text, is sent back to its cursor.
+_MOST_SETS, _MOST_TEXT = 1_000, 32 << 20
+
+
+@dataclass(eq=False)
+class ChangeReader:
+    """One reader: the change sets that wait for it, and the cursor of the last one it was sent.
+
+    `notify` is called from other threads. After `late` or `error` nothing more is added. One that
+    begins `from_now` gets no snapshot. What leads to its beginning is broken off if its `client`
+    leaves.
+    """
+
+    table: str
+    chosen: Filter | None
+    cursor: Cursor | None
+    notify: Callable[[], None]
+    from_now: bool = False
+    client: Client = field(default_factory=Client)
+    waiting: deque[RecordedChanges] = field(default_factory=deque)
+    late: bool = False
+    error: KappaError | None = None
+    _changed: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, recorded: RecordedChanges) -> None:
+        """Adds a change set, or notes that the reader is too slow."""
+        with self._changed:
+            text = sum(each.size for each in self.waiting)
+            if self.waiting and (len(self.waiting) >= _MOST_SETS or text > _MOST_TEXT):
+                self.late = True
+                self.waiting.clear()
+            else:
+                self.waiting.append(recorded)
+        self.notify()
+
+    def end(self, error: KappaError) -> None:
+        """Ends its change sets by an error, after those that wait."""
+        self.error = error
+        self.notify()
+
+    def take(self) -> RecordedChanges | None:
+        """Takes the next change set; None if none waits. Raises the error that ended them."""
+        with self._changed:
+            if self.waiting:
+                return self.waiting.popleft()
+        if self.error is not None:
+            raise self.error
+        return None
+
 
 _LOOK_SECONDS = 1.0
 # For a follower that another process was ahead of.

@@ -12,7 +12,7 @@ from kappa.base.settings import Settings, load_settings
 from kappa.serving.outlets.changes.change_set import ChangeSet
 from kappa.serving.outlets.changes.cursor import Cursor
 from kappa.serving.outlets.changes.filter import Filter
-from kappa.serving.outlets.changes.follow import Follower
+from kappa.serving.outlets.changes.follower import Follower
 from kappa.serving.query.reader.reader import Limits
 from kappa.state.store import Store, open_store
 

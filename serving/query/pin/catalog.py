@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 
 from kappa.base.errors import Conflict, KappaError
-from kappa.serving.query.pin.at_log import AtEventTime, AtOffsets, Past
-from kappa.serving.query.pin.left import end_beside, leave, take
+from kappa.serving.query.pin.idle_pins import end_beside, leave, take
 from kappa.serving.query.pin.look import (
     Sighting,
     is_collected,
@@ -25,6 +24,7 @@ from kappa.serving.query.pin.look import (
     look_back,
     look_now,
 )
+from kappa.serving.query.pin.moments import AtEventTime, AtOffsets, Past
 from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot, lease_on
 from kappa.state.build import read_birth
 from kappa.state.files.address import together

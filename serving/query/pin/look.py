@@ -11,16 +11,18 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from kappa.base.errors import Damaged
-from kappa.serving.query.pin.at_log import AtEventTime, AtOffsets, frontiers_at
-from kappa.serving.query.pin.past import (
+from kappa.serving.query.pin.moments import (
+    AtEventTime,
+    AtOffsets,
     Moment,
     available,
     frontier_shown,
+    frontiers_at,
     generation_at,
     generations,
     not_kept,
 )
-from kappa.serving.query.pin.remembered import birth_of, floor_of, last_frontier
+from kappa.serving.query.pin.record_cache import birth_of, floor_of, last_frontier
 from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.state.build import folded_by
 from kappa.state.files.address import side_by_side, together

@@ -6,10 +6,12 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from msgspec.structs import replace
 
 from kappa.base.errors import Conflict, KappaError
+from kappa.serving.query.pin.moments import log_time, time_text
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
 from kappa.state.journal.journal import whoami
@@ -29,6 +31,25 @@ class Snapshot:
     def build_of(self, pipeline: str) -> str:
         """Returns the build that answers for a pipeline. Raises KeyError if none does."""
         return self.serving[pipeline]
+
+
+def head_of(snapshot: Snapshot) -> Mapping[str, Any]:
+    """Describes a snapshot: its generation, and each pipeline's build, offsets and versions.
+
+    `shown_at` is since when readers saw it; `log_time` the latest in the log up to there.
+    """
+    frontiers = snapshot.frontiers
+    builds = {
+        pipeline: {
+            "build": build,
+            "shown_at": frontiers[build].published_at,
+            "log_time": None if (at := log_time(frontiers[build])) is None else time_text(at),
+            "offsets": frontiers[build].offsets.plain(),
+            "versions": frontiers[build].versions,
+        }
+        for pipeline, build in snapshot.serving.items()
+    }
+    return {"generation": snapshot.generation, "builds": builds}
 
 
 class PinnedSnapshot:

@@ -2,11 +2,11 @@
 
 This package pins nothing and writes no file but folders for spilling. In reading order:
 
-- reader.py: a DuckDB that answers over what was put into it
-- opened.py, explained.py, broken.py: how a reader is opened, and its errors as ours
+- reader.py: a DuckDB that answers over what was put into it, and how it is opened
+- errors.py: DuckDB's errors, and relations that cannot be read, as errors of Kappa
 - client.py: who waits for an answer, and may leave before
 - relations.py, table_sql.py: tables and views as DuckDB's relations
-- checked.py: the files of the tables that a query names are checked first
+- query_files.py: the files of the tables that a query names are checked first
 - views.py: whether a pipeline's own tables bear its views and checks
-- repeatable.py, allowed.py: the SQL that a view, and a stranger, may use
+- sql_rules.py: the SQL that a stranger, a view and a check may use
 """

@@ -24,8 +24,7 @@ from kappa.base.duck import (
 from kappa.base.errors import KappaError, UsageError
 from kappa.base.sql import text
 from kappa.declare.values.exact_sql import DuckType
-from kappa.serving.query.reader.broken import BrokenRelation, damage_of
-from kappa.serving.query.reader.explained import Left, TooMuch, explained
+from kappa.serving.query.reader.errors import BrokenRelation, Left, TooMuch, damage_of, explained
 from kappa.serving.query.reader.table_sql import distinct_names, schema_of
 from kappa.state.store import Store
 from kappa.tables.parquet import literal
@@ -35,6 +34,14 @@ from kappa.tables.views.trees import tables_in
 
 if TYPE_CHECKING:
     from kappa.base.sections import VerifySettings
+
+
+import os
+from typing import NamedTuple
+
+from kappa.base.scratch import make_spill_folder
+from kappa.base.sql import quoted
+from kappa.state.files.in_duckdb import NO_ACCESS, Access, open_over_files, renew_access
 
 _Found = TypeVar("_Found")
 # The content that a connection was made to show: the relations of each pipeline.
@@ -331,3 +338,98 @@ def _ensure_text(sql: str) -> None:
         raise UsageError("the query is not text in UTF-8", hint=_ONE_SELECT) from error
     if "\0" in sql:
         raise UsageError("the query has a NUL character", hint="leave it out")
+
+
+class _Idle(NamedTuple):
+    """A connection that a reader has left: how many have used it, and its access to buckets."""
+
+    connection: Connection
+    shows: Shown | None
+    uses: int
+    access: Access
+
+
+# The one that was used last is the last.
+_idle: list[_Idle] = []
+_idle_changes = threading.Lock()
+_MOST_IDLE = 16
+# Then another is made: DuckDB remembers each file of a bucket that it has met.
+_MOST_USES = 1_000
+_MADE = """
+select 'schema', schema_name from duckdb_schemas()
+where not internal and database_name = 'memory'
+union all
+select 'view', view_name from duckdb_views() where not internal and schema_name = 'main'
+"""
+
+
+def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object] = ()) -> Reader:
+    """Opens a reader of nothing yet. Without limits, it may show `showing` already.
+
+    Its attribute `shows` has the relations that it shows. `served`: some pipeline is served.
+    """
+    folder = None if limits is None else make_spill_folder(limits.folder)
+    found = _one_idle(tuple(showing)) if limits is None else None
+    connection, shows, uses, access = found or _Idle(open_over_files(), None, 0, NO_ACCESS)
+
+    def renew() -> None:
+        nonlocal access
+        access = renew_access(connection, access, remembers=True)
+
+    reader = Reader(
+        connection,
+        served=served,
+        folder=folder,
+        seconds=None if limits is None else limits.seconds,
+        leave=lambda connection, shows: _keep(_Idle(connection, shows, uses + 1, access)),
+    )
+    reader.shows, reader.renew = shows, renew
+    try:
+        if limits is not None and folder is not None:
+            for setting in limits.settings(folder):
+                reader.command(setting)
+    except BaseException:
+        reader.close()
+        raise
+    return reader
+
+
+def _forget_idle() -> None:
+    """Leaves the connections of the parent alone: their threads are not in a forked process."""
+    global _idle, _idle_changes  # a fork has them anew
+    _of_the_parent.append(_idle)
+    _idle, _idle_changes = [], threading.Lock()
+
+
+# To be closed by nobody.
+_of_the_parent: list[list[_Idle]] = []
+os.register_at_fork(after_in_child=_forget_idle)
+
+
+def _one_idle(showing: Shown) -> _Idle | None:
+    """Returns a connection of an earlier reader, and what it shows: `showing`, or nothing."""
+    with _idle_changes:
+        if not _idle:
+            return None
+        place = next((place for place, each in enumerate(_idle) if each.shows == showing), 0)
+        found = _idle.pop(place)
+    if found.shows == showing:
+        return found
+    try:
+        made = found.connection.execute(_MADE).fetchall()
+        found.connection.execute(
+            "; ".join(f"drop {kind} {quoted(name)} cascade" for kind, name in made) or "select 1"
+        )
+    except DuckError:
+        found.connection.close()
+        return None
+    return found._replace(shows=())
+
+
+def _keep(left: _Idle) -> None:
+    """Keeps a connection for the next reader."""
+    with _idle_changes:
+        if len(_idle) < _MOST_IDLE and left.uses < _MOST_USES:
+            _idle.append(left)
+            return
+    left.connection.close()

@@ -17,8 +17,7 @@ from kappa.base.errors import Damaged, KappaError
 from kappa.base.sql import quoted, text
 from kappa.declare.options import REJECTS
 from kappa.serving.query.pin.snapshot import Snapshot
-from kappa.serving.query.reader.broken import BrokenRelation
-from kappa.serving.query.reader.explained import Left, TooMuch
+from kappa.serving.query.reader.errors import BrokenRelation, Left, TooMuch
 from kappa.serving.query.reader.reader import Reader
 from kappa.serving.query.reader.table_sql import schema_of
 from kappa.serving.query.reader.views import make_views

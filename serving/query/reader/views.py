@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 from kappa.base.errors import KappaError, UsageError
 from kappa.base.sql import quoted
-from kappa.serving.query.reader.explained import TooMuch
-from kappa.serving.query.reader.opened import open_reader
-from kappa.serving.query.reader.reader import Reader
-from kappa.serving.query.reader.repeatable import ensure_repeatable
+from kappa.serving.query.reader.errors import TooMuch
+from kappa.serving.query.reader.reader import Reader, open_reader
+from kappa.serving.query.reader.sql_rules import ensure_repeatable
 from kappa.serving.query.reader.table_sql import condition_sql
 from kappa.state.table import TableBirth
 from kappa.tables.views.served import read_sql

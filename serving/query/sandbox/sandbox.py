@@ -18,21 +18,20 @@ from functools import partial
 from typing import Any, Self
 
 from kappa.base.errors import Conflict, Damaged, KappaError
-from kappa.serving.query.head import head_of
 from kappa.serving.query.pin.catalog import pin
-from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
-from kappa.serving.query.reader.checked import (
+from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot, head_of
+from kappa.serving.query.reader.client import Client
+from kappa.serving.query.reader.errors import Left, TooMuch
+from kappa.serving.query.reader.query_files import (
     Named,
     are_all_checked,
     ensure_named_whole,
     files_named,
 )
-from kappa.serving.query.reader.client import Client
-from kappa.serving.query.reader.explained import Left, TooMuch
 from kappa.serving.query.reader.relations import Relations, files_at, left_of, relations_of
 from kappa.serving.query.render import plain
-from kappa.serving.query.sandbox.children import Nursery, QueryProcess
-from kappa.serving.query.sandbox.fetched import FilesInPlace, files_for_query
+from kappa.serving.query.sandbox.file_cache import FilesInPlace, files_for_query
+from kappa.serving.query.sandbox.processes import Nursery, QueryProcess
 from kappa.serving.query.sandbox.question import MOST_FILES, Allowance, Busy, Question, Reply
 from kappa.state.store import Store
 
@@ -48,7 +47,7 @@ class Sandbox:
         self,
         allowance: Allowance,
         *,
-        program: Sequence[str] = ("-m", "kappa.serving.query.sandbox.nursery"),
+        program: Sequence[str] = ("-m", "kappa.serving.query.sandbox.fork_server"),
     ) -> None:
         """Starts no process yet: the first query, or `start`, does.
 

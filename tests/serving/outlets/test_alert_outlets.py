@@ -19,7 +19,7 @@ from kappa.base.settings import Settings
 from kappa.commands.app import run_command
 from kappa.declare.alert import AlertBirth
 from kappa.serving.outlets.alerts.outbox import read_outbox, read_progress
-from kappa.serving.outlets.courier.courier import Courier, makers
+from kappa.serving.outlets.courier import Courier, makers
 from kappa.state.store import Store
 
 pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.fault]

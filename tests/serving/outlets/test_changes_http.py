@@ -25,8 +25,7 @@ from websockets.sync.client import connect
 from kappa.serving.http import changes, events
 from kappa.serving.http.bounds import Bounds
 from kappa.serving.outlets.changes import hub as hub_module
-from kappa.serving.outlets.changes.change_reader import ChangeReader
-from kappa.serving.outlets.changes.hub import ChangeHub
+from kappa.serving.outlets.changes.hub import ChangeHub, ChangeReader
 from kappa.serving.query.query import answer
 from kappa.serving.query.render import plain
 from kappa.serving.query.sandbox.question import Allowance

@@ -20,9 +20,9 @@ from kappa.declare.sink import SinkBirth
 from kappa.kafka import transactions
 from kappa.kafka.client import Log
 from kappa.kafka.transactions import Transactions
-from kappa.serving.outlets.courier import sink_outlet
-from kappa.serving.outlets.courier.sink_outlet import SinkMeans, SinkOutlet
-from kappa.serving.outlets.courier.sink_state import read_state
+from kappa.serving.outlets.sinks import sink_outlet
+from kappa.serving.outlets.sinks.sink_outlet import SinkMeans, SinkOutlet
+from kappa.serving.outlets.sinks.sink_status import read_state
 from kappa.state.store import Store
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kappa.base.errors import Conflict, Damaged, KappaError
 from kappa.kafka.answers import wait_until
-from kappa.serving.query.pin import left
+from kappa.serving.query.pin import idle_pins
 from kappa.serving.query.pin.catalog import pin, pin_build, pin_pair
 from kappa.state.build import Birth, put_birth
 from kappa.state.frontier import Frontier, Frontiers
@@ -186,7 +186,7 @@ def test_a_pinned_snapshot_is_leased_until_it_is_closed(store: Store) -> None:
 def test_a_buckets_reader_leaves_its_pin(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(left, "_IDLE_SECONDS", 5.0)
+    monkeypatch.setattr(idle_pins, "_IDLE_SECONDS", 5.0)
     put_birth(store, born("flights-1"))
     publish(store, "flights-1", 3)
     serve(store, "flights-1")

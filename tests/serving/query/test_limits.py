@@ -13,7 +13,7 @@ from shares import long_except
 
 from kappa.base.clock import now
 from kappa.base.errors import UsageError
-from kappa.serving.query.reader.explained import TooMuch
+from kappa.serving.query.reader.errors import TooMuch
 from kappa.serving.query.sandbox.question import MOST_FILES, Allowance, Format, Question, Reply
 from kappa.serving.query.sandbox.sandbox import Sandbox
 from kappa.state.build import table_path

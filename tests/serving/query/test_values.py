@@ -30,7 +30,7 @@ from kappa.serving.outlets.changes.change_set import CHANGES, ChangeSet, Head, K
 from kappa.serving.outlets.changes.cursor import Cursor
 from kappa.serving.query.reader.reader import Reader
 from kappa.serving.query.render import Form, Listing, cell, rendered
-from kappa.serving.query.sandbox.pieces import Pieces, write_answer
+from kappa.serving.query.sandbox.answer_writers import Pieces, write_answer
 from kappa.state.offsets import Offsets
 from kappa.tables.views.exact_rows import python_rows
 

@@ -13,7 +13,7 @@ from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 from kappa.base.errors import Damaged, KappaError, SettingsError
 from kappa.base.sql import quoted
 from kappa.engine.fold.touched import touched_rows
-from kappa.serving.query.reader import opened
+from kappa.serving.query.reader import reader as reader_module
 from kappa.state.build import table_path
 from kappa.state.files.in_duckdb import open_exact
 from kappa.state.mark import Mark
@@ -38,7 +38,7 @@ BIRTH = TableBirth("t", (("k", "string"), ("n", "bigint")), keys=("k",), fold={"
 @pytest.fixture(autouse=True)
 def new_connections() -> None:
     """Connections of earlier tests know no bucket of this one."""
-    opened._idle.clear()
+    reader_module._idle.clear()
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def append(table: StoredTable, number: int) -> None:
 
 
 def rows_at(path: str, version: int) -> list[tuple[object, ...]]:
-    with opened.open_reader(None, served=True) as reader:
+    with reader_module.open_reader(None, served=True) as reader:
         return sorted(reader.rows(parquet_sql(BIRTH.columns, files(path, version, None))).rows)
 
 

@@ -12,7 +12,7 @@ from changing import SOURCES, FoldedBuild, some_rows
 from kappa import View
 from kappa.engine.views.maintained import MaintainedViews
 from kappa.serving.query.query import answer
-from kappa.serving.query.reader import opened
+from kappa.serving.query.reader import reader as reader_module
 from kappa.state.journal.events import Served
 from kappa.state.journal.journal import Journal
 from kappa.state.journal.receipt import Receipt
@@ -54,7 +54,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 def test_a_view_is_its_query_by_each_way(any_store: Store, apart: set[str]) -> None:
-    opened._idle.clear()
+    reader_module._idle.clear()
     draw, seen = random.Random(5), 0
     tables = (*SOURCES, *VIEWS, REJECTS_BIRTH)
     with closing(FoldedBuild(any_store, "b", tables, lambda: 1_000.0)) as built:

@@ -12,8 +12,8 @@ from between import Between
 from object_store import ObjectStore
 
 from kappa.serving.query.reader.client import Client, ClientLeft
-from kappa.serving.query.reader.explained import TooMuch
-from kappa.serving.query.sandbox.fetched import FetchedFiles, LentFiles
+from kappa.serving.query.reader.errors import TooMuch
+from kappa.serving.query.sandbox.file_cache import FetchedFiles, LentFiles
 from kappa.state.store import Store
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from object_store import BUCKET, ObjectStore
 from kappa.base.errors import Broken, KappaError
 from kappa.engine.write.maintenance import Maintenance
 from kappa.serving.query.query import answer
-from kappa.serving.query.reader import opened
+from kappa.serving.query.reader import reader as reader_module
 from kappa.state.build import put_birth, table_path
 from kappa.state.journal.events import Served
 from kappa.state.journal.journal import Journal
@@ -43,7 +43,7 @@ def local(spark: SparkSession) -> Iterator[LocalPipeline]:
 @pytest.fixture
 def store(object_store: ObjectStore, between: Between, tmp_path: Path) -> Store:
     # Connections of earlier tests know no bucket.
-    opened._idle.clear()
+    reader_module._idle.clear()
     return Store(object_store.new_root(), storage=between.storage, local=tmp_path / "local")
 
 

@@ -1,0 +1,218 @@
+"""Files of a bucket on this host's disk, for queries whose processes connect to nothing.
+
+A data file never changes, so one that was fetched is good for as long as it is kept. It is kept
+under the digest of its URL; those that no query reads, and that were used longest ago, make room
+for others. The folder may be lost. Each query has a folder of its own with links to the files that
+it reads, under their names in the root, so that its process may read no others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from kappa.base.disk import link_file
+from kappa.base.errors import KappaError
+from kappa.base.process import boot
+from kappa.base.scratch import QUERY, make_folder
+from kappa.base.units import parse_memory, size
+from kappa.serving.query.reader.client import Client
+from kappa.serving.query.reader.errors import TooMuch
+from kappa.state.files.transfer import fetch_file
+from kappa.state.store import Store
+
+_FOLDER = "fetched"
+_NAME = re.compile("[0-9a-f]{64}")
+# Requests take longer than what they bring.
+_AT_ONCE = 8
+
+
+class FilesInPlace:
+    """The files of a root on this host's disk, as one query reads them: where they are."""
+
+    # If given, the query's process may read all that is below it, and nothing else.
+    folder: Path | None = None
+
+    def path(self, address: str) -> str:
+        """Returns the path of a file for the query's process."""
+        return address
+
+    def fetch(self, addresses: Iterable[str], client: Client) -> None:
+        """Sees that files are there, but for those that are gone: the query finds them missing.
+
+        Raises KappaError if it cannot, and ClientLeft if the client has left before the end.
+        """
+
+    def drop(self, addresses: Iterable[str]) -> None:
+        """Has these files fetched again by the next query."""
+
+
+class FetchedFiles:
+    """The files of one root in a bucket that this host has; any thread may use it."""
+
+    def __init__(self, store: Store) -> None:
+        """Finds those that are there."""
+        self.root = f"{store.url}/"
+        every = store.local.path(_FOLDER)
+        # What was fetched is not synced: after a power loss it may be torn.
+        self.folder = every / boot()
+        for path in every.glob("*"):
+            if path != self.folder:
+                shutil.rmtree(path, ignore_errors=True)
+        self._most = parse_memory(store.storage.cache)
+        # The one that was used last is the last; one that is on its way has its room.
+        self._sizes: dict[str, int] = {}
+        self._users = Counter[str]()
+        self._coming: set[str] = set()
+        self._changes = threading.Condition()
+        there = [each for each in self.folder.glob("*") if _NAME.fullmatch(each.name)]
+        for each in sorted(there, key=lambda path: path.stat().st_mtime_ns):
+            self._sizes[each.name] = each.stat().st_size
+        self._bytes = sum(self._sizes.values())
+
+    def bring(self, url: str, place: Path, client: Client) -> str:
+        """Puts a file at a place. Returns the name by which it is used until it is `released`.
+
+        Raises ClientLeft as soon as the client has left.
+        """
+        name = hashlib.sha256(url.encode()).hexdigest()
+        kept = self.folder / name
+        with self._changes:
+            self._changes.wait_for(lambda: name not in self._coming)
+            if self._has(name, kept, place):
+                return name
+            self._coming.add(name)
+            self._users[name] += 1
+        try:
+            fetch_file(url, place, partial(self._take_room, name), client.ensure_here)
+            link_file(place, kept)
+        except BaseException:
+            with self._changes:
+                self._bytes -= self._sizes.pop(name, 0)
+            self.released([name])
+            raise
+        finally:
+            with self._changes:
+                self._coming.remove(name)
+                self._changes.notify_all()
+        return name
+
+    def drop(self, url: str) -> None:
+        """Has a file fetched again by the next query."""
+        name = hashlib.sha256(url.encode()).hexdigest()
+        with self._changes:
+            (self.folder / name).unlink(missing_ok=True)
+            self._bytes -= self._sizes.pop(name, 0)
+
+    def released(self, names: Iterable[str]) -> None:
+        """Takes note that a query is over."""
+        with self._changes:
+            self._users.subtract(names)
+            self._users = +self._users
+
+    def _has(self, name: str, kept: Path, place: Path) -> bool:
+        if name not in self._sizes:
+            return False
+        try:
+            link_file(kept, place)
+        except FileNotFoundError:
+            # Somebody has deleted it.
+            self._bytes -= self._sizes.pop(name)
+            return False
+        self._sizes[name] = self._sizes.pop(name)
+        self._users[name] += 1
+        return True
+
+    def _take_room(self, name: str, wanted: int) -> None:
+        with self._changes:
+            for each in [each for each in self._sizes if not self._users[each]]:
+                if self._bytes + wanted <= self._most:
+                    break
+                (self.folder / each).unlink(missing_ok=True)
+                self._bytes -= self._sizes.pop(each)
+            if self._bytes + wanted > self._most:
+                raise TooMuch(
+                    f"the files that queries read now have more than {size(self._most)}",
+                    hint="storage.cache in kappa.toml lets this host keep more; kappa query reads "
+                    "parts of files, where they are",
+                )
+            self._sizes[name] = wanted
+            self._bytes += wanted
+
+
+class LentFiles(FilesInPlace):
+    """The files of a root in a bucket, as one query reads them: in a folder of its own."""
+
+    def __init__(self, fetched: FetchedFiles) -> None:
+        """Makes the folder."""
+        self.folder: Path = make_folder(fetched.folder, QUERY)
+        self._fetched = fetched
+        self._used: list[str] = []
+
+    def path(self, address: str) -> str:
+        """Returns the path that a file has once it is fetched."""
+        return str(self.folder / address.removeprefix(self._fetched.root))
+
+    def fetch(self, addresses: Iterable[str], client: Client) -> None:
+        """Fetches those files that this host does not have."""
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch") as threads:
+            asked = [threads.submit(self._fetch, each, client) for each in {*addresses}]
+            try:
+                for each in asked:
+                    each.result()
+            except BaseException:
+                threads.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def drop(self, addresses: Iterable[str]) -> None:
+        """Has these files fetched again by the next query."""
+        for each in addresses:
+            self._fetched.drop(each)
+
+    def _fetch(self, address: str, client: Client) -> None:
+        client.ensure_here()
+        place = Path(self.path(address))
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            self._used.append(self._fetched.bring(address, place, client))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise KappaError(
+                f"no file can be kept in {self.folder}: {error.strerror or error}",
+                hint="see whether the disk is full; local in kappa.toml is another folder",
+            ) from error
+
+    def give_back(self) -> None:
+        """Deletes the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._fetched.released(self._used)
+
+
+_FETCHED: WeakKeyDictionary[Store, FetchedFiles] = WeakKeyDictionary()
+_changes = threading.Lock()
+
+
+@contextmanager
+def files_for_query(store: Store) -> Iterator[FilesInPlace]:
+    """Gives the files of a root to one query, as long as the block lasts."""
+    if store.is_on_disk:
+        yield FilesInPlace()
+        return
+    with _changes:
+        if store not in _FETCHED:
+            _FETCHED[store] = FetchedFiles(store)
+    lent = LentFiles(_FETCHED[store])
+    try:
+        yield lent
+    finally:
+        lent.give_back()
