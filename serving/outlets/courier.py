@@ -1,10 +1,10 @@
-"""The courier: one process without a JVM that runs all sinks and alerts that are served.
+"""The courier: a process without a JVM that runs all served sinks and alerts.
 
-    python -m kappa.serving.outlets.courier --project DIR --root ROOT --bootstrap HOST:PORT
+python -m kappa.serving.outlets.courier --project DIR --root ROOT --bootstrap HOST:PORT
 
-It knows them by the journal and birth certificates. Each has a thread of its own, so one that waits
-holds up no other. A courier that was killed goes on from the position that each topic has. Exit
-code 130: asked to stop (SIGTERM).
+The courier knows sinks and alerts by the journal and birth certificates, and runs no user's code.
+Each outlet has a thread of its own, so an outlet that waits holds up no other. After a kill, the
+courier goes on from the position in each topic. Exit code 130: asked to stop (SIGTERM).
 """
 
 from __future__ import annotations
@@ -31,15 +31,18 @@ from kappa.state.store import Store, open_store
 
 _LOOK_SECONDS = 0.2
 _AGAIN_SECONDS = 10.0
-# The threads look for a stop that often, and a broker that is away holds one up no longer.
+# The longest wait for a thread at the end: a broker that is away holds a thread up no longer.
 _PATIENCE_SECONDS = 30.0
 
 
 class Courier:
-    """The threads of all outlets that are served."""
+    """The threads of all served outlets."""
 
     def __init__(self, store: Store, makers: Sequence[MakeOutlet]) -> None:
-        """Takes what makes an outlet of a part; the first that makes it is asked."""
+        """Takes the makers of outlets.
+
+        The first maker that knows a part makes the outlet of that part.
+        """
         self._store = store
         self._makers = makers
         self._threads: dict[str, threading.Thread] = {}
@@ -60,7 +63,7 @@ class Courier:
             thread.join(_PATIENCE_SECONDS)
 
     def step(self, stop: threading.Event) -> None:
-        """Starts what is served and does not run."""
+        """Starts the served outlets that do not run."""
         for part in served_outlets(self._store):
             thread = self._threads.get(part)
             if thread is None or not thread.is_alive():
@@ -82,7 +85,7 @@ class Courier:
 
 
 def makers(settings: Settings, store: Store, bootstrap_servers: str) -> Sequence[MakeOutlet]:
-    """Returns what makes each kind of outlet."""
+    """Returns the maker of each kind of outlet."""
     root = own_root(store)
     means = SinkMeans(
         store,
@@ -105,7 +108,7 @@ def makers(settings: Settings, store: Store, bootstrap_servers: str) -> Sequence
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
+    """Runs the program; returns the exit code."""
     stop = set_by_sigterm()
 
     def work(given: argparse.Namespace) -> ExitCode:

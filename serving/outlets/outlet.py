@@ -1,4 +1,7 @@
-"""An outlet at work: the seam between the courier and the ways out that it runs."""
+"""An outlet at work: a sink or an alert that the courier runs.
+
+This module is the seam between the courier and the ways out.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,17 @@ OutletBirth = SinkBirth | AlertBirth
 
 
 class Outlet(Protocol):
-    """One sink or alert at work, in a thread of its own."""
+    """A sink or alert at work, in a thread of its own."""
 
     def run(self, stop: threading.Event) -> None:
-        """Delivers until asked to stop, or until no serving build has this outlet any more.
+        """Delivers until asked to stop.
 
-        It mends or shows its own errors.
+        Ends when no serving build has this outlet any more. The outlet mends or shows its own
+        errors.
         """
 
 
-# Makes the outlet of a part, such as `sink carrier-delays`; None if it is another's to make.
+# Makes the outlet of a part, such as `sink carrier-delays`; None if another maker does.
 MakeOutlet = Callable[[str], Outlet | None]
 
 
@@ -42,7 +46,7 @@ class _Watch:
 
     news: News
     serving: tuple[str, ...] = ()
-    # Threads of the courier share it.
+    # Threads of the courier share this watch.
     turn: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -50,13 +54,16 @@ _WATCHES: WeakKeyDictionary[Store, _Watch] = WeakKeyDictionary()
 
 
 def tell(text: str) -> None:
-    """Writes a line to the courier's log, which a full disk loses."""
+    """Writes a line to the courier's log; a full disk loses the line."""
     with suppress(OSError):
         print(text, flush=True)
 
 
 def outlets_of(birth: Birth) -> Mapping[str, OutletBirth]:
-    """Returns the sinks and alerts of a build, by their names among a version's parts."""
+    """Returns the sinks and alerts of a build, by part.
+
+    A part is a name among the parts of a version, such as `sink carrier-delays`.
+    """
     return {
         **{f"sink {sink.topic}": sink for sink in birth.sinks},
         **{f"alert {alert.name}": alert for alert in birth.alerts},
@@ -64,7 +71,7 @@ def outlets_of(birth: Birth) -> Mapping[str, OutletBirth]:
 
 
 def served_outlets(store: Store) -> Mapping[str, Birth]:
-    """Returns each part of a serving build that is an outlet, with that build's birth."""
+    """Returns the births of serving builds, by the parts of outlets."""
     if store not in _WATCHES:
         _WATCHES[store] = _Watch(Journal.news(store))
     watch = _WATCHES[store]

@@ -23,13 +23,13 @@ from kappa.state.store import Store
 
 _Found = TypeVar("_Found")
 
-# A lease is lost only if a reader paused for longer than it lasts; thrice in a row is no accident.
+# A lease is lost only if a reader pauses for longer than the lease lasts: not thrice by chance.
 _ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A query's rows, and the snapshot that they are true of."""
+    """The rows of a query, and the snapshot that the rows were read from."""
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
@@ -43,7 +43,10 @@ class Answer:
 
     @property
     def offsets(self) -> Mapping[str, Offsets]:
-        """Returns the offsets of each build; all of its tables are at one frontier."""
+        """Returns the offsets of each build.
+
+        All tables of a build are at the same frontier.
+        """
         return {build: each.offsets for build, each in self.snapshot.frontiers.items()}
 
     @property
@@ -55,10 +58,10 @@ class Answer:
 def answer(
     store: Store, sql: str, *, when: Past | None = None, lease_seconds: float = 60.0
 ) -> Answer:
-    """Answers one query from what is served now, or was served at a moment of the past.
+    """Answers a query from what is served now, or in the past.
 
     Raises UsageError, with DuckDB's own candidates as a hint, if the query has a mistake. Raises
-    Conflict if its snapshot could not be kept long enough, again and again. Raises the errors of
+    Conflict if the snapshot could not be kept long enough, again and again. Raises the errors of
     `pin_at`, too.
     """
     return read(store, lambda reader: reader.rows(sql), when=when, lease_seconds=lease_seconds)
@@ -71,9 +74,9 @@ def read(
     when: Past | None = None,
     lease_seconds: float = 60.0,
 ) -> Answer:
-    """Returns the rows that `queries` makes of one snapshot, by any number of queries.
+    """Returns the rows that `queries` reads from a snapshot.
 
-    Pins and retries as `ask` does.
+    `queries` may ask any number of queries. Pins and retries as `ask` does.
     """
 
     def found(reader: Reader, snapshot: Snapshot) -> Answer:
@@ -90,10 +93,11 @@ def ask(
     when: Past | None = None,
     lease_seconds: float = 60.0,
 ) -> _Found:
-    """Returns the result of `question` over one pinned snapshot, of now or of the past.
+    """Returns the result of `question` over a pinned snapshot.
 
-    Asks again on a newer snapshot if the first was not kept until the end. A relation that cannot
-    be made fails the queries that name it, and no others.
+    The snapshot is of now or of the past. Asks again on a newer snapshot if the first snapshot was
+    not kept until the end. A relation that cannot be made fails the queries that name the relation,
+    and no others.
     """
     attempt = 0
     while True:
@@ -120,9 +124,10 @@ def ask(
 
 
 def connect(snapshot: Snapshot, store: Store, *, limits: Limits | None = None) -> Reader:
-    """Opens a reader of a whole snapshot, which is to be kept pinned meanwhile.
+    """Opens a reader of a whole snapshot.
 
-    Raises UsageError, with its name, if one of the relations cannot be made.
+    The caller keeps the snapshot pinned meanwhile. Raises UsageError, with the name of the
+    relation, if a relation cannot be made.
     """
     reader = _connected(snapshot, store, limits)
     for broken in reader.broken:
@@ -158,7 +163,7 @@ _HINT = "give --out a file that ends with {}"
 
 @dataclass(frozen=True, slots=True)
 class SavedAnswer:
-    """The number of a file's rows, and the snapshot that they are true of."""
+    """The number of rows in a file, and the snapshot that the rows were read from."""
 
     rows: int
     snapshot: Snapshot
@@ -167,10 +172,11 @@ class SavedAnswer:
 def save_answer(
     store: Store, sql: str, file: Path, *, when: Past | None = None, lease_seconds: float = 60.0
 ) -> SavedAnswer:
-    """Writes a query's answer to a file whole, in place of any before; in batches, not at once.
+    """Writes the answer of a query to a file.
 
-    The extension decides the form. Raises UsageError if it is unknown, if the file cannot be
-    written, or as `answer` does.
+    The rows are written in batches. The file replaces an earlier file as a whole. The extension
+    decides the form. Raises UsageError if the extension is unknown, if the file cannot be written,
+    or as `answer` does.
     """
     write = _WRITERS.get(file.suffix.lower())
     if write is None:
@@ -196,7 +202,7 @@ def save_answer(
 
 
 def _write_parquet(reader: Reader, sql: str, file: Path) -> int:
-    # DuckDB would report a folder that cannot be written as a failure of its own.
+    # DuckDB would report a folder that cannot be written as an internal failure.
     file.touch()
     reader.save_parquet(sql, file)
     counted = reader.rows(f"select num_rows from parquet_file_metadata({text(str(file))})")

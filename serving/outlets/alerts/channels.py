@@ -1,18 +1,19 @@
-"""Channels: the ways of an alert to its receiver. A URL, a command, or Kappa's own page.
+"""Channels: the ways of an alert to its receiver.
 
-An attempt has an outcome, and raises nothing. The channel of an alert follows from the alert's
-address and from the settings of the platform that sends.
+A channel is a URL, a command, or Kappa's own page. An attempt has an outcome, and raises nothing.
+The channel of an alert follows from the alert's address and from the settings of the platform that
+sends.
 
 A URL gets a signed POST, which follows no redirect and uses no proxy. An answer of 2xx has received
-the message. An answer of 408, 425, 429 or 5xx, and no answer at all, is tried again. Any other
-answer refuses the message for good. No message shows more of a URL than its host. The signature is
-that of Standard Webhooks (standardwebhooks.com): HMAC-SHA256 over `ID.SECONDS.BODY`. A secret
-`whsec_...` is base64; any other secret is its own bytes. Each of several secrets, with spaces
-between, signs: so a receiver moves from one secret to the next.
+the message. After an answer of 408, 425, 429 or 5xx, or without an answer, the message is tried
+again. Any other answer refuses the message for good. No reason shows more of a URL than its host.
+The signature is that of Standard Webhooks (standardwebhooks.com): HMAC-SHA256 over
+`ID.SECONDS.BODY`. A secret `whsec_...` is base64; any other secret is its own bytes. Each of
+several secrets, with spaces between, signs: so a receiver moves from one secret to the next.
 
-A command is a program of the settings, with a message on its standard input. The program has
-received the message if it ends with 0. It runs without a shell, is killed if it takes too long, and
-has no variable of Kappa's settings in its environment: secrets may be among them.
+A command is a program in the settings, with a message on its standard input. The program has
+received the message if the program ends with 0. The program runs without a shell, and is killed if
+it takes too long. Its environment has no variable of Kappa's settings: secrets may be among them.
 """
 
 from __future__ import annotations
@@ -60,7 +61,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """An attempt's outcome with its reason, and the seconds that the receiver asks to wait."""
+    """An attempt at a message: the outcome and the reason.
+
+    `wait` is the time in seconds that the receiver asks to wait.
+    """
 
     outcome: Outcome
     reason: str = ""
@@ -76,7 +80,10 @@ class Channel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Unready:
-    """The channel of an alert whose settings are not complete: all waits until they are."""
+    """The channel of an alert whose settings are not complete.
+
+    All messages wait until the settings are complete.
+    """
 
     reason: str
 
@@ -92,9 +99,10 @@ _BASE64_PREFIX = "whsec_"
 
 
 def keys_of(secret: str) -> tuple[bytes, ...]:
-    """Returns the keys in a secret of the settings. Raises SettingsError, without showing it.
+    """Returns the keys in a secret of the settings.
 
-    A key of fewer than 16 bytes can be guessed, and is refused.
+    Raises SettingsError, without showing the secret. A key of fewer than 16 bytes can be guessed,
+    and is refused.
     """
     return tuple(_key_of(each) for each in secret.split())
 
@@ -148,7 +156,10 @@ class Webhook:
         timeout_seconds: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Takes the URL, and the keys that sign. Raises SettingsError if it is no URL."""
+        """Takes the URL, and the keys that sign.
+
+        Raises SettingsError if the URL is not valid.
+        """
         try:
             parts = urlsplit(url)
             self._host, self._port = parts.hostname or "", parts.port
@@ -217,7 +228,10 @@ def _cut(connection: http.client.HTTPConnection) -> None:
 
 
 def _seconds(retry_after: str | None, now: float) -> float:
-    """Returns the wait that a header asks for, in seconds or until a date; 0: none."""
+    """Returns the wait in seconds that a header asks for.
+
+    The header has a number of seconds or a date; 0 stands for no wait.
+    """
     text = (retry_after or "").strip()
     if text.isascii() and text.isdigit():
         return min(float(text[:9]), _LONGEST_WAIT_SECONDS)
@@ -243,7 +257,10 @@ _LONGEST_REASON = 200
 
 
 class Program:
-    """A receiver that is a program. Call it from a thread that lives as long as the process."""
+    """A receiver that is a program.
+
+    Call from a thread that lives as long as the process.
+    """
 
     def __init__(self, name: str, command: Sequence[str], *, timeout_seconds: float) -> None:
         self._name = name
@@ -273,7 +290,7 @@ class Program:
             except subprocess.TimeoutExpired:
                 return self._failed(f"was ended after {self._timeout_seconds:g} s")
             finally:
-                # What it has left behind, too.
+                # The program may have left children behind.
                 ensure_session_gone(child.pid)
                 child.wait()
             if code == 0:
@@ -294,14 +311,17 @@ def _last_line(output: IO[bytes]) -> str:
 
 
 class ShownOnPage:
-    """A receiver that is Kappa's own page. A message that comes again is there once."""
+    """A receiver that is Kappa's own page.
+
+    A message that comes again is shown once.
+    """
 
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
         self._name = name
 
     def send(self, message: Message) -> Attempted:
-        """Puts a message on top of those that are shown."""
+        """Puts a message on top of the messages on the page."""
         show_message(self._store, self._name, message)
         return RECEIVED
 
@@ -309,8 +329,8 @@ class ShownOnPage:
 def channel_of(store: Store, settings: AlertSettings, alert: AlertBirth) -> Channel:
     """Returns the channel of an alert.
 
-    A URL of the settings takes the place of any declared address: one place sends elsewhere than
-    another so. If a setting is missing or wrong, messages wait, with that as the reason.
+    A URL of the settings takes the place of any declared address: so another place of work sends
+    elsewhere. If a setting is missing or wrong, messages wait, with that as the reason.
     """
     timeout = settings.timeout_seconds
     url = _of(settings.urls, alert.name)
@@ -335,5 +355,8 @@ def channel_of(store: Store, settings: AlertSettings, alert: AlertBirth) -> Chan
 
 
 def _of(settings: Mapping[str, _Value], name: str) -> _Value | None:
-    """Returns the setting of a name; a variable of the environment has _ where that has -."""
+    """Returns the setting of a name.
+
+    A variable of the environment has _ where the name has -.
+    """
     return settings.get(name, settings.get(name.replace("-", "_")))

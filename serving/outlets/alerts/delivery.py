@@ -1,9 +1,10 @@
-"""The delivery of one alert, in steps that each have at most one effect outside.
+"""The delivery of an alert, step by step.
 
-A step settles the next message of the outbox. Once all messages are settled, a step takes the next
-change set. A process that dies anywhere goes on from the documents: so no message is left out, and
-a message whose answer was lost is sent again. While a receiver does not answer, no change set is
-taken: the changes meanwhile are one net change set afterwards.
+A step has at most one effect outside. A step settles the next message of the outbox. Once all
+messages are settled, a step takes the next change set. A process that dies anywhere goes on from
+the documents. So no message is left out, and a message whose answer was lost is sent again. While a
+receiver does not answer, no change set is taken: the changes meanwhile are a single net change set
+afterwards.
 """
 
 from __future__ import annotations
@@ -55,7 +56,11 @@ _LONGEST_WAIT_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The bounds of a delivery: `patience` for a message, `keep` for a place, `most` rows."""
+    """The bounds of a delivery.
+
+    `patience` and `keep` are seconds, for a message and for a place in the changes. `most` is the
+    number of rows that get a message of their own.
+    """
 
     patience: float = 3600.0
     keep: float = 86_400.0
@@ -76,11 +81,11 @@ def next_attempt(
     patience: float,
     draw: Callable[[], float],
 ) -> float | None:
-    """Returns when to try again after so many failures, or None: the message is given up.
+    """Returns when to try again, or None to give the message up.
 
     The wait doubles from a second to five minutes, less some chance, so that alerts that failed
-    together do not come back together. If the receiver `asked` for a longer one, it is given. The
-    last attempt is as late as patience lasts, counted from the `first`.
+    together do not come back together. If the receiver `asked` for a longer wait, the receiver gets
+    that wait. The last attempt is as late as patience lasts, counted from the `first` attempt.
     """
     end = first + patience
     if now >= end:
@@ -95,7 +100,10 @@ _PLACE_SECONDS = 5.0
 
 
 class AlertDelivery:
-    """One alert of a pipeline that serves. Used by one thread at a time, and one process."""
+    """The delivery of an alert of a pipeline that serves.
+
+    Only one process, and one thread at a time, may use the object.
+    """
 
     def __init__(
         self,
@@ -111,7 +119,8 @@ class AlertDelivery:
     ) -> None:
         """Goes on from the documents of the alert, or begins now.
 
-        `limits` are for a switch. A change set to a build that the alert is not of is not taken.
+        `limits` are for the change set of a switch. `is_of` returns False for a build that does not
+        declare the alert: a change set that leads to such a build is not taken.
         """
         self._store = store
         self._alert = alert
@@ -127,9 +136,10 @@ class AlertDelivery:
         self._chosen = Filter(alert.columns, alert.where)
 
     def step(self) -> float | None:
-        """Takes one step. Returns the seconds until the next one, or None: until a change.
+        """Takes a step, and returns the seconds until the next step.
 
-        Raises UsageError if the alert's table is not served, or has other columns than it names.
+        Returns None if the next step awaits a change. Raises UsageError if the alert's table is not
+        served, or lacks columns that the alert names.
         """
         if asked := asked_again(self._store, self._alert.name):
             self._send_again(asked[0])
@@ -139,7 +149,7 @@ class AlertDelivery:
         if settled < len(messages):
             due = self._progress.next_try_at if self._progress.tries else 0.0
             now = self._clock()
-            # If the clock was set back, it is due at once.
+            # If the clock was set back, the message is due at once.
             if now < due <= now + self._rules.patience:
                 return due - now
             self._deliver(messages[settled], settled)
@@ -155,7 +165,10 @@ class AlertDelivery:
             self._follower.wait(seconds)
 
     def report(self, error: str) -> None:
-        """Puts for people why no step can be taken; nothing: it can again."""
+        """Shows people why no step can be taken.
+
+        An empty error shows that steps work again.
+        """
         if error != self._progress.error:
             self._put(replace(self._progress, error=error))
 
@@ -170,7 +183,10 @@ class AlertDelivery:
         return self._progress.settled
 
     def _deliver(self, message: Message, settled: int) -> None:
-        """Tries a message once, and settles it if it was received, or is given up."""
+        """Tries a message once.
+
+        Settles the message if it was received or is given up.
+        """
         assert self._outbox is not None
         now = self._clock()
         progress = self._progress
@@ -203,7 +219,7 @@ class AlertDelivery:
         self._settle(progress, delivered=False)
 
     def _settle(self, progress: AlertProgress, *, delivered: bool) -> None:
-        """Puts that a message needs no further attempt."""
+        """Notes that a message needs no further attempt."""
         progress = replace(progress, settled=progress.settled + 1, tries=0)
         self._put(self._received(progress) if delivered else progress)
 
@@ -238,7 +254,7 @@ class AlertDelivery:
         settle_asked(self._store, name, id_)
 
     def _take(self) -> None:
-        """Takes the next change set into the outbox, if there is one."""
+        """Takes the next change set into the outbox, if a change set is there."""
         follower = self._followed()
         with follower.next() as change_set:
             if change_set is None or not self._is_of(change_set.head.cursor.build):
@@ -273,7 +289,10 @@ class AlertDelivery:
     def _messages(
         self, change_set: ChangeSet, counts: ChangeCounts, now: float
     ) -> tuple[tuple[Message, ...], Missed | None]:
-        """Returns the messages of a change set, and what was missed before it."""
+        """Returns the messages of a change set.
+
+        The second value is the time of missed changes before the change set.
+        """
         alert, head = self._alert, change_set.head
         since = self._missed_since() if head.starts_over else None
         if since is not None:
@@ -285,10 +304,10 @@ class AlertDelivery:
         return row_messages(alert, head, counts, lines, most=self._rules.most, now=now), None
 
     def _missed_since(self) -> float | None:
-        """Returns when the place was last put that is lost, or None if there was none yet."""
+        """Returns when the lost place was put last, or None if no place was put yet."""
         if self._outbox is not None:
             return self._outbox.at
-        # The outbox could not be read: this is about when it was made.
+        # The outbox could not be read: its progress says roughly when it was put.
         progress = self._progress
         return max(progress.first_tried_at, progress.delivered_at or 0.0) or None
 
@@ -317,7 +336,10 @@ _FIRST_SECONDS, _LONGEST_SECONDS = 0.5, 30.0
 
 
 class AlertOutlet:
-    """The delivery of one alert, by one thread."""
+    """The delivery of an alert by a thread.
+
+    The thread runs for as long as a serving build declares the alert.
+    """
 
     def __init__(self, store: Store, settings: Settings, name: str) -> None:
         self._store = store
@@ -326,7 +348,10 @@ class AlertOutlet:
         self._told = ""
 
     def run(self, stop: threading.Event) -> None:
-        """Delivers what is served, until asked to stop or the alert is served no more."""
+        """Delivers messages until asked to stop.
+
+        Ends when no serving build declares the alert.
+        """
         while not stop.is_set():
             try:
                 alert = self._declared()
@@ -338,13 +363,13 @@ class AlertOutlet:
                 stop.wait(_LONGEST_SECONDS)
 
     def _declared(self) -> AlertBirth | None:
-        """Returns the alert of the build that serves, or None if none has it."""
+        """Returns the alert as the serving build declares it, or None."""
         birth = served_outlets(self._store).get(f"alert {self._name}")
         alerts = () if birth is None else birth.alerts
         return next((each for each in alerts if each.name == self._name), None)
 
     def _deliver(self, alert: AlertBirth, stop: threading.Event) -> None:
-        """Takes steps while the alert is declared as it is."""
+        """Takes steps while the declaration of the alert stays as it is."""
         delivery = AlertDelivery(
             self._store,
             alert,

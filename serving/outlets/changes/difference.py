@@ -1,8 +1,9 @@
-"""The SQL of the net difference between two points of a served table.
+"""The net difference between two points of a served table.
 
-A difference has the columns `op` (insert, update, delete), `times` (of rows without keys, how many
-alike), and `before` and `after`, structs of the served columns, of which one may be null. Equal
-values are those that DuckDB does not tell apart.
+The difference is SQL first, and then a change set. A difference has the columns `op` (insert,
+update, delete), `times` (how many equal rows, of rows without keys), and `before` and `after`,
+structs of the served columns, of which one may be null. Values are equal if DuckDB does not tell
+them apart.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ Files = Callable[[str, int], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Net:
-    """The difference of two points as SQL, and the relations that it reads, in this order.
+    """The difference of two points as SQL.
 
-    `bytes` are those of the files with the rows that may differ; None: of whole versions.
+    `relations` are the relations that the SQL reads, in the order in which to make them. `bytes` is
+    the size of the files with the rows that may differ; None if whole versions are read.
     """
 
     difference: str
@@ -58,9 +60,10 @@ class Net:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """The query for a superset of the keys whose rows differ; the bytes of files it reads.
+    """The query for a superset of the keys whose rows differ.
 
-    `stored` are those of the table, and `rewritten` those of its files among them.
+    `bytes` is the size of the files that the query reads. `stored` is the size of the table's
+    files, and `rewritten` the size of those files among the read ones.
     """
 
     sql: str
@@ -81,7 +84,7 @@ def whole(store: Store, point: Point, files: Files) -> Net:
 
 
 def between(store: Store, before: Point, after: Point, files: Files) -> Net:
-    """Returns the difference of two points, whatever builds they are of."""
+    """Returns the difference of two points, of the same build or of two builds."""
     if before.birth.folded_by == after.birth.folded_by:
         return _within(store, before, after, files)
     rows = [_rows(store, each, files) for each in (before, after)]
@@ -89,14 +92,17 @@ def between(store: Store, before: Point, after: Point, files: Files) -> Net:
 
 
 def _within(store: Store, before: Point, after: Point, files: Files) -> Net:
-    """Returns the difference of two points of one build: of what its slices have touched."""
+    """Returns the difference of two points of a build.
+
+    Only keys that slices have touched are compared.
+    """
     table = after.table
     by = table.keys or table.by
     if not by:
         return _of_appended(store, before, after, files)
     touched = _touched(store, before, after, files, by)
     if table.keys and 2 * touched.rewritten > touched.stored:
-        # To compare all rows takes less than to find most of them.
+        # To compare all rows takes less time than to find most rows.
         rows = [_rows(store, each, files) for each in (before, after)]
         return Net(_difference(table, table, *rows), touched.bytes)
     relations = {_TOUCHED: touched.sql}
@@ -113,9 +119,10 @@ def _touched_rows(
     among: Among,
     relations: dict[str, str],
 ) -> list[str]:
-    """Returns queries for the touched rows of both points; adds the relations they read.
+    """Returns queries for the touched rows of both points.
 
-    Each file that both points have is read once. A fold reads more than once what it folds.
+    Adds the relations that the queries read. Each file that both points have is read once. A fold
+    reads its input more than once.
     """
     table = after.table
 
@@ -149,7 +156,7 @@ def _touched_rows(
 
 
 def _seen(table: TableBirth) -> tuple[tuple[str, str], ...]:
-    """Lists the columns that decide what readers see of a row, and which row it is."""
+    """Lists the columns that readers see or that identify a row."""
     named = {name for name, _ in table.served} | {*table.row_keys, DELETED}
     return tuple(column for column in table.columns if column[0] in named)
 
@@ -159,7 +166,8 @@ def _touched(
 ) -> Touched:
     """Finds the keys whose rows may differ.
 
-    A row differs if a slice has contributed to it, or if the log's clock has passed it.
+    A row may differ if a slice has contributed to the row, or if the log's clock has passed the
+    row.
     """
     table = after.table
     named = ", ".join(map(quoted, by))
@@ -174,8 +182,8 @@ def _touched(
         known = None if version < 0 else touched_files(path, version, until)
         there, at_first = {*files(path, until)}, {*(() if version < 0 else files(path, version))}
         lacks |= known is None or known[1]
-        # A drain between both has brought rows into the table that no recent one has any more. And
-        # sums of doubles may differ in their last digits, when they are added in another order.
+        # A drain between both points moves rows from a recent table into the table. And sums of
+        # doubles may differ in the last digits if they are added in another order.
         if known is None or known[1] or (name == table.name and (lacks or _sums_doubles(table))):
             paths = frozenset(there ^ at_first)
         else:
@@ -191,13 +199,16 @@ def _touched(
 
 
 def _bytes(paths: Iterable[str]) -> int:
-    # One that is gone is named when the files are looked at.
+    # A file that is gone is named when the files are checked.
     there = (path for path in map(Path, paths) if path.exists())
     return sum(path.stat().st_size for path in there)
 
 
 def _passed(before: Point, after: Point) -> str | None:
-    """Returns the condition for the rows that the log's clock has passed in between, if any."""
+    """Returns the condition for the rows that have expired, if any.
+
+    The log's clock has passed these rows between the two points.
+    """
     gone = gone_condition(after.table, after.clock)
     return None if gone == gone_condition(before.table, before.clock) else gone
 
@@ -211,7 +222,10 @@ def _sums_doubles(table: TableBirth) -> bool:
 
 
 def _of_appended(store: Store, before: Point, after: Point, files: Files) -> Net:
-    """Returns the difference of a table without keys: of the files that only one of both has."""
+    """Returns the difference of a table without keys.
+
+    Only files that a single point has are compared, and the expired rows of shared files.
+    """
     table, path = after.table, table_path(store, after.birth.build, after.table.name)
     one, other = ({*files(path, each.frontier.versions[table.name])} for each in (before, after))
     gone, come = (
@@ -226,7 +240,10 @@ def _of_appended(store: Store, before: Point, after: Point, files: Files) -> Net
 
 
 def _difference(before: TableBirth, after: TableBirth, old: str, new: str) -> str:
-    """Returns the difference of the rows of two queries, by keys if both tables have the same."""
+    """Returns the difference of the rows of two queries.
+
+    Rows are compared by keys if both tables have the same keys.
+    """
     is_alike = dict(before.served) == dict(after.served)
     if before.keys != after.keys or not after.keys:
         if is_alike:
@@ -244,7 +261,7 @@ def _difference(before: TableBirth, after: TableBirth, old: str, new: str) -> st
         f"(select {', '.join(quoted(key) for key in table.keys)}, {_packed('r', shape)} as _row, "
         f"true as _here from ({rows}) as r)"
         for table, shape, rows in (
-            # Rows are compared as structs, whose fields have one order then.
+            # Rows are compared as structs, so the fields of both must have the same order.
             (before, after if is_alike else before, old),
             (after, after, new),
         )
@@ -259,7 +276,7 @@ def _difference(before: TableBirth, after: TableBirth, old: str, new: str) -> st
 
 
 def _counted(table: TableBirth, old: str, new: str) -> str:
-    """Returns the difference of rows as they are counted on both sides."""
+    """Returns the difference of rows, by the count of equal rows on each side."""
     row = _packed("r", table)
     return (
         "select case when sum(_n) > 0 then 'insert' else 'delete' end as op, "
@@ -276,10 +293,10 @@ def _packed(alias: str, table: TableBirth) -> str:
 
 
 def _rows(store: Store, point: Point, files: Files) -> str:
-    """Returns the query for a point's served rows, with its recent rows folded in.
+    """Returns the query for the served rows of a point.
 
-    It fails for a view that fails there. Changes since rows of the same build are those of its
-    files: none for as long as the view fails.
+    Recent rows are folded in. The query fails for a view that fails there. Changes within a build
+    come from the files of the build: there are none for as long as the view fails.
     """
     if point.table.name in point.frontier.failing:
         return failing_sql(point.table.served, point.frontier.failing[point.table.name])
@@ -301,7 +318,10 @@ def paths_of(store: Store, point: Point, files: Files) -> tuple[str, ...]:
 
 
 def is_same(store: Store, before: Point, after: Point) -> bool:
-    """Returns True if two points surely have the same rows: the same versions, at one clock."""
+    """Returns True if two points surely have the same rows.
+
+    They do if they have the same versions at the same clock.
+    """
     if before.birth.folded_by != after.birth.folded_by:
         return False
     return before.versions(store) == after.versions(store) and (
@@ -309,7 +329,7 @@ def is_same(store: Store, before: Point, after: Point) -> bool:
     )
 
 
-# To be computed in memory: as Parquet, which is some tenth of what it takes there.
+# The most bytes of Parquet to compute in memory, where they take some ten times as much.
 _SMALL_BYTES = 32 * 1024 * 1024
 
 
@@ -323,10 +343,11 @@ def changes_until(
     limits: Limits | None,
     client: Client,
 ) -> Iterator[ChangeSet]:
-    """Opens the change set that leads from one point, or from nothing, to a certain other one.
+    """Opens the change set that leads to a given point.
 
-    Both must be kept meanwhile. `is_first`: nothing was asked for before, so it is no reset. If the
-    client leaves, it is broken off by ClientLeft.
+    The change set leads from the point `before`, or from nothing. The caller keeps both points
+    meanwhile. `is_first`: the reader has asked for nothing before, so the change set is no reset.
+    If the client leaves, ClientLeft breaks the work off.
     """
     kind = (
         (Kind.SNAPSHOT if is_first else Kind.RESET)
@@ -352,9 +373,10 @@ def open_change_set(
     unlimited_if_small: bool = False,
     client: Client | None = None,
 ) -> tuple[ChangeSet, Reader]:
-    """Computes a change set, and returns it with its reader, which the caller closes.
+    """Computes a change set, and returns it with its reader.
 
-    `unlimited_if_small`: one of few bytes is computed in memory, which takes less time.
+    The caller closes the reader. `unlimited_if_small`: a change set of few bytes is computed in
+    memory, which takes less time.
     """
     earlier = None if kind is Kind.RESET else before
     points = (after,) if earlier is None else (earlier, after)
@@ -390,7 +412,10 @@ def open_change_set(
 
 
 def clear(reader: Reader) -> None:
-    """Drops the relation: the connection may be another reader's next."""
+    """Drops the relation of all changes.
+
+    Another reader may use the connection next.
+    """
     reader.command(f"drop table {CHANGES}")
 
 
@@ -404,7 +429,10 @@ def _put(reader: Reader, net: Net) -> None:
 
 
 def switch_kind(store: Store, after: Point) -> Kind:
-    """Returns the kind of the switch that made a point's build serve, as the journal has it."""
+    """Returns the kind of the switch to a point's build.
+
+    The kind is found in the journal.
+    """
     records = JournalView(store).records()
     for record in reversed(records):
         event = record.event

@@ -1,8 +1,9 @@
-"""A follower of a served table: its snapshot, then one net change set after the other.
+"""A follower of a served table.
 
-Each step pins what is served, computes the difference from the last point, and keeps the new point
-by its cursor's lease. So nothing is between two change sets, and none comes twice. A step that
-fails, or whose change set was not used to the end, is taken again from the same point.
+A follower gives a snapshot, then one net change set after the other. Each step pins what is served,
+computes the difference from the last point, and keeps the new point by the lease of its cursor. So
+no change falls between two change sets, and no change comes twice. A step that fails, or whose
+change set was not used to the end, is taken again from the same point.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ _STALE_SECONDS = 10.0
 
 
 class Follower:
-    """The changes of one served table, for one reader. Used by one thread at a time."""
+    """The changes of a served table, for a reader.
+
+    Only one thread at a time may use a follower.
+    """
 
     def __init__(
         self,
@@ -56,11 +60,11 @@ class Follower:
     ) -> None:
         """Begins at the cursor `since`, or with a snapshot.
 
-        Cursors are kept for `keep_seconds` after they were given out, and the one that a `holder`
-        holds by a lease of its own for as long as that lasts. If the reader `starts_empty`,
-        snapshots and resets come without rows. A small change set is computed in memory;
-        `limits` are those of all others, which spill. Raises UsageError if no such table is served,
-        or `chosen` does not fit it.
+        A cursor is kept for `keep_seconds` after it was given out. The cursor that a `holder` holds
+        by a lease of its own is kept for as long as that lease lasts. If the reader `starts_empty`,
+        snapshots and resets come without rows. A small change set is computed in memory; `limits`
+        are the limits of all other change sets, which spill. Raises UsageError if no such table is
+        served, or if `chosen` does not fit the table.
         """
         self._store = store
         self._table = table
@@ -87,13 +91,13 @@ class Follower:
 
     @property
     def cursor(self) -> Cursor | None:
-        """Returns the cursor of the last change set that was used, or None if none was."""
+        """Returns the cursor of the last used change set, or None."""
         return self._since if self._point is None else self._point.cursor
 
     def start_now(self) -> Point:
-        """Begins with what is served now, in place of a snapshot of it. Returns that point.
+        """Begins at the present state of the table, without a snapshot.
 
-        Raises UsageError if the table is not served any more.
+        Returns the point of that state. Raises UsageError if the table is not served any more.
         """
         with pin(self._store, lease_seconds=self._lease_seconds) as pinned:
             point = point_of(pinned.snapshot, self._table)
@@ -160,13 +164,19 @@ class Follower:
         self._looked = point.generation, point.frontier.number
 
     def hold(self, seconds: float) -> None:
-        """Holds the cursor by the holder's own lease, in place of the one that it held before."""
+        """Holds the cursor by the holder's own lease.
+
+        The lease replaces the lease on the cursor held before.
+        """
         assert self._point is not None, "no change set was used"
         assert self._holder is not None, "nobody holds it"
         put_lease(self._store, self._point, self._holder, self._clock() + seconds)
 
     def wait(self, seconds: float) -> bool:
-        """Waits until there may be another change set. Returns False if the time has passed."""
+        """Waits until another change set may be there.
+
+        Returns False if the time has passed.
+        """
         deadline = time.monotonic() + seconds
         while not self._may_differ():
             if time.monotonic() >= deadline:
@@ -190,7 +200,10 @@ class Follower:
         return self._clock() - self._given_at > self._keep_seconds / 3
 
     def _before(self) -> Point | None:
-        """Returns the point that the next change set leads from, if it is still kept."""
+        """Returns the point that the next change set leads from.
+
+        Returns None if that point is not kept.
+        """
         before = self._point
         if before is None and self._since is not None:
             before = point_at(
@@ -199,7 +212,10 @@ class Follower:
         return before if before is not None and self._keep(before) else None
 
     def _kind(self, before: Point | None, after: Point) -> Kind | None:
-        """Returns the kind of the change set between two points; None: there is none to give."""
+        """Returns the kind of the change set between two points.
+
+        Returns None if no change set is due.
+        """
         if before is None:
             is_first = self._since is None and self._point is None
             return Kind.SNAPSHOT if is_first else Kind.RESET
@@ -214,16 +230,20 @@ class Follower:
         return Kind.SLICE
 
     def _is_needless(self, before: Point | None, after: Point, kind: Kind) -> bool:
-        """Returns True if a change set without rows need not be given.
+        """Returns True if a change set without rows need not be given out.
 
-        One of a new generation is: so no reader is behind a cursor that another one was given.
+        A change set of a new generation is needed: so no reader stays behind a cursor that another
+        reader was given.
         """
         if before is None or kind is not Kind.SLICE:
             return False
         return before.generation == after.generation and self._is_fresh()
 
     def _is_fresh(self) -> bool:
-        """Returns True if the last cursor need not be replaced yet though no row has changed."""
+        """Returns True if the last cursor need not be replaced yet.
+
+        A cursor is replaced after some time though no row has changed.
+        """
         return self._clock() - self._given_at <= min(_STALE_SECONDS, self._keep_seconds / 3)
 
     def _keep(self, point: Point | None, *, is_pinned: bool = False) -> bool:

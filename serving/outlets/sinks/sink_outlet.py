@@ -1,9 +1,10 @@
-"""A sink at work: each change set of its table is one transaction of its topic.
+"""A sink at work: each change set of the table is a transaction of the topic.
 
-The topic has the rows and the position after them, all or none. So a courier that died goes on from
-there; where that is not possible the topic is compared with what is served, and only what differs
-is sent. Of two couriers the later one writes: Kafka fences the other. Kafka does the same to one
-whose transaction has taken too long, so a sink that is fenced looks whether anybody else has sent.
+The topic has the rows and the position after the rows, all or none. So the courier that follows a
+dead one goes on from there. Where that is not possible, the topic is compared with the served
+table, and only the rows that differ are sent. Of two couriers the later one writes: Kafka fences
+the other. Kafka also fences a courier whose transaction has taken too long, so a fenced sink looks
+whether anybody else has sent records.
 """
 
 from __future__ import annotations
@@ -44,22 +45,23 @@ from kappa.state.store import Store
 
 _LOOK_SECONDS = 0.25
 _FIRST_SECONDS, _LONGEST_SECONDS = 0.5, 30.0
-# A position without rows is sent only so often: the last one leads to the same rows.
+# How often a position without rows is sent: the last position leads to the same rows.
 _POSITION_SECONDS = 60.0
 _ID_SECONDS = 1.0
 _STATE_SECONDS = 0.5
 _RENEW_SECONDS = 30.0
-# For another platform to compare the topic and to send its position.
+# Time for another platform to compare the topic and to send its position.
 _FENCED_SECONDS = 60.0
 _SWITCHES = frozenset({Kind.PROMOTE, Kind.UNDO})
 
 
 @dataclass(frozen=True, slots=True)
 class SinkMeans:
-    """The means of a sink: store and log, how long cursors are kept, the limits of reads.
+    """The means of a sink: store, log and limits of reads.
 
-    `writer` is the name by which this root's sinks write, and `before` those that it may take a
-    topic over from: an adopted copy takes it over from the root that it was made of.
+    `keep_seconds` is how long cursors are kept. `writer` is the name by which the sinks of this
+    root write. `before` are the names that this root may take a topic over from: an adopted copy
+    takes over from the root that it was copied from.
     """
 
     store: Store
@@ -71,12 +73,15 @@ class SinkMeans:
     before: frozenset[str] = frozenset()
 
 
-class _StartAnew(Exception):  # it is no error: the sink begins again with a comparison
-    """The topic or what goes there has changed: both are compared."""
+class _StartAnew(Exception):  # no error: the sink begins again with a comparison
+    """The topic or its declaration has changed.
+
+    The topic is compared with the served table.
+    """
 
 
 class SinkOutlet:
-    """The delivery of one sink, by one thread."""
+    """The delivery of a sink, by a thread."""
 
     def __init__(self, means: SinkMeans, topic: str) -> None:
         self._means = means
@@ -90,7 +95,7 @@ class SinkOutlet:
         self._put_at = self._sent_at = self._asked_at = self._renewed_at = 0.0
 
     def run(self, stop: threading.Event) -> None:
-        """Delivers what is served, unless another platform does."""
+        """Delivers the served rows, unless another platform does."""
         self._state = read_state(self._means.store, self._topic) or self._state
         failures, fenced = 0, None
         while not stop.is_set():
@@ -120,16 +125,17 @@ class SinkOutlet:
         stop.wait(_FENCED_SECONDS)
 
     def _is_free(self) -> bool:
-        """Returns True if the topic's last position is of this root, or if there is none.
+        """Returns True if no other root has sent to the topic.
 
-        This courier has the root's lock. So nobody else sends what is served here: a courier that
-        has fenced this one is dead, or it was a transaction that has taken too long.
+        The last position in the topic is of this root, or there is no position. This courier has
+        the root's lock. So nobody else sends the rows of this root: the courier that has fenced
+        this sink is dead, or a transaction of this sink has taken too long.
         """
         with self._transactions() as transactions:
             position = SinkPosition.parse(transactions.position())
         if position is None or str(position.cursor) == self._state.cursor:
             return True
-        # A copy of this root has its builds, and another name.
+        # A copy of this root has the same builds, and another name.
         return position.writer == self._means.writer and is_born(
             self._means.store, position.cursor.build
         )
@@ -138,7 +144,10 @@ class SinkOutlet:
         return self._means.log.transactions(self._topic, self._means.writer)
 
     def _end_other(self, other: str, birth: Birth) -> None:
-        """Fences the root that has sent to the topic so far. Raises KappaError if it may go on."""
+        """Fences the root that has sent to the topic so far.
+
+        Raises KappaError if that root may go on.
+        """
         if other not in self._means.before and not is_let(birth, self._topic):
             raise KappaError(
                 f"topic {self._topic} is written by another root, {other or 'the first one'}",
@@ -149,7 +158,10 @@ class SinkOutlet:
             transactions.begin()
 
     def _declared(self) -> tuple[Birth, SinkBirth] | None:
-        """Returns the serving build that has this sink, and the sink; None if none has."""
+        """Returns the serving build that has this sink, and the sink.
+
+        Returns None if no serving build has the sink.
+        """
         birth = served_outlets(self._means.store).get(f"sink {self._topic}")
         sink = None if birth is None else self._in(birth)
         return None if birth is None or sink is None else (birth, sink)
@@ -158,7 +170,10 @@ class SinkOutlet:
         return next((sink for sink in birth.sinks if sink.topic == self._topic), None)
 
     def _deliver(self, birth: Birth, sink: SinkBirth, stop: threading.Event) -> None:
-        """Follows the table until asked to stop, or until the sink is served no more."""
+        """Follows the table until asked to stop.
+
+        Ends when the sink is no longer served.
+        """
         self._state = replace(self._state, table=sink.of, pipeline=birth.pipeline, state="starts")
         topic_id = ensure_topic(self._means.log, birth, sink)
         self._means.store.control.ensure_mine()
@@ -166,7 +181,7 @@ class SinkOutlet:
             position = SinkPosition.parse(transactions.begin())
             if position is not None and position.writer != self._means.writer:
                 self._end_other(position.writer, birth)
-                # It may have sent more meanwhile: the topic is compared.
+                # The other root may have sent more meanwhile: the topic is compared.
                 position = None
             if position is None or position.topic_id != topic_id or self._is_compared:
                 position = None
@@ -188,21 +203,24 @@ class SinkOutlet:
     def _step(
         self, follower: Follower, sink: SinkBirth, transactions: Transactions, topic_id: str
     ) -> bool:
-        """Sends the next change set, if there is one. Returns False once the sink is not served."""
+        """Sends the next change set, if there is one.
+
+        Returns False once the sink is not served.
+        """
         looked_at = self._means.clock()
         with follower.next() as change_set:
             if change_set is not None:
                 birth = read_birth(self._means.store, change_set.head.cursor.build)
                 found = self._in(birth)
                 if found is None:
-                    # The version that serves now has no such sink: this change set is not for it.
+                    # The version that serves now lacks this sink: the change set is for others.
                     return False
                 if found.of != sink.of:
                     raise _StartAnew
                 self._send(change_set, found, birth, transactions, topic_id)
         if not follower.is_served:
             return False
-        # It has all that was served then.
+        # The topic has all rows that were served then.
         self._state = replace(self._state, current_at=looked_at)
         self._look_after(topic_id)
         return True
@@ -263,7 +281,10 @@ class SinkOutlet:
         self._sent(change_set, counted)
 
     def _look_after(self, topic_id: str) -> None:
-        """Keeps the position alive, sees whether the topic is still the same one, and shows it."""
+        """Renews the lease on the position, and shows the state.
+
+        Starts a comparison if the topic was deleted or made anew.
+        """
         at = time.monotonic()
         if self._position is not None and at - self._renewed_at > min(
             _RENEW_SECONDS, self._means.keep_seconds / 3
@@ -319,7 +340,7 @@ class SinkOutlet:
 
 
 class _Counted:
-    """Messages that are counted as they are taken."""
+    """Messages that are counted as the transaction takes them."""
 
     def __init__(self, messages: Iterable[Message]) -> None:
         self._messages = messages

@@ -1,7 +1,8 @@
-"""The position of a sink: up to where its topic has the changes of its table, and the lease on it.
+"""The position of a sink, and the lease on the position.
 
-A follower's own leases are short: there is one for each change set. A sink has one lease, which
-moves with the sink's position. So a courier that was away for hours goes on by change sets.
+The position says up to where the topic has the changes of the table. A follower's own leases are
+short: each change set has another lease. A sink has a lease that moves with the sink's position. So
+a courier that was away for hours goes on by change sets.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ _PART_DIGITS = 16
 
 @dataclass(frozen=True, slots=True)
 class SinkPosition:
-    """The cursor of the last change set that was sent, and which part of which table it was of.
+    """The cursor of the last sent change set.
 
-    `topic_id` is the topic's: one that was made anew has another, and no rows. `writer` is the
-    adopted root that has sent it, or "".
+    `part` is a hash of the part of the table that the change set was of. `topic_id` is the id of
+    the topic: a topic that was made anew has another id, and no rows. `writer` is the adopted root
+    that has sent the change set, or "".
     """
 
     cursor: Cursor
@@ -47,7 +49,10 @@ class SinkPosition:
 
     @classmethod
     def parse(cls, text: str | None) -> Self | None:
-        """Reads a position. Returns None if the text is none: then the topic is compared."""
+        """Parses a position.
+
+        Returns None if the text is no position: then the topic is compared.
+        """
         try:
             found = json.loads(text or "")
             return cls(
@@ -59,7 +64,10 @@ class SinkPosition:
 
 
 def part_of(sink: SinkBirth, keys: tuple[str, ...]) -> str:
-    """Returns a hash of what decides the records of a row, beside the row."""
+    """Returns a hash of all that decides a row's records.
+
+    The hash does not depend on the row itself.
+    """
     # A position of JSON is that of a Kappa that knew no other format.
     form = [] if sink.format is None else [sink.format]
     decides = json.dumps([sink.of, sink.columns, sink.where, keys, *form])
@@ -82,7 +90,10 @@ class SinkLease:
         self._clock = clock
 
     def resume(self, cursor: Cursor) -> None:
-        """Lets a follower find what a cursor needs, if this lease still keeps it."""
+        """Lets a follower find the files that a cursor needs.
+
+        Does nothing if this lease no longer keeps the files.
+        """
         lease = read_lease(self._store, self._id(cursor))
         now = self._clock()
         if lease is None or lease.frontier is None or now >= lease.expires_at:
@@ -95,7 +106,10 @@ class SinkLease:
                 ensure_lease(self._store, again)
 
     def keep(self, cursor: Cursor) -> None:
-        """Keeps what a cursor needs, which its follower keeps now. Earlier ones are kept too."""
+        """Keeps the files that a cursor needs.
+
+        The cursor's follower keeps these files now. Earlier cursors are kept, too.
+        """
         found = read_lease(
             self._store, lease_id(read_birth(self._store, cursor.build), cursor.frontier)
         )
@@ -111,17 +125,20 @@ class SinkLease:
         ensure_lease(self._store, own)
 
     def renew(self, cursor: Cursor) -> None:
-        """Makes the lease on a cursor longer, if it is due."""
+        """Makes the lease on a cursor longer, if a renewal is due."""
         ensure_renewed(self._store, self._id(cursor), now=self._clock(), seconds=self._keep_seconds)
 
     def release(self, cursor: Cursor) -> None:
-        """Lets go of what a cursor needed: the sink has gone on from there."""
+        """Lets go of the files that a cursor needed: the sink has gone on from there."""
         failpoint("sink.before_release")
         self._store.delete(lease_name(self._id(cursor)))
         failpoint("sink.after_release")
 
     def release_others(self, cursor: Cursor | None) -> None:
-        """Lets go of what other positions of the sink needed, such as one of a dead courier."""
+        """Lets go of the files of all other positions.
+
+        Another position is such as the position of a dead courier.
+        """
         kept = None if cursor is None else lease_name(self._id(cursor))
         for name in self._store.names("leases"):
             if name.startswith(lease_name(self._prefix).removesuffix(".json")) and name != kept:

@@ -1,7 +1,7 @@
-"""The state of each sink as the courier writes it down, and the sinks that are served.
+"""The state of each sink as the courier writes it down.
 
 The state is for people: derived, and not synced. The position of a sink is in its topic. A status
-only looks.
+adds whether a courier runs, and how far a sink is behind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _DIGITS = 16
 
 
 class Sent(Struct, frozen=True):
-    """The rows of one change set that were sent, and its place: of the last switch, for people."""
+    """The records that were sent for a change set.
+
+    The cursor is the place of the change set.
+    """
 
     kind: str
     generation: int
@@ -36,8 +39,9 @@ class Sent(Struct, frozen=True):
 class SinkState(Struct, frozen=True):
     """The state of a sink: starts, follows, retries, fenced or ended.
 
-    `current_at` is when it had nothing more to send, in seconds since 1970. `written` and `deleted`
-    count the records that it has sent since the sink began.
+    `current_at` is when the sink had nothing more to send, in seconds since 1970. `written` and
+    `deleted` count the records that the sink has sent since it began. `switch` is the last change
+    set of a promote or an undo.
     """
 
     topic: str
@@ -60,17 +64,17 @@ _STATE = Documents(SinkState, derived=True, synced=False)
 
 
 def put_state(store: Store, state: SinkState) -> None:
-    """Puts the state of a sink in place of the last one."""
+    """Puts the state of a sink in place of the state before."""
     _STATE.put(store.local, _name(state.topic), state)
 
 
 def read_state(store: Store, topic: str) -> SinkState | None:
-    """Returns the state of a topic's sink, or None if none is known."""
+    """Returns the state of a topic's sink, or None if no state is known."""
     return _STATE.get(store.local, _name(topic), f"the state of sink {topic}")
 
 
 def sink_states(store: Store) -> tuple[SinkState, ...]:
-    """Returns the states of all sinks that are known, by topic."""
+    """Returns the known states of all sinks, by topic."""
     found = (_STATE.get(store.local, name, name) for name in store.local.names(_FOLDER))
     return tuple(sorted((each for each in found if each is not None), key=lambda s: s.topic))
 
@@ -87,10 +91,11 @@ _FRESH_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class SinkStatus:
-    """A sink with its state; `behind_seconds` is since when it lacks something, None: ever.
+    """A sink with its state.
 
-    `waits`: no courier runs. `off`: none may, since the root was adopted. A sink that ended is no
-    more served, and its topic keeps what it has.
+    `behind_seconds` is None if the sink never had all rows. `waits`: no courier runs. `off`: no
+    courier may run, since the root was adopted. A sink that ended is no longer served, and its
+    topic keeps its records.
     """
 
     known: SinkState
@@ -99,7 +104,7 @@ class SinkStatus:
 
 
 def sink_statuses(store: Store, now: float) -> tuple[SinkStatus, ...]:
-    """Returns the sinks that are served, and then those that have ended, each by topic."""
+    """Returns the served sinks, and then the sinks that have ended, each by topic."""
     served = {
         sink.topic: SinkState(sink.topic, sink.of, birth.pipeline, "starts")
         for birth in served_outlets(store).values()
@@ -117,7 +122,7 @@ def sink_statuses(store: Store, now: float) -> tuple[SinkStatus, ...]:
 
 
 def sinks_listing(found: tuple[SinkStatus, ...]) -> Listing:
-    """Makes a row of each sink."""
+    """Makes a row for each sink."""
     columns = (
         *("sink", "table", "pipeline", "state", "behind_seconds", "written", "deleted"),
         *("switch", "error", "hint", "error_at", "cursor", "last"),
@@ -145,7 +150,7 @@ def sinks_listing(found: tuple[SinkStatus, ...]) -> Listing:
 
 
 def sent_text(sent: Sent) -> str:
-    """Returns what a switch has sent, in words."""
+    """Returns the records sent for a switch, in words."""
     return (
         f"{sent.kind} to generation {sent.generation}: {sent.written:,} written, "
         f"{sent.deleted:,} deleted"

@@ -1,7 +1,6 @@
-"""The topic of a sink: made, watched, and compared with what is served.
+"""The topic of a sink: made, watched, and compared with the served table.
 
-A topic that would lose rows is refused. Of a topic that is compared with the served table, only the
-rows that differ are sent.
+A topic that would lose rows is refused. After a comparison, only the rows that differ are sent.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from kappa.state.build import Birth
 
 
 def ensure_topic(log: Log, birth: Birth, sink: SinkBirth) -> str:
-    """Makes a sink's topic if there is none, and returns its id.
+    """Makes the topic of a sink if needed, and returns its id.
 
-    Raises KappaError if the topic would lose rows, and its deploy has not let that through.
+    Raises KappaError if the topic would lose rows, and the deploy has not let that through.
     """
     facts = log.facts(sink.topic)
     if facts is None:
         failpoint("sink.before_topic")
-        # Its records are nobody's events: the declaration matters for its key alone.
+        # No pipeline reads these records: the declaration matters for the key alone.
         made = Topic(
             sink.topic,
             event="key string",
@@ -59,10 +58,10 @@ Message = tuple[bytes, bytes | None]
 
 
 def rows_in(log: Log, topic: str, *, take_over: bool) -> tuple[dict[bytes, bytes], int]:
-    """Returns the key of each row that a topic has, with a digest of its value.
+    """Returns the keys of the rows in a topic, each with a digest of its value.
 
-    It takes some 210 bytes a row. With them is the number of those that no sink has written. Raises
-    KappaError if all have been written by another program, unless they are to be taken over.
+    The result takes some 210 bytes a row. The second value is the number of rows that no sink has
+    written. Raises KappaError if another program has written all records, unless `take_over`.
     """
     found: dict[bytes, bytes] = {}
     foreign: set[bytes] = set()
@@ -90,9 +89,10 @@ def rows_in(log: Log, topic: str, *, take_over: bool) -> tuple[dict[bytes, bytes
 
 
 def differing(there: dict[bytes, bytes], rows: Iterable[Message]) -> Iterator[Message]:
-    """Yields the rows that a topic has otherwise or not at all, then deletes what is no row.
+    """Yields the records that make a topic equal to the rows.
 
-    What the topic has is used up.
+    These are the rows that the topic lacks or has otherwise, then a deletion for each other key.
+    The keys in `there` are used up.
     """
     for key, value in rows:
         known = there.pop(key, None)

@@ -1,7 +1,9 @@
-"""The pin that a reader of a bucket has left, for the next one that sees the same frontiers.
+"""Idle pins: pins that the next reader of a bucket takes over.
 
-A lease costs two requests, and one that is there already was put before the next reader looks (law
-11). It is renewed meanwhile, and given up when nobody has taken the pin for a moment.
+A reader leaves its pin, and the next reader of the same frontiers takes the pin. A lease costs two
+requests. The lease of an idle pin was put before the next reader looks (law 11), so the next reader
+needs no new lease. The lease is renewed meanwhile. The pin is given up when no reader has taken it
+for a moment.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ _CHANGES = threading.Lock()
 
 
 def take(store: Store, lease_seconds: float) -> PinnedSnapshot | None:
-    """Returns the pin that was left, for its new owner; one that ends soon is given up."""
+    """Returns the idle pin of a store for its new owner.
+
+    An idle pin that ends soon is given up.
+    """
     left = _taken(store)
     if left is None or left.is_as_good_as_new(lease_seconds):
         return left
@@ -39,7 +44,10 @@ def take(store: Store, lease_seconds: float) -> PinnedSnapshot | None:
 
 
 def leave(store: Store, pinned: PinnedSnapshot) -> None:
-    """Leaves a pin for the next reader of a bucket, if it holds; gives up any other."""
+    """Leaves a pin that holds for the next reader of a bucket.
+
+    Gives up any other pin.
+    """
     if store.is_on_disk or not pinned.is_leased:
         pinned.close()
         return
@@ -53,7 +61,7 @@ def leave(store: Store, pinned: PinnedSnapshot) -> None:
         try:
             clock.start()
         except RuntimeError:
-            # No thread can be started. Another reader may have taken it by now.
+            # No thread can be started. Another reader may have taken the pin by now.
             if _taken(store, pinned) is None:
                 return
         else:
@@ -62,7 +70,7 @@ def leave(store: Store, pinned: PinnedSnapshot) -> None:
 
 
 def give_up(store: Store) -> None:
-    """Gives up the pin that was left in a store, as at the end of a process."""
+    """Gives up the idle pin of a store, as at the end of a process."""
     left = _taken(store)
     if left is not None:
         left.close()
@@ -85,7 +93,10 @@ def _give_up(store: Store, pinned: PinnedSnapshot) -> None:
 
 
 def end_beside(pinned: PinnedSnapshot) -> None:
-    """Gives a lease up in a thread: nobody waits for that, but the process before it ends."""
+    """Gives up a lease in a thread.
+
+    Nobody waits for the end, but the process does before its own exit.
+    """
     try:
         threading.Thread(target=_end, args=(pinned,), name="end of a lease").start()
     except RuntimeError:
@@ -108,5 +119,5 @@ def _give_up_all() -> None:
             give_up(store)
 
 
-# A child has no thread that renews it.
+# A child process has no thread that renews the lease.
 os.register_at_fork(after_in_child=_LEFT.clear)

@@ -1,4 +1,4 @@
-"""Moments of the past: by the clock, by a generation, or by the log. Pure.
+"""Moments of the past: by time, generation, or the log. Pure.
 
 By the clock: a time has the frontiers that readers saw then, or up to `history.every_seconds`
 before. A generation has the last frontiers that readers saw before the generation was replaced.
@@ -32,7 +32,10 @@ _TIME = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}.*")
 
 @dataclass(frozen=True, slots=True)
 class AtGeneration:
-    """A moment given by a generation: its last frontiers, or its newest ones if it serves."""
+    """A moment given by a generation.
+
+    The moment has the last frontiers of the generation, or the newest if the generation serves.
+    """
 
     generation: int
 
@@ -49,9 +52,9 @@ Moment = AtGeneration | AtTime
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A serving map (pipeline -> build) and the time for which it served.
+    """A serving map (pipeline -> build) and the time for which the map served.
 
-    `end` is None if it still serves.
+    `end` is None if the generation still serves.
     """
 
     number: int
@@ -61,9 +64,10 @@ class Generation:
 
 
 def parse_time(text: str) -> tuple[datetime, bool]:
-    """Parses a time that a user wrote; returns it in UTC, and whether its zone was given.
+    """Parses a time that a user wrote.
 
-    Without a zone it is taken for UTC. Raises UsageError if it is no time in ISO 8601.
+    Returns the time in UTC, and whether the text names a zone. A time without a zone is taken for
+    UTC. Raises UsageError if the text is no time in ISO 8601.
     """
     try:
         found = datetime.fromisoformat(text.strip()) if _TIME.fullmatch(text.strip()) else None
@@ -99,7 +103,8 @@ def generations(records: Iterable[JournalRecord]) -> tuple[Generation, ...]:
 def generation_at(when: Moment, known: Sequence[Generation], now: datetime) -> Generation:
     """Returns the generation of a moment.
 
-    Raises UsageError if it has none: nothing served yet, or the time is in the future.
+    Raises UsageError if the moment has no generation: nothing served yet, or the time is in the
+    future.
     """
     there = (
         f"there are {known[0].number} to {known[-1].number}, the first since "
@@ -132,9 +137,10 @@ def frontier_shown(
     kept: Sequence[Kept],
     newest: Frontier | None,
 ) -> Frontier | None:
-    """Returns the frontier of a pipeline's build at a moment, or None if it is not kept.
+    """Returns the frontier of a pipeline's build at a moment.
 
-    `kept` has all kept frontiers of that build, oldest first; `newest` is the one it shows now.
+    Returns None if that frontier is not kept. `kept` has all kept frontiers of the build, oldest
+    first. `newest` is the frontier that readers of the build see now.
     """
     build = generation.serving[pipeline]
     shown = with_newest(kept, newest)
@@ -183,9 +189,9 @@ def available(
     kept: Mapping[str, Sequence[Kept]],
     newest: Mapping[str, Frontier | None],
 ) -> Iterator[str]:
-    """Lists the times that can be asked for, a line each.
+    """Lists the times that a reader can ask for, a line each.
 
-    These are moments of switches, and stretches of time that are kept whole.
+    The times are moments of switches, and stretches of time that are kept whole.
     """
     for generation in known:
         spans: list[tuple[datetime, datetime | None]] = [(generation.begin, generation.end)]
@@ -243,7 +249,10 @@ def _overlap(
 def _began_to_serve(
     pipeline: str, build: str, generation: Generation, known: Sequence[Generation]
 ) -> int:
-    """Returns the generation since which the build has served the pipeline, up to this one."""
+    """Returns the generation since which a build serves.
+
+    Since that generation, the build has served the pipeline without a break.
+    """
     before = [
         each.number
         for each in known
@@ -276,7 +285,7 @@ _WRITE = "write topic:partition=offset, and commas between: orders:0=120,orders:
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
-    """A moment given by offsets: of each partition that is named, the next one to be read."""
+    """A moment given by offsets: the next offset to read, of each named partition."""
 
     offsets: Offsets
 
@@ -286,7 +295,10 @@ class AtOffsets:
 
 @dataclass(frozen=True, slots=True)
 class AtEventTime:
-    """A moment of the log: everything up to a time, and no record whose log time is later."""
+    """A moment of the log, given by a time.
+
+    The moment has all records up to the time, and no record whose log time is later.
+    """
 
     time: datetime
 
@@ -299,9 +311,10 @@ Past = Moment | AtOffsets | AtEventTime
 
 
 def parse_offsets(text: str) -> Offsets:
-    """Parses the offsets that a user wrote: in Kappa's own form, or with commas between.
+    """Parses offsets as a user writes them.
 
-    Raises UsageError if the text has no offsets.
+    The text is in Kappa's own form, or has commas between. Raises UsageError if the text has no
+    offsets.
     """
     found: dict[str, dict[int, int]] = {}
     for part in filter(None, re.split(r"[,\s]+", text)):
@@ -318,7 +331,10 @@ def parse_offsets(text: str) -> Offsets:
 
 
 def written_offsets(offsets: Offsets) -> str:
-    """Writes offsets as `parse_offsets` reads them, without a space: a write token."""
+    """Writes offsets as a write token, which has no spaces.
+
+    `parse_offsets` reads the token.
+    """
     return str(offsets).replace(" ", ",")
 
 
@@ -328,11 +344,12 @@ def frontiers_at(
     kept: Mapping[str, Sequence[Kept]],
     newest: Mapping[str, Frontier],
 ) -> dict[str, Frontier]:
-    """Returns by build the frontier of that moment, of the builds that have one.
+    """Returns the frontiers of a moment of the log, by build.
 
-    `kept` has all kept frontiers of each build, oldest first; `newest` the ones they show now.
-    Raises UsageError if no build has read the topics and partitions that are named. Raises
-    KappaError with the nearest kept frontiers if no build has such a frontier.
+    A build without such a frontier is left out. `kept` has all kept frontiers of each build, oldest
+    first. `newest` has the frontier that readers of each build see now. Raises UsageError if no
+    build has read the named topics and partitions. Raises KappaError with the nearest kept
+    frontiers if no build has a frontier of the moment.
     """
     shown = {build: with_newest(kept.get(build, ()), newest[build]) for build in serving.values()}
     if not shown:
@@ -386,13 +403,16 @@ def _at_offsets(offsets: Offsets, shown: Iterable[Kept]) -> Frontier | None:
 
 
 def _read_of(offsets: Offsets, newest: Frontier) -> Offsets:
-    """Returns the offsets of the topics that a build reads; the others are for other builds."""
+    """Returns the offsets of the topics that a build reads.
+
+    All other offsets are for other builds.
+    """
     return offsets.only(set(newest.offsets.next))
 
 
 def _at_event_time(time: datetime, shown: Sequence[Kept]) -> Frontier | None:
     before = [each for each in shown if _log_time(each.frontier) <= time]
-    # The one after a frontier with an end (`until`) is gone, and may have been nearer.
+    # A frontier with an end (`until`) had a successor, which is gone and may have been nearer.
     return before[-1].frontier if before and before[-1].until is None else None
 
 
@@ -420,7 +440,7 @@ def _log_time(frontier: Frontier) -> datetime:
 def _nearest(
     when: AtOffsets | AtEventTime, pipeline: str, shown: Sequence[Kept], newest: Frontier
 ) -> str:
-    """Names the nearest kept frontiers of one build, before and after the moment."""
+    """Names the nearest kept frontiers of a build, before and after the moment."""
     match when:
         case AtOffsets():
             offsets = _read_of(when.offsets, newest)

@@ -1,7 +1,7 @@
-"""The memory of a reader of a bucket: records that never change.
+"""A memory of records in a bucket that never change.
 
-Each is read once; which one is the newest is looked for each time. Those on a disk are read each
-time: that costs nothing, and damage shows.
+A reader reads each such record once, and looks for the newest record each time. Records on a disk
+are read each time: reading a file costs nothing, and damage shows.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from kappa.state.store import Store
 _Record = TypeVar("_Record")
 # By build.
 _BIRTHS: WeakKeyDictionary[Store, dict[str, Birth]] = WeakKeyDictionary()
-# By the name of the first of its kind: the newest, and its number.
+# By the name of the first record of a kind: the number of the newest, and the newest.
 _NEWEST: WeakKeyDictionary[Store, dict[str, tuple[int, Any]]] = WeakKeyDictionary()
 
 
 def birth_of(store: Store, build: str) -> Birth:
-    """Returns the birth certificate of a build that is there. Raises as `read_birth` does."""
+    """Returns the birth certificate of a build that exists.
+
+    Raises as `read_birth` does.
+    """
     if store.is_on_disk:
         return read_birth(store, build)
     known = _BIRTHS.setdefault(store, {})
@@ -36,12 +39,15 @@ def birth_of(store: Store, build: str) -> Birth:
 
 
 def last_frontier(store: Store, build: str) -> Frontier | None:
-    """Returns the frontier that readers see now, or None if the build has published none."""
+    """Returns the frontier that readers of a build see now.
+
+    Returns None if the build has published no frontier.
+    """
     return _last(store, frontier_records(store, build), guesses=True)
 
 
 def floor_of(store: Store, build: str) -> int:
-    """Returns a build's floor as it is now, as `floor` does."""
+    """Returns the present floor of a build, as `floor` does."""
     last = _last(store, floor_records(store, folded_by(store, build)))
     return 0 if last is None else last.frontier
 
@@ -62,11 +68,14 @@ def _last(
 def _last_since(
     store: Store, records: NumberedRecords[_Record], known: tuple[int, _Record], guesses: bool
 ) -> tuple[int, _Record] | None:
-    """Returns the newest record and its number. One that `guesses` reads the next one meanwhile."""
+    """Returns the newest record and its number.
+
+    With `guesses`, the next record is read while the numbers are listed.
+    """
     number, _ = known
 
     def following() -> _Record | None:
-        # A record that cannot be read matters if it is the newest.
+        # An unreadable record matters only if it is the newest.
         with suppress(Damaged):
             return records.get(number + 1)
         return None

@@ -1,9 +1,10 @@
-"""Waiting for one's own writes: until readers see what a write token names, or time is up.
+"""Waiting for one's own writes.
 
-A write token is offsets in the form of `--at-offsets`: of each partition, the one behind the last
-acknowledged record. It is waited for before a snapshot is pinned. Frontiers never go back (I3), so
-a snapshot that is pinned then covers it for all pipelines that were waited for: those that serve
-and read a topic of the token. `uncovered` decides, and is pure; the look and the loop are thin.
+The wait ends when readers see all that a write token names, or when time is up. A write token is
+offsets in the form of `--at-offsets`: for each partition, the offset behind the last acknowledged
+record. The wait comes before a snapshot is pinned. Frontiers never go back (I3). So a snapshot that
+is pinned afterwards covers the token for all pipelines of the wait: the pipelines that serve and
+read a topic of the token. `uncovered` decides, and is pure; the look and the loop are thin.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ from kappa.state.store import Store
 # Seconds between two looks: short beside a slice, and long beside a look.
 LOOK_SECONDS = 0.02
 
-# What serves, by pipeline: the build, and the offsets that its readers see.
+# By pipeline that serves: the build, and the offsets that readers of the build see.
 Shown = Mapping[str, tuple[str, Offsets]]
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """A pipeline that does not show all of a write token yet: the partitions that are missing."""
+    """A pipeline that does not show all of a write token yet.
+
+    `shown` and `awaited` have the partitions that are missing.
+    """
 
     pipeline: str
     build: str
@@ -41,9 +45,10 @@ class Behind:
 
 
 def uncovered(token: Offsets, shown: Shown) -> tuple[Behind, ...]:
-    """Lists the pipelines that read a topic of the token and do not show all of it yet.
+    """Lists the pipelines that do not show all of the token yet.
 
-    Raises UsageError if nothing that serves reads one of its topics.
+    Only pipelines that read a topic of the token count. Raises UsageError if no serving pipeline
+    reads a topic of the token.
     """
     if not shown:
         raise UsageError("nothing is served yet", hint="kappa deploy")
@@ -73,19 +78,19 @@ def _missing(awaited: Offsets, shown: Offsets) -> tuple[Offsets, Offsets] | None
 
 
 class ServedLook:
-    """A look at what readers see, made again and again.
+    """A look at the offsets that readers see, made again and again.
 
-    It finds a build's newest frontier by the one that it found before. To list a build's frontiers
-    takes longer than all else of a look.
+    The look finds a build's newest frontier by way of the frontier of the look before. To list a
+    build's frontiers takes longer than the rest of a look.
     """
 
     def __init__(self, store: Store) -> None:
-        """Looks at nothing yet."""
+        """Takes the store; the first look comes later."""
         self._store = store
         self._newest: Mapping[str, Frontier] = {}
 
     def shown(self) -> Shown:
-        """Returns what serves now, and the offsets that its readers see."""
+        """Returns the serving builds, and the offsets readers see."""
         _, _, serving = served_last(self._store)
         newest = {build: self._newest_of(build) for build in serving.values()}
         self._newest = {build: each for build, each in newest.items() if each is not None}
@@ -103,17 +108,18 @@ class ServedLook:
             return frontiers.newest()
         while (following := frontiers.get(newest.number + 1)) is not None:
             newest = following
-        # While it is kept, none that follows it was deleted.
+        # While this frontier is kept, no later frontier was deleted.
         return newest if frontiers.get(newest.number) is not None else frontiers.newest()
 
 
 def ensure_covered(
     store: Store, token: Offsets, *, seconds: float, is_up: Callable[[], bool] = lambda: True
 ) -> None:
-    """Waits until all that serves and reads a topic of the token shows what it names.
+    """Waits until readers see the offsets of the token.
 
-    Raises TimedOut if that takes longer than `seconds`; `is_up` is asked then, and returns whether
-    a supervisor runs jobs. Raises UsageError at once if nothing that serves reads a topic.
+    All pipelines that serve and read a topic of the token must show them. Raises TimedOut if the
+    wait takes longer than `seconds`. Then `is_up` is asked whether a supervisor runs jobs. Raises
+    UsageError at once if no serving pipeline reads a topic.
     """
     look, due = ServedLook(store), time.monotonic() + seconds
     while behind := uncovered(token, look.shown()):
@@ -125,7 +131,7 @@ def ensure_covered(
 def too_late(
     store: Store, behind: tuple[Behind, ...], seconds: float, *, is_up: bool = True
 ) -> TimedOut:
-    """Makes the error for a wait whose time is up, with the reasons that are known."""
+    """Makes the error for a wait whose time is up, with the known reasons."""
     none: Pauses = {}
     pauses = JournalView(store).folded(paused_after, none)
     reasons = [

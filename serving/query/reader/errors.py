@@ -1,6 +1,7 @@
-"""Errors of a reader: DuckDB's errors, broken and retired relations, unreadable files.
+"""Errors of a reader, as errors of Kappa.
 
-An error of DuckDB's becomes one sentence, and the candidates that DuckDB names become the hint.
+The errors are DuckDB's, broken and retired relations, and unreadable files. An error of DuckDB's
+becomes one sentence, and the candidates that DuckDB names become the hint.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from kappa.state.files.bucket import is_bucket
 
 
 class TooMuch(UsageError):
-    """A query that wants more than it may have, of memory or of time."""
+    """A query that wants more memory or time than the query may have."""
 
     status = 422
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A table or view that is served no more, since its pipeline was retired."""
+    """A table or view that is no longer served, since its pipeline was retired."""
 
     pipeline: str
     name: str
@@ -37,7 +38,7 @@ class Left:
     hint: str
 
     def refusal(self) -> KappaError:
-        """Returns the error for a query that names it."""
+        """Returns the error for a query that names the relation."""
         return UsageError(
             f"table {self.name} is served no more: pipeline {self.pipeline} was {self.why}",
             hint=self.hint,
@@ -45,7 +46,10 @@ class Left:
 
 
 def explained(error: DuckError | UnicodeDecodeError, *, served: bool) -> KappaError:
-    """Translates an error of DuckDB's. `served`: some pipeline is served, so that names exist."""
+    """Translates an error of DuckDB's.
+
+    `served`: some pipeline is served, so that names exist.
+    """
     message, hints = told_by(error)
     if isinstance(error, MACHINE_ERRORS):
         return KappaError(
@@ -69,9 +73,10 @@ _PARTS_BELOW_THE_ROOT = 5
 
 @dataclass(frozen=True, slots=True)
 class BrokenRelation:
-    """A relation that is served and could not be made: a `kind` of `table` or `view`, and why.
+    """A served relation that could not be made, and the reason.
 
-    `damaged`: files differ from the written ones, so no declaration and no query is to blame.
+    `kind` is `table` or `view`. `damaged`: files differ from the files that were written, so no
+    declaration and no query is to blame.
     """
 
     pipeline: str
@@ -82,7 +87,7 @@ class BrokenRelation:
     damaged: bool = False
 
     def refusal(self) -> KappaError:
-        """Returns the error for a query that names it."""
+        """Returns the error for a query that names the relation."""
         return (Damaged if self.damaged else UsageError if self.kind == "view" else KappaError)(
             f"{self.kind} {self.name} of pipeline {self.pipeline} cannot be read: {self.why}",
             hint=self.hint,
@@ -94,10 +99,11 @@ def damage_of(
     files: Mapping[str, str],
     is_readable: Callable[[str], bool] | None = None,
 ) -> Damaged | None:
-    """Returns the error about the file that could not be read, or None if it is another error.
+    """Returns the error about a file that could not be read.
 
-    `told` is DuckDB's message. `files` has the paths that a query may have read, each with its
-    pipeline. If the message names no file, `is_readable` is asked to read each one alone.
+    Returns None if the error is not about a file. `told` is DuckDB's message. `files` has the paths
+    that a query may have read, each with its pipeline. If the message names no file, `is_readable`
+    is asked to read each file alone.
     """
     path = next((each for each in files if _is_in(told, each)), None)
     if path is None and is_readable is not None:
@@ -116,5 +122,5 @@ def damage_of(
 
 
 def _is_in(told: str, path: str) -> bool:
-    # DuckDB names an object by one of several URLs, and no two have one name.
+    # DuckDB names an object by any of several URLs, and no two objects have the same name.
     return path in told or (is_bucket(path) and path.rpartition("/")[2] in told)

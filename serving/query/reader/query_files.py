@@ -1,7 +1,8 @@
-"""The check of the files that a query is about to read: those of the tables that it names.
+"""The check of the files that a query is about to read.
 
-A query names tables directly, or by way of views. What it names is found in DuckDB's parser tree;
-of a text whose tree does not show it, all tables count.
+These are the files of the tables that the query names. A query names tables directly, or by way of
+views. DuckDB's parser tree shows the names. If the tree of a text does not show the names, all
+tables count.
 """
 
 from __future__ import annotations
@@ -15,15 +16,18 @@ from kappa.state.store import Store
 from kappa.state.whole import are_checked, ensure_whole
 from kappa.tables.views.trees import functions_in, tables_in
 
-# They name a table by a value.
+# Functions that name a table by a value.
 _BY_VALUE = frozenset({"query", "query_table"})
 
-# A table by its pipeline and its name.
+# A table, as (pipeline, name).
 Named = tuple[str, str]
 
 
 def tables_read(tree: Callable[[str], Any], sql: str, found: Sequence[Relations]) -> list[Named]:
-    """Lists the tables that a query may read; `tree` gives the parser's tree of a text."""
+    """Lists the tables that a query may read.
+
+    `tree` gives the parser's tree of a text.
+    """
     try:
         named = _named(tree(sql))
         reached = {each.pipeline: _reached(tree, named, each) for each in found}
@@ -49,9 +53,10 @@ def ensure_named_whole(
     named: Iterable[Named],
     copies: Callable[[str], str] | None = None,
 ) -> None:
-    """Raises Damaged, naming it, if a file of these tables is not as it was written.
+    """Raises Damaged if a file of these tables has changed.
 
-    Of files in a bucket it looks at the `copies` of them on this host, if there are any.
+    The error names the file. If `copies` is given, it maps a file in a bucket to the copy on this
+    host, and the copy is checked.
     """
     for pipeline, paths in _paths_named(found, named):
         build = snapshot.build_of(pipeline)
@@ -78,7 +83,10 @@ def _paths_named(
 def _reached(
     tree: Callable[[str], Any], names: frozenset[str] | None, relations: Relations
 ) -> frozenset[str] | None:
-    """Returns the names that a query reaches in a pipeline, itself and by views; None: any."""
+    """Returns the names that a query reaches in a pipeline.
+
+    A query reaches names directly and by views. None stands for any name.
+    """
     if names is None:
         return None
     views = {name.lower(): sql for name, sql in relations.views.items()}
@@ -93,7 +101,10 @@ def _reached(
 
 
 def _named(tree: Any) -> frozenset[str] | None:
-    """Returns the names of relations in a tree, in small letters; None: it may be any."""
+    """Returns the names of relations in a tree, in small letters.
+
+    Returns None if the names are not known.
+    """
     if (
         not isinstance(tree, dict)
         or tree.get("error")

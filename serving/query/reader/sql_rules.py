@@ -1,14 +1,14 @@
 """Rules for SQL: the queries of strangers, and declared views and checks. Pure.
 
-A stranger may ask one query over the catalogue. DuckDB's own parser gives the query as a tree
+A stranger may ask a single query over the catalogue. DuckDB's own parser gives the query as a tree
 (`json_serialize_sql`), and only for a SELECT. Every name that DuckDB would look up is looked up
 here first, in the same scope: in a `with`, or else in the catalogue. A function that gives rows
 must make the rows from its arguments. No function may reveal settings, or how views are made. So
 the look of the text (quotes, case, comments, strings as names) decides nothing.
 
-A view or a check is a query over the pipeline's tables with one answer, so there are more rules.
-Names are bare, since a view is made in its pipeline's schema before other schemas have names. An
-as-of join must be one that DuckDB computes alike by any plan. No part of the SQL may have another
+A view or a check is a query over the pipeline's tables with a single answer, so there are more
+rules. Names are bare, since a view is made in its pipeline's schema before other schemas have
+names. DuckDB must compute an as-of join alike by any plan. No part of the SQL may have another
 value each time: no clock, no chance, no property of the connection.
 """
 
@@ -23,7 +23,7 @@ from kappa.tables.views.nulls import unsure_asof
 
 ONE_QUERY = "give one query that reads, such as: select * from page_hits limit 10"
 
-# Those that make rows from their arguments and look nowhere.
+# The functions that make rows from their arguments alone.
 _TABLE_FUNCTIONS = frozenset(
     {"range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree"}
 )
@@ -34,7 +34,7 @@ REFUSED_FUNCTIONS = frozenset({
     "pg_get_viewdef", "pg_get_expr", "pg_get_constraintdef", "format_type", "get_block_size",
     "json_serialize_plan", "query", "query_table", "read_text", "read_blob", "glob",
 })  # fmt: skip
-# The schema by which a recursive query names all its rows so far (`using key`).
+# The schema by which a recursive query names all rows so far (`using key`).
 _RECURRING = "recurring"
 
 # Schema and name of relations; the name of a `with` has no schema.
@@ -42,10 +42,10 @@ Names = frozenset[tuple[str, str]]
 
 
 def ensure_allowed(serialized: Any, catalogue: Collection[tuple[str, str]]) -> None:
-    """Raises UsageError if a query may not be asked.
+    """Raises UsageError if a stranger may not ask a query.
 
-    `serialized` is its tree as `json_serialize_sql` gives it. `catalogue` has (schema, name) of all
-    relations that may be read.
+    `serialized` is the tree of the query as `json_serialize_sql` gives it. `catalogue` has (schema,
+    name) of all relations that the query may read.
     """
     statements: Sequence[Any] = serialized.get("statements") or ()
     if serialized.get("error") or len(statements) != 1:
@@ -62,14 +62,17 @@ def ensure_allowed(serialized: Any, catalogue: Collection[tuple[str, str]]) -> N
 
 
 def _walk(node: Any, catalogue: Names, scope: Names) -> None:
-    """Checks a node and all below it; `scope` has the names of `with` that it may use."""
+    """Checks a node and all nodes below.
+
+    `scope` has the names of `with` that the node may use.
+    """
     match node:
         case list():
             for each in node:
                 _walk(each, catalogue, scope)
         case {"type": "RECURSIVE_CTE_NODE", "cte_name": str(name), "right": right}:
             scope = _scope_within(node, catalogue, scope)
-            # Its first member is bound before its name exists: there the name is another's.
+            # The first member is bound before the name exists: there it is another relation's.
             _walk(right, catalogue, scope | {("", lowered(name)), (_RECURRING, lowered(name))})
             for key, each in node.items():
                 if key not in {"cte_map", "right"}:
@@ -85,9 +88,10 @@ def _walk(node: Any, catalogue: Names, scope: Names) -> None:
 
 
 def _scope_within(node: Mapping[str, Any], catalogue: Names, scope: Names) -> Names:
-    """Returns the scope within a node that may have a `with`, after a walk through its queries.
+    """Returns the scope within a node that may have a `with`.
 
-    Each of these queries may use the names before it, but not its own.
+    The queries of the `with` are checked on the way. Each query of a `with` may use the names
+    before its own name, but not its own.
     """
     for each in (node.get("cte_map") or {}).get("map", ()):
         _walk(each["value"], catalogue, scope)
@@ -134,7 +138,7 @@ def _look_up(
         return
     known = {(lowered(each), lowered(table)) for each, table in catalogue}
     # The parser takes `flights` in `flights.delays` for a schema. Three parts begin with a
-    # database, and a stranger has no name for one.
+    # database, and a stranger can name no database.
     if not database and (lowered(schema) or "main", lowered(name)) in known:
         return
     whole = ".".join(part for part in (database, schema, name) if part)
@@ -164,7 +168,7 @@ def _no_function(name: str, instead: Iterable[str]) -> UsageError:
 
 
 # DuckDB's functions whose stability is not CONSISTENT, and macros over them (duckdb_functions()).
-# `error` is left out: it gives no value at all.
+# `error` is left out: this function gives no value at all.
 CHANGING_FUNCTIONS = frozenset({
     "ago", "current_connection_id", "current_database", "current_catalog", "current_date",
     "current_query", "current_query_id", "current_schema", "current_schemas",
@@ -184,10 +188,10 @@ _KEEP_IT = "fold the value into a column of the table, or say it in the query th
 def ensure_repeatable(
     tree: Any, names: Collection[str], columns: Collection[str], *, what: str
 ) -> None:
-    """Raises UsageError if SQL, as `json_serialize_sql` gives it, may not be declared.
+    """Raises UsageError if SQL may not be declared.
 
-    `names` are the pipeline's tables and views, `columns` the columns of its tables. `what` is "a
-    view" or "a check".
+    `tree` is the SQL as `json_serialize_sql` gives it. `names` are the tables and views of the
+    pipeline, `columns` the columns of the tables. `what` is "a view" or "a check".
     """
     ensure_allowed(tree, {("main", name) for name in names})
     _refuse_changing(tree, {column.lower() for column in columns}, what)
@@ -217,7 +221,7 @@ def _refuse_changing_node(node: dict[str, Any], columns: Collection[str], what: 
             )
         case {"function_name": str(name), "children": list(arguments)} if (
             name.lower() in CHANGING_FUNCTIONS
-            # With one argument it counts from today.
+            # With a single argument, age() counts from today.
             or (name.lower() == "age" and len(arguments) == 1)
         ):
             raise _changing(f"{name}()", what)

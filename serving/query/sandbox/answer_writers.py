@@ -1,6 +1,7 @@
-"""Writers of an answer, one for each form; they run in the query's own process.
+"""Writers of an answer, a writer for each form.
 
-Rows end at the answer's limit of rows or of bytes. The answer reports if it was cut.
+A writer runs in the query's own process. Rows end at the answer's limit of rows or of bytes. The
+answer reports whether rows were cut.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _ROWS_AT_ONCE = 64
 _ARROW_ROWS_AT_ONCE = 2048
 _PIECE_BYTES = 1 << 16
 _FRAME_BYTES = 1 << 20
-# They are in the last frame, and before the rows of JSON.
+# The columns are in the last frame, and before the rows of JSON.
 _COLUMNS_BYTES = 1 << 18
 # Raised for values that cannot be written as Arrow or Parquet.
 ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
@@ -45,7 +46,7 @@ class Pieces:
         return count <= self._left
 
     def write(self, content: Any) -> int:
-        """Writes bytes; sends them once they are enough for a piece."""
+        """Writes bytes; sends the bytes once there are enough for a piece."""
         self._left -= len(content)
         self._held += content
         if len(self._held) >= _PIECE_BYTES:
@@ -59,7 +60,7 @@ class Pieces:
         self._held.clear()
 
     def close(self) -> None:
-        """Does nothing; Arrow's writers call it at their end."""
+        """Does nothing; Arrow's writers call this method at their end."""
 
 
 def write_answer(
@@ -67,8 +68,9 @@ def write_answer(
 ) -> Mapping[str, Any]:
     """Writes the rows of a query in the form that the request names.
 
-    Returns its columns, its number of rows, and whether it was cut. Raises UsageError if the
-    columns have too much text, since they are sent whole, or a type that the form lacks.
+    Returns the columns, the number of rows, and whether rows were cut. Columns are sent whole:
+    raises UsageError if their names and types are too long. Raises UsageError for a type that the
+    form lacks.
     """
     form = request["form"]
     query = (
@@ -103,7 +105,10 @@ def _write_lines(
     pieces: Pieces,
     line: Callable[[int, tuple[Any, ...]], str],
 ) -> tuple[int, bool]:
-    """Writes a line for each row up to the limits; returns their number, and if rows are left."""
+    """Writes a line for each row up to the limits.
+
+    Returns the number of rows, and True if rows are left.
+    """
     count = 0
     for row in rows:
         content = line(count, row).encode(errors="replace")
@@ -185,7 +190,10 @@ def _write_arrow(
 def _batches(
     reader: pa.RecordBatchReader, schema: pa.Schema, most: int, pieces: Pieces
 ) -> Iterator[tuple[pa.RecordBatch, bool]]:
-    """Yields the batches up to the limits of rows and bytes, each with whether rows are left."""
+    """Yields the batches up to the limits of rows and bytes.
+
+    The second value is True if rows are left.
+    """
     left = most
     for batch in reader:
         cut = batch.slice(0, left)

@@ -1,9 +1,10 @@
-"""Files of a bucket on this host's disk, for queries whose processes connect to nothing.
+"""Files of a bucket on this host's disk, for queries.
 
-A data file never changes, so one that was fetched is good for as long as it is kept. It is kept
-under the digest of its URL; those that no query reads, and that were used longest ago, make room
-for others. The folder may be lost. Each query has a folder of its own with links to the files that
-it reads, under their names in the root, so that its process may read no others.
+The processes of these queries connect to nothing. A data file never changes, so a fetched file is
+good for as long as the file is kept. The file is kept under the digest of its URL. Files that no
+query reads make room for others, the least recently used first. The folder may be lost. Each query
+has a folder of its own, with links to the files that the query reads, under their names in the
+root: the process of the query may read no other files.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from kappa.state.store import Store
 
 _FOLDER = "fetched"
 _NAME = re.compile("[0-9a-f]{64}")
-# Requests take longer than what they bring.
+# Requests take longer than the transfer of their bytes.
 _AT_ONCE = 8
 
 
 class FilesInPlace:
-    """The files of a root on this host's disk, as one query reads them: where they are."""
+    """The files of a root on this host's disk, where they are, for a query."""
 
-    # If given, the query's process may read all that is below it, and nothing else.
+    # If given, the query's process may read all files below this folder, and no others.
     folder: Path | None = None
 
     def path(self, address: str) -> str:
@@ -47,29 +48,33 @@ class FilesInPlace:
         return address
 
     def fetch(self, addresses: Iterable[str], client: Client) -> None:
-        """Sees that files are there, but for those that are gone: the query finds them missing.
+        """Makes files available on this host.
 
-        Raises KappaError if it cannot, and ClientLeft if the client has left before the end.
+        The query itself reports a file that is gone. Raises KappaError if a file cannot be fetched,
+        and ClientLeft if the client has left before the end.
         """
 
     def drop(self, addresses: Iterable[str]) -> None:
-        """Has these files fetched again by the next query."""
+        """Lets the next query fetch these files again."""
 
 
 class FetchedFiles:
-    """The files of one root in a bucket that this host has; any thread may use it."""
+    """The files of a root in a bucket that this host has.
+
+    Any thread may use this cache.
+    """
 
     def __init__(self, store: Store) -> None:
-        """Finds those that are there."""
+        """Indexes the files already in the cache folder."""
         self.root = f"{store.url}/"
         every = store.local.path(_FOLDER)
-        # What was fetched is not synced: after a power loss it may be torn.
+        # Fetched files are not synced: after a power loss a file may be torn.
         self.folder = every / boot()
         for path in every.glob("*"):
             if path != self.folder:
                 shutil.rmtree(path, ignore_errors=True)
         self._most = parse_memory(store.storage.cache)
-        # The one that was used last is the last; one that is on its way has its room.
+        # The file that was used last is the last. A file on its way has its room already.
         self._sizes: dict[str, int] = {}
         self._users = Counter[str]()
         self._coming: set[str] = set()
@@ -80,9 +85,10 @@ class FetchedFiles:
         self._bytes = sum(self._sizes.values())
 
     def bring(self, url: str, place: Path, client: Client) -> str:
-        """Puts a file at a place. Returns the name by which it is used until it is `released`.
+        """Puts a file at a place, and returns the name of the file in the cache.
 
-        Raises ClientLeft as soon as the client has left.
+        The file is in use until its name is `released`. Raises ClientLeft as soon as the client has
+        left.
         """
         name = hashlib.sha256(url.encode()).hexdigest()
         kept = self.folder / name
@@ -107,14 +113,14 @@ class FetchedFiles:
         return name
 
     def drop(self, url: str) -> None:
-        """Has a file fetched again by the next query."""
+        """Lets the next query fetch a file again."""
         name = hashlib.sha256(url.encode()).hexdigest()
         with self._changes:
             (self.folder / name).unlink(missing_ok=True)
             self._bytes -= self._sizes.pop(name, 0)
 
     def released(self, names: Iterable[str]) -> None:
-        """Takes note that a query is over."""
+        """Notes that a query has ended, which used the files of these names."""
         with self._changes:
             self._users.subtract(names)
             self._users = +self._users
@@ -125,7 +131,7 @@ class FetchedFiles:
         try:
             link_file(kept, place)
         except FileNotFoundError:
-            # Somebody has deleted it.
+            # Somebody has deleted the file.
             self._bytes -= self._sizes.pop(name)
             return False
         self._sizes[name] = self._sizes.pop(name)
@@ -150,20 +156,20 @@ class FetchedFiles:
 
 
 class LentFiles(FilesInPlace):
-    """The files of a root in a bucket, as one query reads them: in a folder of its own."""
+    """The files of a root in a bucket, in a folder of its own for a query."""
 
     def __init__(self, fetched: FetchedFiles) -> None:
-        """Makes the folder."""
+        """Makes the folder of the query."""
         self.folder: Path = make_folder(fetched.folder, QUERY)
         self._fetched = fetched
         self._used: list[str] = []
 
     def path(self, address: str) -> str:
-        """Returns the path that a file has once it is fetched."""
+        """Returns the path that a file has once the file is fetched."""
         return str(self.folder / address.removeprefix(self._fetched.root))
 
     def fetch(self, addresses: Iterable[str], client: Client) -> None:
-        """Fetches those files that this host does not have."""
+        """Fetches the files that this host does not have."""
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch") as threads:
             asked = [threads.submit(self._fetch, each, client) for each in {*addresses}]
             try:
@@ -174,7 +180,7 @@ class LentFiles(FilesInPlace):
                 raise
 
     def drop(self, addresses: Iterable[str]) -> None:
-        """Has these files fetched again by the next query."""
+        """Lets the next query fetch these files again."""
         for each in addresses:
             self._fetched.drop(each)
 
@@ -193,7 +199,7 @@ class LentFiles(FilesInPlace):
             ) from error
 
     def give_back(self) -> None:
-        """Deletes the folder."""
+        """Deletes the folder of the query."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self._fetched.released(self._used)
 
@@ -204,7 +210,7 @@ _changes = threading.Lock()
 
 @contextmanager
 def files_for_query(store: Store) -> Iterator[FilesInPlace]:
-    """Gives the files of a root to one query, as long as the block lasts."""
+    """Gives the files of a root to a query, as long as the block lasts."""
     if store.is_on_disk:
         yield FilesInPlace()
         return

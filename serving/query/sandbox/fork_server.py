@@ -1,11 +1,11 @@
-"""The nursery: a process of one thread, which forks a child for each query.
+"""The fork server: a process that forks a child for each query.
 
-It has imported all that a query needs, so a query's process starts within milliseconds, and none
-is ever used twice. Requests arrive by a socket: a number, with the child's end of its socket to
-the server, and a pipe. The answer repeats the number, with the child's pid and a handle
-(pidfd_open(2)), which never names another process. The child's exit code is written to its pipe.
-The nursery ends when the server does, and its children with it.
-As a program it is `python -m kappa.serving.query.sandbox.fork_server SOCKET`.
+The fork server has a single thread. The fork server has imported all modules that a query needs, so
+the process of a query starts within milliseconds, and is never used twice. Requests arrive by a
+socket: a number, with the child's end of its socket to the server, and a pipe. The answer repeats
+the number, with the child's pid and a handle (pidfd_open(2)), which never names another process.
+The child's exit code is written to the pipe. The fork server ends when the server does, and its
+children with it. As a program: `python -m kappa.serving.query.sandbox.fork_server SOCKET`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
     control = socket.socket(fileno=int(arguments[0]))
     # A handle of each running child -> its process id, and the pipe for its exit code.
     running: dict[int, tuple[int, int]] = {}
-    # Unlike select, poll takes any number: this socket keeps the one it had in the server.
+    # Unlike select, poll takes any number: this socket keeps its number in the server.
     waiting = select.poll()
     waiting.register(control, select.POLLIN)
     while True:

@@ -1,4 +1,7 @@
-"""The processes of queries, as the server sees them: the nursery, and its children."""
+"""The processes of queries, as the server sees them.
+
+These are the fork server and its children.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ _PACKAGES = Path(kappa.__file__).parents[1]
 _FRAME_BYTES = 1 << 20
 # Room for the bytes that a child sends beside the rows of its answer.
 _SLACK_BYTES = 1 << 20
-# Most memory of the server that an answer takes; a longer one is kept in a file.
+# The most memory of the server that an answer takes; a longer answer is kept in a file.
 _IN_MEMORY_BYTES = 1 << 20
 # A nursery imports DuckDB and Arrow first.
 _START_SECONDS = 60.0
@@ -48,10 +51,10 @@ _LESS = "select fewer rows or columns, or aggregate in steps; {} in kappa.toml a
 
 @dataclass(slots=True)
 class QueryProcess:
-    """The process of one query, as the server handles it.
+    """The process of a query, as the server handles the process.
 
     `pid` is for people, `handle` (pidfd_open(2)) for the kernel. `way` is the socket to the
-    process, `death` the pipe that reports its exit code.
+    process, `death` the pipe that reports the exit code.
     """
 
     pid: int
@@ -61,10 +64,13 @@ class QueryProcess:
     _ended: bool = field(default=False)
 
     def accepts(self, request: bytes) -> bool:
-        """Sends a request to the process. Returns False if it has died before reading it."""
+        """Sends a request to the process.
+
+        Returns False if the process dies before reading the request.
+        """
         self.way.settimeout(_START_SECONDS)
         try:
-            # A socket with a timeout does not block: os.write would end at what its buffer takes.
+            # A socket with a timeout does not block: os.write would write only a part.
             self.way.sendall(framed(ASKED, request))
             return take(self.way.recv, most=0) == (ACCEPTED, b"")
         except (OSError, ValueError):
@@ -75,9 +81,9 @@ class QueryProcess:
     ) -> Reply:
         """Returns the complete answer.
 
-        `check` sees that the files of the tables that the query names can be read, or raises
-        KappaError; its time is not the query's. Raises the error that the process reports, and
-        TooMuch if it takes too long or dies.
+        `check` ensures that the files of the tables in the query can be read, or raises KappaError;
+        the time of `check` is not the query's. Raises the error that the process reports, and
+        TooMuch if the process takes too long or dies.
         """
         # The caller closes the file.
         body: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115
@@ -138,7 +144,7 @@ class QueryProcess:
         code = int(found or b"1")
         if code == -signal.SIGXCPU:
             return _too_long(allowance)
-        # Some allocations cannot report a failure: they end the process, in one of several ways.
+        # Some allocations cannot report a failure, and end the process in several ways.
         return TooMuch(
             "the query's process has ended "
             f"({signal.Signals(-code).name if code < 0 else f'code {code}'}) "
@@ -148,12 +154,18 @@ class QueryProcess:
         )
 
     def kill(self) -> None:
-        """Kills the process if it runs; whoever waits for its answer learns of its end."""
+        """Kills the process if it runs.
+
+        Whoever waits for the answer learns of the end.
+        """
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.handle, signal.SIGKILL)
 
     def end(self) -> None:
-        """Kills the process if it runs, and closes its files; a second call does nothing."""
+        """Kills the process if it runs, and closes the files.
+
+        A second call does nothing.
+        """
         if self._ended:
             return
         self._ended = True
@@ -164,18 +176,18 @@ class QueryProcess:
 
 
 class Nursery:
-    """The process that makes the children.
+    """The fork server, as the server handles the process that makes the children.
 
-    It ends when this process does, because that closes its socket.
+    The fork server ends when this process does, because that closes the socket.
     """
 
     def __init__(self, program: Sequence[str], *, start_seconds: float = _START_SECONDS) -> None:
-        # An empty folder, so that a query that reached it would find nothing.
+        # An empty folder: a query that reached the folder would find nothing.
         self._folder = tempfile.TemporaryDirectory(prefix="kappa-sandbox-")
         # Closed in `end`.
         self._said = tempfile.TemporaryFile()  # noqa: SIM115
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # The environment has only what Python needs; the socket is the only open file.
+        # The environment has only the variables of Python; the socket is the only open file.
         environment = {
             "PYTHONPATH": str(_PACKAGES),
             "PYTHONSAFEPATH": "1",
@@ -200,14 +212,15 @@ class Nursery:
         self._asked = 0
 
     def alive(self) -> bool:
-        """Returns True while the nursery runs."""
+        """Returns True while the fork server runs."""
         return self._process.poll() is None
 
     def child(self) -> QueryProcess:
-        """Makes a new child, which gets ready meanwhile. Raises KappaError if the nursery cannot.
+        """Makes a child, which gets ready meanwhile.
 
-        Each request has a number, and its answer repeats it. The answer to an abandoned request
-        may arrive late, and must not be taken for the pid and handle of the next child.
+        Raises KappaError if the fork server makes none. Each request has a number, and its answer
+        repeats the number. The answer to an abandoned request may arrive late, and must not be
+        taken for the pid and handle of the next child.
         """
         self._asked += 1
         way, theirs = socket.socketpair()
@@ -240,7 +253,7 @@ class Nursery:
             answered, pid = map(int, answer.split())
             if answered == number:
                 return pid, handles[0]
-            # The child of an abandoned request: its socket is closed, so it ends by itself.
+            # The child of an abandoned request ends by itself, since its socket is closed.
             os.close(handles[0])
         raise TimeoutError("it does not answer")
 
@@ -249,7 +262,7 @@ class Nursery:
         return (self._said.read().decode(errors="replace").strip().splitlines() or [""])[-1]
 
     def end(self) -> None:
-        """Ends the nursery, and its children with it."""
+        """Ends the fork server, and its children."""
         self._control.close()
         try:
             self._process.wait(_GRACE_SECONDS)

@@ -1,14 +1,15 @@
-"""The process of one untrusted query: it reads the request, confines itself and answers.
+"""The process of an untrusted query.
 
-Four barriers keep a query to its tables, and each alone would do:
+The process reads the request, confines itself and answers. Four barriers keep a query to the tables
+of its snapshot, and each alone would do:
 
 - The parser's tree is checked (serving/query/reader/sql_rules.py).
 - DuckDB may open only the snapshot's files, and that setting is locked.
 - The kernel allows the same files only (confine.py).
-- The process has nothing to give: no environment, no open file but the socket to the server, and
-  an empty working folder.
+- The process has nothing to give: no environment, no open file but the socket to the server, and an
+empty working folder.
 
-It writes the complete answer, so the server only passes bytes on, and ends with it.
+The process writes the complete answer, so the server only passes bytes on. Then the process ends.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _WARM = (
     "date '2013-01-01', time '05:00', [1], {'a': 1}, 'x'::blob, '1'::hugeint, map {'a': 1}"
 )
 _THREADS = 2
-# DuckDB exceeds its own limit somewhat, and this program needs memory too.
+# DuckDB exceeds its own limit somewhat, and this program needs memory, too.
 _DUCKDBS_SHARE = 0.75
 _PATTERN = re.compile(r"[*?\[]")
 _REQUEST_BYTES = 1 << 28
@@ -66,7 +67,7 @@ _LONGEST_SENTENCE = 2000
 
 
 def answer_one(way_back: int, parent: int) -> None:
-    """Waits for one query and answers it; the process has no other purpose."""
+    """Waits for a query and answers the query; the process has no other purpose."""
     confine.tie_to_parent(parent)
     confine.close_all_but(way_back)
     os.environ.clear()
@@ -102,7 +103,10 @@ def _kind(error: KappaError) -> str:
 
 
 def _cut(told: str) -> str:
-    """Returns a sentence without its middle if it is long: it may repeat a name of the query."""
+    """Returns a long sentence without the middle.
+
+    An error may repeat a long name of the query.
+    """
     half = _LONGEST_SENTENCE // 2
     return told if len(told) <= _LONGEST_SENTENCE else f"{told[:half]} ... {told[-half:]}"
 
@@ -137,8 +141,8 @@ def _answered(
         ("memory_limit", text(f"{int(request['memory'] * _DUCKDBS_SHARE)}B")),
     ):
         reader.command(f"set {name} = {value}")
-    # For a path with a star in it, DuckDB checks both the pattern and the file that it finds. In
-    # place of a file that is gone it looks for a folder, and then says which file it is.
+    # For a path with a star, DuckDB checks both the pattern and the file that it finds. If a
+    # file is gone, DuckDB looks for a folder, and then names the file.
     spelled = sorted({*paths, *map(literal, paths)})
     for setting, suffix in (("allowed_paths", ""), ("allowed_directories", "/")):
         listed = ", ".join(text(f"{each}{suffix}") for each in spelled)
@@ -163,7 +167,7 @@ def _answered(
             reader.ensure_names_what_is_served(request["sql"])
         raise reader.explained(error) from error
     except ARROW_ERRORS as error:
-        # Arrow passes on what DuckDB said, as an error of its own.
+        # Arrow passes DuckDB's message on, as an error of Arrow's.
         if (damage := damage_of(str(error), reader.files())) is not None:
             raise damage from error
         raise UsageError(
@@ -175,7 +179,7 @@ def _answered(
 def _looked_through(paths: Sequence[str]) -> frozenset[str]:
     """Returns the folders that DuckDB lists to find these files.
 
-    It takes a folder's name for a pattern if the name contains a star.
+    DuckDB takes the name of a folder for a pattern if the name contains a star.
     """
     patterns = (Path(path).parts for path in paths)
     firsts = (
@@ -186,9 +190,10 @@ def _looked_through(paths: Sequence[str]) -> frozenset[str]:
 
 
 def _allowed(reader: Reader, sql: str, found: Sequence[Relations]) -> str:
-    """Returns the text of the one statement in `sql`. Raises UsageError if it is not allowed.
+    """Returns the text of the single statement in `sql`.
 
-    DuckDB's two parses of the text must agree: as statements, and as a tree.
+    Raises UsageError if the statement is not allowed. DuckDB's two parses of the text must agree:
+    as statements, and as a tree.
     """
     query = reader.only_select(sql)
     try:
@@ -201,7 +206,7 @@ def _allowed(reader: Reader, sql: str, found: Sequence[Relations]) -> str:
     catalogue = {("main", name) for each in found for name in each.public} | {
         (schema_of(each.pipeline), name) for each in found for name in (*each.tables, *each.views)
     }
-    # Without these, their names would be those of what DuckDB has itself.
+    # A broken relation is left out: its name might be that of a relation of DuckDB's own.
     catalogue -= {
         (schema, each.name)
         for each in reader.broken
