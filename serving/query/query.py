@@ -25,6 +25,7 @@ _Found = TypeVar("_Found")
 
 # A lease is lost only if a reader pauses for longer than the lease lasts: not thrice by chance.
 _ATTEMPTS = 3
+_HINT = "give --out a file that ends with {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +157,6 @@ def _connected(snapshot: Snapshot, store: Store, limits: Limits | None) -> Reade
         reader.close()
         raise
     return reader
-
-
-_HINT = "give --out a file that ends with {}"
 
 
 @dataclass(frozen=True, slots=True)

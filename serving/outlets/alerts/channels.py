@@ -49,6 +49,11 @@ from kappa.serving.outlets.alerts.outbox import show_message
 from kappa.state.store import Store
 
 _Value = TypeVar("_Value")
+_BASE64_PREFIX = "whsec_"
+_TRIED_AGAIN = frozenset({408, 425, 429})
+_LONGEST_WAIT_SECONDS = 86_400.0
+_SETTINGS_PREFIX = "KAPPA__"
+_LONGEST_REASON = 200
 
 
 class Outcome(StrEnum):
@@ -95,9 +100,6 @@ class Unready:
 RECEIVED = Attempted(Outcome.RECEIVED)
 
 
-_BASE64_PREFIX = "whsec_"
-
-
 def keys_of(secret: str) -> tuple[bytes, ...]:
     """Returns the keys in a secret of the settings.
 
@@ -139,10 +141,6 @@ def _key_of(secret: str) -> bytes:
             hint="make one: echo whsec_$(openssl rand -base64 32)",
         )
     return key
-
-
-_TRIED_AGAIN = frozenset({408, 425, 429})
-_LONGEST_WAIT_SECONDS = 86_400.0
 
 
 class Webhook:
@@ -250,10 +248,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return (error.strerror or type(error).__name__).lower()
     return "it answered something that is no HTTP"
-
-
-_SETTINGS_PREFIX = "KAPPA__"
-_LONGEST_REASON = 200
 
 
 class Program:

@@ -52,6 +52,11 @@ from kappa.state.store import Store
 
 _FIRST_WAIT_SECONDS = 1.0
 _LONGEST_WAIT_SECONDS = 300.0
+# A place at which nothing had to be sent is put so often.
+_PLACE_SECONDS = 5.0
+# The thread looks so often for a stop, for another declaration, and for dead letters.
+_LOOK_SECONDS = 0.5
+_FIRST_SECONDS, _LONGEST_SECONDS = 0.5, 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +98,6 @@ def next_attempt(
     # A greater power is no float any more.
     doubled = min(_LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2.0 ** min(tries - 1, 20))
     return min(end, now + max(asked, doubled * (0.5 + 0.5 * draw())))
-
-
-# A place at which nothing had to be sent is put so often.
-_PLACE_SECONDS = 5.0
 
 
 class AlertDelivery:
@@ -328,11 +329,6 @@ class AlertDelivery:
         )
         put_outbox(self._store, self._alert.name, outbox)
         self._outbox = outbox
-
-
-# The thread looks so often for a stop, for another declaration, and for dead letters.
-_LOOK_SECONDS = 0.5
-_FIRST_SECONDS, _LONGEST_SECONDS = 0.5, 30.0
 
 
 class AlertOutlet:

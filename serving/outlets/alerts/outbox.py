@@ -25,6 +25,7 @@ from kappa.state.store import Store
 _ALERTS = "alerts"
 # So many messages of an alert are on the page.
 MOST_SHOWN = 50
+_LIST_DEAD = "kappa alerts list --dead lists the dead letters"
 
 
 class Missed(Struct, frozen=True):
@@ -206,9 +207,6 @@ def _again_name(name: str, id_: str) -> str:
 
 def _id(path: str) -> str:
     return path.rsplit("/", 1)[-1].removesuffix(".json")
-
-
-_LIST_DEAD = "kappa alerts list --dead lists the dead letters"
 
 
 def ask_for_dead_letters(

@@ -43,6 +43,8 @@ from kappa.tables.views.served import (
 _TOUCHED = "_touched"
 # Lists the files of a table's version, by its path.
 Files = Callable[[str, int], tuple[str, ...]]
+# The most bytes of Parquet to compute in memory, where they take some ten times as much.
+_SMALL_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,10 +329,6 @@ def is_same(store: Store, before: Point, after: Point) -> bool:
     return before.versions(store) == after.versions(store) and (
         after.table.expiry is None or before.clock == after.clock
     )
-
-
-# The most bytes of Parquet to compute in memory, where they take some ten times as much.
-_SMALL_BYTES = 32 * 1024 * 1024
 
 
 @contextmanager

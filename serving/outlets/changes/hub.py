@@ -40,6 +40,11 @@ from kappa.state.table import TableBirth
 _PIECE = 1 << 16
 # A larger text is in a file.
 _IN_MEMORY = 4 << 20
+# A reader for which so many change sets wait, or so much text, is sent back to its cursor.
+_MOST_SETS, _MOST_TEXT = 1_000, 32 << 20
+_LOOK_SECONDS = 1.0
+# For a follower that another process was ahead of.
+_PATIENCE_SECONDS, _NAP_SECONDS = 5.0, 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +140,6 @@ def _pieces(lines: Iterator[str]) -> Iterator[str]:
         yield f"[{','.join(held)}]"
 
 
-# A reader for which so many change sets wait, or so much text, is sent back to its cursor.
-_MOST_SETS, _MOST_TEXT = 1_000, 32 << 20
-
-
 @dataclass(eq=False)
 class ChangeReader:
     """A reader of the hub, and the change sets that wait for it.
@@ -190,11 +191,6 @@ class ChangeReader:
         if self.error is not None:
             raise self.error
         return None
-
-
-_LOOK_SECONDS = 1.0
-# For a follower that another process was ahead of.
-_PATIENCE_SECONDS, _NAP_SECONDS = 5.0, 0.02
 
 
 class ChangeHub:

@@ -27,6 +27,8 @@ from kappa.state.lease import ensure_lease, ensure_renewed, lease_name, read_lea
 from kappa.state.store import Store
 
 _PART_DIGITS = 16
+_DIGITS = 12
+_RESUMED_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +74,6 @@ def part_of(sink: SinkBirth, keys: tuple[str, ...]) -> str:
     form = [] if sink.format is None else [sink.format]
     decides = json.dumps([sink.of, sink.columns, sink.where, keys, *form])
     return hashlib.sha256(decides.encode()).hexdigest()[:_PART_DIGITS]
-
-
-_DIGITS = 12
-_RESUMED_SECONDS = 60.0
 
 
 class SinkLease:

@@ -20,6 +20,9 @@ from kappa.state.store import Store
 
 _FOLDER = "run/sinks"
 _DIGITS = 16
+LOCK = "run/courier.lock"
+# A courier that runs says this often, with room for a busy machine, that a sink has all.
+_FRESH_SECONDS = 2.0
 
 
 class Sent(Struct, frozen=True):
@@ -82,11 +85,6 @@ def sink_states(store: Store) -> tuple[SinkState, ...]:
 def _name(topic: str) -> str:
     # A topic's name may be as long as a file's.
     return f"{_FOLDER}/{hashlib.sha256(topic.encode()).hexdigest()[:_DIGITS]}.json"
-
-
-LOCK = "run/courier.lock"
-# A courier that runs says this often, with room for a busy machine, that a sink has all.
-_FRESH_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,11 @@ from kappa.kafka.answers import UP
 from kappa.kafka.client import Log
 from kappa.state.build import Birth
 
+# The header of a sink's records: the cursor of the change set that each is of.
+CURSOR = "kappa-cursor"
+Message = tuple[bytes, bytes | None]
+_LATE_SECONDS, _PATIENCE_SECONDS = 10.0, 5.0
+
 
 def ensure_topic(log: Log, birth: Birth, sink: SinkBirth) -> str:
     """Makes the topic of a sink if needed, and returns its id.
@@ -50,11 +55,6 @@ def ensure_topic(log: Log, birth: Birth, sink: SinkBirth) -> str:
 def is_let(birth: Birth, topic: str) -> bool:
     """Returns True if the deploy of a build has let a sink's topic through."""
     return any(each.startswith(f"sink:{topic}: ") for each in birth.accepted)
-
-
-# The header of a sink's records: the cursor of the change set that each is of.
-CURSOR = "kappa-cursor"
-Message = tuple[bytes, bytes | None]
 
 
 def rows_in(log: Log, topic: str, *, take_over: bool) -> tuple[dict[bytes, bytes], int]:
@@ -103,9 +103,6 @@ def differing(there: dict[bytes, bytes], rows: Iterable[Message]) -> Iterator[Me
 
 def _value_digest(value: bytes) -> bytes:
     return hashlib.blake2b(value, digest_size=16).digest()
-
-
-_LATE_SECONDS, _PATIENCE_SECONDS = 10.0, 5.0
 
 
 @contextmanager

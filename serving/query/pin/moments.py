@@ -28,6 +28,16 @@ from kappa.state.offsets import Offsets
 
 # A date alone would be midnight, which hardly anybody means.
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}.*")
+# A topic's name has neither colons nor commas. A partition is an int32, an offset an int64.
+_PART = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>[0-9]{1,10})=(?P<offset>[0-9]{1,19})")
+_EPOCH, _FIRST, _LAST = (
+    datetime(1970, 1, 1, tzinfo=UTC),
+    datetime.min.replace(tzinfo=UTC),
+    datetime.max.replace(tzinfo=UTC),
+)
+# Beyond the last time by far, and no more than Python can count.
+_FAR_MS = 10**15
+_WRITE = "write topic:partition=offset, and commas between: orders:0=120,orders:1=80"
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,18 +279,6 @@ def _at_generation(kept: Sequence[Kept], number: int) -> Kept | None:
 def time_text(time: datetime) -> str:
     """Formats a time for people, in UTC."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-# A topic's name has neither colons nor commas. A partition is an int32, an offset an int64.
-_PART = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>[0-9]{1,10})=(?P<offset>[0-9]{1,19})")
-_EPOCH, _FIRST, _LAST = (
-    datetime(1970, 1, 1, tzinfo=UTC),
-    datetime.min.replace(tzinfo=UTC),
-    datetime.max.replace(tzinfo=UTC),
-)
-# Beyond the last time by far, and no more than Python can count.
-_FAR_MS = 10**15
-_WRITE = "write topic:partition=offset, and commas between: orders:0=120,orders:1=80"
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,10 +34,6 @@ class Snapshot:
     frontiers: Mapping[str, Frontier]
     births: Mapping[str, Birth]
 
-    def build_of(self, pipeline: str) -> str:
-        """Returns the build that answers for a pipeline. Raises KeyError if none does."""
-        return self.serving[pipeline]
-
 
 def head_of(snapshot: Snapshot) -> Mapping[str, Any]:
     """Describes a snapshot as the head of an answer.

@@ -21,6 +21,9 @@ from kappa.base.duck import (
 from kappa.base.errors import Damaged, KappaError, UsageError, lacks_memory
 from kappa.state.files.bucket import is_bucket
 
+# Of `builds/BUILD/tables/TABLE/FILE`: strangers are told no more of a path.
+_PARTS_BELOW_THE_ROOT = 5
+
 
 class TooMuch(UsageError):
     """A query that wants more memory or time than the query may have."""
@@ -65,10 +68,6 @@ def explained(error: DuckError | UnicodeDecodeError, *, served: bool) -> KappaEr
         f"the query cannot be run: {without_kind(message)}",
         hint="; ".join([*hints, "kappa tables shows tables and columns"]),
     )
-
-
-# Of `builds/BUILD/tables/TABLE/FILE`: strangers are told no more of a path.
-_PARTS_BELOW_THE_ROOT = 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def ensure_named_whole(
     host, and the copy is checked.
     """
     for pipeline, paths in _paths_named(found, named):
-        build = snapshot.build_of(pipeline)
+        build = snapshot.serving[pipeline]
         pinned = snapshot.frontiers[build]
         ensure_whole(store, pinned.build, paths, copies=copies, pinned=pinned)
 

@@ -30,6 +30,7 @@ from kappa.base.errors import KappaError, UsageError
 from kappa.base.sql import text
 from kappa.declare.values.exact_sql import DuckType
 from kappa.serving.query.reader.errors import BrokenRelation, Left, TooMuch, damage_of, explained
+from kappa.serving.query.reader.sql_rules import ONE_QUERY
 from kappa.serving.query.reader.table_sql import distinct_names, schema_of
 from kappa.state.store import Store
 from kappa.tables.parquet import literal
@@ -52,12 +53,22 @@ _Found = TypeVar("_Found")
 # The content that a connection was made to show: the relations of each pipeline.
 Shown = tuple[object, ...]
 
-_ONE_SELECT = "give one query that reads, such as: select * from page_hits limit 10"
 _SEVERAL = ("this is more than one statement", "pivot looks for its columns by another statement")
 _PIVOT = "name them: pivot ... on kind in ('a', 'b')"
 # How often a late query is interrupted: an interrupt before the query's start is lost.
 _AGAIN_SECONDS = 0.1
 _ROWS_AT_ONCE = 1024
+# The most connections to keep for later readers.
+_MOST_IDLE = 16
+# The most readers of a connection: DuckDB remembers each file of a bucket.
+_MOST_USES = 1_000
+# Lists the schemas and views that a reader has made.
+_MADE = """
+select 'schema', schema_name from duckdb_schemas()
+where not internal and database_name = 'memory'
+union all
+select 'view', view_name from duckdb_views() where not internal and schema_name = 'main'
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +247,7 @@ class Reader:
                 else "this is a statement of the kind "
                 f"{str(statements[0].type).rpartition('.')[2].lower()}"
             )
-            hint = _PIVOT if what == _SEVERAL[True] else _ONE_SELECT
+            hint = _PIVOT if what == _SEVERAL[True] else ONE_QUERY
             raise UsageError(f"{what}: a snapshot can only be read, by one query", hint=hint)
         return str(statements[0].query).strip().rstrip(";")
 
@@ -374,7 +385,7 @@ def _ensure_text(sql: str) -> None:
     try:
         sql.encode()
     except UnicodeEncodeError as error:
-        raise UsageError("the query is not text in UTF-8", hint=_ONE_SELECT) from error
+        raise UsageError("the query is not text in UTF-8", hint=ONE_QUERY) from error
     if "\0" in sql:
         raise UsageError("the query has a NUL character", hint="leave it out")
 
@@ -394,15 +405,6 @@ class _Idle(NamedTuple):
 # The connection that was used last is the last.
 _idle: list[_Idle] = []
 _idle_changes = threading.Lock()
-_MOST_IDLE = 16
-# Then another connection is made: DuckDB remembers each file of a bucket.
-_MOST_USES = 1_000
-_MADE = """
-select 'schema', schema_name from duckdb_schemas()
-where not internal and database_name = 'memory'
-union all
-select 'view', view_name from duckdb_views() where not internal and schema_name = 'main'
-"""
 
 
 def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object] = ()) -> Reader:

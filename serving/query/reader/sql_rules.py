@@ -39,6 +39,22 @@ _RECURRING = "recurring"
 
 # Schema and name of relations; the name of a `with` has no schema.
 Names = frozenset[tuple[str, str]]
+# DuckDB's functions whose stability is not CONSISTENT, and macros over them (duckdb_functions()).
+# `error` is left out: this function gives no value at all.
+CHANGING_FUNCTIONS = frozenset({
+    "ago", "current_connection_id", "current_database", "current_catalog", "current_date",
+    "current_query", "current_query_id", "current_schema", "current_schemas",
+    "current_transaction_id", "currval", "gen_random_uuid", "get_current_time",
+    "get_current_timestamp", "in_search_path", "nextval", "now", "pg_conf_load_time",
+    "pg_postmaster_start_time", "pg_sleep", "random", "setseed", "sleep_ms", "stats", "today",
+    "transaction_timestamp", "txid_current", "uuid", "uuidv4", "uuidv7", "write_log",
+})  # fmt: skip
+# Names that SQL reads as calls, unless a column has that name.
+_CALLED_BY_NAME = frozenset({
+    "current_catalog", "current_date", "current_schema", "current_time", "current_timestamp",
+    "localtime", "localtimestamp",
+})  # fmt: skip
+_KEEP_IT = "fold the value into a column of the table, or say it in the query that reads the table"
 
 
 def ensure_allowed(serialized: Any, catalogue: Collection[tuple[str, str]]) -> None:
@@ -55,10 +71,15 @@ def ensure_allowed(serialized: Any, catalogue: Collection[tuple[str, str]]) -> N
     try:
         _walk(statements[0], frozenset(catalogue), frozenset())
     except RecursionError as error:
-        raise UsageError(
-            "the query is nested too deeply to be read",
-            hint="say it in parts: with a as (...), b as (...) select ...",
-        ) from error
+        raise too_deep() from error
+
+
+def too_deep() -> UsageError:
+    """Makes the error for a query that is nested too deeply."""
+    return UsageError(
+        "the query is nested too deeply to be read",
+        hint="say it in parts: with a as (...), b as (...) select ...",
+    )
 
 
 def _walk(node: Any, catalogue: Names, scope: Names) -> None:
@@ -165,24 +186,6 @@ def _no_function(name: str, instead: Iterable[str]) -> UsageError:
         if there
         else "leave it out: a query sees its tables and nothing else",
     )
-
-
-# DuckDB's functions whose stability is not CONSISTENT, and macros over them (duckdb_functions()).
-# `error` is left out: this function gives no value at all.
-CHANGING_FUNCTIONS = frozenset({
-    "ago", "current_connection_id", "current_database", "current_catalog", "current_date",
-    "current_query", "current_query_id", "current_schema", "current_schemas",
-    "current_transaction_id", "currval", "gen_random_uuid", "get_current_time",
-    "get_current_timestamp", "in_search_path", "nextval", "now", "pg_conf_load_time",
-    "pg_postmaster_start_time", "pg_sleep", "random", "setseed", "sleep_ms", "stats", "today",
-    "transaction_timestamp", "txid_current", "uuid", "uuidv4", "uuidv7", "write_log",
-})  # fmt: skip
-# Names that SQL reads as calls, unless a column has that name.
-_CALLED_BY_NAME = frozenset({
-    "current_catalog", "current_date", "current_schema", "current_time", "current_timestamp",
-    "localtime", "localtimestamp",
-})  # fmt: skip
-_KEEP_IT = "fold the value into a column of the table, or say it in the query that reads the table"
 
 
 def ensure_repeatable(

@@ -35,7 +35,7 @@ from kappa.serving.query.reader.errors import Left, damage_of
 from kappa.serving.query.reader.query_files import tables_read
 from kappa.serving.query.reader.reader import Reader
 from kappa.serving.query.reader.relations import Relations, TableFiles, files_of, put_relations
-from kappa.serving.query.reader.sql_rules import ensure_allowed
+from kappa.serving.query.reader.sql_rules import ensure_allowed, too_deep
 from kappa.serving.query.reader.table_sql import schema_of
 from kappa.serving.query.sandbox import confine
 from kappa.serving.query.sandbox.answer_writers import ARROW_ERRORS, Pieces, write_answer
@@ -199,10 +199,7 @@ def _allowed(reader: Reader, sql: str, found: Sequence[Relations]) -> str:
     try:
         tree = reader.tree(sql)
     except RecursionError:
-        raise UsageError(
-            "the query is nested too deeply to be read",
-            hint="say it in parts: with a as (...), b as (...) select ...",
-        ) from None
+        raise too_deep() from None
     catalogue = {("main", name) for each in found for name in each.public} | {
         (schema_of(each.pipeline), name) for each in found for name in (*each.tables, *each.views)
     }

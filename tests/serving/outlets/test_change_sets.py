@@ -1,6 +1,6 @@
-"""The sum of a table's change sets is the table, whatever happens between them (I12).
+"""The sum of a table's change sets is the table, whatever happens in between (I12).
 
-The keys of a sink's records are as Kappa reads them, and never the same for two rows.
+The keys of a sink's records are as Kappa reads them, and no two rows have the same key.
 """
 
 from __future__ import annotations

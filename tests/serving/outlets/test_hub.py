@@ -1,4 +1,4 @@
-"""The hub: what one reader of a table wants does not end what others get."""
+"""The hub: a wish of one reader of a table does not end the changes of other readers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A sink's topic is what is served, change set by change set, whatever dies in between.
+"""A sink's topic has the served rows, change set by change set, whatever dies in between.
 
-A topic of another format than JSON has the rows that are served, too.
+A topic of another format than JSON has the served rows, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Laws of the snapshot: no reader goes back, and a pinned one is kept until the answer."""
+"""Laws of the snapshot: no reader goes back, and a pinned snapshot is kept until the answer."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def born(build: str, pipeline: str = "flights") -> Birth:
 def publish(store: Store, build: str, offset: int, hold: int | None = None) -> Frontier:
     """Publishes the next frontier of a build.
 
-    Its tables' version is its number, and their content its offset.
+    The number of the frontier is the version of the tables, and the offset their content.
     """
     frontiers = Frontiers(store, build)
     last = frontiers.newest()
@@ -100,7 +100,11 @@ def serve(store: Store, build: str, pipeline: str = "flights") -> Served:
 
 
 def collect(store: Store, build: str, now: float, *, keep: int = 1) -> None:
-    """Collects as a job does (law 11): floor, then leases, then only what neither needs."""
+    """Collects as a job does (law 11).
+
+    The floor is put first, then the leases are listed, then frontiers that neither needs are
+    deleted.
+    """
     newest = Frontiers(store, build).newest()
     assert newest is not None
     least = max(1, newest.number - keep + 1)
@@ -379,7 +383,7 @@ def test_an_ended_lease_is_kept_through_its_grace_and_then_swept(store: Store) -
 def test_a_damaged_lease_is_moved_aside_and_named(
     store: Store, content: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its reader, if it lives, finds that its lease is gone, and starts over."""
+    """A reader that lives finds that the lease is gone, and starts over."""
     store.put("leases/x.json", content)
 
     assert live_leases(store, 0.0) == ()
@@ -587,13 +591,13 @@ def test_readers_in_many_threads_see_no_error_no_mix_and_no_step_back(store: Sto
 
 
 class World:
-    """Two builds over one partition, promoted in turn.
+    """Two builds over a partition, promoted in turn.
 
-    The protocol is: hold, acknowledge, reach it, serve.
+    The protocol is: hold, acknowledge, reach the hold, serve.
     """
 
     class Reader:
-        """A reader, with the newest state that it has read."""
+        """A reader, with the newest state that the reader has read."""
 
         def __init__(self) -> None:
             self.generation = 0
@@ -603,7 +607,7 @@ class World:
             while True:
                 with pin(store, lease_seconds=60, clock=lambda: 0.0) as pinned:
                     snapshot = pinned.snapshot
-                    frontier = snapshot.frontiers[snapshot.build_of("flights")]
+                    frontier = snapshot.frontiers[snapshot.serving["flights"]]
                     content = store.get(
                         f"builds/{frontier.build}/data/{frontier.versions['delays']}"
                     )

@@ -1,6 +1,6 @@
-"""Laws of damaged files: a query that needs one names it, its build, and what to do.
+"""Laws of damaged files: a query names the file, the build, and the way on.
 
-The same is said by the command line and over HTTP; other queries are answered.
+The command line and HTTP say the same; queries that do not need the file are answered.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Laws of a query's limits: at the limit it is answered, beyond it is refused in a sentence."""
+"""Laws of a query's limits: at a limit the query is answered, beyond it refused in a sentence."""
 
 from __future__ import annotations
 

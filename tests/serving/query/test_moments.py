@@ -1,7 +1,7 @@
 """Laws of looking back.
 
-A time gets the frontiers that readers saw then, or a little before. A generation gets the last ones
-it showed. What is gone is refused.
+A time gets the frontiers that readers saw then, or a little before. A generation gets the last
+frontiers that the generation showed. A moment that is gone is refused.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def text(seconds: float) -> str:
 class Past:
     """Builds a and b of flights and c of trains, under a clock that tests turn.
 
-    Their jobs keep what they should. `seen` has what readers saw.
+    The jobs keep the frontiers that jobs should keep. `seen` has the states that readers saw.
     """
 
     store: Store
@@ -170,9 +170,9 @@ class Past:
             self.note()
 
     def be_away(self, seconds: int) -> None:
-        """Kills all jobs, and starts them again after this time.
+        """Kills all jobs, and starts the jobs again after this time.
 
-        Each reads the journal from its beginning, and publishes the same once more.
+        Each job reads the journal from the beginning, and publishes the same frontier once more.
         """
         self.now += seconds
         for build, pipeline in PIPELINES.items():
@@ -197,7 +197,7 @@ class Past:
         )
 
     def collect(self, build: str) -> None:
-        """Maintains one build, with maintenance's order of puts and looks (law 11)."""
+        """Maintains a build, with maintenance's order of puts and looks (law 11)."""
         newest = self.shown[build].number
         put_floor(self.store, build, newest)
         needed = {
@@ -220,7 +220,7 @@ class Past:
         self.now -= KEEP
 
     def read(self, when: AtTime | AtGeneration | AtOffsets | AtEventTime) -> Snapshot:
-        """Reads as a reader does; all its data must exist while it reads."""
+        """Reads as a reader does; all data must exist while the reader reads."""
         with pin_at(self.store, when, lease_seconds=2 * KEEP, clock=lambda: self.now) as pinned:
             for frontier in pinned.snapshot.frontiers.values():
                 data = f"builds/{frontier.build}/data/{frontier.number}"
@@ -316,7 +316,7 @@ def test_a_job_that_has_not_heard_of_the_switch_yet_is_looked_back_at_all_the_sa
 def test_a_builds_earlier_serving_never_answers_for_a_later_time(
     past: Past,
 ) -> None:
-    """Its job may hear of the switch only after it has published once more."""
+    """The job may hear of the switch only after the job has published once more."""
     past.switch("flights", "a")
     past.wait(10)
     past.switch("flights", "b")
@@ -431,7 +431,7 @@ def test_what_is_no_time_is_a_slip(written: str) -> None:
 def meddle(
     patch: pytest.MonkeyPatch, store: Store, meanwhile: Callable[[], object], *, after: bool
 ) -> None:
-    """Runs an action when the next lease is put: before it, or right after."""
+    """Runs an action when the next lease is put: before the put, or right after."""
     put_json = store.put_json
 
     def put(name: str, document: object, *, synced: bool = True) -> None:
@@ -641,7 +641,7 @@ def kept_at(
 ) -> list[Kept]:
     """Makes kept frontiers by offsets and log times (in seconds) in topic x's partitions.
 
-    The last but one gets `until`, the time until which it was shown.
+    The frontier before the last gets `until`, the time until which readers saw that frontier.
     """
     found = []
     for number, (offsets, seconds) in enumerate(frontiers, 1):
@@ -685,7 +685,7 @@ def test_a_log_time_is_told_whatever_producers_have_sent(
 
 
 def chosen(when: AtOffsets | AtEventTime, kept: list[Kept]) -> int | None:
-    """Returns the number of the chosen frontier; the last one is the newest."""
+    """Returns the number of the chosen frontier; the last number is that of the newest."""
     found = frontiers_at(when, {"flights": "a"}, {"a": kept[:-1]}, {"a": kept[-1].frontier})
     return found["a"].number
 
@@ -831,9 +831,9 @@ def test_a_pipeline_that_was_not_there_is_left_out(past: Past) -> None:
 
 
 def kept_twice(past: Past) -> int:
-    """Makes a build that serves, and was kept at offsets before those it shows now.
+    """Makes a build that serves, and was kept at offsets before the present offsets.
 
-    Returns the offset that is kept.
+    Returns the kept offset.
     """
     past.switch("flights", "a")
     for _ in range(3):

@@ -1,6 +1,6 @@
 """Laws of queries: exactly the pinned files, typed and exact, and nothing can be written.
 
-A user's slip is one sentence.
+A user's slip is answered by a sentence.
 """
 
 from __future__ import annotations
@@ -290,7 +290,7 @@ def test_lost_files_cost_their_tables_queries(platform: Platform, store: Store) 
 def test_a_candidate_with_a_broken_view_cannot_be_looked_at(
     platform: Platform, store: Store
 ) -> None:
-    """Verification reads the whole of a build, so one broken relation ends it."""
+    """Verification reads the whole of a build, so a single broken relation is the end."""
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS}, views={"top": "select carier from delays"})
 
     with (
@@ -555,7 +555,7 @@ def test_a_file_that_is_gone_while_the_lease_holds_is_an_error(platform: Platfor
 
 
 class StoodStill:
-    """A question whose reader pauses for longer than its lease lasts, the first `times` times.
+    """A question whose reader pauses for longer than the lease lasts, the first `times` times.
 
     A collection runs during each pause.
     """
@@ -676,7 +676,7 @@ def test_served_tables_tell_rows_columns_and_where_they_lie(platform: Platform) 
 
 
 def test_names_of_columns_and_of_fields_keep_their_case(platform: Platform, tmp_path: Path) -> None:
-    """An event's `dateTime` is one to every reader, though engines compare names without case."""
+    """Every reader sees an event's `dateTime`, though engines compare names without case."""
     import pyarrow.parquet as pq
 
     from kappa.serving.query.query import save_answer

@@ -1,10 +1,10 @@
 """Laws of the SQL that a stranger, a view and a check may use.
 
-A stranger's query passes if DuckDB finds all its names in itself. DuckDB itself is the oracle: it
-binds each query over the allowed relation alone. A name that DuckDB does not find there would be a
-name of DuckDB's own, or of another relation, in a real connection.
+A stranger's query passes if DuckDB finds all names within the query. DuckDB itself is the oracle:
+DuckDB binds each query over the allowed relation alone. A name that DuckDB does not find there
+would be a name of DuckDB's own, or of another relation, in a real connection.
 
-Declared views and checks use the tables of their pipeline alone, and have one answer.
+Declared views and checks use the tables of the pipeline alone, and have a single answer.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ def test_a_view_that_names_anything_else_is_refused_by_that_name(sql: str, names
 
 
 def test_no_null_fulfils_the_asof_join_of_a_view_that_is_not_kept() -> None:
-    """A declared view has one meaning, whether its rows are stored or computed at reading."""
+    """A declared view has a single meaning, whether rows are stored or computed at reading."""
     sql = (
         "select t.id, p.cents from trades t asof left join prices p"
         " on t.symbol = p.symbol and t.day >= p.since"
@@ -301,7 +301,7 @@ def test_a_check_is_held_to_what_a_view_is_held_to() -> None:
 
 
 def test_every_function_of_duckdb_that_changes_is_known() -> None:
-    """Another DuckDB may bring further ones."""
+    """Another version of DuckDB may bring further functions."""
     found = open_connection().execute(
         "select distinct function_name from duckdb_functions() where "
         "function_type in ('scalar', 'aggregate') and stability <> 'CONSISTENT'"

@@ -1,4 +1,4 @@
-"""Laws of waiting for a write: it ends when all that reads the topics shows it, or in time."""
+"""Laws of waiting for a write: the wait ends when all readers show the write, or in time."""
 
 from __future__ import annotations
 
