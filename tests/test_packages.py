@@ -296,8 +296,8 @@ def test_who_reads_files_of_tables_by_duckdb_reads_them_in_a_bucket_too() -> Non
         "kappa/tables/views/ways.py",
         # Asyncio's.
         "serving/collect/pulled/http_get.py",
-        # Its files are on this host (serving/query/sandbox/fetched.py).
-        "serving/query/sandbox/sandboxed.py",
+        # Its files are on this host (serving/query/sandbox/file_cache.py).
+        "serving/query/sandbox/query_program.py",
     }
 
 

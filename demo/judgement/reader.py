@@ -56,7 +56,7 @@ def look(store: Store) -> Observation:
                 (delays, departures, carriers, cancelled, not_departed, foreign, rejects, _planes),
             ) = reader.rows(_QUESTIONS[_version(snapshot)]).rows
         pinned.confirm()
-    build = snapshot.build_of("flights")
+    build = snapshot.serving["flights"]
     frontier = snapshot.frontiers[build]
     tallies = frontier.tally.get("flights", {}).values()
     return Observation(

@@ -53,7 +53,7 @@ def retry_dead_letters(
     The platform sends them, at once or when it is up. One that fails again stays a dead letter.
     """
     from kappa.replay.status.alerts import dead_letters_listing
-    from kappa.serving.outlets.alerts.again import ask_for_dead_letters
+    from kappa.serving.outlets.alerts.outbox import ask_for_dead_letters
 
     here = here_of(context)
     found = ask_for_dead_letters(here.store, alert, id_)

@@ -213,7 +213,7 @@ def branch(
     from kappa.replay.rollout.plan.branch import Branching
     from kappa.replay.rollout.plan.finding import accepting
     from kappa.replay.rollout.plan.make_plan import make_plan
-    from kappa.serving.query.pin.at_log import parse_offsets
+    from kappa.serving.query.pin.moments import parse_offsets
 
     here = here_of(context)
     branching = Branching(None if start == "now" else parse_offsets(start))

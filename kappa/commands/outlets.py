@@ -13,6 +13,6 @@ from kappa.serving.query.render import Form
 
 def sinks(context: typer.Context, output: As = Form.TABLE) -> None:
     """Show each sink: what it has sent, how far it is behind what serves, and its last error."""
-    from kappa.serving.outlets.courier.sink_status import sink_statuses, sinks_listing
+    from kappa.serving.outlets.sinks.sink_status import sink_statuses, sinks_listing
 
     print_listing(output, sinks_listing(sink_statuses(here_of(context).store, time.time())))

@@ -62,7 +62,7 @@ def produce(
     Prints a write token, with which a query waits for them: kappa query --after TOKEN.
     """
     from kappa.records.lines.produce import produce_placed
-    from kappa.serving.query.pin.at_log import written_offsets
+    from kappa.serving.query.pin.moments import written_offsets
 
     here = here_of(context)
     if timeout is not None and not wait:

@@ -26,7 +26,7 @@ from kappa.serving.query.render import Form, Listing
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from kappa.serving.query.pin.at_log import Past
+    from kappa.serving.query.pin.moments import Past
     from kappa.serving.query.pin.snapshot import Snapshot
 
 
@@ -56,10 +56,10 @@ def query(
 
     All tables of a build are read at one frontier. With --after, one that covers a write.
     """
-    from kappa.serving.query.head import columns_of, head_of
-    from kappa.serving.query.pin.at_log import parse_offsets
-    from kappa.serving.query.query import answer
-    from kappa.serving.query.saved import save_answer
+    from kappa.serving.query.pin.moments import parse_offsets
+    from kappa.serving.query.pin.snapshot import head_of
+    from kappa.serving.query.query import answer, save_answer
+    from kappa.serving.query.render import columns_of
 
     here = here_of(context)
     when = _moment(at_generation, at, at_offsets, at_event_time, after=after)
@@ -94,7 +94,7 @@ def _say_moment(when: Past | None, snapshot: Snapshot) -> None:
     """Prints on stderr the frontiers of an answer of the past."""
     if when is None:
         return
-    from kappa.serving.query.head import head_of
+    from kappa.serving.query.pin.snapshot import head_of
 
     head = head_of(snapshot)
     shown = (
@@ -137,8 +137,13 @@ def _moment(
     after: str | None = None,
 ) -> Past | None:
     """Returns the moment of the past that the flags name, or None for now, after a write or not."""
-    from kappa.serving.query.pin.at_log import AtEventTime, AtOffsets, parse_offsets
-    from kappa.serving.query.pin.past import AtGeneration, AtTime
+    from kappa.serving.query.pin.moments import (
+        AtEventTime,
+        AtGeneration,
+        AtOffsets,
+        AtTime,
+        parse_offsets,
+    )
 
     asked = {
         "--at-generation": at_generation,
@@ -164,7 +169,7 @@ def _moment(
 
 def _parse_time(text: str) -> datetime:
     """Parses a time, and notes on stderr if it has no zone."""
-    from kappa.serving.query.pin.past import parse_time
+    from kappa.serving.query.pin.moments import parse_time
 
     time, with_zone = parse_time(text)
     if not with_zone:

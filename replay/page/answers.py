@@ -15,7 +15,7 @@ from kappa.replay.page.reads import Read, tables_read
 from kappa.serving.query.pin.catalog import pin
 from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
 from kappa.serving.query.reader.client import Client
-from kappa.serving.query.reader.opened import open_reader
+from kappa.serving.query.reader.reader import open_reader
 from kappa.serving.query.sandbox.question import Question
 from kappa.serving.query.sandbox.sandbox import Sandbox
 from kappa.state.frontier import Frontier, Frontiers

@@ -28,7 +28,7 @@ from kappa.replay.status.status_text import status_document
 from kappa.serving.http.exposition import MEDIA_TYPE
 from kappa.serving.http.problem import HttpError
 from kappa.serving.http.stand import API
-from kappa.serving.outlets.courier.sink_status import sink_statuses, sinks_listing
+from kappa.serving.outlets.sinks.sink_status import sink_statuses, sinks_listing
 from kappa.serving.query.rejects import Wanted, newest_rejects
 from kappa.serving.query.render import to_json
 from kappa.serving.query.tables import tables_listing

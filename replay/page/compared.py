@@ -13,7 +13,7 @@ from kappa.base.errors import KappaError
 from kappa.replay.rollout.verify.diff import Comparison
 from kappa.replay.rollout.verify.pairs import compare_pair, pin_equal
 from kappa.replay.status.desk import Desk
-from kappa.serving.query.reader.explained import TooMuch
+from kappa.serving.query.reader.errors import TooMuch
 from kappa.serving.query.reader.reader import Limits
 
 _SAMPLES = 5

@@ -34,8 +34,8 @@ from kappa.replay.status.desk import Desk
 from kappa.replay.status.sending import sending, sent_in
 from kappa.serving.http import login, static
 from kappa.serving.http.problem import HttpError
-from kappa.serving.outlets.courier.sink_status import sink_statuses
-from kappa.serving.query.pin.past import AtGeneration
+from kappa.serving.outlets.sinks.sink_status import sink_statuses
+from kappa.serving.query.pin.moments import AtGeneration
 from kappa.serving.query.tables import ServedTable, served_tables
 from kappa.state.build import read_birth
 from kappa.state.journal.events import PipelineRetired

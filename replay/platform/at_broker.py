@@ -12,7 +12,7 @@ from collections.abc import Callable
 from kappa.base.program import project_options
 from kappa.base.settings import Settings
 from kappa.replay.platform.child import ChildProcess
-from kappa.serving.outlets.courier.outlet import served_outlets
+from kappa.serving.outlets.outlet import served_outlets
 from kappa.state.root import own_root
 from kappa.state.store import Store
 
@@ -69,9 +69,7 @@ class CourierProcess:
             clock=clock,
             patience_seconds=_COURIER_PATIENCE_SECONDS,
         )
-        self._at_broker = ChildAtBroker(
-            self._child, "kappa.serving.outlets.courier.courier", settings
-        )
+        self._at_broker = ChildAtBroker(self._child, "kappa.serving.outlets.courier", settings)
         self._look_at = 0.0
         self._is_wanted = False
 

@@ -20,9 +20,9 @@ from kappa.serving.outlets.alerts.outbox import (
     dead_letters,
     read_outbox,
     read_progress,
+    shown_messages,
 )
-from kappa.serving.outlets.alerts.shown import shown_messages
-from kappa.serving.outlets.courier.outlet import served_outlets
+from kappa.serving.outlets.outlet import served_outlets
 from kappa.serving.query.render import Listing
 from kappa.state.root import why_silent
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from kappa.replay.rollout.state import State
 from kappa.replay.status.status import BuildStatus, Status
 from kappa.serving.http.exposition import family
-from kappa.serving.outlets.courier.sink_status import SinkStatus
+from kappa.serving.outlets.sinks.sink_status import SinkStatus
 from kappa.state.frontier import Frontier
 
 

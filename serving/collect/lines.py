@@ -19,7 +19,7 @@ from kappa.kafka.live_producer import Placed, Undelivered
 from kappa.kafka.producer import ProducedRecord
 from kappa.serving.collect.declared import CollectedTopic
 from kappa.serving.http.problem import MEDIA_TYPE, HttpError, problem_of
-from kappa.serving.query.pin.at_log import written_offsets
+from kappa.serving.query.pin.moments import written_offsets
 from kappa.state.offsets import Offsets
 
 # The header of a record that has the key of its request, and behind a colon the line's number.

@@ -24,7 +24,7 @@ from kappa.serving.collect.lines import Invalid, read_event
 from kappa.serving.collect.stand import CollectorStand
 from kappa.serving.http.gate import Receive
 from kappa.serving.http.problem import Send
-from kappa.serving.query.pin.at_log import written_offsets
+from kappa.serving.query.pin.moments import written_offsets
 from kappa.state.offsets import Offsets
 
 _SEND_SECONDS = 30.0

@@ -26,10 +26,9 @@ from kappa.serving.http.open_streams import open_streams
 from kappa.serving.http.problem import refuse_websocket
 from kappa.serving.http.reading import EventStream, HttpReader, error_event
 from kappa.serving.http.stand import API
-from kappa.serving.outlets.changes.change_reader import ChangeReader
 from kappa.serving.outlets.changes.cursor import Cursor
 from kappa.serving.outlets.changes.filter import filter_of
-from kappa.serving.outlets.changes.recorded import ChangeMessage, RecordedChanges
+from kappa.serving.outlets.changes.hub import ChangeMessage, ChangeReader, RecordedChanges
 from kappa.serving.query.reader.client import Client, ClientLeft
 
 _PATH = f"{API}/tables/{{table}}/changes"

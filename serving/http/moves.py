@@ -16,7 +16,7 @@ from kappa.serving.http.bounds import client_of
 from kappa.serving.http.problem import HttpError
 from kappa.serving.http.reading import SILENCE_SECONDS, EventStream, HttpReader, error_event
 from kappa.serving.http.stand import API
-from kappa.serving.outlets.changes.change_reader import ChangeReader
+from kappa.serving.outlets.changes.hub import ChangeReader
 from kappa.serving.outlets.changes.point import NotServed
 
 router = APIRouter()

@@ -23,7 +23,7 @@ from kappa.serving.http.problem import HttpError
 from kappa.serving.http.snapshots import NEW
 from kappa.serving.http.stand import API, PROBLEM, Stand, stand_of
 from kappa.serving.http.waiting import ensure_covered
-from kappa.serving.query.head import head_of
+from kappa.serving.query.pin.snapshot import head_of
 from kappa.serving.query.reader.client import Client
 from kappa.serving.query.sandbox.question import Busy, Format, Question, Reply
 

@@ -14,9 +14,12 @@ from fastapi import FastAPI
 from kappa.base.errors import KappaError
 from kappa.serving.http.open_streams import EndingResponse
 from kappa.serving.http.problem import HttpError, problem_of
-from kappa.serving.outlets.changes.change_reader import ChangeReader
-from kappa.serving.outlets.changes.hub import ChangeHub
-from kappa.serving.outlets.changes.recorded import ChangeMessage, RecordedChanges
+from kappa.serving.outlets.changes.hub import (
+    ChangeHub,
+    ChangeMessage,
+    ChangeReader,
+    RecordedChanges,
+)
 
 # Proxies close a connection that is silent for a minute; sending also finds clients that left.
 SILENCE_SECONDS = 15.0

@@ -14,8 +14,8 @@ from fastapi import Request
 
 from kappa.serving.http.problem import HttpError
 from kappa.serving.http.stand import SharedLook, stand_of
-from kappa.serving.query.pin.after import LOOK_SECONDS, ServedLook, Shown, too_late, uncovered
-from kappa.serving.query.pin.at_log import parse_offsets
+from kappa.serving.query.pin.moments import parse_offsets
+from kappa.serving.query.pin.write_token import LOOK_SECONDS, ServedLook, Shown, too_late, uncovered
 
 # Most requests that wait at the same time.
 MOST_WAITING = 256
@@ -35,7 +35,7 @@ async def ensure_covered(request: Request, token: str, seconds: float | None) ->
     """Waits until readers see what a write token names.
 
     It waits for so many seconds, or for all that the server allows. Raises TimedOut and UsageError
-    as kappa.serving.query.pin.after does, and HttpError if too many wait.
+    as kappa.serving.query.pin.write_token does, and HttpError if too many wait.
     """
     stand, line, offsets = stand_of(request), _line_of(request), parse_offsets(token)
     most = stand.sandbox.allowance.wait_seconds

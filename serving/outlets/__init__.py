@@ -1,8 +1,10 @@
 """Ways out of served tables: change sets, sinks, alerts.
 
-What goes out follows what serves, so candidates are mute.
+An outlet sends what serves, so candidates are mute. In reading order:
 
-- changes/: the changes of a served table: its snapshot, then net change sets
+- changes/: the changes of a served table: a snapshot, then net change sets
+- outlet.py: the seam between the courier and the sinks and alerts that serving builds declare
 - alerts/: a message for each changed row, delivered at least once
-- courier/: the process that sends changes out, by sinks and alerts
+- sinks/: a compacted topic that always has the rows of a served table
+- courier.py: the program that runs all sinks and alerts: a thread for each
 """

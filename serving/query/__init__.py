@@ -1,15 +1,15 @@
 """Answers over exactly the files of a pinned snapshot.
 
-No file is written here but those of answers. Read in this order:
+This package writes no file but the files of answers. Read in this order:
 
 - pin/: the choice of the builds and frontiers that a reader reads, pinned by a lease
-- reader/: a DuckDB in memory over the files of some builds, and the SQL that it runs
-- query.py: one question to one snapshot
-- head.py, render.py, saved.py: how its answer is written
+- reader/: a DuckDB in memory over the files of some builds, and the SQL that DuckDB runs
+- query.py: one question to one snapshot, and its answer as values or as a file
+- render.py: the text of values, in a table, JSON or CSV
 - overflows.py: the groups whose sums have left their type
-- tables.py: the catalogue of what is served
+- tables.py: the catalogue of the served tables and views
 - pair.py: two builds side by side
-- rejects.py: the rejects of the live builds, or of one build
+- rejects.py: the rejects of the live builds, or of a single build
 - redrive.py: the export of rejects as lines, and the plan that produces fixed lines again
 - sandbox/: untrusted SQL: each query runs in its own confined process
 """

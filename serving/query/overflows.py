@@ -1,4 +1,4 @@
-"""The sums of served tables that do not fit their types now, counted."""
+"""The count of sums in served tables that do not fit their types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from kappa.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """The rows of a served table in which one sum does not fit its type, and is null."""
+    """The rows of a served table in which a sum does not fit.
+
+    Such a sum does not fit its type, and is null.
+    """
 
     pipeline: str
     table: str
@@ -32,20 +35,23 @@ class Overflow:
 
 
 def overflow_marks(birth: Birth) -> Mapping[tuple[str, str], str]:
-    """Returns, by table and sum, the column that marks a sum that does not fit."""
+    """Returns the column that marks a sum which does not fit, by table and sum."""
     return {
         (table.name, name): mark
         for table in birth.tables
         for name, fold in table.folds.items()
         if isinstance(fold, Sum)
         for mark in fold.beside(name)
-        # A build that was born before there were such columns has none.
+        # An old build has no such columns.
         if mark in dict(table.columns)
     }
 
 
 def overflows(store: Store, *, lease_seconds: float = 60.0) -> tuple[Overflow, ...]:
-    """Counts the sums of what is served that do not fit, by table and column; at least one each."""
+    """Counts the sums of served tables that do not fit their types.
+
+    Each overflow has at least one row. A table and column without an overflow are left out.
+    """
     return ask(
         store,
         lambda reader, snapshot: tuple(_counted(reader, snapshot)),

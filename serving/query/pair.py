@@ -1,8 +1,9 @@
-"""Two builds side by side: the tables of one in schema `before`, of the other in `after`.
+"""Two builds side by side.
 
-The reader has exactly the served rows of both, at the versions of two pinned frontiers. It also has
-the hidden columns with the error ranges of approximate values, and no views. Keys that are to be
-set aside are put beside the tables (law 5).
+The tables of the first build are in schema `before`, those of the second in schema `after`. The
+reader has exactly the served rows of both builds, at the versions of two pinned frontiers. The
+reader also has the hidden columns with the error ranges of approximate values, and no views. Keys
+that a comparison sets aside are stored beside the tables (law 5).
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from kappa.base.sql import quoted
-from kappa.serving.query.reader.opened import open_reader
-from kappa.serving.query.reader.reader import Limits, Reader
+from kappa.serving.query.reader.reader import Limits, Reader, open_reader
 from kappa.serving.query.reader.relations import put_tables
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
@@ -20,7 +20,7 @@ from kappa.state.store import Store
 
 BEFORE = "before"
 AFTER = "after"
-# The keys of one statement. The table of all keys is in DuckDB, which spills.
+# The keys in one statement. The table of all keys is in DuckDB, which spills.
 _BATCH = 20_000
 
 
@@ -32,9 +32,9 @@ def connect_pair(
     limits: Limits | None,
     after_store: Store | None = None,
 ) -> Reader:
-    """Opens a reader of two builds, both of which must be kept pinned meanwhile.
+    """Opens a reader of two builds; the caller keeps both builds pinned meanwhile.
 
-    `after_store` is the store of the second build, if it is another one.
+    `after_store` is the store of the second build, if that build is in another store.
     """
     reader = open_reader(limits, served=True)
     try:
@@ -47,9 +47,9 @@ def connect_pair(
 
 
 def put_keys(reader: Reader, name: str, keys: Iterable[str]) -> int:
-    """Makes a table of distinct keys, in place of one of that name; returns how many they are.
+    """Makes a table of distinct keys, and returns how many keys the table has.
 
-    Its one column is `key`.
+    The table replaces an earlier table of the same name. Its only column is `key`.
     """
     staged = quoted(f"{name}_all")
     reader.command(f"create or replace temp table {staged} (key varchar)")

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, TextIO, TypeVar
 
-from kappa.base.errors import KappaError
-from kappa.serving.query.pin.at_log import Past
+from kappa.base.errors import KappaError, UsageError
+from kappa.base.program import hand_out
+from kappa.base.sql import text
 from kappa.serving.query.pin.catalog import pin, pin_at
+from kappa.serving.query.pin.moments import Past
 from kappa.serving.query.pin.snapshot import Snapshot
-from kappa.serving.query.reader.checked import are_all_checked, ensure_named_whole, tables_read
-from kappa.serving.query.reader.opened import open_reader
-from kappa.serving.query.reader.reader import Limits, Reader, Rows
+from kappa.serving.query.reader.query_files import are_all_checked, ensure_named_whole, tables_read
+from kappa.serving.query.reader.reader import Limits, Reader, Rows, open_reader
 from kappa.serving.query.reader.relations import files_of, left_of, put_relations, relations_of
+from kappa.serving.query.render import csv_line, object_line
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
 _Found = TypeVar("_Found")
 
-# A lease is lost only if a reader paused for longer than it lasts; thrice in a row is no accident.
+# A lease is lost only if a reader pauses for longer than the lease lasts: not thrice by chance.
 _ATTEMPTS = 3
+_HINT = "give --out a file that ends with {}"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A query's rows, and the snapshot that they are true of."""
+    """The rows of a query, and the snapshot that the rows were read from."""
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
@@ -39,7 +44,10 @@ class Answer:
 
     @property
     def offsets(self) -> Mapping[str, Offsets]:
-        """Returns the offsets of each build; all of its tables are at one frontier."""
+        """Returns the offsets of each build.
+
+        All tables of a build are at the same frontier.
+        """
         return {build: each.offsets for build, each in self.snapshot.frontiers.items()}
 
     @property
@@ -51,10 +59,10 @@ class Answer:
 def answer(
     store: Store, sql: str, *, when: Past | None = None, lease_seconds: float = 60.0
 ) -> Answer:
-    """Answers one query from what is served now, or was served at a moment of the past.
+    """Answers a query from what is served now, or in the past.
 
     Raises UsageError, with DuckDB's own candidates as a hint, if the query has a mistake. Raises
-    Conflict if its snapshot could not be kept long enough, again and again. Raises the errors of
+    Conflict if the snapshot could not be kept long enough, again and again. Raises the errors of
     `pin_at`, too.
     """
     return read(store, lambda reader: reader.rows(sql), when=when, lease_seconds=lease_seconds)
@@ -67,9 +75,9 @@ def read(
     when: Past | None = None,
     lease_seconds: float = 60.0,
 ) -> Answer:
-    """Returns the rows that `queries` makes of one snapshot, by any number of queries.
+    """Returns the rows that `queries` reads from a snapshot.
 
-    Pins and retries as `ask` does.
+    `queries` may ask any number of queries. Pins and retries as `ask` does.
     """
 
     def found(reader: Reader, snapshot: Snapshot) -> Answer:
@@ -86,10 +94,11 @@ def ask(
     when: Past | None = None,
     lease_seconds: float = 60.0,
 ) -> _Found:
-    """Returns the result of `question` over one pinned snapshot, of now or of the past.
+    """Returns the result of `question` over a pinned snapshot.
 
-    Asks again on a newer snapshot if the first was not kept until the end. A relation that cannot
-    be made fails the queries that name it, and no others.
+    The snapshot is of now or of the past. Asks again on a newer snapshot if the first snapshot was
+    not kept until the end. A relation that cannot be made fails the queries that name the relation,
+    and no others.
     """
     attempt = 0
     while True:
@@ -116,9 +125,10 @@ def ask(
 
 
 def connect(snapshot: Snapshot, store: Store, *, limits: Limits | None = None) -> Reader:
-    """Opens a reader of a whole snapshot, which is to be kept pinned meanwhile.
+    """Opens a reader of a whole snapshot.
 
-    Raises UsageError, with its name, if one of the relations cannot be made.
+    The caller keeps the snapshot pinned meanwhile. Raises UsageError, with the name of the
+    relation, if a relation cannot be made.
     """
     reader = _connected(snapshot, store, limits)
     for broken in reader.broken:
@@ -147,3 +157,82 @@ def _connected(snapshot: Snapshot, store: Store, limits: Limits | None) -> Reade
         reader.close()
         raise
     return reader
+
+
+@dataclass(frozen=True, slots=True)
+class SavedAnswer:
+    """The number of rows in a file, and the snapshot that the rows were read from."""
+
+    rows: int
+    snapshot: Snapshot
+
+
+def save_answer(
+    store: Store, sql: str, file: Path, *, when: Past | None = None, lease_seconds: float = 60.0
+) -> SavedAnswer:
+    """Writes the answer of a query to a file.
+
+    The rows are written in batches. The file replaces an earlier file as a whole. The extension
+    decides the form. Raises UsageError if the extension is unknown, if the file cannot be written,
+    or as `answer` does.
+    """
+    write = _WRITERS.get(file.suffix.lower())
+    if write is None:
+        raise UsageError(
+            f"{file} has no extension that names a form", hint=_HINT.format(", ".join(_WRITERS))
+        )
+    written = file.with_name(f"{file.name}.{os.getpid()}.new")
+
+    def save(reader: Reader, snapshot: Snapshot) -> SavedAnswer:
+        return SavedAnswer(write(reader, sql, written), snapshot)
+
+    try:
+        saved = ask(store, save, when=when, lease_seconds=lease_seconds)
+        hand_out(written)
+        written.replace(file)
+    except OSError as error:
+        raise UsageError(
+            f"{file} cannot be written: {error.strerror}", hint="give --out a file you may write"
+        ) from error
+    finally:
+        written.unlink(missing_ok=True)
+    return saved
+
+
+def _write_parquet(reader: Reader, sql: str, file: Path) -> int:
+    # DuckDB would report a folder that cannot be written as an internal failure.
+    file.touch()
+    reader.save_parquet(sql, file)
+    counted = reader.rows(f"select num_rows from parquet_file_metadata({text(str(file))})")
+    return int(counted.rows[0][0])
+
+
+def _write_csv(reader: Reader, sql: str, file: Path) -> int:
+    def lines(columns: tuple[str, ...]) -> Iterator[str]:
+        yield csv_line(columns)
+        for row in reader.each_row(sql):
+            yield csv_line(row)
+
+    return _write_lines(file, lines(reader.described(sql)[0])) - 1
+
+
+def _write_json_lines(reader: Reader, sql: str, file: Path) -> int:
+    columns, _ = reader.described(sql)
+    return _write_lines(file, (object_line(columns, row) for row in reader.each_row(sql)))
+
+
+def _write_lines(file: Path, lines: Iterator[str]) -> int:
+    count = 0
+    opened: TextIO
+    with file.open("w", encoding="utf-8", errors="backslashreplace", newline="") as opened:
+        for line in lines:
+            opened.write(line)
+            count += 1
+    return count
+
+
+_WRITERS: dict[str, Callable[[Reader, str, Path], int]] = {
+    ".parquet": _write_parquet,
+    ".csv": _write_csv,
+    ".jsonl": _write_json_lines,
+}

@@ -1,9 +1,9 @@
 """Redriving: rejects are exported, fixed, and produced again.
 
-A redriven record is sent to the partition of its original, and names it
-(kappa/records/redrive.py). Each build decides by the log alone if it folds one, so to produce one
-twice does no harm. All lines are checked before the first is sent: if one is wrong, nothing is
-sent. The form of a line is in kappa/records/lines/envelope.py.
+A redriven record is sent to the partition of its original, and names the original
+(kappa/records/redrive.py). Each build decides by the log alone whether to fold a redriven record,
+so producing a record twice does no harm. All lines are checked before the first line is sent: if a
+line is wrong, nothing is sent. The form of a line is in kappa/records/lines/envelope.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ _EXPORT = "lines come from: kappa rejects export > rejects.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A fixed record: its line number in the file, and the position of the reject that it names."""
+    """A fixed record, and the reject that its line names.
+
+    `number` is the number of the line in the file.
+    """
 
     number: int
     record: ProducedRecord
@@ -39,9 +42,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Redrive:
-    """The records to produce, by topic, and how many lines are skipped.
+    """The records to produce, by topic, and the number of skipped lines.
 
-    Skipped are lines whose fix was folded before, and lines that are unchanged since the reject.
+    Lines are skipped if their fix was folded before, or if the record is unchanged since the
+    reject.
     """
 
     records: Mapping[str, tuple[ProducedRecord, ...]]
@@ -50,7 +54,7 @@ class Redrive:
 
     @property
     def text(self) -> str:
-        """Returns a line for each topic, and one for each kind of skipped lines."""
+        """Returns a line for each topic, and a line for each kind of skipped lines."""
         lines = [
             f"{len(records):,} record{'s' * (len(records) != 1)} to topic {topic}"
             for topic, records in self.records.items()
@@ -76,7 +80,7 @@ class Redrive:
 def to_mend(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
     """Returns the rejects without a folded fix, in the order of the log. Pure.
 
-    Of each original it returns one: the last attempt.
+    Of each original, only the last attempt is returned.
     """
     newest: dict[Position, Reject] = {}
     for each in sorted(rejects, key=lambda each: each.at):
@@ -88,19 +92,22 @@ def to_mend(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
 def is_mendable(reject: Reject) -> bool:
     """Returns False where no record can mend a reject. Pure.
 
-    The redriven record of a late or expired one is as late. Where a step failed when it was woken,
-    the record is folded.
+    The redriven record of a late or expired reject would be as late. Where a step failed when it
+    was woken, the record is folded.
     """
     return reject.reason not in {Reason.LATE, Reason.EXPIRED, Reason.WAKE_FAILED}
 
 
 def export_line(reject: Reject) -> str:
-    """Returns the reject as a line to fix and redrive; its header names the original. Pure."""
+    """Returns a reject as a line to fix and redrive. Pure.
+
+    A header names the original.
+    """
     headers = (
         *((name, value) for name, value in reject.headers if name != HEADER),
         reject.original.header(),
     )
-    # Kafka marks records without a time by one before 1970, which no producer may send.
+    # Kafka marks a record without a time by a time before 1970, which no producer may send.
     timestamp = reject.timestamp_ms if reject.timestamp_ms >= 0 else None
     return envelope_line(
         ProducedRecord(reject.value, reject.key, timestamp, headers, reject.at.partition),
@@ -162,10 +169,10 @@ def plan_redrive(
     births: Mapping[str, Birth],
     facts: Mapping[str, TopicFacts | None],
 ) -> Redrive:
-    """Returns the records that redriving these lines produces. Pure.
+    """Returns the records to produce for these lines. Pure.
 
-    `rejects` and `births` are those of the builds that serve, `facts` those of the topics named.
-    Raises UsageError if a line names no reject, and Conflict if its topic is no longer the one
+    `rejects` and `births` are those of the builds that serve; `facts` describe the named topics.
+    Raises UsageError if a line names no reject. Raises Conflict if the topic is no longer the topic
     that the record was rejected from.
     """
     by_place: dict[Position, list[Reject]] = {}
@@ -214,9 +221,10 @@ def plan_redrive(
 
 
 def _check_order(line: Line, birth: Birth) -> None:
-    """Raises UsageError for a changed key if a table needs each key's rows in one partition.
+    """Raises UsageError if a changed key would break an order.
 
-    In the partition of its original, the record would stop the job for good.
+    That is so if a table needs each key's rows in a single partition. In the partition of the
+    original, the record would stop the job for good.
     """
     ordered = [table.name for table in birth.tables if table.steps_over]
     if ordered:

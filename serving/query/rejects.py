@@ -1,7 +1,7 @@
-"""Rejects: records that were not valid, with raw bytes, position in the log, and reason.
+"""Rejects: records that were not valid.
 
-No record is ever dropped silently. Rejects are read at one snapshot, of the builds that serve or
-of one build.
+A reject has the raw bytes, the position in the log, and the reason. No record is ever dropped
+silently. Rejects are read at a single snapshot, of the builds that serve or of a given build.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kappa.declare.options import REJECTS
 from kappa.records.redrive import Original, Position
 from kappa.serving.query.pin.catalog import pin, pin_build
 from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
-from kappa.serving.query.reader.opened import open_reader
+from kappa.serving.query.reader.reader import open_reader
 from kappa.state.build import Birth, is_born, table_path
 from kappa.state.file_sums import ensure_whole
 from kappa.state.frontier import Frontier
@@ -30,11 +30,11 @@ from kappa.tables.views.served import stored_sql
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """One record that a build of a pipeline has rejected.
+    """A record that a build of a pipeline has rejected.
 
-    `original` is the record that a fixed one replaces: this record, or the one that it was redriven
-    for. `redriven_at` is the offset of the redriven record that was folded for it, or None. A
-    `timestamp` that Python lacks is its text.
+    `original` is the record that a fixed record replaces: this record, or the record that this
+    record was redriven for. `redriven_at` is the offset of the redriven record that was folded, or
+    None. A `timestamp` that Python lacks is text.
     """
 
     pipeline: str
@@ -53,9 +53,10 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A filter of rejects: those of one pipeline that serves, or of one build, serving or not.
+    """A filter of rejects: by a pipeline that serves, or by a build.
 
-    It also selects by one reason, one position in the log, or some topics.
+    The build need not serve. The filter also selects by reason, by position in the log, or by
+    topics.
     """
 
     pipeline: str | None = None
@@ -203,7 +204,10 @@ def _widened(stored: str, table: TableBirth) -> str:
 
 
 def _query(wanted: Wanted) -> str:
-    """Returns SQL for rejects, each with the first of its chain and the fix folded for either."""
+    """Returns SQL for rejects.
+
+    Each reject has the first reject of its chain, and the folded fix of either.
+    """
     conditions = ["r._deleted is not true"]
     if wanted.reason is not None:
         conditions.append(f"r.reason = {text(wanted.reason)}")

@@ -1,7 +1,7 @@
 """The text of values: a table for people, JSON and CSV for machines. Pure.
 
-docs/reference/values.md has the text of each type of DuckDB's in each form. What Python lacks
-comes as text already (kappa/declare/values/exact_sql.py); the rest is written here.
+docs/reference/values.md has the text of each DuckDB type in each form. Values that Python lacks
+come as text already (kappa/declare/values/exact_sql.py); all other values are written here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Form(StrEnum):
 class Listing:
     """Rows under named columns.
 
-    `wide` columns are for machines: JSON and CSV have them, the table leaves them out.
+    `wide` columns are for machines: JSON and CSV have these columns, and the table leaves them out.
     """
 
     columns: tuple[str, ...]
@@ -45,10 +45,10 @@ class Listing:
 
 
 def rendered(form: Form, listing: Listing, *, document: object = None, heading: str = "") -> str:
-    """Renders a listing in one form, with a line end at its end.
+    """Renders a listing in a form, with a line end at the end.
 
-    JSON is made of `document` if one is given, which has more than the rows. The table has
-    `heading` above it.
+    JSON is made of `document`, which has more than the rows, if a document is given. The table has
+    `heading` above the columns.
     """
     match form:
         case Form.JSON:
@@ -62,7 +62,7 @@ def rendered(form: Form, listing: Listing, *, document: object = None, heading: 
 
 
 def to_json(document: object) -> str:
-    """Renders a value of ours or DuckDB's as JSON, one line for each element at the top."""
+    """Renders a value as JSON, with a line for each element at the top."""
     return json.dumps(
         plain(document),
         ensure_ascii=False,
@@ -72,7 +72,7 @@ def to_json(document: object) -> str:
 
 
 def object_line(names: Iterable[str], row: Iterable[object]) -> str:
-    """Returns one row as an object of JSON on a line of its own."""
+    """Renders a row as a JSON object on a line, with a line end."""
     document = plain(dict(zip(names, row, strict=True)))
     return json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -89,7 +89,7 @@ def plain(value: object) -> object:
         case date() | time():
             return value.isoformat()
         case Decimal():
-            # Python's own text of a small one has an exponent.
+            # Python's own text of a small decimal has an exponent.
             return f"{value:f}"
         case bytes():
             return base64.b64encode(value).decode()
@@ -120,8 +120,13 @@ def _csv_lines(listing: Listing) -> Iterator[str]:
         yield csv_line(row)
 
 
+def columns_of(names: Iterable[str], types: Iterable[str]) -> list[dict[str, str]]:
+    """Describes the columns of an answer: a name and DuckDB's type each."""
+    return [{"name": name, "type": kind} for name, kind in zip(names, types, strict=True)]
+
+
 def csv_line(values: Iterable[object]) -> str:
-    """Renders one row as a line of CSV, with its line end."""
+    """Renders a row as a line of CSV, with a line end."""
     return ",".join(map(_csv_cell, values)) + "\n"
 
 
@@ -138,7 +143,7 @@ def _csv_cell(value: object) -> str:
 
 
 def _one_line(value: object) -> str:
-    """Returns the text of a value, which is JSON on one line if it has parts."""
+    """Returns the text of a value; a value with parts is JSON on a single line."""
     shown = plain(value)
     return (
         shown

@@ -1,9 +1,10 @@
-"""The catalogue of what is served, or was: tables, views, and paths for other tools.
+"""The catalogue of served tables and views.
 
-A version of a Delta table does not change. So path and version (in Spark: format `delta`, option
-`versionAsOf`) name the files that `kappa query` reads. A reader of them applies `where` and selects
-the listed columns. Contributions that wait in the `recent` tables of a large table are not in it
-yet (kappa/engine/write/recent.py). See docs/howto/read-the-files.md.
+The catalogue is of now or of the past, and has paths for other tools. A version of a Delta table
+does not change. So path and version (in Spark: format `delta`, option `versionAsOf`) name the files
+that `kappa query` reads. A reader of these files applies `where` and selects the listed columns.
+Contributions that wait in the `recent` tables of a large table are not in the files yet
+(kappa/engine/write/recent.py). See docs/howto/read-the-files.md.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from dataclasses import dataclass, replace
 
 from kappa.base.errors import KappaError
 from kappa.base.sql import quoted
-from kappa.serving.query.pin.at_log import Past
+from kappa.serving.query.pin.moments import Past
 from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.serving.query.query import ask
-from kappa.serving.query.reader.broken import BrokenRelation
+from kappa.serving.query.reader.errors import BrokenRelation
 from kappa.serving.query.reader.reader import Reader
 from kappa.serving.query.reader.table_sql import schema_of, type_text
 from kappa.serving.query.render import Listing
@@ -32,11 +33,11 @@ from kappa.tables.views.served import served_condition
 class ServedTable:
     """A served table or view, with its columns as (name, DuckDB's type).
 
-    Its `kind` is table, maintained view or view. A view is computed at reading: it has no version
-    and no path. `where` is the condition for the served rows in the table's files, None if all are.
-    `recent` are (version, path) of the tables that wait beside it. `broken` has the reason if it
-    cannot be read; it has no rows and no columns then. `pause` is that of its pipeline, if it is
-    paused now.
+    `kind` is table, maintained view or view. A view is computed at reading: a view has no version
+    and no path. `where` is the condition for the served rows in the files of the table; None if all
+    rows are served. `recent` are (version, path) of the tables with waiting rows. `broken` is the
+    reason if the relation cannot be read; such a relation has no rows and no columns. `pause` is
+    the pause of the pipeline, if the pipeline is paused now.
     """
 
     name: str
@@ -56,10 +57,10 @@ class ServedTable:
 def served_tables(
     store: Store, *, when: Past | None = None, lease_seconds: float = 60.0
 ) -> tuple[ServedTable, ...]:
-    """Lists the tables and views of one snapshot, of now or of a moment of the past.
+    """Lists the tables and views of a snapshot, of now or of a moment of the past.
 
-    By pipeline and in the order of its declaration, views last. A relation that cannot be made or
-    read is listed as broken.
+    The order is by pipeline and then that of the declaration, views last. A relation that cannot be
+    made or read is listed as broken.
     """
     found = ask(
         store,
@@ -72,7 +73,7 @@ def served_tables(
 
 
 def broken_relations(store: Store, *, lease_seconds: float = 60.0) -> tuple[BrokenRelation, ...]:
-    """Lists the relations that are served and cannot be made."""
+    """Lists the served relations that cannot be made."""
     return ask(store, lambda reader, _: reader.broken, lease_seconds=lease_seconds)
 
 
@@ -108,7 +109,10 @@ def _described_tables(reader: Reader, snapshot: Snapshot, store: Store) -> Itera
 def _contents(
     reader: Reader, pipeline: str, name: str
 ) -> tuple[int | None, tuple[tuple[str, str], ...], str]:
-    """Returns a relation's rows and columns, or neither and why it cannot be read."""
+    """Returns the rows and columns of a relation.
+
+    If the relation cannot be read, the reason is returned instead.
+    """
     for each in reader.broken:
         if (each.pipeline, each.name) == (pipeline, name):
             return None, (), each.why
@@ -123,9 +127,10 @@ def _contents(
 
 
 def tables_listing(found: Iterable[ServedTable], *, columns_as_text: bool = False) -> Listing:
-    """Makes a row per table and view; versions, paths and conditions are for machines.
+    """Makes a row per table and view.
 
-    People see the column of pauses only if there is one.
+    Versions, paths and conditions are for machines. The table for people has the column of pauses
+    only if a pipeline is paused.
     """
     found = tuple(found)
     rows = (

@@ -51,7 +51,7 @@ _JOB = "kappa.engine.job.job"
 _ROLES = {
     "kappa.engine.archive.archiver": "archiver",
     _JOB: "job",
-    "kappa.serving.outlets.courier.courier": "courier",
+    "kappa.serving.outlets.courier": "courier",
     "kafka.Kafka": "broker",
 }
 # The table's size is in the answer, so all of it is read.

@@ -30,8 +30,7 @@ from screen import Report
 from kappa.base.section.engine import EngineSettings
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
-from kappa.serving.query.reader.opened import open_reader
-from kappa.serving.query.reader.reader import Reader
+from kappa.serving.query.reader.reader import Reader, open_reader
 from kappa.serving.query.reader.relations import put_tables
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier

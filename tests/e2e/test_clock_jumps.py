@@ -76,7 +76,7 @@ while not stop.wait(0.3):
     except Exception as error:
         wrong.append(f"error: {error!r}")
         continue
-    frontier = snapshot.frontiers[snapshot.build_of("shop")]
+    frontier = snapshot.frontiers[snapshot.serving["shop"]]
     decoded = sum(tally.decoded for tally in frontier.tally.get("orders", {}).values())
     if not (by_item == log == decoded and by_customer in (log, bought)):
         wrong.append(f"mixed: {by_customer} {by_item} {log} {decoded} {bought}")

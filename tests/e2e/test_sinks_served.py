@@ -12,7 +12,7 @@ from e2e_shop import LEAN_1, order, without_returns
 from sinking import ensure_sent_once, records_of, rows_of_topic, served_records
 from testbed import Testbed, platform
 
-from kappa.serving.outlets.courier.sink_state import read_state
+from kappa.serving.outlets.sinks.sink_status import read_state
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.timeout(900)]
 
@@ -85,7 +85,7 @@ def test_a_sink_goes_with_what_serves_and_another_pipeline_reads_it(tmp_path: Pa
 
         # One that is killed has lost what it had not put by then.
         bed.wait(lambda: has_counted(bed), "the counts")
-        (pid,) = bed.pids("kappa.serving.outlets.courier.courier")
+        (pid,) = bed.pids("kappa.serving.outlets.courier")
         os.kill(pid, signal.SIGKILL)
         bed.log.produce((order(number) for number in range(300, 400)), "orders")
         ensure_sent(bed)

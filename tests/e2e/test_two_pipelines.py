@@ -129,7 +129,7 @@ def busy(bed: Testbed) -> Iterator[list[tuple[int, frozenset[str], Offsets]]]:
                         ((logged, _),) = reader.rows(BOTH).rows
                     pinned.confirm()
                 snapshot = pinned.snapshot
-                frontier = snapshot.frontiers[snapshot.build_of("shop")]
+                frontier = snapshot.frontiers[snapshot.serving["shop"]]
                 assert logged == sum(tally.decoded for tally in frontier.tally["orders"].values())
                 seen.append(
                     (snapshot.generation, frozenset(snapshot.serving.values()), frontier.offsets)
@@ -156,7 +156,7 @@ def assert_right(bed: Testbed, clicks: Clicks, *, shop: int, tills: int) -> None
     bed.wait_until_folded("tills", bed.log.end(["orders", "clicks"]))
     with pin(bed.store, lease_seconds=60) as pinned:
         offsets = {
-            name: pinned.snapshot.frontiers[pinned.snapshot.build_of(name)].offsets
+            name: pinned.snapshot.frontiers[pinned.snapshot.serving[name]].offsets
             for name in ("shop", "tills")
         }
         with connect(pinned.snapshot, bed.store) as reader:

@@ -46,7 +46,7 @@ from kappa.replay.status.running import (
     served_at,
 )
 from kappa.serving.collect.collector import SPOOL
-from kappa.serving.outlets.courier import sink_status
+from kappa.serving.outlets.sinks import sink_status
 from kappa.state import root
 from kappa.state.build import Birth
 from kappa.state.journal.events import Paused

@@ -18,7 +18,7 @@ from meanwhile import Beside
 from msgspec.structs import replace
 from testbed import Testbed
 
-from kappa.serving.query.pin.past import generations
+from kappa.serving.query.pin.moments import generations
 from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.serving.query.query import Answer, answer, connect
 from kappa.serving.query.reader.reader import Rows

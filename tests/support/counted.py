@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from kappa.kafka.client import Log
 from kappa.kafka.producer import ProducedRecord
-from kappa.serving.query.reader.opened import open_reader
+from kappa.serving.query.reader.reader import open_reader
 from kappa.serving.query.reader.relations import put_tables
 from kappa.state.build import read_birth
 from kappa.state.frontier import Frontier

@@ -36,7 +36,7 @@ from kappa.replay.rollout.state import State
 from kappa.replay.rollout.verify.verify import Means, ensure_verified
 from kappa.replay.status.doctor.scrub import scrub
 from kappa.serving.query.pin.catalog import pin
-from kappa.serving.query.pin.left import give_up
+from kappa.serving.query.pin.idle_pins import give_up
 from kappa.serving.query.pin.snapshot import PinnedSnapshot
 from kappa.state.build import folder, read_birth, table_path
 from kappa.state.build_status import Stopped, read_stopped

@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Any
 from receiver import SECRET
 
 from kappa.declare.alert import AlertBirth
-from kappa.serving.outlets.alerts.channel import RECEIVED, Attempted, Channel, Outcome
-from kappa.serving.outlets.alerts.delivery import AlertDelivery
+from kappa.serving.outlets.alerts.channels import (
+    RECEIVED,
+    Attempted,
+    Channel,
+    Outcome,
+    Webhook,
+    keys_of,
+)
+from kappa.serving.outlets.alerts.delivery import AlertDelivery, Rules
 from kappa.serving.outlets.alerts.message import Message
-from kappa.serving.outlets.alerts.patience import Rules
-from kappa.serving.outlets.alerts.signature import keys_of
-from kappa.serving.outlets.alerts.webhook import Webhook
 from kappa.serving.query.query import answer
 from kappa.state.store import Store
 

@@ -28,6 +28,7 @@ from kappa.kafka.reader import Record
 from kappa.replay.status.desk import Desk
 from kappa.replay.status.here import Here
 from kappa.replay.status.running import Running, put_running
+from kappa.serving.outlets.alerts.channels import ShownOnPage
 from kappa.serving.outlets.alerts.message import Message, moment
 from kappa.serving.outlets.alerts.outbox import (
     AlertProgress,
@@ -38,7 +39,6 @@ from kappa.serving.outlets.alerts.outbox import (
     put_outbox,
     put_progress,
 )
-from kappa.serving.outlets.alerts.shown import ShownOnPage
 from kappa.state.build import Birth, TopicBirth, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import (

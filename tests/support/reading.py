@@ -62,7 +62,7 @@ while not stop.wait(float(sys.argv[2])):
                 by_customer, by_item, log, bought, titled, known = row
             pinned.confirm()
         snapshot = pinned.snapshot
-        build = snapshot.build_of("shop")
+        build = snapshot.serving["shop"]
         frontier = snapshot.frontiers[build]
         decoded = sum(tally.decoded for tally in frontier.tally.get("orders", {}).values())
         what = f"generation {snapshot.generation}, {by_item} {log} {decoded}, {by_customer}"

@@ -26,8 +26,8 @@ from kappa.kafka.broker.broker import Broker
 from kappa.kafka.client import Log
 from kappa.kafka.reader import Record
 from kappa.serving.outlets.changes.filter import Filter
-from kappa.serving.outlets.changes.follow import Follower
-from kappa.serving.outlets.courier.resync import CURSOR
+from kappa.serving.outlets.changes.follower import Follower
+from kappa.serving.outlets.sinks.sink_topic import CURSOR
 from kappa.state.store import Store
 
 PATIENCE_SECONDS = 90.0
@@ -87,7 +87,7 @@ def wait_for(reached: Callable[[], bool], what: str = "it") -> None:
 def courier_command(project: Path, root: Path | str, bootstrap_servers: str) -> list[str]:
     """Returns the command line of a courier."""
     return [
-        *(sys.executable, "-P", "-m", "kappa.serving.outlets.courier.courier"),
+        *(sys.executable, "-P", "-m", "kappa.serving.outlets.courier"),
         *("--project", str(project), "--root", str(root), "--bootstrap", bootstrap_servers),
     ]
 

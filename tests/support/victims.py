@@ -21,7 +21,7 @@ _PROGRAMS = {
     ARCHIVER: "kappa.engine.archive.archiver",
     HTTP: "kappa.replay.platform.serve",
     BROKER: "kafka.Kafka",
-    COURIER: "kappa.serving.outlets.courier.courier",
+    COURIER: "kappa.serving.outlets.courier",
     CONSUMER: "consuming.py",
     COMMAND: "cli changes",
 }

@@ -24,7 +24,7 @@ from kappa.declare.folds.order import FOLD_ORDER_COLUMNS, order_column
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.write import recent
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
-from kappa.serving.query.reader.opened import open_reader
+from kappa.serving.query.reader.reader import open_reader
 from kappa.serving.query.reader.relations import put_tables
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier, Frontiers

@@ -22,7 +22,7 @@ def ensure_shown(here: Here, token: Offsets, timeout: float | None) -> None:
 
     Raises TimedOut, with the reasons that are known, if it takes too long.
     """
-    from kappa.serving.query.pin.after import ensure_covered
+    from kappa.serving.query.pin.write_token import ensure_covered
 
     with moving("waiting until readers see it"):
         ensure_covered(
@@ -35,7 +35,7 @@ def ensure_shown(here: Here, token: Offsets, timeout: float | None) -> None:
 
 def ensure_some_reads(here: Here, topic: str) -> None:
     """Raises UsageError if nothing that serves reads a topic: a wait for it would have no end."""
-    from kappa.serving.query.pin.after import ServedLook, uncovered
+    from kappa.serving.query.pin.write_token import ServedLook, uncovered
 
     uncovered(Offsets({topic: {}}), ServedLook(here.store).shown())
 

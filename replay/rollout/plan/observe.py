@@ -34,7 +34,7 @@ from kappa.replay.rollout.plan.readable import read_samples
 from kappa.replay.rollout.plan.replication import least_brokers
 from kappa.replay.rollout.plan.subjects import pinned_subjects
 from kappa.replay.rollout.state import State
-from kappa.serving.outlets.courier.sink_state import read_state
+from kappa.serving.outlets.sinks.sink_status import read_state
 from kappa.state.build import Birth, read_birth, tables_folder
 from kappa.state.files.address import entries_at
 from kappa.state.frontier import Frontiers

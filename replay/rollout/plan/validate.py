@@ -21,7 +21,7 @@ from kappa.replay.rollout.plan.finding import Accepting, flag
 from kappa.replay.rollout.plan.make_plan import refuse_unknown
 from kappa.replay.rollout.plan.observed import Declared
 from kappa.replay.rollout.plan.plan import Refusal
-from kappa.serving.query.reader.opened import open_reader
+from kappa.serving.query.reader.reader import open_reader
 from kappa.serving.query.render import Listing
 from kappa.state.store import Store
 

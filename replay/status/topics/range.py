@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kappa.base.errors import UsageError
-from kappa.serving.query.pin.at_log import parse_offsets
-from kappa.serving.query.pin.past import parse_time
+from kappa.serving.query.pin.moments import parse_offsets, parse_time
 from kappa.state.offsets import Offsets
 
 if TYPE_CHECKING:

@@ -1,28 +1,330 @@
-"""The channel of an alert: by its address, and by the settings of the platform that sends."""
+"""Channels: the ways of an alert to its receiver.
+
+A channel is a URL, a command, or Kappa's own page. An attempt has an outcome, and raises nothing.
+The channel of an alert follows from the alert's address and from the settings of the platform that
+sends.
+
+A URL gets a signed POST, which follows no redirect and uses no proxy. An answer of 2xx has received
+the message. After an answer of 408, 425, 429 or 5xx, or without an answer, the message is tried
+again. Any other answer refuses the message for good. No reason shows more of a URL than its host.
+The signature is that of Standard Webhooks (standardwebhooks.com): HMAC-SHA256 over
+`ID.SECONDS.BODY`. A secret `whsec_...` is base64; any other secret is its own bytes. Each of
+several secrets, with spaces between, signs: so a receiver moves from one secret to the next.
+
+A command is a program in the settings, with a message on its standard input. The program has
+received the message if the program ends with 0. The program runs without a shell, and is killed if
+it takes too long. Its environment has no variable of Kappa's settings: secrets may be among them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeVar
+import base64
+import binascii
+import contextlib
+import hashlib
+import hmac
+import http.client
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from typing import IO, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 from kappa.base.errors import SettingsError
+from kappa.base.process import ensure_session_gone, start_tied
 from kappa.base.sections import AlertSettings
 from kappa.declare.alert import COMMAND, PAGE, AlertBirth
-from kappa.serving.outlets.alerts.channel import Channel, Unready
-from kappa.serving.outlets.alerts.program import Program
-from kappa.serving.outlets.alerts.shown import ShownOnPage
-from kappa.serving.outlets.alerts.signature import keys_of
-from kappa.serving.outlets.alerts.webhook import Webhook
+from kappa.serving.outlets.alerts.message import Message
+from kappa.serving.outlets.alerts.outbox import show_message
 from kappa.state.store import Store
 
 _Value = TypeVar("_Value")
+_BASE64_PREFIX = "whsec_"
+_TRIED_AGAIN = frozenset({408, 425, 429})
+_LONGEST_WAIT_SECONDS = 86_400.0
+_SETTINGS_PREFIX = "KAPPA__"
+_LONGEST_REASON = 200
+
+
+class Outcome(StrEnum):
+    """The end of an attempt: received, to be tried again, or refused for good."""
+
+    RECEIVED = "received"
+    AGAIN = "again"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """An attempt at a message: the outcome and the reason.
+
+    `wait` is the time in seconds that the receiver asks to wait.
+    """
+
+    outcome: Outcome
+    reason: str = ""
+    wait: float = 0.0
+
+
+class Channel(Protocol):
+    """A way to a receiver."""
+
+    def send(self, message: Message) -> Attempted:
+        """Sends a message once, within a bounded time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unready:
+    """The channel of an alert whose settings are not complete.
+
+    All messages wait until the settings are complete.
+    """
+
+    reason: str
+
+    def send(self, message: Message) -> Attempted:  # noqa: ARG002  # as a channel does
+        """Sends nothing, and asks to be tried again."""
+        return Attempted(Outcome.AGAIN, self.reason)
+
+
+RECEIVED = Attempted(Outcome.RECEIVED)
+
+
+def keys_of(secret: str) -> tuple[bytes, ...]:
+    """Returns the keys in a secret of the settings.
+
+    Raises SettingsError, without showing the secret. A key of fewer than 16 bytes can be guessed,
+    and is refused.
+    """
+    return tuple(_key_of(each) for each in secret.split())
+
+
+def signed_headers(
+    id_: str, body: bytes, *, seconds: int, keys: tuple[bytes, ...]
+) -> dict[str, str]:
+    """Returns the headers that sign a message at a time."""
+    signed = b"%s.%d.%s" % (id_.encode(), seconds, body)
+    signatures = (
+        "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+        for key in keys
+    )
+    return {
+        "webhook-id": id_,
+        "webhook-timestamp": str(seconds),
+        "webhook-signature": " ".join(signatures),
+    }
+
+
+def _key_of(secret: str) -> bytes:
+    key = secret.encode()
+    if secret.startswith(_BASE64_PREFIX):
+        try:
+            key = base64.b64decode(secret.removeprefix(_BASE64_PREFIX), validate=True)
+        except (binascii.Error, ValueError):
+            raise SettingsError(
+                "a secret of [alerts] begins with whsec_, and is no base64 after that",
+                hint="make one: echo whsec_$(openssl rand -base64 32)",
+            ) from None
+    if len(key) < 16:
+        raise SettingsError(
+            "a secret of [alerts] is shorter than 16 bytes, so it can be guessed",
+            hint="make one: echo whsec_$(openssl rand -base64 32)",
+        )
+    return key
+
+
+class Webhook:
+    """A receiver behind a URL."""
+
+    def __init__(
+        self,
+        url: str,
+        keys: tuple[bytes, ...],
+        *,
+        timeout_seconds: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Takes the URL, and the keys that sign.
+
+        Raises SettingsError if the URL is not valid.
+        """
+        try:
+            parts = urlsplit(url)
+            self._host, self._port = parts.hostname or "", parts.port
+        except ValueError:
+            parts, self._host = urlsplit(""), ""
+        is_plain = all(" " < letter < "\x7f" for letter in url)
+        if parts.scheme not in {"http", "https"} or not self._host or not is_plain:
+            raise SettingsError(
+                "the URL of an alert in [alerts.urls] is no address of HTTP",
+                hint="write https://HOST/PATH, in ASCII",
+            )
+        self._is_secure = parts.scheme == "https"
+        self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        self._keys = keys
+        self._timeout_seconds = timeout_seconds
+        self._clock = clock
+
+    def send(self, message: Message) -> Attempted:
+        """Posts a message, once."""
+        body = message.body.encode()
+        now = int(self._clock())
+        headers = {
+            "content-type": "application/json",
+            "user-agent": "kappa",
+            **signed_headers(message.id, body, seconds=now, keys=self._keys),
+        }
+        timeout = self._timeout_seconds
+        connection = (
+            http.client.HTTPSConnection(
+                self._host, self._port, timeout=timeout, context=ssl.create_default_context()
+            )
+            if self._is_secure
+            else http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+        )
+        # A socket's own time-out begins again with each byte that a receiver drips.
+        watch = threading.Timer(timeout, _cut, [connection])
+        watch.daemon = True
+        began = time.monotonic()
+        watch.start()
+        try:
+            connection.request("POST", self._target, body, headers)
+            response = connection.getresponse()
+            return self._judged(response.status, response.getheader("retry-after"))
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            late = isinstance(error, TimeoutError) or time.monotonic() - began >= timeout
+            why = f"no answer within {timeout:g} s" if late else _reason(error)
+            return Attempted(Outcome.AGAIN, f"{self._host}: {why}")
+        finally:
+            watch.cancel()
+            connection.close()
+
+    def _judged(self, status: int, retry_after: str | None) -> Attempted:
+        reason = f"{self._host} answered {status}"
+        if 200 <= status < 300:
+            return RECEIVED
+        if status in _TRIED_AGAIN or status >= 500:
+            return Attempted(Outcome.AGAIN, reason, _seconds(retry_after, self._clock()))
+        if 300 <= status < 400:
+            reason += ", and redirects are not followed"
+        return Attempted(Outcome.REFUSED, reason)
+
+
+def _cut(connection: http.client.HTTPConnection) -> None:
+    with contextlib.suppress(OSError, AttributeError):
+        connection.sock.shutdown(socket.SHUT_RDWR)
+
+
+def _seconds(retry_after: str | None, now: float) -> float:
+    """Returns the wait in seconds that a header asks for.
+
+    The header has a number of seconds or a date; 0 stands for no wait.
+    """
+    text = (retry_after or "").strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text[:9]), _LONGEST_WAIT_SECONDS)
+    try:
+        until = parsedate_to_datetime(text)
+    except ValueError:
+        return 0.0
+    # A date without a zone is of UTC.
+    until = until if until.tzinfo is not None else until.replace(tzinfo=UTC)
+    return min(max(0.0, until.timestamp() - now), _LONGEST_WAIT_SECONDS)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, http.client.RemoteDisconnected | http.client.BadStatusLine):
+        return "it closed the connection without an answer"
+    if isinstance(error, OSError):
+        return (error.strerror or type(error).__name__).lower()
+    return "it answered something that is no HTTP"
+
+
+class Program:
+    """A receiver that is a program.
+
+    Call from a thread that lives as long as the process.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], *, timeout_seconds: float) -> None:
+        self._name = name
+        self._command = list(command)
+        self._timeout_seconds = timeout_seconds
+
+    def send(self, message: Message) -> Attempted:
+        """Runs the program, once."""
+        if shutil.which(self._command[0]) is None:
+            return self._failed(f"cannot be found: {self._command[0]}")
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.upper().startswith(_SETTINGS_PREFIX)
+        }
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output:
+            given.write(message.body.encode() + b"\n")
+            given.seek(0)
+            try:
+                child = start_tied(
+                    self._command, output=output, environment=environment, source=given.fileno()
+                )
+            except OSError as error:
+                return self._failed(f"cannot be started: {error.strerror}")
+            try:
+                code = child.wait(self._timeout_seconds)
+            except subprocess.TimeoutExpired:
+                return self._failed(f"was ended after {self._timeout_seconds:g} s")
+            finally:
+                # The program may have left children behind.
+                ensure_session_gone(child.pid)
+                child.wait()
+            if code == 0:
+                return RECEIVED
+            last = _last_line(output)
+            return self._failed(f"ended with {code}" + (f": {last}" if last else ""))
+
+    def _failed(self, why: str) -> Attempted:
+        return Attempted(Outcome.AGAIN, f"command {self._name} {why}")
+
+
+def _last_line(output: IO[bytes]) -> str:
+    end = output.seek(0, os.SEEK_END)
+    output.seek(max(0, end - 4_096))
+    lines = output.read().decode(errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return "".join(letter for letter in last if letter.isprintable())[:_LONGEST_REASON]
+
+
+class ShownOnPage:
+    """A receiver that is Kappa's own page.
+
+    A message that comes again is shown once.
+    """
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store = store
+        self._name = name
+
+    def send(self, message: Message) -> Attempted:
+        """Puts a message on top of the messages on the page."""
+        show_message(self._store, self._name, message)
+        return RECEIVED
 
 
 def channel_of(store: Store, settings: AlertSettings, alert: AlertBirth) -> Channel:
     """Returns the channel of an alert.
 
-    A URL of the settings takes the place of any declared address: one place sends elsewhere than
-    another so. If a setting is missing or wrong, messages wait, with that as the reason.
+    A URL of the settings takes the place of any declared address: so another place of work sends
+    elsewhere. If a setting is missing or wrong, messages wait, with that as the reason.
     """
     timeout = settings.timeout_seconds
     url = _of(settings.urls, alert.name)
@@ -47,5 +349,8 @@ def channel_of(store: Store, settings: AlertSettings, alert: AlertBirth) -> Chan
 
 
 def _of(settings: Mapping[str, _Value], name: str) -> _Value | None:
-    """Returns the setting of a name; a variable of the environment has _ where that has -."""
+    """Returns the setting of a name.
+
+    A variable of the environment has _ where the name has -.
+    """
     return settings.get(name, settings.get(name.replace("-", "_")))

@@ -1,22 +1,30 @@
-"""The delivery of one alert, in steps that each have at most one effect outside.
+"""The delivery of an alert, step by step.
 
-A step settles the next message of the outbox. Once all are settled, it takes the next change set. A
-process that dies anywhere goes on from the documents: so no message is left out, and one whose
-answer was lost is sent again. While a receiver does not answer, nothing is taken: what changes
-meanwhile is one net change set afterwards.
+A step has at most one effect outside. A step settles the next message of the outbox. Once all
+messages are settled, a step takes the next change set. A process that dies anywhere goes on from
+the documents. So no message is left out, and a message whose answer was lost is sent again. While a
+receiver does not answer, no change set is taken: the changes meanwhile are a single net change set
+afterwards.
 """
 
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Self
 
 from msgspec.structs import replace
 
+from kappa.base.errors import KappaError
 from kappa.base.failpoint import failpoint
+from kappa.base.sections import AlertSettings, seconds_of
+from kappa.base.settings import Settings
 from kappa.declare.alert import AlertBirth
-from kappa.serving.outlets.alerts.channel import Attempted, Channel, Outcome
+from kappa.serving.outlets.alerts.channels import Attempted, Channel, Outcome, channel_of
 from kappa.serving.outlets.alerts.message import Message, missed_message, moment, row_messages
 from kappa.serving.outlets.alerts.outbox import (
     AlertProgress,
@@ -33,20 +41,70 @@ from kappa.serving.outlets.alerts.outbox import (
     read_progress,
     settle_asked,
 )
-from kappa.serving.outlets.alerts.patience import Rules, next_attempt
 from kappa.serving.outlets.changes.change_set import ChangeCounts, ChangeSet
 from kappa.serving.outlets.changes.cursor import Cursor
 from kappa.serving.outlets.changes.filter import Filter
-from kappa.serving.outlets.changes.follow import Follower
+from kappa.serving.outlets.changes.follower import Follower
+from kappa.serving.outlets.outlet import served_outlets, tell
 from kappa.serving.query.reader.reader import Limits
+from kappa.state.build import read_birth
 from kappa.state.store import Store
 
+_FIRST_WAIT_SECONDS = 1.0
+_LONGEST_WAIT_SECONDS = 300.0
 # A place at which nothing had to be sent is put so often.
 _PLACE_SECONDS = 5.0
+# The thread looks so often for a stop, for another declaration, and for dead letters.
+_LOOK_SECONDS = 0.5
+_FIRST_SECONDS, _LONGEST_SECONDS = 0.5, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The bounds of a delivery.
+
+    `patience` and `keep` are seconds, for a message and for a place in the changes. `most` is the
+    number of rows that get a message of their own.
+    """
+
+    patience: float = 3600.0
+    keep: float = 86_400.0
+    most: int = 100
+
+    @classmethod
+    def of(cls, settings: AlertSettings) -> Self:
+        """Returns the bounds of the settings."""
+        return cls(seconds_of(settings.patience), seconds_of(settings.keep), settings.most)
+
+
+def next_attempt(
+    tries: int,
+    *,
+    first: float,
+    now: float,
+    asked: float,
+    patience: float,
+    draw: Callable[[], float],
+) -> float | None:
+    """Returns when to try again, or None to give the message up.
+
+    The wait doubles from a second to five minutes, less some chance, so that alerts that failed
+    together do not come back together. If the receiver `asked` for a longer wait, the receiver gets
+    that wait. The last attempt is as late as patience lasts, counted from the `first` attempt.
+    """
+    end = first + patience
+    if now >= end:
+        return None
+    # A greater power is no float any more.
+    doubled = min(_LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2.0 ** min(tries - 1, 20))
+    return min(end, now + max(asked, doubled * (0.5 + 0.5 * draw())))
 
 
 class AlertDelivery:
-    """One alert of a pipeline that serves. Used by one thread at a time, and one process."""
+    """The delivery of an alert of a pipeline that serves.
+
+    Only one process, and one thread at a time, may use the object.
+    """
 
     def __init__(
         self,
@@ -62,7 +120,8 @@ class AlertDelivery:
     ) -> None:
         """Goes on from the documents of the alert, or begins now.
 
-        `limits` are for a switch. A change set to a build that the alert is not of is not taken.
+        `limits` are for the change set of a switch. `is_of` returns False for a build that does not
+        declare the alert: a change set that leads to such a build is not taken.
         """
         self._store = store
         self._alert = alert
@@ -78,9 +137,10 @@ class AlertDelivery:
         self._chosen = Filter(alert.columns, alert.where)
 
     def step(self) -> float | None:
-        """Takes one step. Returns the seconds until the next one, or None: until a change.
+        """Takes a step, and returns the seconds until the next step.
 
-        Raises UsageError if the alert's table is not served, or has other columns than it names.
+        Returns None if the next step awaits a change. Raises UsageError if the alert's table is not
+        served, or lacks columns that the alert names.
         """
         if asked := asked_again(self._store, self._alert.name):
             self._send_again(asked[0])
@@ -90,7 +150,7 @@ class AlertDelivery:
         if settled < len(messages):
             due = self._progress.next_try_at if self._progress.tries else 0.0
             now = self._clock()
-            # If the clock was set back, it is due at once.
+            # If the clock was set back, the message is due at once.
             if now < due <= now + self._rules.patience:
                 return due - now
             self._deliver(messages[settled], settled)
@@ -106,7 +166,10 @@ class AlertDelivery:
             self._follower.wait(seconds)
 
     def report(self, error: str) -> None:
-        """Puts for people why no step can be taken; nothing: it can again."""
+        """Shows people why no step can be taken.
+
+        An empty error shows that steps work again.
+        """
         if error != self._progress.error:
             self._put(replace(self._progress, error=error))
 
@@ -121,7 +184,10 @@ class AlertDelivery:
         return self._progress.settled
 
     def _deliver(self, message: Message, settled: int) -> None:
-        """Tries a message once, and settles it if it was received, or is given up."""
+        """Tries a message once.
+
+        Settles the message if it was received or is given up.
+        """
         assert self._outbox is not None
         now = self._clock()
         progress = self._progress
@@ -154,7 +220,7 @@ class AlertDelivery:
         self._settle(progress, delivered=False)
 
     def _settle(self, progress: AlertProgress, *, delivered: bool) -> None:
-        """Puts that a message needs no further attempt."""
+        """Notes that a message needs no further attempt."""
         progress = replace(progress, settled=progress.settled + 1, tries=0)
         self._put(self._received(progress) if delivered else progress)
 
@@ -189,7 +255,7 @@ class AlertDelivery:
         settle_asked(self._store, name, id_)
 
     def _take(self) -> None:
-        """Takes the next change set into the outbox, if there is one."""
+        """Takes the next change set into the outbox, if a change set is there."""
         follower = self._followed()
         with follower.next() as change_set:
             if change_set is None or not self._is_of(change_set.head.cursor.build):
@@ -224,7 +290,10 @@ class AlertDelivery:
     def _messages(
         self, change_set: ChangeSet, counts: ChangeCounts, now: float
     ) -> tuple[tuple[Message, ...], Missed | None]:
-        """Returns the messages of a change set, and what was missed before it."""
+        """Returns the messages of a change set.
+
+        The second value is the time of missed changes before the change set.
+        """
         alert, head = self._alert, change_set.head
         since = self._missed_since() if head.starts_over else None
         if since is not None:
@@ -236,10 +305,10 @@ class AlertDelivery:
         return row_messages(alert, head, counts, lines, most=self._rules.most, now=now), None
 
     def _missed_since(self) -> float | None:
-        """Returns when the place was last put that is lost, or None if there was none yet."""
+        """Returns when the lost place was put last, or None if no place was put yet."""
         if self._outbox is not None:
             return self._outbox.at
-        # The outbox could not be read: this is about when it was made.
+        # The outbox could not be read: its progress says roughly when it was put.
         progress = self._progress
         return max(progress.first_tried_at, progress.delivered_at or 0.0) or None
 
@@ -260,3 +329,73 @@ class AlertDelivery:
         )
         put_outbox(self._store, self._alert.name, outbox)
         self._outbox = outbox
+
+
+class AlertOutlet:
+    """The delivery of an alert by a thread.
+
+    The thread runs for as long as a serving build declares the alert.
+    """
+
+    def __init__(self, store: Store, settings: Settings, name: str) -> None:
+        self._store = store
+        self._settings = settings
+        self._name = name
+        self._told = ""
+
+    def run(self, stop: threading.Event) -> None:
+        """Delivers messages until asked to stop.
+
+        Ends when no serving build declares the alert.
+        """
+        while not stop.is_set():
+            try:
+                alert = self._declared()
+                if alert is None:
+                    break
+                self._deliver(alert, stop)
+            except (KappaError, OSError) as error:
+                self._tell(error)
+                stop.wait(_LONGEST_SECONDS)
+
+    def _declared(self) -> AlertBirth | None:
+        """Returns the alert as the serving build declares it, or None."""
+        birth = served_outlets(self._store).get(f"alert {self._name}")
+        alerts = () if birth is None else birth.alerts
+        return next((each for each in alerts if each.name == self._name), None)
+
+    def _deliver(self, alert: AlertBirth, stop: threading.Event) -> None:
+        """Takes steps while the declaration of the alert stays as it is."""
+        delivery = AlertDelivery(
+            self._store,
+            alert,
+            channel_of(self._store, self._settings.alerts, alert),
+            Rules.of(self._settings.alerts),
+            limits=Limits.of(self._settings.verify, self._store),
+            is_of=lambda build: alert in read_birth(self._store, build).alerts,
+        )
+        failures = 0
+        while not stop.is_set() and self._declared() == alert:
+            try:
+                due = delivery.step()
+                if failures:
+                    delivery.report("")
+                failures = 0
+            except (KappaError, OSError) as error:
+                due = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2.0 ** min(failures, 10))
+                failures += 1
+                self._tell(error)
+                # A disk that is full was just told of.
+                with suppress(KappaError, OSError):
+                    delivery.report(str(error))
+                stop.wait(due)
+                continue
+            if due is None:
+                delivery.wait(_LOOK_SECONDS)
+            else:
+                stop.wait(min(due, _LOOK_SECONDS))
+
+    def _tell(self, error: KappaError | OSError) -> None:
+        if str(error) != self._told:
+            self._told = str(error)
+            tell(f"alert {self._name}: {error}")

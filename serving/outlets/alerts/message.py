@@ -1,6 +1,7 @@
-"""The messages of an alert: one for each changed row, and one for all others. Pure.
+"""The messages of an alert: one for each changed row. Pure.
 
-A message's id follows from the alert, the cursor and the key, so a receiver knows a repeat by it.
+Above a number of rows, a last message has the count of all others. The id of a message follows from
+the alert, the cursor and the key, so a receiver knows a repeat by the id.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kappa.serving.outlets.changes.change_set import ChangeCounts, Head
 
 
 class Message(Struct, frozen=True):
-    """A message as it is sent: its id, and its text, which is an object of JSON."""
+    """A message as sent: an id, and a text, which is a JSON object."""
 
     id: str
     body: str
@@ -34,9 +35,10 @@ def row_messages(
     most: int,
     now: float,
 ) -> tuple[Message, ...]:
-    """Returns the messages of a change set: of `most` rows, then one with the others' count.
+    """Returns the messages of a change set.
 
-    `lines` are its changes as objects of JSON, in their order; `counts` count them.
+    Each of the first `most` rows has a message. A last message has the count of the other rows.
+    `lines` are the changes as JSON objects, in their order; `counts` count the changes.
     """
     changes = (json.loads(line) for line in lines)
     sent = list(islice((each for each in changes if each["op"] in alert.on), most))
@@ -50,13 +52,13 @@ def row_messages(
 
 
 def missed_message(alert: AlertBirth, head: Head, *, since: float, now: float) -> Message:
-    """Returns the message that changes between two times are not known any more."""
+    """Returns the message that changes between two times are not known."""
     of = {"since": moment(since), "until": moment(now), "cursor": str(head.cursor)}
     return _message(alert, "missed", {}, of, now)
 
 
 def moment(seconds: float) -> str:
-    """Returns a time, in seconds since 1970, as messages and listings have it."""
+    """Returns a time, in seconds since 1970, as text for messages and listings."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 

@@ -1,21 +1,31 @@
-"""The documents of an alert: its outbox, its progress, and its dead letters.
+"""The documents of an alert: outbox, progress, dead letters.
 
-The outbox has the messages of one change set, and the cursor at which the next one begins: so one
-put both takes a change set and lets go of the one before. The progress may be lost, as by a power
-loss: then the messages of the outbox are sent again. An outbox that cannot be read is moved aside,
-and the alert has missed what followed.
+The messages on Kappa's page are a document, too. The outbox has the messages of one change set, and
+the cursor at which the next change set begins. So a single put both takes a change set and lets go
+of the change set before. The progress may be lost, as by a power loss: then the messages of the
+outbox are sent again. An outbox that cannot be read is moved aside, and the alert has missed the
+changes after that outbox.
+
+An operator may ask to send dead letters again. The courier fulfils the request, now or once it is
+up: a single process sends alerts, so their messages keep their order. A letter that is refused
+again stays.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct
 
+from kappa.base.errors import UsageError, did_you_mean
 from kappa.base.failpoint import failpoint
 from kappa.serving.outlets.alerts.message import Message
 from kappa.state.documents import Documents
+from kappa.state.root import ensure_no_copy
 from kappa.state.store import Store
 
 _ALERTS = "alerts"
+# So many messages of an alert are on the page.
+MOST_SHOWN = 50
+_LIST_DEAD = "kappa alerts list --dead lists the dead letters"
 
 
 class Missed(Struct, frozen=True):
@@ -26,9 +36,10 @@ class Missed(Struct, frozen=True):
 
 
 class Outbox(Struct, frozen=True):
-    """The messages of a change set, taken at a time (seconds since 1970), and its cursor.
+    """The messages of a change set, and its cursor.
 
-    `missed` is the last span of time that the alert knows nothing of.
+    `at` is when the change set was taken, in seconds since 1970. `missed` is the last span of time
+    whose changes the alert does not know.
     """
 
     number: int
@@ -40,10 +51,11 @@ class Outbox(Struct, frozen=True):
 
 
 class AlertProgress(Struct, frozen=True):
-    """The progress in an outbox, by its number: how many of its messages are settled.
+    """The progress in an outbox: how many messages are settled.
 
-    `tries` and the two times after it are of the next message. `delivered` counts all messages of
-    the alert that were received, and `error` is the reason of the last failure since.
+    `outbox` is the number of the outbox. `tries` and the two times after it are of the next
+    message. `delivered` counts all messages of the alert that were received, and `error` is the
+    reason of the last failure since then.
     """
 
     outbox: int = 0
@@ -58,7 +70,7 @@ class AlertProgress(Struct, frozen=True):
 
 
 class DeadLetter(Struct, frozen=True):
-    """A message that was given up at a time, after so many tries, and why."""
+    """A message that was given up: the reason, the number of tries, and the time."""
 
     message: Message
     reason: str
@@ -67,8 +79,15 @@ class DeadLetter(Struct, frozen=True):
     format: int = 1
 
 
+class ShownMessages(Struct, frozen=True):
+    """The last messages of an alert, the newest first."""
+
+    messages: tuple[Message, ...] = ()
+    format: int = 1
+
+
 class _Again(Struct, frozen=True):
-    """The wish to send a dead letter again."""
+    """The request to send a dead letter again."""
 
     format: int = 1
 
@@ -76,6 +95,7 @@ class _Again(Struct, frozen=True):
 _OUTBOX = Documents(Outbox, derived=True)
 _PROGRESS = Documents(AlertProgress, derived=True, synced=False)
 _DEAD = Documents(DeadLetter, derived=True)
+_SHOWN = Documents(ShownMessages, derived=True)
 _AGAIN = Documents(_Again, derived=True)
 
 
@@ -90,12 +110,15 @@ def alert_names(store: Store) -> tuple[str, ...]:
 
 
 def read_outbox(store: Store, name: str) -> Outbox | None:
-    """Returns the outbox of an alert, or None if it has taken no change set yet."""
+    """Returns the outbox of an alert.
+
+    Returns None if the alert has taken no change set yet.
+    """
     return _OUTBOX.get(store, f"{folder(name)}/outbox.json", f"the outbox of alert {name}")
 
 
 def put_outbox(store: Store, name: str, outbox: Outbox) -> None:
-    """Puts an outbox, in place of one whose messages are all settled."""
+    """Puts an outbox, in place of an outbox whose messages are all settled."""
     failpoint("alert.before_take")
     _OUTBOX.put(store, f"{folder(name)}/outbox.json", outbox)
     failpoint("alert.after_take")
@@ -122,7 +145,7 @@ def dead_letters(store: Store, name: str) -> tuple[DeadLetter, ...]:
 
 
 def read_dead_letter(store: Store, name: str, id_: str) -> DeadLetter | None:
-    """Returns a dead letter by its message's id, or None if there is none."""
+    """Returns a dead letter by the id of its message, or None."""
     return _DEAD.get(store, _dead_name(name, id_), f"dead letter {id_} of alert {name}")
 
 
@@ -140,18 +163,35 @@ def delete_dead_letter(store: Store, name: str, id_: str) -> None:
     failpoint("alert.after_delete")
 
 
+def shown_messages(store: Store, name: str) -> tuple[Message, ...]:
+    """Returns the messages of an alert that the page shows, the newest first."""
+    found = _SHOWN.get(store, f"{folder(name)}/shown.json", f"the messages of alert {name}")
+    return () if found is None else found.messages
+
+
+def show_message(store: Store, name: str, message: Message) -> None:
+    """Puts a message on top of the messages that the page shows.
+
+    A repeated message is shown once.
+    """
+    there = shown_messages(store, name)
+    if all(each.id != message.id for each in there):
+        shown = ShownMessages((message, *there)[:MOST_SHOWN])
+        _SHOWN.put(store, f"{folder(name)}/shown.json", shown)
+
+
 def ask_again(store: Store, name: str, id_: str) -> None:
-    """Asks for a dead letter to be sent again, once."""
+    """Asks to send a dead letter again, once."""
     _AGAIN.put(store, _again_name(name, id_), _Again())
 
 
 def asked_again(store: Store, name: str) -> tuple[str, ...]:
-    """Returns the ids of the dead letters that are to be sent again."""
+    """Returns the ids of the dead letters to be sent again."""
     return tuple(_id(each) for each in store.names(f"{folder(name)}/again"))
 
 
 def settle_asked(store: Store, name: str, id_: str) -> None:
-    """Deletes the wish for a dead letter, which was tried."""
+    """Deletes the request for a dead letter, which was tried."""
     failpoint("alert.before_answer")
     store.delete(_again_name(name, id_))
     failpoint("alert.after_answer")
@@ -167,3 +207,30 @@ def _again_name(name: str, id_: str) -> str:
 
 def _id(path: str) -> str:
     return path.rsplit("/", 1)[-1].removesuffix(".json")
+
+
+def ask_for_dead_letters(
+    store: Store, name: str | None = None, id_: str | None = None
+) -> tuple[tuple[str, DeadLetter], ...]:
+    """Asks to send dead letters again.
+
+    That is all letters, the letters of an alert, or the letter with an id. Returns the letters with
+    the names of their alerts. Raises UsageError if the alert or the letter does not exist, and
+    Copied if the root is a copy.
+    """
+    ensure_no_copy(store)
+    names = alert_names(store)
+    if name is not None and name not in names:
+        raise UsageError(f"there is no alert {name}", hint=did_you_mean(name, names) or _LIST_DEAD)
+    found = tuple(
+        (each, letter)
+        for each in ((name,) if name is not None else names)
+        for letter in dead_letters(store, each)
+        if id_ in {None, letter.message.id}
+    )
+    if id_ is not None and not found:
+        whose = "" if name is None else f" of alert {name}"
+        raise UsageError(f"there is no dead letter {id_}{whose}", hint=_LIST_DEAD)
+    for each, letter in found:
+        ask_again(store, each, letter.message.id)
+    return found

@@ -1,17 +1,15 @@
-"""The changes of a served table: its snapshot, then net change sets, across switches.
+"""The changes of a served table, across switches.
 
-A change set is a function of two snapshots, and follows what is served: candidates are mute. This
-package pins and reads; it sends nothing anywhere. In reading order:
+A reader gets a snapshot, then net change sets. A change set is a function of two snapshots, and
+follows the builds that serve: candidates are mute. This package pins and reads; it sends nothing
+anywhere. In reading order:
 
 - cursor.py: a place in the sequence of changes, as text that a reader keeps
 - filter.py: the columns and the condition of a reader that wants less than all
-- change_set.py: one change set: its head, and its rows while it is open
-- point.py: a table at one frontier, and the lease that keeps it for a cursor
-- net.py: the SQL of the net difference of two points
-- opening.py: a change set is computed
-- follow.py: a follower: a table's change sets, one after the other
-- recorded.py: a change set as text, for any number of readers
+- point.py: a table at a frontier, and the lease that keeps the files for a cursor
+- change_set.py: a change set: the head, and the rows while the change set is open
+- difference.py: the SQL of the net difference of two points, and the change set from that SQL
+- follower.py: a follower: the change sets of a table, one after the other
 - project.py: the changes of a project's tables, for Python programs
-- change_reader.py: a reader of the hub, and what waits for it
 - hub.py: one follower for each table, for all readers of a server
 """

@@ -1,7 +1,7 @@
 """A change set: the net difference of a served table between two snapshots.
 
-It is open until it is closed: its rows are in a DuckDB of its own, which spills. What a reader
-filters or leaves out is a view over them, so many readers may share one change set.
+A change set is open until its reader is closed: the rows are in a DuckDB of their own, which
+spills. A reader's filter is a view over the rows, so many readers may share a change set.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from kappa.state.offsets import Offsets
 
 # The relation of all changes, in the reader of an open change set.
 CHANGES = "_changes"
-# A key of one column of these types is that column's text, as Kappa reads a topic's key.
+# A key of a single column of these types is text, as Kappa reads the key of a topic.
 _KEY_TYPES = frozenset({"varchar", "tinyint", "smallint", "integer", "bigint"})
 
 
 class Kind(StrEnum):
-    """The cause of a change set. After a snapshot or a reset, nothing from before counts."""
+    """The cause of a change set.
+
+    After a snapshot or a reset, no earlier change counts.
+    """
 
     SNAPSHOT = "snapshot"
     RESET = "reset"
@@ -45,7 +48,7 @@ class ChangeCounts:
 
     @property
     def total(self) -> int:
-        """Returns how many rows it changes."""
+        """Returns how many rows the change set changes."""
         return self.insert + self.update + self.delete
 
     def __str__(self) -> str:
@@ -55,9 +58,10 @@ class ChangeCounts:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of a change set: its cause, and the places that it leads from and to.
+    """The head of a change set: the cause and the two cursors.
 
-    `columns` are (name, Spark's simple type). `keys` identify a row, if the table has some.
+    The change set leads from the cursor `since` to `cursor`. `columns` are (name, Spark's simple
+    type). `keys` identify a row, if the table has keys.
     """
 
     kind: Kind
@@ -71,11 +75,11 @@ class Head:
 
     @property
     def starts_over(self) -> bool:
-        """Returns True if its rows are the whole table, and nothing from before counts."""
+        """Returns True if the rows are the whole table, and no earlier change counts."""
         return self.kind in {Kind.SNAPSHOT, Kind.RESET}
 
     def document(self, chosen: Filter | None = None) -> dict[str, Any]:
-        """Returns it as JSON has it, for a reader with that filter."""
+        """Returns the head as a JSON document, for a reader with that filter."""
         columns = self.columns if chosen is None else chosen.shown(self.columns, self.keys)
         return {
             "kind": str(self.kind),
@@ -94,7 +98,10 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """A row that was inserted, updated or deleted; without keys, `times` rows alike."""
+    """A row that was inserted, updated or deleted.
+
+    Without keys, a change stands for `times` equal rows.
+    """
 
     op: str
     times: int
@@ -103,21 +110,27 @@ class RowChange:
 
 
 class ChangeSet:
-    """An open change set. Its rows come as deletes, then updates, then inserts, each by key."""
+    """An open change set.
+
+    The rows come as deletes, then updates, then inserts, each by key.
+    """
 
     def __init__(
         self, head: Head, point: Point, reader: Reader, before_columns: tuple[tuple[str, str], ...]
     ) -> None:
-        """Takes a reader that has the relation of all changes; closing it is the caller's."""
+        """Takes a reader that has the relation of all changes.
+
+        The caller closes the reader.
+        """
         self.head = head
-        # The point that it leads to.
+        # The point that the change set leads to.
         self.point = point
         self._reader = reader
-        # Of a promote, the rows before may have other columns than those after.
+        # Before a promote, rows may have other columns than after the promote.
         self._before_columns = before_columns
 
     def counts(self, chosen: Filter | None = None) -> ChangeCounts:
-        """Counts the rows that it changes."""
+        """Counts the changed rows."""
         found = self._reader.rows(
             f"select op, sum(times)::bigint from ({self._sql(chosen)}) group by op"
         ).rows
@@ -128,12 +141,12 @@ class ChangeSet:
         return not self._reader.rows(f"select 1 from {CHANGES} limit 1").rows
 
     def rows(self, chosen: Filter | None = None) -> Iterator[RowChange]:
-        """Yields its changes as Python's values."""
+        """Yields the changes as Python values."""
         for op, times, before, after in self._reader.each_row(self._ordered(chosen)):
             yield RowChange(op, times, before, after)
 
     def lines(self, chosen: Filter | None = None) -> Iterator[str]:
-        """Yields each change as an object of JSON, without a line's end."""
+        """Yields each change as a JSON object, without a line end."""
         changes = self._sql(chosen)
         before, after = self._reader.kinds(f"select before, after from ({changes})")
         parts = ["'op', op"]
@@ -148,10 +161,11 @@ class ChangeSet:
             yield written
 
     def messages(self, chosen: Filter | None = None) -> Iterator[tuple[str, str | None]]:
-        """Yields the key and the new row of each change, as JSON; None: the row is deleted.
+        """Yields the key and the new row of each change, as JSON.
 
-        They are those of a compacted topic. The table must have keys. A key of one text or whole
-        number is that as text, as Kappa reads a topic's key; another is an object of JSON.
+        The row is None if the row is deleted. Keys and rows are those of a compacted topic. The
+        table must have keys. A key of a single text or whole number is text, as Kappa reads the key
+        of a topic; any other key is a JSON object.
         """
         # Field by field: of a promote, both rows may have other columns.
         fields = (
@@ -172,7 +186,7 @@ class ChangeSet:
         return columns if chosen is None else chosen.shown(columns, self.head.keys)
 
     def _sql(self, chosen: Filter | None) -> str:
-        """Returns the query for its changes, as a reader wants them."""
+        """Returns the query for the changes that a reader with this filter wants."""
         if chosen is None or chosen.is_all:
             return f"select * from {CHANGES}"
         return chosen.sql(
@@ -192,9 +206,10 @@ class ChangeSet:
 
 
 def key_sql(row: str, kind: DuckType) -> str:
-    """Returns the expression for the key of a record with the fields of a struct of that type.
+    """Returns the SQL expression for the key of a record.
 
-    No two rows have one key: a text that looks like an object is in one, and so is null.
+    `row` is a struct with the fields of the key, of the type `kind`. No two rows have the same key:
+    a text that looks like an object is put into an object, and so is null.
     """
     whole = f"{json_sql(row, kind, row)}::varchar"
     ((name, only), *more) = kind.children

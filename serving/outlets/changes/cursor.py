@@ -15,7 +15,8 @@ _FORM = re.compile(r"(\d{1,18})\.(\w[\w.-]{0,200})\.(\d{1,18})")
 class Cursor:
     """The generation, build and frontier at which all changes so far end.
 
-    Its text is such as `3.flights-9ab1c2.512`. All tables of a pipeline have the same cursors.
+    The text of a cursor is such as `3.flights-9ab1c2.512`. All tables of a pipeline have the same
+    cursors.
     """
 
     generation: int
@@ -27,7 +28,7 @@ class Cursor:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads a cursor. Raises UsageError if the text is none."""
+        """Parses a cursor. Raises UsageError if the text is no cursor."""
         found = _FORM.fullmatch(text)
         if found is None:
             raise UsageError(

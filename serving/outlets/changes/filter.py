@@ -1,8 +1,9 @@
-"""The part of a table's changes that a reader wants: some columns, and rows by a condition.
+"""The part of a table's changes that a reader wants.
 
-A row that begins to meet the condition is inserted, one that ceases to is deleted, as in a view. A
-condition may be a stranger's, and is computed beside the server's own work: so it compares columns
-with values, and calls no function but a few cheap ones.
+A filter names some columns, and rows by a condition. A row that begins to meet the condition is
+inserted, a row that ceases to meet it is deleted, as in a view. A condition may be a stranger's,
+and is computed beside the server's own work. So a condition compares columns with values, and calls
+no function but a few cheap functions.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from kappa.base.errors import UsageError
 from kappa.base.sql import quoted
-from kappa.serving.query.reader.opened import open_reader
+from kappa.serving.query.reader.reader import open_reader
 from kappa.state.table import TableBirth
 from kappa.tables.parquet import parquet_sql
 from kappa.tables.views.trees import trees
@@ -38,9 +39,10 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """The columns (None: all) and the condition (None: all rows) that a reader has named.
+    """The columns and the condition that a reader has named.
 
-    Keys are among the columns always: a change of an unknown row would say nothing.
+    None stands for all columns, or all rows. Keys are always among the columns: a change of an
+    unknown row would say nothing.
     """
 
     columns: tuple[str, ...] | None = None
@@ -48,11 +50,11 @@ class Filter:
 
     @property
     def is_all(self) -> bool:
-        """Returns True if it leaves nothing out."""
+        """Returns True if the filter leaves nothing out."""
         return self.columns is None and self.where is None
 
     def shown(self, columns: Columns, keys: tuple[str, ...]) -> Columns:
-        """Returns those of a table's columns that the reader gets."""
+        """Returns the columns of a table that the reader gets."""
         if self.columns is None:
             return columns
         return tuple(each for each in columns if each[0] in self.columns or each[0] in keys)
@@ -77,13 +79,16 @@ class Filter:
         return (
             f"select _id, _times as times, struct_pack({packed}) as row from (select rowid as _id, "
             f"times as _times, unnest({side}) from {changes} where {side} is not null) "
-            # On a line of its own, so that a comment at its end comments out nothing of ours.
+            # The condition has its own line: a comment at its end must not reach the bracket.
             f"where (\n{condition}\n)"
         )
 
 
 def filter_of(columns: str | None, where: str | None) -> Filter | None:
-    """Returns the filter with these columns, as text with commas, and this condition, if any."""
+    """Returns the filter of these columns and this condition, if any.
+
+    `columns` is a text with commas.
+    """
     if columns is None and where is None:
         return None
     names = None if columns is None else tuple(each.strip() for each in columns.split(","))
@@ -91,7 +96,10 @@ def filter_of(columns: str | None, where: str | None) -> Filter | None:
 
 
 def ensure_fits(chosen: Filter, table: TableBirth) -> None:
-    """Raises UsageError if a filter names what a table does not have, or cannot compare."""
+    """Raises UsageError if a filter does not fit a table.
+
+    The table may lack a column of the filter, or a comparison may fail.
+    """
     _ensure_fits(chosen, table.name, table.served)
 
 
@@ -106,9 +114,10 @@ def _ensure_fits(chosen: Filter, table: str, columns: Columns) -> None:
 
 
 def ensure_filter(chosen: Filter, columns: Columns, tree: Callable[[str], Any], table: str) -> None:
-    """Raises UsageError if a reader wants columns that a table lacks, or by a condition of more.
+    """Raises UsageError if a filter is refused for a table.
 
-    `tree` gives DuckDB's parse tree of a query.
+    The table may lack a column, or the condition may be more than comparisons. `tree` gives
+    DuckDB's parse tree of a query.
     """
     there = [name for name, _ in columns]
     for name in chosen.columns or ():

@@ -1,38 +1,200 @@
-"""The hub: one follower for each followed table, however many readers follow it.
+"""The hub: one follower for each followed table.
 
-A change set is computed once, and written once for each filter that readers have. A reader begins
-with what leads from its cursor to the hub's point, computed once for all that come with the same
-cursor. One that reads too slowly is sent back to its cursor: it gets the net of what it has missed.
+Any number of readers may follow a table. A change set is computed once, and written as text once
+for each filter that readers have. A small text is in memory, a large text in a file that has no
+name any more. A reader begins with the changes that lead from the reader's cursor to the hub's
+point; these changes are computed once for all readers that come with the same cursor. A reader that
+reads too slowly is sent back to its cursor, and gets the net of the changes that it has missed.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import tempfile
 import threading
 import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 from weakref import WeakValueDictionary
 
 from kappa.base.errors import Conflict, KappaError
-from kappa.serving.outlets.changes.change_reader import ChangeReader
-from kappa.serving.outlets.changes.change_set import ChangeSet
+from kappa.serving.outlets.changes.change_set import ChangeSet, Head
 from kappa.serving.outlets.changes.cursor import Cursor
+from kappa.serving.outlets.changes.difference import changes_until
 from kappa.serving.outlets.changes.filter import Filter, ensure_fits
-from kappa.serving.outlets.changes.follow import Follower
-from kappa.serving.outlets.changes.opening import changes_until
+from kappa.serving.outlets.changes.follower import Follower
 from kappa.serving.outlets.changes.point import Clock, Point, ensure_point_kept, point_at, point_of
-from kappa.serving.outlets.changes.recorded import RecordedChanges
 from kappa.serving.query.pin.catalog import pin
+from kappa.serving.query.reader.client import Client
 from kappa.serving.query.reader.reader import Limits
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 
+# The size of a message with rows, in characters.
+_PIECE = 1 << 16
+# A larger text is in a file.
+_IN_MEMORY = 4 << 20
+# A reader for which so many change sets wait, or so much text, is sent back to its cursor.
+_MOST_SETS, _MOST_TEXT = 1_000, 32 << 20
 _LOOK_SECONDS = 1.0
 # For a follower that another process was ahead of.
 _PATIENCE_SECONDS, _NAP_SECONDS = 5.0, 0.02
 
 
+@dataclass(frozen=True, slots=True)
+class ChangeMessage:
+    """A message to a reader; the last message of a change set has the cursor."""
+
+    event: str
+    text: str
+    cursor: Cursor | None = None
+
+
+class RecordedChanges:
+    """The messages of a change set, for any number of readings.
+
+    Several threads may read at once. A message begins the change set, some messages have rows, and
+    the last message ends the change set: the id of the last message is the cursor.
+    """
+
+    def __init__(self, change_set: ChangeSet, chosen: Filter | None, folder: Path) -> None:
+        """Writes the text for readers with this filter.
+
+        A large text goes into a file in the folder. Raises KappaError if the machine refuses the
+        file.
+        """
+        self.head: Head = change_set.head
+        self.size = 0
+        self._pieces: list[str] = []
+        self._file: BinaryIO | None = None
+        self._places: list[tuple[int, int]] = []
+        for piece in _pieces(change_set.lines(chosen)):
+            try:
+                self._add(piece, folder)
+            except OSError as error:
+                raise KappaError(
+                    f"could not write the changes of {self.head.table}: {error.strerror or error}",
+                    hint="see whether the disk is full or the folder may be written",
+                ) from error
+        self.counts = change_set.counts(chosen)
+        document = {**self.head.document(chosen), "changes": asdict(self.counts)}
+        self._begin = json.dumps(document, ensure_ascii=False)
+
+    def messages(self) -> Iterator[ChangeMessage]:
+        """Yields the messages of the change set."""
+        yield ChangeMessage("begin", self._begin)
+        for piece in self._pieces:
+            yield ChangeMessage("rows", piece)
+        for place, size in self._places:
+            assert self._file is not None, "it has places only in a file"
+            text = os.pread(self._file.fileno(), size, place).decode()
+            yield ChangeMessage("rows", text)
+        cursor = self.head.cursor
+        yield ChangeMessage("commit", json.dumps({"cursor": str(cursor)}), cursor)
+
+    def _add(self, piece: str, folder: Path) -> None:
+        content = piece.encode()
+        self.size += len(content)
+        if self._file is None and self.size > _IN_MEMORY:
+            folder.mkdir(parents=True, exist_ok=True)
+            # The file has no name, so it ends with the last reader, however that reader ends.
+            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+            weakref.finalize(self, _close, self._file)
+            before, self._pieces = self._pieces, []
+            for each in before:
+                self._write(each.encode())
+        if self._file is None:
+            self._pieces.append(piece)
+        else:
+            self._write(content)
+
+    def _write(self, content: bytes) -> None:
+        assert self._file is not None, "it was opened before"
+        self._places.append((self._file.tell(), len(content)))
+        self._file.write(content)
+        self._file.flush()
+
+
+def _close(file: BinaryIO) -> None:
+    # A full disk, which has refused bytes before, refuses them now, too.
+    with suppress(OSError):
+        file.close()
+
+
+def _pieces(lines: Iterator[str]) -> Iterator[str]:
+    """Yields JSON arrays with many changes each."""
+    held, size = list[str](), 0
+    for line in lines:
+        held.append(line)
+        size += len(line)
+        if size >= _PIECE:
+            yield f"[{','.join(held)}]"
+            held, size = [], 0
+    if held:
+        yield f"[{','.join(held)}]"
+
+
+@dataclass(eq=False)
+class ChangeReader:
+    """A reader of the hub, and the change sets that wait for it.
+
+    `cursor` is the cursor of the last change set that the reader was sent. `notify` is called from
+    other threads. After `late` or `error` nothing more is added. A reader that begins `from_now`
+    gets no snapshot. If the `client` leaves, the computation of the reader's first change set is
+    broken off.
+    """
+
+    table: str
+    chosen: Filter | None
+    cursor: Cursor | None
+    notify: Callable[[], None]
+    from_now: bool = False
+    client: Client = field(default_factory=Client)
+    waiting: deque[RecordedChanges] = field(default_factory=deque)
+    late: bool = False
+    error: KappaError | None = None
+    _changed: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, recorded: RecordedChanges) -> None:
+        """Adds a change set, or notes that the reader is too slow."""
+        with self._changed:
+            text = sum(each.size for each in self.waiting)
+            if self.waiting and (len(self.waiting) >= _MOST_SETS or text > _MOST_TEXT):
+                self.late = True
+                self.waiting.clear()
+            else:
+                self.waiting.append(recorded)
+        self.notify()
+
+    def end(self, error: KappaError) -> None:
+        """Ends the change sets of this reader by an error.
+
+        The error comes after the change sets that wait.
+        """
+        self.error = error
+        self.notify()
+
+    def take(self) -> RecordedChanges | None:
+        """Takes the next change set; None if none waits.
+
+        Raises the error that ended the change sets.
+        """
+        with self._changed:
+            if self.waiting:
+                return self.waiting.popleft()
+        if self.error is not None:
+            raise self.error
+        return None
+
+
 class ChangeHub:
-    """All followed tables of one server."""
+    """All followed tables of a server."""
 
     def __init__(
         self,
@@ -43,26 +205,27 @@ class ChangeHub:
         limits: Limits | None,
         clock: Clock = time.time,
     ) -> None:
-        """Keeps a cursor for `keep_seconds` after it was given out."""
+        """Takes the store; a cursor is kept for `keep_seconds` after it was given out."""
         self._store = store
         self._lease_seconds = lease_seconds
         self._keep_seconds = keep_seconds
         self._limits = limits
         self._clock = clock
         self.folder: Path = store.local.path("tmp")
-        # Change sets of served moves: each is computed once, for all readers of its table.
+        # The number of computed change sets: each is for all readers of a table.
         self.computed = 0
         self._lock = threading.Lock()
         self._tables: dict[str, _TableHub] = {}
-        # By the cursors that they lead from and to, and by filter: while somebody reads it.
+        # The first changes of readers, by cursors, table and filter, while somebody reads them.
         self._begun = WeakValueDictionary[tuple[object, ...], RecordedChanges]()
         self._beginning = WeakValueDictionary[tuple[object, ...], threading.Lock]()
 
     def begin(self, reader: ChangeReader) -> RecordedChanges | None:
-        """Adds a reader at its cursor; returns what leads to the change sets that wait for it.
+        """Adds a reader at its cursor, and returns the first changes.
 
-        None: nothing does. Raises UsageError if the table is not served, or the filter is wrong,
-        and ClientLeft if its client leaves before.
+        The first changes lead to the change sets that will wait for the reader. Returns None if
+        there are no such changes. Raises UsageError if the table is not served, or the filter is
+        wrong. Raises ClientLeft if the client leaves before the end.
         """
         self._ensure_fits(reader)
         reader.waiting.clear()
@@ -72,7 +235,7 @@ class ChangeHub:
             table, point = self._join(reader)
             if reader.from_now or not _is_past(reader.cursor, point):
                 break
-            # Another process was ahead of this one's follower, or nobody has given such a cursor.
+            # Another process was ahead of this follower, or the cursor was never given out.
             table.leave(reader)
             if time.monotonic() > deadline or _is_past(reader.cursor, self._served(reader.table)):
                 raise Conflict(
@@ -86,14 +249,17 @@ class ChangeHub:
             raise
 
     def leave(self, reader: ChangeReader) -> None:
-        """Takes a reader away."""
+        """Removes a reader."""
         with self._lock:
             table = self._tables.get(reader.table)
         if table is not None:
             table.leave(reader)
 
     def follower(self, table: str, chosen: Filter | None = None) -> Follower:
-        """Makes a follower of a table. Raises UsageError if it is not served, as `begin` does."""
+        """Makes a follower of a table.
+
+        Raises UsageError if the table is not served, as `begin` does.
+        """
         return Follower(
             self._store,
             table,
@@ -105,7 +271,10 @@ class ChangeHub:
         )
 
     def _ensure_fits(self, reader: ChangeReader) -> None:
-        """Examines a reader's table and filter: by what its table's follower has, if it can."""
+        """Checks the table and the filter of a reader.
+
+        The table of the present follower is used if there is one.
+        """
         with self._lock:
             table = self._tables.get(reader.table)
         birth = None if table is None else table.served()
@@ -115,7 +284,10 @@ class ChangeHub:
             ensure_fits(reader.chosen, birth)
 
     def _join(self, reader: ChangeReader) -> tuple[_TableHub, Point]:
-        """Adds a reader to its table; returns the point from which on it gets every change set."""
+        """Adds a reader to its table, and returns the table's point.
+
+        From that point on, the reader gets every change set.
+        """
         with self._lock:
             table = self._tables.get(reader.table)
             point = None if table is None else table.join(reader)
@@ -126,12 +298,15 @@ class ChangeHub:
             return table, point
 
     def _served(self, table: str) -> Point | None:
-        """Returns a table as readers see it at this moment; None if no pipeline serves it."""
+        """Returns a table as readers see it now; None if no pipeline serves the table."""
         with pin(self._store, lease_seconds=self._lease_seconds) as pinned:
             return point_of(pinned.snapshot, table)
 
     def _until(self, reader: ChangeReader, point: Point) -> RecordedChanges | None:
-        """Returns what leads from a reader's cursor to a point; those alike share it."""
+        """Returns the changes from a reader's cursor to a point.
+
+        Readers with the same cursor and filter share the changes.
+        """
         if reader.from_now:
             reader.cursor = point.cursor
         if reader.cursor == point.cursor:
@@ -177,7 +352,10 @@ class ChangeHub:
 
 
 class _TableHub:
-    """The follower of one table, in a thread that ends after its last reader has left."""
+    """The follower of a table, in a thread.
+
+    The thread ends after the last reader has left.
+    """
 
     def __init__(self, hub: ChangeHub, table: str) -> None:
         self._hub = hub
@@ -189,20 +367,29 @@ class _TableHub:
         self._thread = threading.Thread(target=self._run, name=f"changes of {table}", daemon=True)
 
     def start(self, reader: ChangeReader) -> Point:
-        """Starts with its first reader; returns the point from which on that gets all."""
+        """Starts with the first reader, and returns the present point.
+
+        From that point on, the reader gets every change set.
+        """
         self._readers.add(reader)
         point = self._point
         self._thread.start()
         return point
 
     def served(self) -> TableBirth | None:
-        """Returns the table as it serves; None if it does not, or this has ended."""
+        """Returns the table as it serves.
+
+        Returns None if no pipeline serves the table, or if this thread has ended.
+        """
         with self._changed:
             lives = not self._ended and self._follower.is_served
             return self._point.table if lives else None
 
     def join(self, reader: ChangeReader) -> Point | None:
-        """Adds a reader, and returns the point likewise. None: it has ended."""
+        """Adds a reader, and returns the point as `start` does.
+
+        Returns None if this thread has ended.
+        """
         with self._changed:
             if self._ended:
                 return None
@@ -210,7 +397,7 @@ class _TableHub:
             return self._point
 
     def leave(self, reader: ChangeReader) -> None:
-        """Takes a reader away."""
+        """Removes a reader."""
         with self._changed:
             self._readers.discard(reader)
 
@@ -236,7 +423,7 @@ class _TableHub:
             with self._changed:
                 for reader in [*self._readers]:
                     if reader.chosen not in written:
-                        # It came meanwhile, at the point before.
+                        # The reader came meanwhile, at the point before.
                         written[reader.chosen] = self._texts(change_set, reader.chosen)
                     found = written[reader.chosen]
                     if isinstance(found, KappaError):
@@ -248,7 +435,10 @@ class _TableHub:
                 self._point = change_set.point
 
     def _texts(self, change_set: ChangeSet, chosen: Filter | None) -> RecordedChanges | KappaError:
-        """Returns a change set as text, or why the filter of some readers fits it no more."""
+        """Returns a change set as text.
+
+        If the filter of some readers no longer fits, the reason is returned.
+        """
         try:
             return RecordedChanges(change_set, chosen, self._hub.folder)
         except KappaError as error:

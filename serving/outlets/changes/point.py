@@ -1,8 +1,8 @@
-"""A point: a served table at one frontier, and the lease that keeps its files for a cursor.
+"""A point: a served table at a frontier.
 
-A cursor's lease has the cursor's name, so that every follower at that place renews the same one. It
-has the frontier itself too: upkeep deletes the records of old frontiers, and only leases keep their
-files then.
+A lease keeps the files of a point for a cursor. The lease of a cursor has the name of the cursor,
+so every follower at that place renews the same lease. The lease has the frontier itself, too:
+upkeep deletes the records of old frontiers, and only leases keep their files then.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A table of a build at one frontier, as readers of one generation see it."""
+    """A table of a build at a frontier, as readers of a generation see the table."""
 
     generation: int
     birth: Birth
@@ -43,16 +43,16 @@ class Point:
 
     @property
     def cursor(self) -> Cursor:
-        """Returns its place in the sequence of changes."""
+        """Returns the place of this point in the sequence of changes."""
         return Cursor(self.generation, self.birth.build, self.frontier.number)
 
     @property
     def clock(self) -> int | None:
-        """Returns the log's clock there, by which rows are gone."""
+        """Returns the log's clock at this point, by which rows are gone."""
         return log_clock(self.birth, self.frontier.log_time)
 
     def versions(self, store: Store) -> dict[str, int]:
-        """Returns the versions of its table and of that table's recent ones, by their paths."""
+        """Returns the versions of the table and of its recent tables, by path."""
         names = (self.table.name, *recent_names(self.table.name))
         return {
             table_path(store, self.birth.build, name): self.frontier.versions[name]
@@ -62,7 +62,10 @@ class Point:
 
 
 def vouched_by(store: Store, *points: Point) -> dict[tuple[str, int], str]:
-    """Returns the sums by which frontiers vouch for the file lists of these points."""
+    """Returns the sums of the file lists of these points.
+
+    Frontiers vouch for file lists by these sums.
+    """
     return {
         (table_path(store, each.birth.build, name), version): each.frontier.file_lists[name]
         for each in points
@@ -72,9 +75,10 @@ def vouched_by(store: Store, *points: Point) -> dict[tuple[str, int], str]:
 
 
 def point_of(snapshot: Snapshot, name: str) -> Point | None:
-    """Returns a served table in a snapshot, or None if no pipeline in it serves that table.
+    """Returns a served table in a snapshot, or None.
 
-    Raises UsageError if the name is that of a view without rows of its own.
+    Returns None if no pipeline in the snapshot serves the table. Raises UsageError if the name is
+    that of a view without rows of its own.
     """
     for build in snapshot.serving.values():
         birth = snapshot.births[build]
@@ -96,7 +100,7 @@ class NotServed(UsageError):
 
 
 def not_served(snapshot: Snapshot, name: str) -> NotServed:
-    """Returns the error of a table that no pipeline serves."""
+    """Makes the error for a table that no pipeline serves."""
     there = sorted(
         table.name
         for build in snapshot.serving.values()
@@ -113,16 +117,17 @@ def not_served(snapshot: Snapshot, name: str) -> NotServed:
 def point_at(
     store: Store, cursor: Cursor, name: str, now: float, *, holder: str | None = None
 ) -> Point | None:
-    """Returns a table at a cursor, or None if what the cursor needs is not kept any more.
+    """Returns a table at a cursor, or None.
 
-    It is to be kept next (`ensure_point_kept`).
+    Returns None if the files that the cursor needs are not kept any more. The caller must keep the
+    point next (`ensure_point_kept`).
     """
     if not is_born(store, cursor.build):
         return None
     try:
         birth = read_birth(store, cursor.build)
     except Damaged:
-        # Its build may be deleted at this moment.
+        # The build may be deleted at this moment.
         return None
     table = next((each for each in birth.tables if each.name == name), None)
     ids = (lease_id(birth, cursor.frontier), *(() if holder is None else (holder,)))
@@ -147,12 +152,12 @@ def ensure_point_kept(
     is_pinned: bool = False,
     holder: str | None = None,
 ) -> bool:
-    """Leases what a point needs for so many seconds. Returns False if it is not kept any more.
+    """Leases the files of a point for so many seconds.
 
-    A living lease is only ever made longer. A new one is put while another lease keeps the point:
-    that of a snapshot that `is_pinned`, that of its `holder`, or one that is put here, before the
-    look whether the point was collected (law 11). So the lease that cursors share is never one on
-    files that may be gone.
+    Returns False if the files are not kept any more. A living lease is only ever made longer. A new
+    lease is put while another lease keeps the point: the lease of a snapshot that `is_pinned`, the
+    lease of the `holder`, or a lease that is put here, before the look whether the point was
+    collected (law 11). So the lease that cursors share is never a lease on files that may be gone.
     """
     id_, number = lease_id(point.birth, point.frontier.number), point.frontier.number
     there = read_lease(store, id_)
@@ -176,14 +181,17 @@ def ensure_point_kept(
 
 
 def put_lease(store: Store, point: Point, id_: str, expires_at: float) -> None:
-    """Puts a lease of what a point needs, with the frontier itself."""
+    """Puts a lease on the files of a point, with the frontier itself."""
     pins = {point.frontier.build: Pin(point.frontier.number, point.frontier.versions)}
     frontier = replace(point.frontier, sums={})
     ensure_lease(store, Lease(os.getpid(), whoami(), expires_at, pins, id=id_, frontier=frontier))
 
 
 def _held(store: Store, id_: str, build: str, number: int, now: float) -> Frontier | None:
-    """Returns the frontier of that number that a living lease has, or None if it has another."""
+    """Returns the frontier in a living lease, or None.
+
+    Returns None if the frontier in the lease has another build or number.
+    """
     lease = read_lease(store, id_)
     if lease is None or lease.frontier is None or now >= lease.expires_at:
         return None
@@ -192,5 +200,5 @@ def _held(store: Store, id_: str, build: str, number: int, now: float) -> Fronti
 
 
 def lease_id(birth: Birth, frontier: int) -> str:
-    """Returns the id of the lease that cursors at a frontier share."""
+    """Returns the id of the lease that all cursors at a frontier share."""
     return f"changes-{birth.folded_by}-{frontier}"

@@ -1,6 +1,6 @@
-"""A project as a Python program reads it: the changes of its tables.
+"""A project as a Python program reads it: the changes of the project's tables.
 
-It needs no server: like `kappa changes`, it reads the project's root.
+The program needs no server: like `kappa changes`, it reads the root of the project.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kappa.base.settings import Settings, load_settings
 from kappa.serving.outlets.changes.change_set import ChangeSet
 from kappa.serving.outlets.changes.cursor import Cursor
 from kappa.serving.outlets.changes.filter import Filter
-from kappa.serving.outlets.changes.follow import Follower
+from kappa.serving.outlets.changes.follower import Follower
 from kappa.serving.query.reader.reader import Limits
 from kappa.state.store import Store, open_store
 
@@ -20,10 +20,13 @@ _WAIT_SECONDS = 1.0
 
 
 class OpenProject:
-    """The project whose kappa.toml is in a folder, or above it."""
+    """The project whose kappa.toml is in a folder, or in a folder above."""
 
     def __init__(self, folder: str | Path = ".") -> None:
-        """Raises SettingsError if there is no kappa.toml, or it cannot be read."""
+        """Opens the project.
+
+        Raises SettingsError if kappa.toml does not exist or cannot be read.
+        """
         self._settings = load_settings(Path(folder))
         self._store = open_store(self._settings)
 
@@ -36,12 +39,12 @@ class OpenProject:
         columns: Sequence[str] | None = None,
         follow: bool = True,
     ) -> Iterator[ChangeSet]:
-        """Yields a served table's rows as a change set, then each net change.
+        """Yields the rows of a served table as a change set, then each net change.
 
-        `since`: the cursor of the last change set that was used (`change_set.head.cursor`); what
-        follows it comes then. `where` and `columns` are as for `kappa changes`. Without `follow`
-        the changes end with what is served now. A change set is open until the next one is asked
-        for. Raises UsageError if the table is not served.
+        `since`: the cursor of the last change set that was used (`change_set.head.cursor`); the
+        changes after that cursor follow. `where` and `columns` are as for `kappa changes`. Without
+        `follow` the changes end at the present state of the table. A change set is open until the
+        caller asks for the next one. Raises UsageError if the table is not served.
 
         Example:
             for change_set in OpenProject().changes("page_hits"):
@@ -73,7 +76,10 @@ def make_follower(
     since: Cursor | None = None,
     chosen: Filter | None = None,
 ) -> Follower:
-    """Makes a follower by a project's settings. Raises UsageError as Follower does."""
+    """Makes a follower by the settings of a project.
+
+    Raises UsageError as Follower does.
+    """
     return Follower(
         store,
         table,

@@ -1,13 +1,13 @@
-"""The choice of the builds and frontiers that a reader reads, pinned by a lease.
+"""The choice of builds and frontiers for a reader.
 
-The moment is now or in the past. This package reads no rows. In reading order:
+A lease pins the choice. The moment is now or in the past. This package reads no rows. In reading
+order:
 
-- snapshot.py: a snapshot of one moment, and the lease that keeps it
-- remembered.py: records of a bucket that never change, each of which a reader reads once
-- left.py: the pin that a reader of a bucket has left for the next one
+- snapshot.py: a snapshot of one moment, and the lease that keeps its files
+- record_cache.py: a memory of records in a bucket that never change
+- idle_pins.py: the pin that the next reader of a bucket takes over
+- moments.py: moments of the past, by time, generation, offsets or the log's time
 - look.py: the two looks, at now or at the past (law 11)
 - catalog.py: pins the result of a look
-- past.py: moments of the past, by time or by generation
-- at_log.py: moments of the past, by offsets or by the log's time
-- after.py: waiting until readers see what was just written
+- write_token.py: waiting until readers see a write
 """

@@ -1,10 +1,13 @@
-"""The catalog: pins which build answers for which pipeline, and up to where, once per query.
+"""The catalog: pins which build answers for which pipeline.
 
-Pinning takes the last generation that this process knows of, and reads the frontiers; puts a lease
-on them; then reads the floors and the journal. A newer one or a frontier below its floor starts it
-over. Together with the hold of a promote, this keeps every reader from going back. Without the
-second look, one does (tests/replay/rollout/test_promote_model.py takes all interleavings). The past
-is pinned likewise; its second look is at whether it is still kept. No data of a table is read here.
+Each query pins once, and the pin says up to which frontier each build answers.
+
+To pin, a reader takes the last generation that this process knows of, and reads the frontiers. The
+reader puts a lease on the frontiers, and then reads the floors and the journal. A newer generation,
+or a frontier below its floor, makes the reader start over. Together with the hold of a promote,
+this keeps every reader from going back. Without the second look, a reader does go back
+(tests/replay/rollout/test_promote_model.py takes all interleavings). The past is pinned likewise;
+the second look there checks that the moment is still kept. No data of a table is read here.
 """
 
 from __future__ import annotations
@@ -14,8 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 
 from kappa.base.errors import Conflict, KappaError
-from kappa.serving.query.pin.at_log import AtEventTime, AtOffsets, Past
-from kappa.serving.query.pin.left import end_beside, leave, take
+from kappa.serving.query.pin.idle_pins import end_beside, leave, take
 from kappa.serving.query.pin.look import (
     Sighting,
     is_collected,
@@ -25,6 +27,7 @@ from kappa.serving.query.pin.look import (
     look_back,
     look_now,
 )
+from kappa.serving.query.pin.moments import AtEventTime, AtOffsets, Past
 from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot, lease_on
 from kappa.state.build import read_birth
 from kappa.state.files.address import together
@@ -44,9 +47,10 @@ def pin(
     clock: Callable[[], float] = time.time,
     beside: Callable[[Snapshot], object] | None = None,
 ) -> Iterator[PinnedSnapshot]:
-    """Pins the snapshot that is served now; if nothing is served, one of generation 0.
+    """Pins the snapshot that is served now.
 
-    `beside` reads of a bucket what the caller will need of it, while the second look is made.
+    If nothing is served, the snapshot has generation 0. `beside` reads from a bucket the objects
+    that the caller will need of the snapshot, while the second look is made.
     """
     pinned = _pinned(
         store,
@@ -68,7 +72,10 @@ def pin(
 def pin_build(
     store: Store, build: str, *, lease_seconds: float, clock: Callable[[], float] = time.time
 ) -> Iterator[PinnedSnapshot]:
-    """Pins one build at its newest frontier as if it served alone, as generation 0."""
+    """Pins a build at its newest frontier.
+
+    The build is pinned as if it served alone, as generation 0.
+    """
     with closing(
         _pinned(
             store,
@@ -88,7 +95,7 @@ def pin_frontier(
     lease_seconds: float,
     clock: Callable[[], float] = time.time,
 ) -> Iterator[PinnedSnapshot]:
-    """Pins a build at one of its frontiers, as if it served alone.
+    """Pins a build at a given frontier, as if the build served alone.
 
     Raises Conflict if that frontier is not kept any more.
     """
@@ -122,9 +129,9 @@ def pin_at(
 ) -> Iterator[PinnedSnapshot]:
     """Pins a moment of the past.
 
-    That is the state served at a time, or the last one of a generation. Or it is the state of the
-    builds that serve now, at offsets or at a time of the log. Raises UsageError if nothing was ever
-    served. Raises KappaError, which names the kept times, if the moment is not kept.
+    A time, or a generation, has the builds that served then. Offsets, or a time of the log, have
+    the builds that serve now, at that place. Raises UsageError if nothing was ever served. Raises
+    KappaError, which names the kept times, if the moment is not kept.
     """
     with closing(
         _pinned(
@@ -151,11 +158,12 @@ def pin_pair(
     lease_seconds: float,
     clock: Callable[[], float] = time.time,
 ) -> Iterator[PinnedSnapshot]:
-    """Pins a frontier each of two builds of one pipeline, to compare them.
+    """Pins one frontier of each of two builds, to compare them.
 
-    The snapshot serves `after`, as if it served alone. The lease of an alignment keeps both
-    frontiers, or, if that is None, the floors do. This puts a lease of its own first, and then
-    checks that they are still kept (law 11). Raises Conflict if they are not.
+    Both builds are of the same pipeline. The snapshot serves `after`, as if that build served
+    alone. The lease of an alignment keeps both frontiers; if `alignment_lease` is None, the floors
+    keep both. This function puts a lease of its own first, and then checks that both frontiers are
+    still kept (law 11). Raises Conflict if a frontier is not kept.
     """
     frontiers = {each.build: each for each in (before, after)}
     births = {build: read_birth(store, build) for build in frontiers}
@@ -165,7 +173,7 @@ def pin_pair(
     try:
         if alignment_lease is not None:
             theirs = read_lease(store, alignment_lease)
-            # If it is alive now, it was when any collection listed the leases before ours.
+            # A lease that lives now also lived when any collection listed the leases before ours.
             kept = theirs is not None and clock() < theirs.expires_at
         else:
             kept = not is_let_go(store, snapshot)
@@ -195,7 +203,10 @@ def _pinned(
     left: PinnedSnapshot | None = None,
     beside: Callable[[Snapshot], object] | None = None,
 ) -> PinnedSnapshot:
-    """Returns the pin that was `left` if a look sees the same, or a new one."""
+    """Returns a pin of the snapshot that a look sees.
+
+    The pin that was `left` is returned if the look sees the same snapshot.
+    """
     for _ in range(_ATTEMPTS):
         pinned, left = left, None
         try:
@@ -222,12 +233,15 @@ def _pinned(
 
 
 def _looked(store: Store, seen: Sighting, beside: Callable[[Snapshot], object] | None) -> bool:
-    """Makes the second look; a disk answers too soon for anything to be done `beside`."""
+    """Makes the second look, and returns True if overtaken.
+
+    A disk answers too soon for anything to be done `beside`.
+    """
     if beside is None or store.is_on_disk:
         return seen.overtaken()
 
     def prepare() -> None:
-        # Whoever needs it meets the same error.
+        # The caller meets the same error when it needs the objects.
         with suppress(Exception):
             beside(seen.snapshot)
 
@@ -243,7 +257,7 @@ def _leased(
         overtaken = None
     except KappaError:
         # The disk is full, or may not be written. Nothing is deleted before a floor or a record
-        # says so: the answer is right if neither has by its end.
+        # says so: the answer is right if neither exists by the end of the answer.
         overtaken = seen.overtaken
     return PinnedSnapshot(
         store, seen.snapshot, lease, lease_seconds=lease_seconds, clock=clock, overtaken=overtaken

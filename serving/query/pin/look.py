@@ -1,6 +1,7 @@
-"""The looks at what is served, now or in the past: which builds, up to which frontiers.
+"""The looks at the served builds, now or in the past.
 
-Each look includes the second one, which a reader makes after it has put its lease (law 11).
+A look says which builds serve, and up to which frontiers. Each look brings its second look, which a
+reader makes after the reader has put its lease (law 11).
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from kappa.base.errors import Damaged
-from kappa.serving.query.pin.at_log import AtEventTime, AtOffsets, frontiers_at
-from kappa.serving.query.pin.past import (
+from kappa.serving.query.pin.moments import (
+    AtEventTime,
+    AtOffsets,
     Moment,
     available,
     frontier_shown,
+    frontiers_at,
     generation_at,
     generations,
     not_kept,
 )
-from kappa.serving.query.pin.remembered import birth_of, floor_of, last_frontier
+from kappa.serving.query.pin.record_cache import birth_of, floor_of, last_frontier
 from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.state.build import folded_by
 from kappa.state.files.address import side_by_side, together
@@ -35,18 +38,22 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A snapshot as it was read, and a check of whether it was overtaken since, after the lease."""
+    """A snapshot as it was read, with the second look.
+
+    The second look, `overtaken`, says whether the snapshot was overtaken since.
+    """
 
     snapshot: Snapshot
     overtaken: Callable[[], bool]
 
 
 def look_now(store: Store, leased: Snapshot | None = None) -> Sighting:
-    """Reads the builds that serve now: the journal's last generation, then the frontiers.
+    """Reads the builds that serve now.
 
-    The generation is the last one that this process knows of. Whether there is a newer one the
-    second look says, which makes up for whatever passes between the two. An earlier reader has
-    looked twice at what is `leased`, and its lease is put: if it serves still, one look says so.
+    The journal's last generation is read first, then the frontiers. The generation is the last
+    generation that this process knows of. The second look finds a newer generation, so any change
+    between the two looks is noticed. A `leased` snapshot was looked at twice by an earlier reader,
+    whose lease stands: if that snapshot still serves, one look confirms this.
     """
     generation, serving = _served(JournalView(store).known_served())
 
@@ -63,7 +70,7 @@ def look_now(store: Store, leased: Snapshot | None = None) -> Sighting:
         frontiers, *overtaken = together(store.url, newest, *(looks_at(leased) if leased else ()))
         births = {build: birth_of(store, build) for build in serving.values()}
     except Damaged:
-        # A build that no longer serves may be gone by now. It is damage only if it still serves.
+        # A build that no longer serves may be gone by now. Only a serving build is damaged.
         if not switched():
             raise
         return look_now(store)
@@ -74,27 +81,30 @@ def look_now(store: Store, leased: Snapshot | None = None) -> Sighting:
 
 
 def look_at_build(store: Store, build: str) -> Sighting:
-    """Reads one build at its newest frontier, as if it served alone."""
+    """Reads a build at its newest frontier, as if the build served alone."""
     newest, birth = newest_frontier(store, build), birth_of(store, build)
     snapshot = Snapshot(0, {birth.pipeline: build}, {build: newest}, {build: birth})
     return Sighting(snapshot, lambda: is_let_go(store, snapshot))
 
 
 def look_back(store: Store, when: Moment, now: float) -> Sighting:
-    """Reads the builds that served at a moment of the past, from their kept frontiers."""
+    """Reads the builds that served at a moment of the past.
+
+    The frontiers are the kept ones.
+    """
     journal = Journal(store)
     records = JournalView(store).records()
     known = generations(records)
     generation = generation_at(when, known, datetime.fromtimestamp(now, UTC))
     retired = {record.event.build for record in records if isinstance(record.event, Retired)}
-    # Of a retired overlay, the tables are there for as long as the build below it is.
+    # The tables of a retired overlay exist for as long as the build below exists.
     builds = {
         build
         for each in known
         for build in each.serving.values()
         if folded_by(store, build) not in retired
     }
-    # The newest first: one published in between is kept, if at all, before the next one is.
+    # The newest is read first: a frontier is kept, if at all, before the next is published.
     newest = _by_build(store, lambda store, build: Frontiers(store, build).newest(), builds)
     kept = _by_build(store, kept_of, builds)
     shown = {
@@ -121,12 +131,12 @@ def look_at_log(store: Store, when: AtOffsets | AtEventTime) -> Sighting:
     journal = Journal(store)
     last, generation, serving = served_last(store)
     try:
-        # The newest is read before the kept ones, as above.
+        # The newest frontier is read before the kept frontiers, as in look_back.
         newest = _by_build(store, newest_frontier, serving.values())
         frontiers = frontiers_at(when, serving, _by_build(store, kept_of, serving.values()), newest)
         births = {build: birth_of(store, build) for build in frontiers}
     except Damaged:
-        # A build that no longer serves may be gone by now. It is damage only if it still serves.
+        # A build that no longer serves may be gone by now. Only a serving build is damaged.
         if not _is_gone(store, journal, last, {}):
             raise
         return look_at_log(store, when)
@@ -140,14 +150,20 @@ def look_at_log(store: Store, when: AtOffsets | AtEventTime) -> Sighting:
 
 
 def _is_gone(store: Store, journal: Journal, seen: int, frontiers: Mapping[str, Frontier]) -> bool:
-    """Returns True if the frontiers chosen of the past may be collected, or not be the answer."""
-    # The newest may be past its switch by now, and a record retires a build before its deletion.
+    """Returns True if the answer of a past moment may be gone.
+
+    The chosen frontiers may be collected, or may not be the answer any more.
+    """
+    # A switch may follow by now, and a record retires a build before the build is deleted.
     moved = any(isinstance(each.event, GenerationMade | Retired) for each in journal.after(seen))
     return moved or any(is_collected(store, frontier) for frontier in frontiers.values())
 
 
 def served_last(store: Store) -> tuple[int, int, Mapping[str, str]]:
-    """Returns the journal's last number, and what serves: the generation and its serving map."""
+    """Returns the journal's last number and the builds that serve.
+
+    The values are the number, the generation and the serving map.
+    """
     found = JournalView(store).last_served()
     return found[0], *_served(found)
 
@@ -168,13 +184,16 @@ def is_collected(store: Store, frontier: Frontier) -> bool:
 
 
 def is_let_go(store: Store, snapshot: Snapshot) -> bool:
-    """Returns True if some frontier of a snapshot is below its build's floor."""
+    """Returns True if any frontier of a snapshot is below the floor of its build."""
     floors = _by_build(store, floor_of, snapshot.frontiers)
     return any(frontier.number < floors[build] for build, frontier in snapshot.frontiers.items())
 
 
 def newest_frontier(store: Store, build: str) -> Frontier:
-    """Returns a build's newest frontier. Raises Damaged if it has published none."""
+    """Returns the newest frontier of a build.
+
+    Raises Damaged if the build has published no frontier.
+    """
     newest = last_frontier(store, build)
     if newest is None:
         records = frontier_records(store, build)

@@ -1,4 +1,7 @@
-"""A snapshot of one moment, and a pinned one: kept by a lease that renews itself."""
+"""A snapshot of a moment, and a pinned snapshot.
+
+A lease that renews itself keeps a pinned snapshot.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,12 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from msgspec.structs import replace
 
 from kappa.base.errors import Conflict, KappaError
+from kappa.serving.query.pin.moments import log_time, time_text
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
 from kappa.state.journal.journal import whoami
@@ -19,20 +24,43 @@ from kappa.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A moment as readers see it: its generation, each pipeline's build, frontier and birth."""
+    """A moment as readers see it.
+
+    A snapshot has the generation, and the build, frontier and birth of each pipeline.
+    """
 
     generation: int
     serving: Mapping[str, str]
     frontiers: Mapping[str, Frontier]
     births: Mapping[str, Birth]
 
-    def build_of(self, pipeline: str) -> str:
-        """Returns the build that answers for a pipeline. Raises KeyError if none does."""
-        return self.serving[pipeline]
+
+def head_of(snapshot: Snapshot) -> Mapping[str, Any]:
+    """Describes a snapshot as the head of an answer.
+
+    The head is the same for the command line and for HTTP. The head has the generation, and the
+    build, offsets and versions of each pipeline. `shown_at` is the time since which readers see the
+    frontier. `log_time` is the latest time in the log up to there.
+    """
+    frontiers = snapshot.frontiers
+    builds = {
+        pipeline: {
+            "build": build,
+            "shown_at": frontiers[build].published_at,
+            "log_time": None if (at := log_time(frontiers[build])) is None else time_text(at),
+            "offsets": frontiers[build].offsets.plain(),
+            "versions": frontiers[build].versions,
+        }
+        for pipeline, build in snapshot.serving.items()
+    }
+    return {"generation": snapshot.generation, "builds": builds}
 
 
 class PinnedSnapshot:
-    """A snapshot whose versions are kept until it is closed, by a lease that renews itself."""
+    """A snapshot whose versions a lease keeps.
+
+    The lease renews itself until the pin is closed.
+    """
 
     def __init__(
         self,
@@ -46,7 +74,8 @@ class PinnedSnapshot:
     ) -> None:
         """Starts to renew the lease, which `pin`, `pin_build` and `pin_pair` have put.
 
-        If it could not be put, `overtaken` returns whether the versions may have been collected.
+        If the lease could not be put, `overtaken` returns whether the versions may have been
+        collected.
         """
         self.snapshot = snapshot
         self._overtaken = overtaken
@@ -58,13 +87,16 @@ class PinnedSnapshot:
         self._renewer = threading.Thread(
             target=self._keep_renewing, name=f"lease {lease.id}", daemon=True
         )
-        # Whether a lease keeps it, as far as is known.
+        # Whether a lease keeps the versions, as far as is known.
         self.is_leased = overtaken is None
         if overtaken is None:
             self._renewer.start()
 
     def is_as_good_as_new(self, lease_seconds: float) -> bool:
-        """Returns True if its lease is renewed, as one of so many seconds."""
+        """Returns True if the lease is for `lease_seconds` and fresh.
+
+        A fresh lease has more than half of its time left.
+        """
         return (
             self.is_leased
             and self._lease_seconds == lease_seconds
@@ -73,14 +105,14 @@ class PinnedSnapshot:
 
     @property
     def lease(self) -> Lease:
-        """Returns the lease as it was put last."""
+        """Returns the lease as last put."""
         return self._lease
 
     def confirm(self) -> None:
         """Raises Conflict unless the pinned versions were kept until now.
 
-        Call it before an answer read from them is given out. On a Conflict the answer is to be
-        thrown away, and read again from a new snapshot.
+        Call this method before giving out an answer that was read from the versions. On a Conflict,
+        throw the answer away, and read again from a new snapshot.
         """
         if not self.holds():
             raise Conflict(
@@ -100,7 +132,7 @@ class PinnedSnapshot:
         return self.is_leased
 
     def close(self) -> None:
-        """Gives the lease up."""
+        """Gives up the lease."""
         if self._overtaken is None:
             self._closed.set()
             self._renewer.join()
@@ -108,8 +140,8 @@ class PinnedSnapshot:
 
     def _keep_renewing(self) -> None:
         while not self._closed.wait(self._lease_seconds / 3):
-            # The frontiers of an ended lease may be collected already: only a living one is
-            # extended. One that was taken away has ended, whatever the clock shows by now.
+            # The frontiers of an ended lease may be collected already: only a living lease is
+            # extended. A lease that was taken away has ended, whatever the clock shows.
             if self._clock() >= self._lease.expires_at:
                 self.is_leased = False
                 return
@@ -126,7 +158,10 @@ class PinnedSnapshot:
 
 
 def lease_on(snapshot: Snapshot, expires_at: float) -> Lease:
-    """Makes a lease on the frontiers of a snapshot, by the builds that have their tables."""
+    """Makes a lease on the frontiers of a snapshot.
+
+    The lease names the builds that have the tables.
+    """
     pins = {
         frontier.build: Pin(frontier.number, frontier.versions)
         for frontier in snapshot.frontiers.values()

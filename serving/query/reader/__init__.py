@@ -1,12 +1,13 @@
-"""Readers: a DuckDB in memory over exactly the files of some builds, and the SQL it runs.
+"""Readers: a DuckDB in memory over the files of some builds.
 
-This package pins nothing and writes no file but folders for spilling. In reading order:
+A reader has exactly these files, and this package has the SQL that DuckDB runs. This package pins
+nothing and writes no file but folders for spilling. In reading order:
 
-- reader.py: a DuckDB that answers over what was put into it
-- opened.py, explained.py, broken.py: how a reader is opened, and its errors as ours
+- reader.py: a DuckDB that answers queries, and how such a DuckDB is opened
+- errors.py: DuckDB's errors, and relations that cannot be read, as errors of Kappa
 - client.py: who waits for an answer, and may leave before
 - relations.py, table_sql.py: tables and views as DuckDB's relations
-- checked.py: the files of the tables that a query names are checked first
+- query_files.py: the check of the files that a query reads
 - views.py: whether a pipeline's own tables bear its views and checks
-- repeatable.py, allowed.py: the SQL that a view, and a stranger, may use
+- sql_rules.py: the SQL that a stranger, a view and a check may use
 """

@@ -1,6 +1,7 @@
-"""The client of a query: who waits for the answer, and may leave before the answer is there.
+"""The client of a query: who waits for the answer.
 
-A query whose client has left ends at once, and gives its place to others.
+The client may leave before the answer is there. The query of a client that has left ends at once,
+and gives its place to other queries.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# A thread that waits for its turn looks so often whether its client is still there.
+# How often a waiting thread looks whether its client is still there.
 _LOOK_SECONDS = 0.05
 
 
 class ClientLeft(Exception):
-    """A client has left before its answer: nobody is to be told."""
+    """A client has left before the answer: nobody is there to be told."""
 
 
 class Client:
-    """One client that waits. It may leave from any thread, and never comes back."""
+    """A client that waits for an answer.
+
+    The client may leave from any thread, and never comes back.
+    """
 
     def __init__(self) -> None:
         self._changes = threading.Lock()
@@ -40,7 +44,10 @@ class Client:
 
     @contextmanager
     def ending(self, act: Callable[[], None]) -> Iterator[None]:
-        """Calls `act` if the client leaves within the block; an error there is ClientLeft then."""
+        """Calls `act` if the client leaves within the block.
+
+        An error in the block is ClientLeft then.
+        """
         with self._changes:
             self.ensure_here()
             self._acts.append(act)
@@ -57,7 +64,10 @@ class Client:
     def take_turn(
         self, turn: threading.Lock | threading.Semaphore, seconds: float = float("inf")
     ) -> bool:
-        """Takes a lock or a place. Returns False if none is free in time, and raises ClientLeft."""
+        """Takes a lock or a place.
+
+        Returns False if none is free in time. Raises ClientLeft.
+        """
         deadline = time.monotonic() + seconds
         while True:
             self.ensure_here()

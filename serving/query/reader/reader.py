@@ -1,6 +1,11 @@
-"""A reader: a DuckDB in memory that answers queries over what was put into it.
+"""A reader: a DuckDB in memory that answers queries.
 
-It is used by one thread at a time. It needs no JVM, and has nothing to write to.
+The queries are over relations that were put into the DuckDB. One thread at a time uses a reader. A
+reader needs no JVM, and has no place to write to.
+
+To make a DuckDB costs some 20 ms, to empty one 2 ms, and to make its views 6 ms. So a reader
+without limits takes the connection of an earlier reader, as it is if the connection shows the same
+relations.
 """
 
 from __future__ import annotations
@@ -24,8 +29,8 @@ from kappa.base.duck import (
 from kappa.base.errors import KappaError, UsageError
 from kappa.base.sql import text
 from kappa.declare.values.exact_sql import DuckType
-from kappa.serving.query.reader.broken import BrokenRelation, damage_of
-from kappa.serving.query.reader.explained import Left, TooMuch, explained
+from kappa.serving.query.reader.errors import BrokenRelation, Left, TooMuch, damage_of, explained
+from kappa.serving.query.reader.sql_rules import ONE_QUERY
 from kappa.serving.query.reader.table_sql import distinct_names, schema_of
 from kappa.state.store import Store
 from kappa.tables.parquet import literal
@@ -36,24 +41,42 @@ from kappa.tables.views.trees import tables_in
 if TYPE_CHECKING:
     from kappa.base.sections import VerifySettings
 
+
+import os
+from typing import NamedTuple
+
+from kappa.base.scratch import make_spill_folder
+from kappa.base.sql import quoted
+from kappa.state.files.in_duckdb import NO_ACCESS, Access, open_over_files, renew_access
+
 _Found = TypeVar("_Found")
 # The content that a connection was made to show: the relations of each pipeline.
 Shown = tuple[object, ...]
 
-_ONE_SELECT = "give one query that reads, such as: select * from page_hits limit 10"
 _SEVERAL = ("this is more than one statement", "pivot looks for its columns by another statement")
 _PIVOT = "name them: pivot ... on kind in ('a', 'b')"
-# How often a late query is interrupted: one interrupt that precedes the query's start is lost.
+# How often a late query is interrupted: an interrupt before the query's start is lost.
 _AGAIN_SECONDS = 0.1
 _ROWS_AT_ONCE = 1024
+# The most connections to keep for later readers.
+_MOST_IDLE = 16
+# The most readers of a connection: DuckDB remembers each file of a bucket.
+_MOST_USES = 1_000
+# Lists the schemas and views that a reader has made.
+_MADE = """
+select 'schema', schema_name from duckdb_schemas()
+where not internal and database_name = 'memory'
+union all
+select 'view', view_name from duckdb_views() where not internal and schema_name = 'main'
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a reader: `memory` and `size` as in settings (`1g`), and its threads.
+    """The limits of a reader.
 
-    What does not fit in memory is spilled below `folder`. `seconds` is for the reader's whole life;
-    None sets no end.
+    `memory` and `size` are as in settings (`1g`), `threads` is a number. DuckDB spills below
+    `folder` when memory is short. `seconds` is for the whole life of the reader; None sets no end.
     """
 
     memory: str
@@ -64,7 +87,7 @@ class Limits:
 
     @classmethod
     def of(cls, settings: VerifySettings, store: Store, *, seconds: float | None = None) -> Self:
-        """Returns the limits that the settings of a project set."""
+        """Returns the limits in the settings of a project."""
         return cls(
             settings.memory,
             settings.threads,
@@ -78,7 +101,7 @@ class Limits:
         yield f"set memory_limit = {text(self.memory)}"
         yield f"set temp_directory = {text(str(folder))}"
         yield f"set max_temp_directory_size = {text(self.size)}"
-        # Rows in no order take far less memory; a query that needs an order has one.
+        # Rows without an order take far less memory; a query that needs an order says so.
         yield "set preserve_insertion_order = false"
         if self.threads:
             yield f"set threads = {self.threads}"
@@ -86,7 +109,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A query's result: column names (no two alike), DuckDB's types of them, and Python values."""
+    """The result of a query.
+
+    Column names are distinct, types are DuckDB's, and rows have Python values.
+    """
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
@@ -94,7 +120,7 @@ class Rows:
 
 
 class Reader:
-    """A DuckDB with views over files, and the tables that a comparison puts beside them."""
+    """A DuckDB with views over files, and with the tables of a comparison."""
 
     def __init__(
         self,
@@ -105,20 +131,21 @@ class Reader:
         seconds: float | None = None,
         leave: Callable[[Connection, Shown | None], None] | None = None,
     ) -> None:
-        """Takes a connection from `open_reader`; `folder` is the reader's own, for spilling.
+        """Takes a connection from `open_reader`.
 
-        After `seconds` its query is interrupted, and no further one begins. `leave` takes the
-        connection at the end, if it is fit for another reader.
+        `folder` is the reader's own, for spilling. After `seconds` the running query is
+        interrupted, and no further query begins. `leave` takes the connection at the end, if the
+        connection is fit for another reader.
         """
-        # The relations that the connection was made to show; None if it was used otherwise since.
+        # The relations that the connection shows; None once a command has changed them.
         self.shows: Shown | None = None
         # The relations that could not be made.
         self.broken: tuple[BrokenRelation, ...] = ()
-        # Returns what is served no more: only a query that fails asks for it.
+        # Returns the retired relations: only a query that fails asks for them.
         self.left: Callable[[], tuple[Left, ...]] = tuple
-        # Returns the data files of what it shows, each with its pipeline: likewise.
+        # Returns the data files of the relations, each with its pipeline: likewise.
         self.files: Callable[[], Mapping[str, str]] = dict
-        # Is called with each query before it runs: it may refuse to read what it names.
+        # Is called with each query before the query runs, and may refuse the query.
         self.before: Callable[[str], None] = lambda _sql: None
         self.renew: Callable[[], None] = lambda: None  # before each statement: credentials end
         self._connection = connection
@@ -135,37 +162,40 @@ class Reader:
             self._clock.start()
 
     def rows(self, sql: str) -> Rows:
-        """Returns the rows of one query.
+        """Returns the rows of a query.
 
-        Raises UsageError if it is not one that reads, has a mistake, or names a relation that is
-        broken or served no more.
+        Raises UsageError if the text is not a single query that reads, if the query has a mistake,
+        or if the query names a relation that is broken or retired.
         """
         query = self._looked_at(sql, self._for_python)
         found = self._run(lambda: self._connection.execute(query.sql).fetchall())
         return Rows(query.columns, query.types, tuple(map(query.row, found)))
 
     def described(self, sql: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Returns the columns of a query, no two alike, and DuckDB's types of them."""
+        """Returns the distinct column names of a query, and the types.
+
+        The types are DuckDB's.
+        """
         found = self._looked_at(sql, self._connection.query)
         return distinct_names(found.columns), tuple(map(str, found.types))
 
     def kinds(self, sql: str) -> tuple[DuckType, ...]:
-        """Returns DuckDB's types of a query's columns, with their parts."""
+        """Returns DuckDB's types of a query's columns, with the types of their parts."""
         self.renew()
         return tuple(self._run(lambda: self._connection.query(sql).types))
 
     def each_row(self, sql: str) -> Iterator[tuple[Any, ...]]:
-        """Yields the rows of one query as DuckDB computes them. Raises as `rows` does."""
+        """Yields the rows of a query as DuckDB computes them. Raises as `rows` does."""
         query = self._looked_at(sql, self._for_python)
         result = self._run(lambda: self._connection.execute(query.sql))
-        # A result that is read in part stays open: its connection is for no other reader.
+        # A result that is read in part stays open: no other reader may get the connection.
         failed, self._failed = self._failed, True
         while batch := self._run(lambda: result.fetchmany(_ROWS_AT_ONCE)):
             yield from map(query.row, batch)
         self._failed = failed
 
     def save_parquet(self, sql: str, file: Path) -> None:
-        """Writes the rows of one query to a file of Parquet. Raises as `rows` does."""
+        """Writes the rows of a query to a Parquet file. Raises as `rows` does."""
         query = self._looked_at(
             sql,
             lambda each: arrow_query(self._connection, each, parquet=True, names=distinct_names),
@@ -178,7 +208,10 @@ class Reader:
         return python_query(self._connection, query, times=True, names=distinct_names)
 
     def _looked_at(self, sql: str, look: Callable[[str], _Found]) -> _Found:
-        """Returns what `look` finds of the one query in a text, before it runs."""
+        """Returns what `look` finds of a query, before the query runs.
+
+        The text must have a single query.
+        """
         query = self.only_select(sql)
         self.before(query)
         self.renew()
@@ -190,15 +223,18 @@ class Reader:
             raise
 
     def command(self, sql: str, values: Sequence[object] = ()) -> None:
-        """Runs a command that makes something; `values` are those of its question marks."""
+        """Runs a command that makes a relation or a setting.
+
+        `values` fill the question marks.
+        """
         self.shows = None
         self.renew()
         self._run(lambda: self._connection.execute(sql, list(values)))
 
     def only_select(self, sql: str) -> str:
-        """Returns the text of the one query in `sql`.
+        """Returns the text of the single query in `sql`.
 
-        Raises UsageError if it has none, has several, or writes.
+        Raises UsageError if the text has no query, has several, or writes.
         """
         _ensure_text(sql)
         statements = self._run(lambda: self._connection.extract_statements(sql))
@@ -211,29 +247,41 @@ class Reader:
                 else "this is a statement of the kind "
                 f"{str(statements[0].type).rpartition('.')[2].lower()}"
             )
-            hint = _PIVOT if what == _SEVERAL[True] else _ONE_SELECT
+            hint = _PIVOT if what == _SEVERAL[True] else ONE_QUERY
             raise UsageError(f"{what}: a snapshot can only be read, by one query", hint=hint)
         return str(statements[0].query).strip().rstrip(";")
 
     def declared(self, sql: str) -> str:
-        """Returns the one query in a declared text, in its one meaning (views/bound.py)."""
+        """Returns the single query in a declared text.
+
+        The query gets its only meaning (views/bound.py).
+        """
         query = self.only_select(sql)
         return self._run(lambda: declared_sql(self._connection, query))
 
     def tree(self, sql: str) -> Any:
-        """Returns a query as DuckDB's parser sees it (`json_serialize_sql`), nothing looked up."""
+        """Returns DuckDB's parser tree of a query.
+
+        The tree is that of `json_serialize_sql`; no name is looked up.
+        """
         _ensure_text(sql)
-        # As a parameter it would make DuckDB import pandas.
+        # A parameter would make DuckDB import pandas.
         question = f"select json_serialize_sql({text(sql)})"
         ((tree,),) = self._run(lambda: self._connection.execute(question).fetchall())
         return json.loads(tree)
 
     def tables_named(self, sql: str) -> frozenset[tuple[str, str]]:
-        """Lists the tables that a query names, as (schema, name), whether they exist or not."""
+        """Lists the tables that a query names, as (schema, name).
+
+        The tables need not exist.
+        """
         return frozenset(tables_in(self.tree(sql)))
 
     def ensure_names_what_is_served(self, sql: str) -> None:
-        """Raises KappaError, with the reason, if a query names what is broken or served no more."""
+        """Raises KappaError if a query names a relation not served.
+
+        The error has the reason: the relation is broken, or retired.
+        """
         refused: tuple[BrokenRelation | Left, ...] = (*self.broken, *self.left())
         if not refused:
             return
@@ -247,11 +295,17 @@ class Reader:
                 raise each.refusal()
 
     def interrupt(self) -> None:
-        """Breaks off the query that runs, from another thread; does nothing if none does."""
+        """Breaks off the running query, from another thread.
+
+        Does nothing if no query runs.
+        """
         self._connection.interrupt()
 
     def close(self) -> None:
-        """Gives memory and files back; leaves a connection without limits for the next reader."""
+        """Gives memory and files back.
+
+        Leaves a connection without limits for the next reader.
+        """
         self._closed.set()
         if self._clock is not None:
             self._clock.cancel()
@@ -265,11 +319,11 @@ class Reader:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> Self:
-        """Returns itself."""
+        """Returns the reader."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes it."""
+        """Closes the reader."""
         self.close()
 
     def _run(self, question: Callable[[], _Found]) -> _Found:
@@ -281,7 +335,7 @@ class Reader:
             self._ensure_in_time()
             raise self.explained(error) from error
         except RuntimeError as error:
-            # DuckDB's report of a Ctrl-C during its work; its threads run until interrupted.
+            # DuckDB reports a Ctrl-C so; the threads of DuckDB run until interrupted.
             if str(error) != "Query interrupted":
                 raise
             self._connection.interrupt()
@@ -291,7 +345,10 @@ class Reader:
         return found
 
     def explained(self, error: DuckError | UnicodeDecodeError) -> KappaError:
-        """Returns an error of DuckDB's as ours: Damaged if it could not read a data file."""
+        """Translates an error of DuckDB's.
+
+        The error is Damaged if DuckDB could not read a data file.
+        """
         if isinstance(error, DATA_ERRORS):
             damage = damage_of(str(error), self.files())
         elif type(error) is DuckError:
@@ -324,10 +381,106 @@ class Reader:
 
 
 def _ensure_text(sql: str) -> None:
-    """Raises UsageError for what DuckDB would read in part, or cannot read."""
+    """Raises UsageError for a text that DuckDB would read in part, or cannot read."""
     try:
         sql.encode()
     except UnicodeEncodeError as error:
-        raise UsageError("the query is not text in UTF-8", hint=_ONE_SELECT) from error
+        raise UsageError("the query is not text in UTF-8", hint=ONE_QUERY) from error
     if "\0" in sql:
         raise UsageError("the query has a NUL character", hint="leave it out")
+
+
+class _Idle(NamedTuple):
+    """A connection that a reader has left.
+
+    `uses` is how many readers used the connection, and `access` the access to buckets.
+    """
+
+    connection: Connection
+    shows: Shown | None
+    uses: int
+    access: Access
+
+
+# The connection that was used last is the last.
+_idle: list[_Idle] = []
+_idle_changes = threading.Lock()
+
+
+def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object] = ()) -> Reader:
+    """Opens a reader without relations.
+
+    Without limits, the reader may show `showing` already. The attribute `shows` of the reader has
+    the relations that the reader shows. `served`: some pipeline is served.
+    """
+    folder = None if limits is None else make_spill_folder(limits.folder)
+    found = _one_idle(tuple(showing)) if limits is None else None
+    connection, shows, uses, access = found or _Idle(open_over_files(), None, 0, NO_ACCESS)
+
+    def renew() -> None:
+        nonlocal access
+        access = renew_access(connection, access, remembers=True)
+
+    reader = Reader(
+        connection,
+        served=served,
+        folder=folder,
+        seconds=None if limits is None else limits.seconds,
+        leave=lambda connection, shows: _keep(_Idle(connection, shows, uses + 1, access)),
+    )
+    reader.shows, reader.renew = shows, renew
+    try:
+        if limits is not None and folder is not None:
+            for setting in limits.settings(folder):
+                reader.command(setting)
+    except BaseException:
+        reader.close()
+        raise
+    return reader
+
+
+def _forget_idle() -> None:
+    """Leaves the connections of the parent process alone.
+
+    The forked process does not have the threads of these connections.
+    """
+    global _idle, _idle_changes  # a forked process has new ones
+    _of_the_parent.append(_idle)
+    _idle, _idle_changes = [], threading.Lock()
+
+
+# To be closed by nobody.
+_of_the_parent: list[list[_Idle]] = []
+os.register_at_fork(after_in_child=_forget_idle)
+
+
+def _one_idle(showing: Shown) -> _Idle | None:
+    """Returns the connection of an earlier reader.
+
+    The connection shows `showing` or nothing.
+    """
+    with _idle_changes:
+        if not _idle:
+            return None
+        place = next((place for place, each in enumerate(_idle) if each.shows == showing), 0)
+        found = _idle.pop(place)
+    if found.shows == showing:
+        return found
+    try:
+        made = found.connection.execute(_MADE).fetchall()
+        found.connection.execute(
+            "; ".join(f"drop {kind} {quoted(name)} cascade" for kind, name in made) or "select 1"
+        )
+    except DuckError:
+        found.connection.close()
+        return None
+    return found._replace(shows=())
+
+
+def _keep(left: _Idle) -> None:
+    """Keeps a connection for the next reader."""
+    with _idle_changes:
+        if len(_idle) < _MOST_IDLE and left.uses < _MOST_USES:
+            _idle.append(left)
+            return
+    left.connection.close()

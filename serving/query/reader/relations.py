@@ -1,9 +1,9 @@
-"""Relations: the tables and views that a pipeline brings into a reader, and their names.
+"""Relations: the tables and views of a pipeline in a reader.
 
-Each pipeline is a schema with its tables, views and `rejects`. The main schema has all tables and
-views under their public names, and one `rejects` for all pipelines. Hidden columns (leading
-underscore) and deleted rows are left out. A relation that cannot be made is broken: it is named
-with its reason, and costs the other relations nothing.
+Each pipeline is a schema with the pipeline's tables, views and `rejects`. The main schema has all
+tables and views under their public names, and a single `rejects` for all pipelines. Hidden columns
+(leading underscore) and deleted rows are left out. A relation that cannot be made is broken: the
+reader knows its name and the reason, and the other relations are not affected.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from kappa.base.errors import Damaged, KappaError
 from kappa.base.sql import quoted, text
 from kappa.declare.options import REJECTS
 from kappa.serving.query.pin.snapshot import Snapshot
-from kappa.serving.query.reader.broken import BrokenRelation
-from kappa.serving.query.reader.explained import Left, TooMuch
+from kappa.serving.query.reader.errors import BrokenRelation, Left, TooMuch
 from kappa.serving.query.reader.reader import Reader
 from kappa.serving.query.reader.table_sql import schema_of
 from kappa.serving.query.reader.views import make_views
@@ -42,7 +41,7 @@ files_at = functools.lru_cache(maxsize=256)(FileLists().at)
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """The files that a version of a table consists of, and DuckDB's query for its served rows."""
+    """The files of a version of a table, and DuckDB's query for the served rows."""
 
     sql: str
     paths: tuple[str, ...]
@@ -50,7 +49,10 @@ class TableFiles:
 
 @dataclass(frozen=True, slots=True)
 class Relations:
-    """A pipeline's relations: its tables at their versions, and its views as declared."""
+    """The relations of a pipeline.
+
+    Tables are at their versions, and views are as declared.
+    """
 
     pipeline: str
     tables: Mapping[str, TableFiles]
@@ -63,9 +65,9 @@ class Relations:
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Lists the relations with a name in the main schema, too.
+        """Lists the relations that have a name in the main schema, too.
 
-        The rejects of all pipelines are one relation in that schema.
+        The rejects of all pipelines are a single relation in that schema.
         """
         return (*(name for name in self.tables if name != REJECTS), *self.views)
 
@@ -76,7 +78,10 @@ def relations_of(
     *,
     listed: Lists | None = None,
 ) -> tuple[Relations, ...]:
-    """Lists the relations of a snapshot, by pipeline. `listed` is as in `tables_of`."""
+    """Lists the relations of a snapshot, by pipeline.
+
+    `listed` is as in `tables_of`.
+    """
     return tuple(
         Relations(
             pipeline,
@@ -90,7 +95,10 @@ def relations_of(
 
 
 def left_of(found: Sequence[Relations], store: Store) -> tuple[Left, ...]:
-    """Lists the tables and views of retired pipelines, but for names that are served again."""
+    """Lists the tables and views of retired pipelines.
+
+    Names that are served again are left out.
+    """
     served = {name for each in found for name in each.public}
     retirements: Retirements = JournalView(store).folded(retired_after, {})
     return tuple(
@@ -109,11 +117,11 @@ def tables_of(
     compared: bool = False,
     listed: Lists = files_at,
 ) -> Mapping[str, TableFiles]:
-    """Lists a build's tables at a frontier, with their recent rows folded in.
+    """Lists the tables of a build at a frontier, with recent rows folded in.
 
     Rows that are gone by the frontier's clock are left out. `compared`: with the hidden columns
-    that a comparison needs. `listed` gives a table's files at a version; a caller that has made a
-    table anew at its path passes one without this cache.
+    that a comparison needs. `listed` gives the files of a table at a version. A caller that has
+    made a table anew at the same path passes a `listed` without the cache of `files_at`.
     """
     versions, clock = frontier.versions, log_clock(birth, frontier.log_time)
     names = [
@@ -146,7 +154,7 @@ def tables_of(
 
 
 def files_of(found: Sequence[Relations]) -> Mapping[str, str]:
-    """Lists the data files of relations, each with its pipeline."""
+    """Lists the data files of relations, each with the name of its pipeline."""
     return {
         path: each.pipeline
         for each in found
@@ -156,7 +164,10 @@ def files_of(found: Sequence[Relations]) -> Mapping[str, str]:
 
 
 def put_relations(reader: Reader, found: Sequence[Relations]) -> tuple[BrokenRelation, ...]:
-    """Makes each pipeline's schema, then the main one; returns the relations that are broken."""
+    """Makes the schemas of all relations; returns the broken ones.
+
+    The schema of each pipeline is made first, then the main schema.
+    """
     broken = tuple(each for relations in found for each in _make_schema(reader, relations))
     _make_public_names(reader, found, {(each.pipeline, each.name) for each in broken})
     reader.broken = broken
@@ -174,8 +185,8 @@ def put_tables(
 ) -> None:
     """Makes a schema with the served rows of a build's tables at a frontier.
 
-    `compared`: see `tables_of`. Raises KappaError if one cannot be made, and Damaged if a file is
-    not as it was written.
+    `compared`: see `tables_of`. Raises KappaError if a table cannot be made, and Damaged if a file
+    is not as it was written.
     """
     reader.command(f"create schema {quoted(schema)}")
     tables, before = tables_of(birth, frontier, store, compared=compared), reader.files()
@@ -191,7 +202,10 @@ def _make_table(reader: Reader, schema: str, name: str, table: TableFiles) -> No
 
 
 def _make_schema(reader: Reader, relations: Relations) -> list[BrokenRelation]:
-    """Makes a pipeline's schema: its tables, then its views, each after those it reads."""
+    """Makes the schema of a pipeline.
+
+    The tables are made first, then each view after the views that it reads.
+    """
     reader.command(f"create schema {quoted(relations.schema)}")
     broken: list[BrokenRelation] = []
     for name, table in relations.tables.items():
@@ -211,7 +225,7 @@ def _make_schema(reader: Reader, relations: Relations) -> list[BrokenRelation]:
     below = next((each for each in broken if each.damaged), None)
     for name, refusal in make_views(reader, relations.views).items():
         if below is not None and isinstance(refusal.__cause__, CatalogError):
-            # The view may read a table that is not there now, or another such view.
+            # The view may read the damaged table, or another view that does.
             broken.append(replace(below, name=name, kind="view"))
             continue
         hint = f"mend the view in the pipeline's file and deploy again; {refusal.hint}"
@@ -223,7 +237,10 @@ def _make_schema(reader: Reader, relations: Relations) -> list[BrokenRelation]:
 def _make_public_names(
     reader: Reader, found: Sequence[Relations], broken: set[tuple[str, str]]
 ) -> None:
-    """Makes the main schema: all relations by their public names, and the rejects of all."""
+    """Makes the main schema, with all public names.
+
+    The schema has the rejects of all pipelines, too.
+    """
     for each in found:
         for name in each.public:
             if (each.pipeline, name) not in broken:

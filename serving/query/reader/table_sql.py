@@ -1,4 +1,4 @@
-"""SQL for checks, and its spelling of names, texts and types. Pure."""
+"""SQL for checks, and the spelling of names, texts and types in SQL. Pure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator
 
 from kappa.base.sql import quoted
 
-# Schemas that DuckDB has already; a pipeline of such a name gets one with an underscore behind it.
+# Schemas that DuckDB has already: a pipeline of that name gets a schema with an underscore.
 _RESERVED = frozenset({"main", "information_schema", "pg_catalog"})
 # A part of DuckDB's name of a type: a name or text in quotes, a word, a mark or a space.
 _PART = re.compile(r""""(?:[^"]|"")*"|'(?:[^']|'')*'|\w+|.""")
 
 
 def check_sql(table: str, condition: str) -> str:
-    """Returns the query for a table's count of rows, and of those that fail a condition.
+    """Returns the query that checks a condition of a table.
 
-    Null counts as false.
+    The query counts the rows of the table, and the rows that fail. Null counts as false.
     """
     return (
         "select count(*), count(*) filter (where holds is not true) from "
@@ -26,8 +26,8 @@ def check_sql(table: str, condition: str) -> str:
 
 
 def condition_sql(table: str, condition: str) -> str:
-    """Returns the query for what a condition is of each row of a table."""
-    # On a line of its own, so that a comment at its end comments out nothing of ours.
+    """Returns the query for the value of a condition in each row of a table."""
+    # The condition has its own line: a comment at its end must not reach the bracket.
     return f"select (\n{condition}\n) as holds from {quoted(table)}"
 
 
@@ -37,8 +37,11 @@ def schema_of(pipeline: str) -> str:
 
 
 def type_text(kind: str) -> str:
-    """Returns DuckDB's name of a type in small letters; names of fields keep their case."""
-    # For each open bracket, whether it has fields: name, then type.
+    """Returns DuckDB's name of a type in small letters.
+
+    Names of fields keep their case.
+    """
+    # For each open bracket: True if the bracket has fields, each a name and then a type.
     fields: list[bool] = []
     parts, before = [], ""
     for part in _PART.findall(kind):
@@ -53,7 +56,7 @@ def type_text(kind: str) -> str:
 
 
 def distinct_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns the same names, no two of them alike: a repeated one gets a number."""
+    """Returns the names without repetition: a repeated name gets a number."""
     return tuple(_numbered(names))
 
 

@@ -1,4 +1,7 @@
-"""Views and checks as a pipeline declares them: whether its own tables bear them."""
+"""Views and checks as a pipeline declares them.
+
+The pipeline's own tables must bear them.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 from kappa.base.errors import KappaError, UsageError
 from kappa.base.sql import quoted
-from kappa.serving.query.reader.explained import TooMuch
-from kappa.serving.query.reader.opened import open_reader
-from kappa.serving.query.reader.reader import Reader
-from kappa.serving.query.reader.repeatable import ensure_repeatable
+from kappa.serving.query.reader.errors import TooMuch
+from kappa.serving.query.reader.reader import Reader, open_reader
+from kappa.serving.query.reader.sql_rules import ensure_repeatable
 from kappa.serving.query.reader.table_sql import condition_sql
 from kappa.state.table import TableBirth
 from kappa.tables.views.served import read_sql
@@ -17,7 +19,10 @@ from kappa.tables.views.trees import tables_in
 
 
 def make_views(reader: Reader, views: Mapping[str, str]) -> Mapping[str, KappaError]:
-    """Makes views, each after those it reads; returns those that cannot be made, and why."""
+    """Makes views, and returns the views that cannot be made.
+
+    Each view is made after the views that it reads. The result has the reasons.
+    """
     pending, refusals = dict(views), dict[str, KappaError]()
     while pending:
         refusals = {
@@ -42,9 +47,10 @@ def _refusal(reader: Reader, view: str, sql: str) -> KappaError | None:
 
 
 def unreadable(tables: Iterable[TableBirth], views: Mapping[str, str]) -> Mapping[str, KappaError]:
-    """Finds a pipeline's SQL that its tables do not bear, while they still have no rows.
+    """Finds SQL of a pipeline that its tables do not bear.
 
-    Keys are names of views, and conditions of checks as `TABLE: CONDITION`.
+    The tables have no rows yet. Keys are names of views, and conditions of checks as `TABLE:
+    CONDITION`.
     """
     tables = tuple(tables)
     found: dict[str, KappaError] = {}
@@ -72,11 +78,12 @@ def unreadable(tables: Iterable[TableBirth], views: Mapping[str, str]) -> Mappin
 def view_refusals(
     tables: Iterable[TableBirth], views: Mapping[str, str]
 ) -> Mapping[str, UsageError]:
-    """Finds views that do not follow from the pipeline's own tables alone, with the reasons.
+    """Finds views that the pipeline's tables alone do not bear.
 
-    A view may read the pipeline's tables and its other views, by their bare names. It may not read
-    a file or others' relations, and may not call what gives another value each time. Its rows would
-    have no version, and every query would fail if the file is not at hand.
+    The result has the reasons. A view may read the pipeline's tables and other views, by their bare
+    names. A view may not read a file or the relations of other pipelines: the rows would have no
+    version, and every query would fail if the file is not at hand. A view may not call a function
+    that gives another value each time.
     """
     with open_reader(None, served=True) as reader:
         return _refusals(reader, tuple(tables), views, views, what="a view")
@@ -96,7 +103,7 @@ def _refusals(
     for name, sql in queries.items():
         try:
             tree = reader.tree(reader.only_select(sql))
-            # One that reads itself is refused for that; to any other its own name is no table.
+            # A view that reads itself is refused for that; else its own name is no table.
             others = names - ({name} - {table for _, table in tables_in(tree)})
             ensure_repeatable(tree, others, columns, what=what)
         except UsageError as error:
@@ -105,6 +112,9 @@ def _refusals(
 
 
 def tables_named(sql: str) -> frozenset[str]:
-    """Lists the tables that a query names, whether they exist or not; of no query, none."""
+    """Lists the tables that a query names.
+
+    The tables need not exist. A text that is no query names none.
+    """
     with open_reader(None, served=True) as reader:
         return frozenset(name for _, name in reader.tables_named(sql))

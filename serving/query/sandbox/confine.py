@@ -1,11 +1,11 @@
-"""The confinement of a process for untrusted SQL: limits, files, network, other programs.
+"""The confinement of a process for untrusted SQL.
 
-A process confines itself before it runs the query. Each layer is final: neither the process nor a
-thread that it starts later can undo it. Linux needs no privileges for any of them. Rlimits work
-everywhere; Landlock (which files) needs Linux 5.13. Seccomp (which calls) works on x86-64 only,
-whose call numbers are listed below.
-`layers()` returns the layers of this machine. Only the standard library is imported.
-Sources: landlock(7), seccomp(2), prctl(2), getrlimit(2).
+The confinement limits memory and CPU, and restricts files, network and other programs. A process
+confines itself before running the query. Each layer is final: neither the process nor a thread that
+starts later can undo a layer. Linux needs no privileges for any layer. Rlimits work everywhere;
+Landlock (which files) needs Linux 5.13. Seccomp (which calls) works on x86-64 only, whose call
+numbers are listed below. `layers()` returns the layers of this machine. Only the standard library
+is imported. Sources: landlock(7), seccomp(2), prctl(2), getrlimit(2).
 """
 
 from __future__ import annotations
@@ -73,7 +73,10 @@ _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 
 
 def layers() -> tuple[str, ...]:
-    """Lists the layers that this machine has, of `rlimits`, `landlock` and `seccomp`."""
+    """Lists the layers that this machine has.
+
+    The layers are `rlimits`, `landlock` and `seccomp`.
+    """
     return (
         "rlimits",
         *(("landlock",) if _landlock_version() else ()),
@@ -82,22 +85,26 @@ def layers() -> tuple[str, ...]:
 
 
 def tie_to_parent(parent: int) -> None:
-    """Has the kernel kill this process once its parent ends; exits now if it has ended."""
+    """Has the kernel kill this process once its parent ends.
+
+    Exits now if the parent has ended.
+    """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def close_all_but(kept: int) -> None:
-    """Closes every file of this process but `kept` and the three standard ones."""
+    """Closes every file of this process but `kept` and the three standard files."""
     os.closerange(3, kept)
     os.closerange(kept + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def limit(*, memory: int, cpu_seconds: int) -> None:
-    """Limits this process: memory and CPU as given, no byte written to a file, no core dump.
+    """Limits the memory and CPU of this process.
 
-    `memory` is in bytes, beside what this process has mapped by now.
+    The process can write no byte to a file, and dumps no core. `memory` is in bytes, beside the
+    memory that this process has mapped by now.
     """
     mapped = (
         int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
@@ -109,17 +116,18 @@ def limit(*, memory: int, cpu_seconds: int) -> None:
         (resource.RLIMIT_CORE, 0),
     ):
         resource.setrlimit(what, (most, most))
-    # The soft limit ends it by SIGXCPU, which names the cause; the hard limit by plain SIGKILL.
+    # The soft limit sends SIGXCPU, which names the cause; the hard limit sends SIGKILL.
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1))
     # If the machine runs out of memory, the kernel ends this process before the server.
     Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
 def confine(readable: Iterable[str], listable: Iterable[str] = ()) -> None:
-    """Restricts this process to reading the `readable` files: no other file, network or program.
+    """Restricts this process to reading the `readable` files.
 
-    It may also list the names in `listable` folders and those below them. The kernel confines
-    the calling thread and those that it starts later, so no other thread may run yet.
+    The process can use no other file, no network and no other program. The process may also list
+    the names in `listable` folders and in folders below. The kernel confines the calling thread and
+    the threads that start later, so no other thread may run yet.
     """
     threads = sum(1 for _ in Path("/proc/self/task").iterdir())
     assert threads == 1, f"{threads} threads are there already, and would not be confined"
@@ -147,7 +155,7 @@ def _read_only(version: int, allowed: Iterable[tuple[str, int]]) -> None:
         try:
             opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except FileNotFoundError:
-            # DuckDB reports it, with its name.
+            # DuckDB reports the missing file by its name.
             continue
         _checked_call(
             _libc().syscall(
@@ -175,8 +183,8 @@ def _refuse_calls() -> None:
 def _program() -> Iterator[bytes]:
     """Yields the steps that the kernel runs at each call.
 
-    They read the call's number (at byte 0), its machine (4) and its arguments (from 16 on, 8
-    bytes each).
+    The steps read the number of the call (at byte 0), the machine (4) and the arguments (from 16
+    on, 8 bytes each).
     """
     refused, unknown = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
     yield from (

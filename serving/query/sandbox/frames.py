@@ -1,4 +1,4 @@
-"""The frames between the server and a query's process.
+"""The frames between the server and the process of a query.
 
 A frame is a letter, a length, and that many bytes. No received byte is run or unpickled.
 """
@@ -17,21 +17,22 @@ ASKED, ACCEPTED, NAMED, PIECE, ENDED, REFUSED = b"Q", b"A", b"N", b"P", b"E", b"
 
 
 def framed(kind: bytes, content: bytes = b"") -> bytes:
-    """Returns one frame."""
+    """Returns a frame as bytes."""
     return _HEAD.pack(kind, len(content)) + content
 
 
 def put(file: int, kind: bytes, content: bytes = b"") -> None:
-    """Writes one frame to a file that blocks, so no socket with a timeout."""
+    """Writes a frame to a file that blocks; a socket with a timeout does not."""
     pending = memoryview(framed(kind, content))
     while pending:
         pending = pending[os.write(file, pending) :]
 
 
 def take(receive: Callable[[int], bytes], *, most: int) -> tuple[bytes, bytes] | None:
-    """Returns the next frame, its kind and content, or None if the other side has closed.
+    """Returns the kind and content of the next frame.
 
-    Raises ValueError if the frame is longer than `most` bytes.
+    Returns None if the other side has closed. Raises ValueError if the frame is longer than `most`
+    bytes.
     """
     head = _exactly(receive, _HEAD.size)
     if head is None:

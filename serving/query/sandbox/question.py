@@ -1,4 +1,4 @@
-"""An untrusted query as values: its allowance, the question, and the reply."""
+"""An untrusted query as values: the allowance, the question, and the reply."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """The limits of one query, and how many queries run at once.
+    """The limits of a query, and how many queries run at once.
 
-    They are bytes of memory, seconds of time and of each core, rows and bytes of the answer, and
-    the seconds for which a query may first wait for a write.
+    The limits are bytes of memory, seconds of time and of each core, rows and bytes of the answer,
+    and the seconds for which a query may first wait for a write.
     """
 
     memory: int = 512 << 20
@@ -49,7 +49,7 @@ class Allowance:
 
     @classmethod
     def of(cls, settings: ServeSettings) -> Self:
-        """Returns the limits that the settings of a project set."""
+        """Returns the limits in the settings of a project."""
         return cls(
             parse_memory(settings.query_memory),
             settings.query_seconds,
@@ -62,7 +62,7 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One query, the format of its answer, and the most rows that it returns."""
+    """A query, the format of the answer, and the most rows to return."""
 
     sql: str
     form: Format = Format.JSON
@@ -71,10 +71,11 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer: a file with its bytes, read from the beginning, and facts about it.
+    """An answer: a file with the bytes, and facts about the answer.
 
-    The caller closes `body`, which deletes the file. `columns` have a name and DuckDB's type each.
-    `truncated` is True if rows were left out. `snapshot` is the one that the answer was read from.
+    The file is to be read from the beginning. The caller closes `body`, which deletes the file.
+    `columns` have a name and DuckDB's type each. `truncated` is True if rows were left out.
+    `snapshot` is the snapshot of the answer.
     """
 
     body: IO[bytes]

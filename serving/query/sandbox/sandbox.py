@@ -1,9 +1,10 @@
-"""The sandbox: untrusted SQL runs in its own process, over the snapshot's tables only.
+"""The sandbox: untrusted SQL runs in its own process.
 
-The server sends the request, checks the files of the tables that the process finds named in it, or
-fetches them from a bucket, reads pieces of the answer until it is complete, and kills a process
-that takes too long. It never parses the pieces. A process is started before it is needed, used for
-one query, and ends with it.
+The process has the tables of the snapshot only. The server sends the request. The process reports
+the tables that the query names, and the server checks the files of these tables, or fetches the
+files from a bucket. The server reads pieces of the answer until the answer is complete, never
+parses a piece, and kills a process that takes too long. A process is started before it is needed,
+used for a single query, and ends with that query.
 """
 
 from __future__ import annotations
@@ -18,41 +19,43 @@ from functools import partial
 from typing import Any, Self
 
 from kappa.base.errors import Conflict, Damaged, KappaError
-from kappa.serving.query.head import head_of
 from kappa.serving.query.pin.catalog import pin
-from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
-from kappa.serving.query.reader.checked import (
+from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot, head_of
+from kappa.serving.query.reader.client import Client
+from kappa.serving.query.reader.errors import Left, TooMuch
+from kappa.serving.query.reader.query_files import (
     Named,
     are_all_checked,
     ensure_named_whole,
     files_named,
 )
-from kappa.serving.query.reader.client import Client
-from kappa.serving.query.reader.explained import Left, TooMuch
 from kappa.serving.query.reader.relations import Relations, files_at, left_of, relations_of
 from kappa.serving.query.render import plain
-from kappa.serving.query.sandbox.children import Nursery, QueryProcess
-from kappa.serving.query.sandbox.fetched import FilesInPlace, files_for_query
+from kappa.serving.query.sandbox.file_cache import FilesInPlace, files_for_query
+from kappa.serving.query.sandbox.processes import Nursery, QueryProcess
 from kappa.serving.query.sandbox.question import MOST_FILES, Allowance, Busy, Question, Reply
 from kappa.state.store import Store
 
-# A child that dies before it reads its request did nothing with it: the next child gets it.
+# A child that dies before reading its request did nothing: the next child gets the request.
 _ATTEMPTS = 3
 _SPARES = 2
 
 
 class Sandbox:
-    """The processes that answer untrusted queries. Any thread may use it; its owner closes it."""
+    """The processes that answer untrusted queries.
+
+    Any thread may use the sandbox; the owner closes it.
+    """
 
     def __init__(
         self,
         allowance: Allowance,
         *,
-        program: Sequence[str] = ("-m", "kappa.serving.query.sandbox.nursery"),
+        program: Sequence[str] = ("-m", "kappa.serving.query.sandbox.fork_server"),
     ) -> None:
         """Starts no process yet: the first query, or `start`, does.
 
-        `program` holds the arguments with which Python runs the nursery.
+        `program` holds the arguments with which Python runs the fork server.
         """
         self.allowance = allowance
         self._program = program
@@ -62,7 +65,7 @@ class Sandbox:
         self._spares: deque[QueryProcess] = deque()
 
     def start(self) -> None:
-        """Starts the first processes before a query needs them."""
+        """Starts the first processes before a query needs a process."""
         with self._lock:
             self._fill()
 
@@ -76,10 +79,10 @@ class Sandbox:
     ) -> Reply:
         """Answers a query from a snapshot of the live builds.
 
-        Like `kappa.serving.query.query.ask`, it takes a newer snapshot if the first one was not
-        kept until the end. Raises UsageError if the query is wrong or not allowed, TooMuch if it
-        exceeds its limits, and Busy if all places for queries are taken. If its client leaves, the
-        query ends, and ClientLeft is raised.
+        Like `kappa.serving.query.query.ask`, this method takes a newer snapshot if the first was
+        not kept until the end. Raises UsageError if the query is wrong or not allowed, TooMuch if
+        the query exceeds its limits, and Busy if all places for queries are taken. If the client
+        leaves, the query ends, and ClientLeft is raised.
         """
         attempt = 0
         while True:
@@ -119,7 +122,7 @@ class Sandbox:
         return reply
 
     def close(self) -> None:
-        """Ends the nursery and its children."""
+        """Ends the fork server and its children."""
         with self._lock:
             while self._spares:
                 self._spares.popleft().end()

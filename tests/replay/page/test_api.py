@@ -33,8 +33,7 @@ from kappa.replay.status.metrics import Seen, metrics_text
 from kappa.replay.status.running import Running, put_running
 from kappa.replay.status.status import BuildStatus, Status
 from kappa.replay.status.unread import Unread
-from kappa.serving.outlets.courier.sink_state import SinkState
-from kappa.serving.outlets.courier.sink_status import SinkStatus
+from kappa.serving.outlets.sinks.sink_status import SinkState, SinkStatus
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.build import put_birth
 from kappa.state.journal.events import Abandoned, CaughtUp, Event, PromoteAsked, SwitchAsked

@@ -20,7 +20,7 @@ from kappa.replay.page.drawn import DrawnNumber
 from kappa.replay.page.reads import tables_read
 from kappa.serving.http import events
 from kappa.serving.query.reader.client import Client
-from kappa.serving.query.reader.opened import open_reader
+from kappa.serving.query.reader.reader import open_reader
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.serving.query.sandbox.sandbox import Sandbox
 from kappa.state.build import read_birth

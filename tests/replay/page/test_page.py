@@ -46,7 +46,7 @@ from kappa.serving.http.page import marks
 from kappa.serving.http.page.render import _pages, page_html, problem_html
 from kappa.serving.http.problem import HttpError
 from kappa.serving.http.token import COOKIE, COOKIE_SECONDS, cookie_of, is_cookie_of
-from kappa.serving.outlets.courier.sink_state import SinkState, put_state
+from kappa.serving.outlets.sinks.sink_status import SinkState, put_state
 from kappa.serving.query.render import Form
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state import space

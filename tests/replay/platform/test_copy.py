@@ -22,7 +22,7 @@ from kappa.base.settings import Settings, load_settings
 from kappa.commands.app import run_command
 from kappa.replay.platform.adopt import adopt
 from kappa.replay.platform.copy import _DATA, copy_root, ensure_whole_root, objects_of
-from kappa.serving.query.reader import opened
+from kappa.serving.query.reader import reader as reader_module
 from kappa.state.files.address import put_new_file
 from kappa.state.journal.events import Paused
 from kappa.state.journal.journal import Journal
@@ -38,7 +38,7 @@ QUERIES = [f"select * from {name} order by all" for name in ("delays", "planes",
 @pytest.fixture(autouse=True)
 def new_connections() -> None:
     """Connections of earlier tests know no bucket of this one."""
-    opened._idle.clear()
+    reader_module._idle.clear()
 
 
 @pytest.fixture

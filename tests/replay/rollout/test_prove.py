@@ -42,8 +42,7 @@ from kappa.replay.rollout.state import State
 from kappa.replay.rollout.verify.view_texts import IS_ITS_TEXT
 from kappa.replay.status.listings import history_listing
 from kappa.serving.query.pair import connect_pair
-from kappa.serving.query.reader.opened import open_reader
-from kappa.serving.query.reader.reader import Reader
+from kappa.serving.query.reader.reader import Reader, open_reader
 from kappa.state.build import Base, Birth, TopicBirth
 from kappa.state.build_status import SliceProgress
 from kappa.state.journal.events import Abandoned, Check, Difference, Event, Proved

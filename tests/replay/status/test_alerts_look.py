@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from page_world import ALERTS, EVIL, World
 
 from kappa.commands.app import run_command
-from kappa.serving.outlets.alerts.channel import RECEIVED, Attempted
-from kappa.serving.outlets.alerts.delivery import AlertDelivery
+from kappa.serving.outlets.alerts.channels import RECEIVED, Attempted
+from kappa.serving.outlets.alerts.delivery import AlertDelivery, Rules
 from kappa.serving.outlets.alerts.message import Message
 from kappa.serving.outlets.alerts.outbox import (
     AlertProgress,
@@ -21,7 +21,6 @@ from kappa.serving.outlets.alerts.outbox import (
     dead_letters,
     put_progress,
 )
-from kappa.serving.outlets.alerts.patience import Rules
 from kappa.state.root import Root, place_of, put_root
 
 pytestmark = pytest.mark.slow

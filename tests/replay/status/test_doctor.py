@@ -15,7 +15,7 @@ from kappa.replay.status.doctor.repair import repair
 from kappa.replay.status.status import observe_status
 from kappa.replay.status.status_text import status_heading
 from kappa.serving.outlets.changes.point import Point, point_at
-from kappa.serving.query.pin.remembered import last_frontier
+from kappa.serving.query.pin.record_cache import last_frontier
 from kappa.serving.query.query import answer
 from kappa.state.build import read_birth, table_path
 from kappa.state.files.address import delete_file

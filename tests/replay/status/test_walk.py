@@ -28,6 +28,7 @@ from kappa.replay.page.asked_once import do_once
 from kappa.replay.status.doctor.examine import examine, unsealed_documents
 from kappa.replay.status.status import observe_status
 from kappa.serving.collect.pulled.position import PullPosition, put_position
+from kappa.serving.outlets.alerts.channels import ShownOnPage
 from kappa.serving.outlets.alerts.message import Message
 from kappa.serving.outlets.alerts.outbox import (
     AlertProgress,
@@ -38,8 +39,7 @@ from kappa.serving.outlets.alerts.outbox import (
     put_outbox,
     put_progress,
 )
-from kappa.serving.outlets.alerts.shown import ShownOnPage
-from kappa.serving.outlets.courier.sink_state import SinkState, put_state
+from kappa.serving.outlets.sinks.sink_status import SinkState, put_state
 from kappa.serving.query.query import answer
 from kappa.state.build import folder
 from kappa.state.build_status import ViewCheck, put_view_check

@@ -1,4 +1,4 @@
-"""Alerts of a process that dies anywhere: each message comes, repeats have one id."""
+"""Alerts of a process that dies anywhere: no message is lost, and repeats have the same id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alerts in the courier: what serves is told to a real receiver, and no secret is anywhere."""
+"""Alerts in the courier: a real receiver gets each change, and no secret is anywhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kappa.base.settings import Settings
 from kappa.commands.app import run_command
 from kappa.declare.alert import AlertBirth
 from kappa.serving.outlets.alerts.outbox import read_outbox, read_progress
-from kappa.serving.outlets.courier.courier import Courier, makers
+from kappa.serving.outlets.courier import Courier, makers
 from kappa.state.store import Store
 
 pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.fault]
@@ -58,7 +58,7 @@ def began(store: Store, name: str) -> bool:
 
 
 def settled(world: ChangingWorld, name: str = "cities") -> bool:
-    """Returns True once an alert is where the table is, and all its messages are settled."""
+    """Returns True once an alert has the table's cursor, and all messages are settled."""
     outbox, progress = read_outbox(world.store, name), read_progress(world.store, name)
     return (outbox is not None and progress.outbox == outbox.number) and progress.settled == len(
         outbox.messages

@@ -1,4 +1,7 @@
-"""I12: the sum of a table's change sets is the table, whatever happens between them."""
+"""The sum of a table's change sets is the table, whatever happens in between (I12).
+
+The keys of a sink's records are as Kappa reads them, and no two rows have the same key.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,18 @@ from hypothesis import strategies as st
 
 from kappa.serving.outlets.changes.change_set import Kind
 from kappa.serving.outlets.changes.cursor import Cursor
-from kappa.serving.outlets.changes.follow import Follower
+from kappa.serving.outlets.changes.follower import Follower
 from kappa.serving.query.query import answer
 from kappa.state.store import Store
 
 if TYPE_CHECKING:
     from object_store import ObjectStore
 
-pytestmark = pytest.mark.slow
+
+import json
+
+from kappa.base.duck import open_connection
+from kappa.serving.outlets.changes.change_set import key_sql
 
 
 def served_rows(store: Store, table: str) -> Counter[tuple[Any, ...]]:
@@ -69,6 +76,7 @@ def ensure_sums_hold(store: Store, seed: int, *, steps: int = 25) -> Counter[Kin
     return kinds
 
 
+@pytest.mark.slow
 @pytest.mark.law
 @examples(2, suppress=(HealthCheck.function_scoped_fixture,))
 @given(st.integers(0, 10_000_000))
@@ -78,6 +86,7 @@ def test_change_sets_sum_up_to_the_table(
     ensure_sums_hold(Store(tmp_path_factory.mktemp("changes")), seed, steps=15)
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("what", "seed"),
@@ -90,6 +99,7 @@ def test_what_was_found_once(tmp_path: Path, what: str, seed: int) -> None:
     ensure_sums_hold(Store(tmp_path), seed)
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_over_a_switch_in_a_bucket_they_sum_up_as_well(
     object_store: ObjectStore, tmp_path: Path
@@ -99,3 +109,35 @@ def test_over_a_switch_in_a_bucket_they_sum_up_as_well(
     kinds = ensure_sums_hold(store, 3, steps=6)
 
     assert kinds.keys() >= {Kind.SLICE, Kind.PROMOTE}
+
+
+def key_of(row: str) -> str:
+    duck = open_connection()
+    kind = duck.query(f"select {row}").types[0]
+    ((key,),) = duck.execute(f"select {key_sql(row, kind)}").fetchall()
+    return str(key)
+
+
+@pytest.mark.parametrize(
+    ("value", "key"),
+    [
+        ("'AA'", "AA"),
+        ("''", ""),
+        ("42::bigint", "42"),
+        ("null::varchar", '{"k":null}'),
+        ("'{\"k\":null}'", '{"k":"{\\"k\\":null}"}'),
+        ("1.5::double", '{"k":1.5}'),
+        ("'2026-01-02'::date", '{"k":"2026-01-02"}'),
+    ],
+)
+def test_one_text_or_whole_number_is_itself_and_any_other_key_is_an_object(
+    value: str, key: str
+) -> None:
+    assert key_of(f"struct_pack(k := {value})") == key
+
+
+def test_a_key_of_several_columns_is_an_object_in_their_order() -> None:
+    row = "struct_pack(a := 'x', b := 1::bigint)"
+
+    key = key_of(row)
+    assert list(json.loads(key).items()) == [("a", "x"), ("b", 1)]

@@ -1,4 +1,4 @@
-"""Changes over HTTP: each reader's rows are the table's, however it reads and comes back."""
+"""Changes over HTTP: each reader ends with the table's rows, however the reader comes back."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from websockets.sync.client import connect
 from kappa.serving.http import changes, events
 from kappa.serving.http.bounds import Bounds
 from kappa.serving.outlets.changes import hub as hub_module
-from kappa.serving.outlets.changes.change_reader import ChangeReader
-from kappa.serving.outlets.changes.hub import ChangeHub
+from kappa.serving.outlets.changes.hub import ChangeHub, ChangeReader
 from kappa.serving.query.query import answer
 from kappa.serving.query.render import plain
 from kappa.serving.query.sandbox.question import Allowance
@@ -105,7 +104,7 @@ def events_of(response: HTTPResponse) -> Iterator[tuple[str, Any, str | None]]:
 
 @contextmanager
 def opened(server: Server, path: str) -> Iterator[HTTPResponse]:
-    """Opens a stream, and yields its answer once the first line is there."""
+    """Opens a stream, and yields the answer once the first line is there."""
     with closing(HTTPConnection("127.0.0.1", server.port, timeout=30)) as connection:
         connection.request("GET", path)
         response = connection.getresponse()
@@ -114,7 +113,7 @@ def opened(server: Server, path: str) -> Iterator[HTTPResponse]:
 
 
 class Following(threading.Thread):
-    """A client that follows a table by server-sent events until it is told to stop."""
+    """A client that follows a table by server-sent events until told to stop."""
 
     def __init__(self, server: Server, table: str, query: str = "", **headers: str) -> None:
         super().__init__(daemon=True)
@@ -293,7 +292,10 @@ def test_a_websocket_has_the_same_messages(world: ChangingWorld, server: Server)
 def test_who_leaves_before_the_beginning_waits_no_longer(
     world: ChangingWorld, hub: ChangeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader is in no line, and nothing is computed for one, by websocket as by HTTP."""
+    """A reader that leaves is in no line, and nothing is computed for that reader.
+
+    This holds by websocket as by HTTP.
+    """
     goes_on, begun, begin = threading.Event(), list[ChangeReader](), hub.begin
 
     def held(reader: ChangeReader) -> object:
@@ -344,7 +346,7 @@ def test_the_time_of_a_head_ends_no_websocket(world: ChangingWorld, hub: ChangeH
 def test_open_streams_end_with_the_server_and_nothing_alarms(
     world: ChangingWorld, hub: ChangeHub, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A reader sees the end of its stream, and goes on from its cursor at the next server."""
+    """A reader sees the end of the stream, and goes on from the cursor at the next server."""
 
     def serving() -> Server:
         return Server(

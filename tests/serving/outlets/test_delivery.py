@@ -11,11 +11,11 @@ from changing import ChangingWorld
 from delivering import DOWN, GONE, Scripted, applied, delivery, known, settle
 
 from kappa.declare.alert import AlertBirth
-from kappa.serving.outlets.alerts.channel import RECEIVED
+from kappa.serving.outlets.alerts.channels import RECEIVED
+from kappa.serving.outlets.alerts.delivery import next_attempt
 from kappa.serving.outlets.alerts.message import moment
 from kappa.serving.outlets.alerts.outbox import ask_again, dead_letters, read_outbox, read_progress
-from kappa.serving.outlets.alerts.patience import next_attempt
-from kappa.serving.outlets.changes.follow import Follower
+from kappa.serving.outlets.changes.follower import Follower
 from kappa.serving.query.query import answer
 from kappa.state.store import Store
 

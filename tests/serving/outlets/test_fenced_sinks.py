@@ -1,4 +1,4 @@
-"""A fenced sink: it sends nothing beside another one, and does not wait for ever."""
+"""A fenced sink sends nothing beside the other sink, and does not wait for ever."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from kappa.declare.sink import SinkBirth
 from kappa.kafka import transactions
 from kappa.kafka.client import Log
 from kappa.kafka.transactions import Transactions
-from kappa.serving.outlets.courier import sink_outlet
-from kappa.serving.outlets.courier.sink_outlet import SinkMeans, SinkOutlet
-from kappa.serving.outlets.courier.sink_state import read_state
+from kappa.serving.outlets.sinks import sink_outlet
+from kappa.serving.outlets.sinks.sink_outlet import SinkMeans, SinkOutlet
+from kappa.serving.outlets.sinks.sink_status import read_state
 from kappa.state.store import Store
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm]
@@ -111,7 +111,7 @@ def test_a_sink_sends_nothing_more_once_another_platform_has_sent(
 def test_an_adopted_copy_that_may_send_takes_the_topic_from_the_first_root_for_good(
     log: Log, worlds: list[ChangingWorld], sink: SinkBirth, tmp_path: Path
 ) -> None:
-    """Both have the same builds: the first root knows the other one's position by its writer."""
+    """Both roots have the same builds: the writer tells the position of the copy apart."""
     first, _ = worlds
     copy = SimpleNamespace(store=Store(shutil.copytree(first.store.folder, tmp_path / "copy")))
     first.fold()

@@ -1,4 +1,4 @@
-"""The hub: what one reader of a table wants does not end what others get."""
+"""The hub: a wish of one reader of a table does not end the changes of other readers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import pytest
 from changing import ChangingWorld
 
 from kappa.base.errors import UsageError
-from kappa.serving.outlets.changes.change_reader import ChangeReader
 from kappa.serving.outlets.changes.filter import Filter
-from kappa.serving.outlets.changes.follow import Follower
-from kappa.serving.outlets.changes.hub import ChangeHub
-from kappa.serving.outlets.changes.recorded import RecordedChanges
+from kappa.serving.outlets.changes.follower import Follower
+from kappa.serving.outlets.changes.hub import ChangeHub, ChangeReader, RecordedChanges
 from kappa.state.store import Store
 
 pytestmark = pytest.mark.slow

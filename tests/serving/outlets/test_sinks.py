@@ -1,10 +1,15 @@
-"""A sink's topic is what is served, change set by change set, whatever dies in between."""
+"""A sink's topic has the served rows, change set by change set, whatever dies in between.
+
+A topic of another format than JSON has the served rows, too.
+"""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from changing import ChangingWorld
@@ -21,15 +26,17 @@ from sinking import (
     wait_for,
 )
 
-from kappa import Topic
+from kappa import Avro, Csv, Topic
 from kappa.declare.sink import SinkBirth
+from kappa.declare.sink_format import SinkFormat
 from kappa.kafka.broker.broker import Broker
 from kappa.kafka.client import Log
 from kappa.kafka.producer import ProducedRecord
+from kappa.records.record import RecordReader
 from kappa.serving.outlets.changes.filter import Filter
-from kappa.serving.outlets.courier.resync import CURSOR
-from kappa.serving.outlets.courier.sink_position import SinkPosition
-from kappa.serving.outlets.courier.sink_state import read_state
+from kappa.serving.outlets.sinks.sink_position import SinkPosition
+from kappa.serving.outlets.sinks.sink_status import read_state
+from kappa.serving.outlets.sinks.sink_topic import CURSOR
 from kappa.state.store import Store
 
 pytestmark = pytest.mark.jvm
@@ -336,5 +343,55 @@ def test_a_row_that_is_too_large_is_named_and_sent_once_it_fits(
             assert records_of(log, topic_name) == []
             set_option(broker, topic_name, "max.message.bytes", "100000")
             ensure_has_all(log, world, sink)
+    finally:
+        world.close()
+
+
+COLUMNS = ("rows", "least")
+FORMATS: Mapping[str, Any] = {
+    "csv": Csv(separator=";"),
+    "avro": Avro("tests/data/totals.avsc"),
+}
+
+
+def rows_read(log: Log, topic: Topic) -> dict[bytes | None, Any]:
+    """Returns the newest row of each key of a topic, as a pipeline reads it."""
+    read = RecordReader(topic).read
+    rows: dict[bytes | None, Any] = {}
+    for record in records_of(log, topic.name):
+        if record.value is None:
+            rows.pop(record.key, None)
+        else:
+            rows[record.key] = read(record.key, record.value)
+    return rows
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_topic_of_the_format_has_what_is_served(
+    name: str, log: Log, broker: Broker, topic_name: str, tmp_path: Path, root: Path
+) -> None:
+    form = FORMATS[name]
+    sink = SinkBirth(topic_name, "totals", columns=COLUMNS, format=SinkFormat.of(form).text)
+    event = "k string, rows bigint, least double"
+    topic = Topic(topic_name, event=event, format=form)
+    chosen = Filter(COLUMNS)
+    world = ChangingWorld(Store(root), 7, (sink,), now=time.time())
+
+    def has_served() -> bool:
+        if log.facts(topic_name) is None:
+            return False
+        served = served_records(world.store, "totals", chosen)
+        wanted = {key.encode(): tuple(json.loads(row).values()) for key, row in served.items()}
+        return rows_read(log, topic) == wanted
+
+    try:
+        with courier(tmp_path, root, broker.bootstrap_servers):
+            for step in range(6):
+                world.fold()
+                if step % 3 == 2:
+                    world.serve(1 - world.builds.index(world.live), asked=step % 2 == 0)
+                wait_for(has_served, f"topic {topic_name}")
+        assert len(records_of(log, topic_name)) > 5
     finally:
         world.close()

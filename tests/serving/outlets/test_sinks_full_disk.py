@@ -25,10 +25,9 @@ from kappa.base.errors import KappaError
 from kappa.declare.sink import SinkBirth
 from kappa.kafka.broker.broker import Broker
 from kappa.kafka.client import Log
-from kappa.serving.outlets.changes import recorded
-from kappa.serving.outlets.changes.change_reader import ChangeReader
-from kappa.serving.outlets.changes.hub import ChangeHub
-from kappa.serving.outlets.courier.sink_status import sink_statuses
+from kappa.serving.outlets.changes import hub as hub_module
+from kappa.serving.outlets.changes.hub import ChangeHub, ChangeReader
+from kappa.serving.outlets.sinks.sink_status import sink_statuses
 from kappa.state.store import Store
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault]
@@ -103,7 +102,7 @@ def test_a_reader_hears_of_a_full_disk_and_comes_back_to_its_cursor(
     disk: ext4.Ext4, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Whatever is large enough for a file is.
-    monkeypatch.setattr(recorded, "_IN_MEMORY", 0)
+    monkeypatch.setattr(hub_module, "_IN_MEMORY", 0)
     with closing(ChangingWorld(Store(disk.folder / "root"), 7, now=time.time())) as world:
         for _ in range(4):
             world.fold()

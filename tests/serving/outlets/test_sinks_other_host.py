@@ -1,7 +1,7 @@
 """A sink of a root in a bucket, whose control host is lost: another host goes on.
 
-Its topic has the position, and the bucket what that position needs. The host's own folder has
-neither.
+The topic has the position, and the bucket the files that the position needs. The host's own folder
+has neither.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from kappa.declare.sink import SinkBirth
 from kappa.kafka.broker.broker import Broker
 from kappa.kafka.client import Log
 from kappa.serving.outlets.changes.change_set import Kind
-from kappa.serving.outlets.courier import sink_outlet
-from kappa.serving.outlets.courier.sink_outlet import SinkMeans, SinkOutlet
-from kappa.serving.outlets.courier.sink_state import read_state
+from kappa.serving.outlets.sinks import sink_outlet
+from kappa.serving.outlets.sinks.sink_outlet import SinkMeans, SinkOutlet
+from kappa.serving.outlets.sinks.sink_status import read_state
 from kappa.state.store import open_store
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault]
@@ -49,7 +49,7 @@ bootstrap_servers = "{bootstrap_servers}"
 
 
 class Host:
-    """A control host of a root; its project is all that is on its disk."""
+    """A control host of a root; only the project is on the host's disk."""
 
     def __init__(self, folder: Path, settings: str, bootstrap_servers: str) -> None:
         self.folder = folder
@@ -60,7 +60,7 @@ class Host:
         self.store = open_store(self._settings)
 
     def courier(self, fail: str = "") -> AbstractContextManager[subprocess.Popen[bytes]]:
-        """Runs a courier within a block; its log is beside the host's folder."""
+        """Runs a courier within a block; the log is beside the host's folder."""
         return courier(
             self.folder,
             self._settings.root,
@@ -88,7 +88,7 @@ class Host:
         return None if found is None or found.last is None else Kind(found.last.kind)
 
     def shown(self, topic: str) -> tuple[str, str]:
-        """Returns the state of a sink and its error, as this host knows them."""
+        """Returns the state of a sink and the error, as this host knows both."""
         found = read_state(self.store, topic)
         return ("", "") if found is None else (found.state, found.error)
 
@@ -158,7 +158,10 @@ def test_a_sink_goes_on_at_its_position_when_its_host_is_lost(
     sink: SinkBirth,
     died: str,
 ) -> None:
-    """Its courier is killed at rest, or as it sends; slices are folded before the next one runs."""
+    """The courier is killed at rest, or while sending.
+
+    Slices are folded before the next courier runs.
+    """
     with old.courier():
         for _ in range(3):
             fold_changes(world, sink)

@@ -1,4 +1,4 @@
-"""A subscriber that does not read: it costs the server no memory, and others no time."""
+"""A subscriber that does not read costs the server no memory, and other readers no time."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ class SlowReader:
         self._pending = b""
 
     def read_until(self, rows: Counter[str]) -> None:
-        """Reads until it has these rows."""
+        """Reads until the subscriber has these rows."""
         while self.subscriber.rows != rows:
             assert self._read_on(), "the server has ended it"
 
     def read_to_the_end(self) -> None:
-        """Reads what is left on the way, of a connection that the server has cut."""
+        """Reads the bytes on the way, of a connection that the server has cut."""
         with contextlib.suppress(ConnectionError, ValueError):
             while self._read_on():
                 pass
@@ -116,7 +116,7 @@ class SlowReader:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[tuple[int, str]]:
-    """Runs `kappa serve` in a process of its own; gives its pid and address."""
+    """Runs `kappa serve` in another process; gives the pid and the address."""
     with (folder / "serve.log").open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "cli", "serve", "--listen", "127.0.0.1:0"],

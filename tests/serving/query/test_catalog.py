@@ -1,4 +1,4 @@
-"""Laws of the snapshot: no reader goes back, and a pinned one is kept until the answer."""
+"""Laws of the snapshot: no reader goes back, and a pinned snapshot is kept until the answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kappa.base.errors import Conflict, Damaged, KappaError
 from kappa.kafka.answers import wait_until
-from kappa.serving.query.pin import left
+from kappa.serving.query.pin import idle_pins
 from kappa.serving.query.pin.catalog import pin, pin_build, pin_pair
 from kappa.state.build import Birth, put_birth
 from kappa.state.frontier import Frontier, Frontiers
@@ -63,7 +63,7 @@ def born(build: str, pipeline: str = "flights") -> Birth:
 def publish(store: Store, build: str, offset: int, hold: int | None = None) -> Frontier:
     """Publishes the next frontier of a build.
 
-    Its tables' version is its number, and their content its offset.
+    The number of the frontier is the version of the tables, and the offset their content.
     """
     frontiers = Frontiers(store, build)
     last = frontiers.newest()
@@ -99,7 +99,11 @@ def serve(store: Store, build: str, pipeline: str = "flights") -> Served:
 
 
 def collect(store: Store, build: str, now: float, *, keep: int = 1) -> None:
-    """Collects as a job does (law 11): floor, then leases, then only what neither needs."""
+    """Collects as a job does (law 11).
+
+    The floor is put first, then the leases are listed, then frontiers that neither needs are
+    deleted.
+    """
     newest = Frontiers(store, build).newest()
     assert newest is not None
     least = max(1, newest.number - keep + 1)
@@ -185,7 +189,7 @@ def test_a_pinned_snapshot_is_leased_until_it_is_closed(store: Store) -> None:
 def test_a_buckets_reader_leaves_its_pin(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(left, "_IDLE_SECONDS", 5.0)
+    monkeypatch.setattr(idle_pins, "_IDLE_SECONDS", 5.0)
     put_birth(store, born("flights-1"))
     publish(store, "flights-1", 3)
     serve(store, "flights-1")
@@ -378,7 +382,7 @@ def test_an_ended_lease_is_kept_through_its_grace_and_then_swept(store: Store) -
 def test_a_damaged_lease_is_moved_aside_and_named(
     store: Store, content: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its reader, if it lives, finds that its lease is gone, and starts over."""
+    """A reader that lives finds that the lease is gone, and starts over."""
     store.put("leases/x.json", content)
 
     assert live_leases(store, 0.0) == ()
@@ -586,13 +590,13 @@ def test_readers_in_many_threads_see_no_error_no_mix_and_no_step_back(store: Sto
 
 
 class World:
-    """Two builds over one partition, promoted in turn.
+    """Two builds over a partition, promoted in turn.
 
-    The protocol is: hold, acknowledge, reach it, serve.
+    The protocol is: hold, acknowledge, reach the hold, serve.
     """
 
     class Reader:
-        """A reader, with the newest state that it has read."""
+        """A reader, with the newest state that the reader has read."""
 
         def __init__(self) -> None:
             self.generation = 0
@@ -602,7 +606,7 @@ class World:
             while True:
                 with pin(store, lease_seconds=60, clock=lambda: 0.0) as pinned:
                     snapshot = pinned.snapshot
-                    frontier = snapshot.frontiers[snapshot.build_of("flights")]
+                    frontier = snapshot.frontiers[snapshot.serving["flights"]]
                     content = store.get(
                         f"builds/{frontier.build}/data/{frontier.versions['delays']}"
                     )

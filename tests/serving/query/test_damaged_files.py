@@ -1,6 +1,6 @@
-"""Laws of damaged files: a query that needs one names it, its build, and what to do.
+"""Laws of damaged files: a query names the file, the build, and the way on.
 
-The same is said by the command line and over HTTP; other queries are answered.
+The command line and HTTP say the same; queries that do not need the file are answered.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from deltalake import DeltaTable, write_deltalake
 from served import DELAYS, PLANES, ROWS_OF_PLANES, Platform
 
 from kappa.base.errors import Damaged, KappaError, UsageError
-from kappa.serving.query.query import answer
-from kappa.serving.query.reader.broken import damage_of
+from kappa.serving.query.query import answer, save_answer
+from kappa.serving.query.reader.errors import damage_of
 from kappa.serving.query.sandbox.question import Allowance, Format, Question
 from kappa.serving.query.sandbox.sandbox import Sandbox
-from kappa.serving.query.saved import save_answer
 from kappa.state.build import table_path
 from kappa.state.store import Store
 from kappa.tables.versions import files

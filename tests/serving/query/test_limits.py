@@ -1,4 +1,4 @@
-"""Laws of a query's limits: at the limit it is answered, beyond it is refused in a sentence."""
+"""Laws of a query's limits: at a limit the query is answered, beyond it refused in a sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shares import long_except
 
 from kappa.base.clock import now
 from kappa.base.errors import UsageError
-from kappa.serving.query.reader.explained import TooMuch
+from kappa.serving.query.reader.errors import TooMuch
 from kappa.serving.query.sandbox.question import MOST_FILES, Allowance, Format, Question, Reply
 from kappa.serving.query.sandbox.sandbox import Sandbox
 from kappa.state.build import table_path

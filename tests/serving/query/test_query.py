@@ -1,10 +1,12 @@
 """Laws of queries: exactly the pinned files, typed and exact, and nothing can be written.
 
-A user's slip is one sentence.
+A user's slip is answered by a sentence.
 """
 
 from __future__ import annotations
 
+import csv
+import json
 import math
 import os
 import signal
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from msgspec.structs import replace
@@ -28,11 +31,10 @@ from kappa.base.errors import Conflict, KappaError, UsageError
 from kappa.base.sql import quoted
 from kappa.declare.values.arrow import arrow_schema
 from kappa.serving.query.pin.catalog import pin, pin_build
-from kappa.serving.query.pin.past import AtGeneration, AtTime
+from kappa.serving.query.pin.moments import AtGeneration, AtTime
 from kappa.serving.query.pin.snapshot import Snapshot
-from kappa.serving.query.query import answer, ask, connect, read
-from kappa.serving.query.reader.opened import open_reader
-from kappa.serving.query.reader.reader import Reader, Rows
+from kappa.serving.query.query import answer, ask, connect, read, save_answer
+from kappa.serving.query.reader.reader import Reader, Rows, open_reader
 from kappa.serving.query.reader.relations import Relations, put_relations
 from kappa.serving.query.reader.table_sql import type_text
 from kappa.serving.query.reader.views import tables_named
@@ -288,7 +290,7 @@ def test_lost_files_cost_their_tables_queries(platform: Platform, store: Store) 
 def test_a_candidate_with_a_broken_view_cannot_be_looked_at(
     platform: Platform, store: Store
 ) -> None:
-    """Verification reads the whole of a build, so one broken relation ends it."""
+    """Verification reads the whole of a build, so a single broken relation is the end."""
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS}, views={"top": "select carier from delays"})
 
     with (
@@ -553,7 +555,7 @@ def test_a_file_that_is_gone_while_the_lease_holds_is_an_error(platform: Platfor
 
 
 class StoodStill:
-    """A question whose reader pauses for longer than its lease lasts, the first `times` times.
+    """A question whose reader pauses for longer than the lease lasts, the first `times` times.
 
     A collection runs during each pause.
     """
@@ -674,11 +676,11 @@ def test_served_tables_tell_rows_columns_and_where_they_lie(platform: Platform) 
 
 
 def test_names_of_columns_and_of_fields_keep_their_case(platform: Platform, tmp_path: Path) -> None:
-    """An event's `dateTime` is one to every reader, though engines compare names without case."""
+    """Every reader sees an event's `dateTime`, though engines compare names without case."""
     import pyarrow.parquet as pq
 
+    from kappa.serving.query.query import save_answer
     from kappa.serving.query.render import Form, Listing, rendered
-    from kappa.serving.query.saved import save_answer
     from kappa.serving.query.tables import served_tables, tables_listing
 
     bids = TableBirth(
@@ -761,3 +763,68 @@ def test_the_tables_that_a_query_names_are_found_whatever_there_is() -> None:
         "other",
     }
     assert tables_named("select 'from nothing'") == tables_named("no query") == frozenset()
+
+
+SAVED = "select carrier, flights, 1.5::decimal(9, 2) as carrier from delays order by flights -- all"
+
+
+def test_each_form_has_the_rows_of_the_query(platform: Platform, tmp_path: Path) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    files = {form: tmp_path / f"it's.{form}" for form in ("parquet", "csv", "jsonl", "PARQUET")}
+    for file in files.values():
+        saved = save_answer(platform.store, SAVED, file)
+        assert (saved.rows, saved.snapshot.generation) == (3, 1)
+
+    assert pq.read_table(files["parquet"]).to_pydict() == {
+        "carrier": ["UA", "ÅÄ", None],
+        "flights": [3, 4, 5],
+        "carrier_1": [1.5, 1.5, 1.5],
+    }
+    assert files["PARQUET"].read_bytes()[:4] == b"PAR1"
+    with files["csv"].open(encoding="utf-8", newline="") as lines:
+        assert list(csv.reader(lines))[:2] == [
+            ["carrier", "flights", "carrier_1"],
+            ["UA", "3", "1.50"],
+        ]
+    read = [json.loads(line) for line in files["jsonl"].read_text(encoding="utf-8").splitlines()]
+    assert read[2] == {"carrier": None, "flights": 5, "carrier_1": "1.50"}
+
+
+def test_many_rows_are_all_written_and_nobody_else_meets_what_is_half_read(
+    platform: Platform, tmp_path: Path
+) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    file = tmp_path / "many.jsonl"
+
+    assert save_answer(platform.store, "from range(10000)", file).rows == 10_000
+    assert len(file.read_text(encoding="utf-8").splitlines()) == 10_000
+    assert platform.ask("select count(*) from delays").rows == ((3,),)
+
+
+@pytest.mark.parametrize(
+    ("sql", "name", "says"),
+    [
+        ("from delays", "answer.xlsx", "no extension that names a form"),
+        ("from delays", "nowhere/answer.csv", "cannot be written"),
+        ("from delays", "nowhere/answer.parquet", "cannot be written"),
+        ("from delay", "answer.parquet", "delay does not exist"),
+        ("drop view delays", "answer.csv", "a statement of the kind drop"),
+        ("select 1; select 2", "answer.jsonl", "more than one statement"),
+        ("select 1) to '/tmp/x.csv'; --", "answer.parquet", "syntax error"),
+        ("select error('stop') from range(9)", "answer.jsonl", "stop"),
+    ],
+)
+def test_what_cannot_be_saved_leaves_what_was_there(
+    platform: Platform, tmp_path: Path, sql: str, name: str, says: str
+) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    before = tmp_path / name
+    if before.parent.is_dir():
+        before.write_text("before", encoding="utf-8")
+
+    with pytest.raises(UsageError, match=says):
+        save_answer(platform.store, sql, tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir() if path != platform.store.folder] == (
+        [name] if before.parent.is_dir() else []
+    )
+    assert not before.exists() or before.read_text(encoding="utf-8") == "before"

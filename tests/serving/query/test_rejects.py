@@ -1,6 +1,6 @@
 """Rejects are read with all their data, and redriven once each.
 
-A wrong line is reported by its number, and then nothing is sent.
+A wrong line is reported by the line's number, and then nothing is sent.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def serve(
     lines: str = "",
     beside: tuple[TableBirth, ...] = (),
 ) -> Birth:
-    """Makes a build serve that has these rows in its rejects table."""
+    """Makes a build serve that has these rows in the rejects table."""
     journal = Journal(store)
     last, record = journal.last_served()
     before = record.event if record is not None else None
@@ -264,7 +264,7 @@ def test_of_a_chain_the_last_try_is_exported_and_nothing_that_was_folded(
 def test_late_rejects_are_exported_only_if_asked_for_and_counted(
     store: Store, capsys: pytest.CaptureFixture[str], arguments: list[str], exported: list[int]
 ) -> None:
-    """A redriven record is as late as its original, so no other mended field could help it."""
+    """A redriven record is as late as the original, so no other mended field could help."""
     serve(store, [reject(3), reject(4, reason="late"), reject(5, reason="late")])
 
     assert run_command(["--root", str(store.folder), "rejects", "export", *arguments, "-"]) == 0

@@ -1,6 +1,6 @@
-"""Laws of rendering: each value has one form, and data cannot harm terminal or document.
+"""Laws of rendering: each value has a single form in each output.
 
-Nothing in the data steers a terminal or breaks a document.
+No data steers a terminal or breaks a document.
 """
 
 from __future__ import annotations

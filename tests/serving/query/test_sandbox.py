@@ -1,4 +1,4 @@
-"""Laws of the sandbox: untrusted SQL reads the snapshot's tables only, within its limits.
+"""Laws of the sandbox: untrusted SQL reads the snapshot's tables only, within limits.
 
 Whatever a query does, the server keeps running.
 """
@@ -22,16 +22,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from house import SUPPORT
-from late_nursery import LATE_SECONDS
+from late_fork_server import LATE_SECONDS
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from kappa.base.errors import KappaError, UsageError
 from kappa.serving.query.query import answer
-from kappa.serving.query.reader.allowed import ensure_allowed
 from kappa.serving.query.reader.client import Client, ClientLeft
-from kappa.serving.query.reader.explained import TooMuch
+from kappa.serving.query.reader.errors import TooMuch
+from kappa.serving.query.reader.sql_rules import ensure_allowed
 from kappa.serving.query.sandbox import confine
-from kappa.serving.query.sandbox.children import Nursery
+from kappa.serving.query.sandbox.processes import Nursery
 from kappa.serving.query.sandbox.question import Allowance, Format, Question, Reply
 from kappa.serving.query.sandbox.sandbox import Sandbox
 from kappa.state.build import table_path
@@ -212,10 +212,10 @@ def sandbox() -> Iterator[Sandbox]:
 
 @pytest.fixture(scope="module")
 def unchecked() -> Iterator[Sandbox]:
-    """Yields a sandbox without its first barrier, the check of the parser's tree."""
+    """Yields a sandbox without the first barrier, the check of the parser's tree."""
     with Sandbox(
         Allowance(memory=256 << 20, seconds=20, rows=1000, bytes=1 << 20),
-        program=(str(SUPPORT / "unchecked_nursery.py"),),
+        program=(str(SUPPORT / "unchecked_fork_server.py"),),
     ) as sandbox:
         yield sandbox
 
@@ -614,7 +614,7 @@ def test_a_process_that_is_killed_at_work_is_told_of(tight: Sandbox, platform: P
 
 
 def test_a_query_ends_when_its_client_leaves(platform: Platform) -> None:
-    """Wherever it is: at work, or in line for a place, where it waits for no longer either."""
+    """The query may be at work, or in line for a place."""
     asleep = Question("select sleep_ms(3600000)")
     with Sandbox(Allowance(seconds=60, at_once=1)) as sandbox, ThreadPoolExecutor(2) as threads:
         first, second = Client(), Client()
@@ -634,8 +634,8 @@ def test_a_query_ends_when_its_client_leaves(platform: Platform) -> None:
 
 
 def test_a_late_answer_of_the_nursery_names_no_other_child() -> None:
-    """The answer for an abandoned child must not give its pid and handle to the next child."""
-    nursery = Nursery((str(SUPPORT / "late_nursery.py"),), start_seconds=LATE_SECONDS / 3)
+    """The answer for an abandoned child must not name that child to the next request."""
+    nursery = Nursery((str(SUPPORT / "late_fork_server.py"),), start_seconds=LATE_SECONDS / 3)
     given_up = 0
     while True:
         try:

@@ -1,7 +1,7 @@
-"""Each type of DuckDB's, with its extreme values, through every output of Kappa.
+"""Each type of DuckDB's, with extreme values, through every output of Kappa.
 
-Law: what an output says of a value is that value when it is read back, or the output refuses the
-column by its name (docs/reference/values.md).
+Law: a value in an output is that value again when it is read back, or the output refuses the column
+by the column's name (docs/reference/values.md).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kappa.serving.outlets.changes.change_set import CHANGES, ChangeSet, Head, K
 from kappa.serving.outlets.changes.cursor import Cursor
 from kappa.serving.query.reader.reader import Reader
 from kappa.serving.query.render import Form, Listing, cell, rendered
-from kappa.serving.query.sandbox.pieces import Pieces, write_answer
+from kappa.serving.query.sandbox.answer_writers import Pieces, write_answer
 from kappa.state.offsets import Offsets
 from kappa.tables.views.exact_rows import python_rows
 
@@ -181,13 +181,13 @@ def asked(duck: Connection, sql: str, form: str) -> bytes:
 
 
 def row_of(values: list[tuple[str, Any]]) -> str:
-    """Returns the query for one row of these values, with a comment at its end."""
+    """Returns the query for a row of these values, with a comment at the end."""
     columns = (f"({sql}) as c{place}" for place, (sql, _) in enumerate(values))
     return f"select {', '.join(columns)} -- and a comment"
 
 
 def differing(values: list[tuple[str, Any]], found: list[Any]) -> dict[str, Any]:
-    """Returns what was found, by the value, where it is not the value in JSON.
+    """Returns the found values, by the written value, where both differ in JSON.
 
     1 and True are equal to Python, and so are 0.0 and -0.0: their texts are not.
     """
@@ -201,7 +201,7 @@ def in_csv(value: Any) -> str:
 
 
 def back_sql(sql: str, kind: str, value: Any) -> tuple[str, str]:
-    """Returns whether DuckDB casts a value of JSON to what it was, as SQL; `?` is its text."""
+    """Returns SQL that checks that DuckDB casts JSON back to a value, and the text for `?`."""
     if "STRUCT(INTEGER, " in kind or any(each in kind for each in ("BLOB[", "MAP(", "UNION(")):
         return "? is not null", ""  # SQL has no cast from JSON to these
     if kind == "BLOB":
@@ -211,7 +211,7 @@ def back_sql(sql: str, kind: str, value: Any) -> tuple[str, str]:
 
 
 def lost_columns(duck: Connection, values: list[tuple[str, Any]], source: str) -> list[str]:
-    """Returns the values that the columns of a relation do not hold, cast to their types."""
+    """Returns the values that the columns of a relation do not hold, cast to the columns' types."""
     duck.execute(f"create or replace temp table given as {row_of(values).partition(' --')[0]}")
     kinds = duck.query("from given").types
     held = [place for place, kind in enumerate(kinds) if "UNION" not in str(kind)]

@@ -9,7 +9,7 @@ from between import Between
 from object_store import ObjectStore
 from stores import make_store
 
-from kappa.serving.query.reader import opened
+from kappa.serving.query.reader import reader as reader_module
 from kappa.state.store import Store
 
 
@@ -28,4 +28,4 @@ def store(object_store: ObjectStore, between: Between, tmp_path: Path) -> Store:
 @pytest.fixture
 def new_connections() -> None:
     """Ends idle connections: those of earlier tests know no bucket of this test."""
-    opened._idle.clear()
+    reader_module._idle.clear()

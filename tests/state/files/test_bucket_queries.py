@@ -21,10 +21,10 @@ from kappa.commands.app import run_command
 from kappa.kafka.answers import wait_until
 from kappa.replay.status.doctor.examine import examine
 from kappa.replay.status.doctor.scrub import scrub
-from kappa.serving.query.pin import left
+from kappa.serving.query.pin import idle_pins
 from kappa.serving.query.pin.catalog import pin
 from kappa.serving.query.pin.snapshot import Snapshot
-from kappa.serving.query.reader.explained import TooMuch
+from kappa.serving.query.reader.errors import TooMuch
 from kappa.serving.query.sandbox.question import Allowance, Question
 from kappa.serving.query.sandbox.sandbox import Sandbox
 from kappa.state.build import table_path
@@ -192,7 +192,9 @@ def test_a_file_that_is_gone_is_an_error_and_takes_no_room(sandbox, store):
 def test_a_query_reads_no_file_that_was_fetched_for_another(store):
     platform = serving(store)
     # Its first barrier, the check of the parser's tree, is missing.
-    with Sandbox(Allowance(at_once=1), program=(str(SUPPORT / "unchecked_nursery.py"),)) as open_:
+    with Sandbox(
+        Allowance(at_once=1), program=(str(SUPPORT / "unchecked_fork_server.py"),)
+    ) as open_:
         assert len(rows(open_, platform, "from delays")) == 3
         (kept,) = store.local.path("fetched").iterdir()
         for attack in (f"'{kept}'", f"read_parquet('{kept}')", f"glob('{kept.parent}/*')"):
@@ -201,7 +203,7 @@ def test_a_query_reads_no_file_that_was_fetched_for_another(store):
 
 
 def test_who_asks_again_at_the_same_frontiers_only_looks(store, between, monkeypatch):
-    monkeypatch.setattr(left, "_IDLE_SECONDS", 5.0)
+    monkeypatch.setattr(idle_pins, "_IDLE_SECONDS", 5.0)
     platform = serving(store)
     before = platform.ask("select seats from planes").rows
     (lease,) = store.names("leases")

@@ -20,7 +20,7 @@ from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.touched import touched_rows
 from kappa.engine.views.maintained import MaintainedViews
 from kappa.serving.query.query import answer
-from kappa.serving.query.reader import opened
+from kappa.serving.query.reader import reader as reader_module
 from kappa.state.build import table_path
 from kappa.state.files.address import readable
 from kappa.state.files.in_duckdb import open_exact
@@ -58,7 +58,7 @@ def append(table: StoredTable, number: int) -> None:
 
 
 def rows_at(path: str, version: int) -> list[tuple[object, ...]]:
-    with opened.open_reader(None, served=True) as reader:
+    with reader_module.open_reader(None, served=True) as reader:
         return sorted(reader.rows(parquet_sql(BIRTH.columns, files(path, version, None))).rows)
 
 

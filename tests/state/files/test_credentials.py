@@ -22,7 +22,7 @@ from kappa.base.duck import DUCKDB_ERRORS, Connection
 from kappa.base.errors import KappaError
 from kappa.engine.views.maintained import MaintainedViews
 from kappa.kafka.answers import wait_until
-from kappa.serving.query.reader import opened
+from kappa.serving.query.reader import reader as reader_module
 from kappa.serving.query.sandbox.question import Allowance, Question
 from kappa.serving.query.sandbox.sandbox import Sandbox
 from kappa.state.build import table_path
@@ -62,13 +62,13 @@ def machine(
     """The machine that this process runs on; it has found nothing yet."""
     for name in [each for each in os.environ if each.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    opened._idle.clear()
+    reader_module._idle.clear()
     credentials._chain.cache_clear()
     with running_machine(KEYS, tmp_path) as made:
         for name, value in made.environment.items():
             monkeypatch.setenv(name, value)
         yield made
-    opened._idle.clear()
+    reader_module._idle.clear()
     credentials._chain.cache_clear()
 
 
@@ -141,10 +141,10 @@ def test_whatever_is_kept_goes_on_with_newer_keys(machine, own_store, tmp_path):
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
     assert len(platform.ask("from delays").rows) == 3
     table = ensure_table(table_path(store, "b", "t"), BIRTH.columns, MARK)
-    idle = opened._idle.pop()
+    idle = reader_module._idle.pop()
     duck, blind = open_exact(), open_exact()
     access = renew_access(duck)
-    reader = opened.open_reader(None, served=True)
+    reader = reader_module.open_reader(None, served=True)
     reader.rows("select 1")
     views = MaintainedViews([], None, are_current=True)
     writer = SimpleNamespace(rewriting=SimpleNamespace(bounds={}))
@@ -165,9 +165,9 @@ def test_whatever_is_kept_goes_on_with_newer_keys(machine, own_store, tmp_path):
     assert counted(of_views, table.path, table.version) == 1
     views.close()
     reader.close()
-    opened._idle[:] = [idle]
+    reader_module._idle[:] = [idle]
     assert len(platform.ask("from delays").rows) == 3
-    assert opened._idle[0].connection is idle.connection
+    assert reader_module._idle[0].connection is idle.connection
     duck.close()
     blind.close()
 

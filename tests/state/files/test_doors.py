@@ -36,6 +36,7 @@ from kappa.replay.platform.rests import WatchedBuild
 from kappa.replay.status.doctor.damage import Damage
 from kappa.replay.status.doctor.repair import repair
 from kappa.serving.collect.pulled.position import PullPosition, put_position, read_position
+from kappa.serving.outlets.alerts.channels import ShownOnPage
 from kappa.serving.outlets.alerts.message import Message
 from kappa.serving.outlets.alerts.outbox import (
     AlertProgress,
@@ -49,8 +50,8 @@ from kappa.serving.outlets.alerts.outbox import (
     put_progress,
     read_outbox,
     read_progress,
+    shown_messages,
 )
-from kappa.serving.outlets.alerts.shown import ShownOnPage, shown_messages
 from kappa.serving.query.pin.catalog import pin
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import Birth, birth_copy, birth_name, put_birth, read_birth, table_path

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kappa.serving.query.reader.client import Client, ClientLeft
-from kappa.serving.query.reader.explained import TooMuch
-from kappa.serving.query.sandbox.fetched import FetchedFiles, LentFiles
+from kappa.serving.query.reader.errors import TooMuch
+from kappa.serving.query.sandbox.file_cache import FetchedFiles, LentFiles
 from kappa.state.store import Store
 
 pytestmark = pytest.mark.slow

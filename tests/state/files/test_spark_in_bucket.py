@@ -23,7 +23,7 @@ from object_store import CREDENTIALS, ObjectStore
 
 from kappa.engine.children.rehearsal import MemoryLog
 from kappa.serving.query.query import answer
-from kappa.serving.query.reader import opened
+from kappa.serving.query.reader import reader as reader_module
 from kappa.state.journal.events import Receipt, Served
 from kappa.state.journal.journal import Journal
 from kappa.state.offsets import Offsets
@@ -81,7 +81,7 @@ machine.end()
 @pytest.fixture
 def store(object_store: ObjectStore, tmp_path: Path) -> Store:
     # Connections of earlier tests know no bucket.
-    opened._idle.clear()
+    reader_module._idle.clear()
     root = object_store.new_root()
     return Store(root, storage=object_store.storage, local=tmp_path / "local")
 

@@ -1,0 +1,443 @@
+"""The net difference between two points of a served table.
+
+The difference is SQL first, and then a change set. A difference has the columns `op` (insert,
+update, delete), `times` (how many equal rows, of rows without keys), and `before` and `after`,
+structs of the served columns, of which one may be null. Values are equal if DuckDB does not tell
+them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from kappa.base.sql import quoted
+from kappa.declare.folds.exactness import Exactness
+from kappa.declare.options import DELETED
+from kappa.serving.outlets.changes.change_set import CHANGES, ChangeSet, Head, Kind
+from kappa.serving.outlets.changes.point import Point, vouched_by
+from kappa.serving.query.reader.client import Client
+from kappa.serving.query.reader.reader import Limits, Reader, open_reader
+from kappa.serving.query.reader.relations import files_at
+from kappa.state.build import recent_names, table_path
+from kappa.state.file_sums import ensure_whole
+from kappa.state.journal.events import Served, SwitchAsked
+from kappa.state.journal.journal import JournalView
+from kappa.state.store import Store
+from kappa.state.table import TableBirth
+from kappa.tables.merge import contribution_columns
+from kappa.tables.parquet import parquet_sql
+from kappa.tables.versions import touched_files
+from kappa.tables.views.served import (
+    Among,
+    failing_sql,
+    folded_sql,
+    gone_condition,
+    read_sql,
+    served_condition,
+)
+
+# The relation of the keys that slices between two points have touched.
+_TOUCHED = "_touched"
+# Lists the files of a table's version, by its path.
+Files = Callable[[str, int], tuple[str, ...]]
+# The most bytes of Parquet to compute in memory, where they take some ten times as much.
+_SMALL_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Net:
+    """The difference of two points as SQL.
+
+    `relations` are the relations that the SQL reads, in the order in which to make them. `bytes` is
+    the size of the files with the rows that may differ; None if whole versions are read.
+    """
+
+    difference: str
+    bytes: int | None = None
+    relations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """The query for a superset of the keys whose rows differ.
+
+    `bytes` is the size of the files that the query reads. `stored` is the size of the table's
+    files, and `rewritten` the size of those files among the read ones.
+    """
+
+    sql: str
+    bytes: int
+    rewritten: int
+    stored: int
+
+
+def whole(store: Store, point: Point, files: Files) -> Net:
+    """Returns all rows of a point, as inserts."""
+    row, rows = _packed("r", point.table), _rows(store, point, files)
+    counted = "1" if point.table.keys else "count(*)"
+    grouped = "" if point.table.keys else " group by row"
+    return Net(
+        f"select 'insert' as op, ({counted})::bigint as times, case when false then row end as "
+        f"before, row as after from (select {row} as row from ({rows}) as r){grouped}",
+    )
+
+
+def between(store: Store, before: Point, after: Point, files: Files) -> Net:
+    """Returns the difference of two points, of the same build or of two builds."""
+    if before.birth.folded_by == after.birth.folded_by:
+        return _within(store, before, after, files)
+    rows = [_rows(store, each, files) for each in (before, after)]
+    return Net(_difference(before.table, after.table, *rows))
+
+
+def _within(store: Store, before: Point, after: Point, files: Files) -> Net:
+    """Returns the difference of two points of a build.
+
+    Only keys that slices have touched are compared.
+    """
+    table = after.table
+    by = table.keys or table.by
+    if not by:
+        return _of_appended(store, before, after, files)
+    touched = _touched(store, before, after, files, by)
+    if table.keys and 2 * touched.rewritten > touched.stored:
+        # To compare all rows takes less time than to find most rows.
+        rows = [_rows(store, each, files) for each in (before, after)]
+        return Net(_difference(table, table, *rows), touched.bytes)
+    relations = {_TOUCHED: touched.sql}
+    among = Among(_TOUCHED, {column: column for column in by})
+    rows = _touched_rows(store, before, after, files, among, relations)
+    return Net(_difference(table, table, *rows), touched.bytes, relations)
+
+
+def _touched_rows(
+    store: Store,
+    before: Point,
+    after: Point,
+    files: Files,
+    among: Among,
+    relations: dict[str, str],
+) -> list[str]:
+    """Returns queries for the touched rows of both points.
+
+    Adds the relations that the queries read. Each file that both points have is read once. A fold
+    reads its input more than once.
+    """
+    table = after.table
+
+    def read(columns: Sequence[tuple[str, str]], paths: Collection[str]) -> str:
+        query = among.of(parquet_sql(columns, sorted(paths)))
+        named = {query: name for name, query in relations.items()}
+        name = named.get(query, f"_read_{len(relations)}")
+        relations[name] = query
+        return f"select * from {name}"
+
+    versions = [each.versions(store) for each in (before, after)]
+    path = table_path(store, after.birth.build, table.name)
+    stored = [{*files(path, each.pop(path))} for each in versions]
+    shared = stored[0] & stored[1]
+    recent = [
+        [there for name, version in each.items() if (there := files(name, version))]
+        for each in versions
+    ]
+    # The state of a fold may be large, and is needed where something is folded in.
+    columns = table.columns if any(recent) else _seen(table)
+    return [
+        folded_sql(
+            table,
+            f"{read(columns, shared)} union all {read(columns, own - shared)}",
+            [read(contribution_columns(table), each) for each in waiting],
+            table.served,
+            clock=point.clock,
+        )
+        for point, own, waiting in zip((before, after), stored, recent, strict=True)
+    ]
+
+
+def _seen(table: TableBirth) -> tuple[tuple[str, str], ...]:
+    """Lists the columns that readers see or that identify a row."""
+    named = {name for name, _ in table.served} | {*table.row_keys, DELETED}
+    return tuple(column for column in table.columns if column[0] in named)
+
+
+def _touched(
+    store: Store, before: Point, after: Point, files: Files, by: tuple[str, ...]
+) -> Touched:
+    """Finds the keys whose rows may differ.
+
+    A row may differ if a slice has contributed to the row, or if the log's clock has passed the
+    row.
+    """
+    table = after.table
+    named = ", ".join(map(quoted, by))
+    columns = [column for column in table.columns if column[0] in by]
+    found, lacks, size, rewritten, stored = list[str](), False, 0, 0, 0
+    for name in (*recent_names(table.name), table.name):
+        path = table_path(store, after.birth.build, name)
+        if name not in after.frontier.versions:
+            continue
+        version = before.frontier.versions.get(name, -1)
+        until = after.frontier.versions[name]
+        known = None if version < 0 else touched_files(path, version, until)
+        there, at_first = {*files(path, until)}, {*(() if version < 0 else files(path, version))}
+        lacks |= known is None or known[1]
+        # A drain between both points moves rows from a recent table into the table. And sums of
+        # doubles may differ in the last digits if they are added in another order.
+        if known is None or known[1] or (name == table.name and (lacks or _sums_doubles(table))):
+            paths = frozenset(there ^ at_first)
+        else:
+            paths = known[0] & there
+        found.append(parquet_sql(columns, sorted(paths)))
+        size += _bytes(paths)
+        if name == table.name:
+            rewritten, stored = _bytes(paths & there), _bytes(there)
+    if (passed := _passed(before, after)) is not None:
+        found.append(f"select {named} from ({_rows(store, before, files)}) where {passed}")
+    sql = f"select distinct {named} from ({' union all '.join(found)})"
+    return Touched(sql, size, rewritten, stored)
+
+
+def _bytes(paths: Iterable[str]) -> int:
+    # A file that is gone is named when the files are checked.
+    there = (path for path in map(Path, paths) if path.exists())
+    return sum(path.stat().st_size for path in there)
+
+
+def _passed(before: Point, after: Point) -> str | None:
+    """Returns the condition for the rows that have expired, if any.
+
+    The log's clock has passed these rows between the two points.
+    """
+    gone = gone_condition(after.table, after.clock)
+    return None if gone == gone_condition(before.table, before.clock) else gone
+
+
+def _sums_doubles(table: TableBirth) -> bool:
+    return any(
+        table.exactness(name) is not Exactness.EXACT
+        for name, _ in table.served
+        if name in table.fold
+    )
+
+
+def _of_appended(store: Store, before: Point, after: Point, files: Files) -> Net:
+    """Returns the difference of a table without keys.
+
+    Only files that a single point has are compared, and the expired rows of shared files.
+    """
+    table, path = after.table, table_path(store, after.birth.build, after.table.name)
+    one, other = ({*files(path, each.frontier.versions[table.name])} for each in (before, after))
+    gone, come = (
+        read_sql(table, sorted(paths), None, clock=each.clock)
+        for paths, each in ((one - other, before), (other - one, after))
+    )
+    if (passed := _passed(before, after)) is not None:
+        served = served_condition(table, before.clock)
+        where = passed if served is None else f"{served} and {passed}"
+        gone += f" union all {parquet_sql(table.served, sorted(one & other), f' where {where}')}"
+    return Net(_counted(table, gone, come), _bytes(one ^ other))
+
+
+def _difference(before: TableBirth, after: TableBirth, old: str, new: str) -> str:
+    """Returns the difference of the rows of two queries.
+
+    Rows are compared by keys if both tables have the same keys.
+    """
+    is_alike = dict(before.served) == dict(after.served)
+    if before.keys != after.keys or not after.keys:
+        if is_alike:
+            return _counted(after, old, new)
+        return (
+            f"select 'delete' as op, 1::bigint as times, {_packed('o', before)} as before, "
+            f"null as after from ({old}) as o union all by name "
+            f"select 'insert' as op, 1::bigint as times, null as before, "
+            f"{_packed('n', after)} as after from ({new}) as n"
+        )
+    match = " and ".join(
+        f"o.{quoted(key)} is not distinct from n.{quoted(key)}" for key in after.keys
+    )
+    one, other = (
+        f"(select {', '.join(quoted(key) for key in table.keys)}, {_packed('r', shape)} as _row, "
+        f"true as _here from ({rows}) as r)"
+        for table, shape, rows in (
+            # Rows are compared as structs, so the fields of both must have the same order.
+            (before, after if is_alike else before, old),
+            (after, after, new),
+        )
+    )
+    differs = "o._row is distinct from n._row" if is_alike else "true"
+    return (
+        "select case when o._here is null then 'insert' when n._here is null then 'delete' "
+        "else 'update' end as op, 1::bigint as times, o._row as before, n._row as after "
+        f"from {one} as o full join {other} as n on {match} "
+        f"where o._here is null or n._here is null or {differs}"
+    )
+
+
+def _counted(table: TableBirth, old: str, new: str) -> str:
+    """Returns the difference of rows, by the count of equal rows on each side."""
+    row = _packed("r", table)
+    return (
+        "select case when sum(_n) > 0 then 'insert' else 'delete' end as op, "
+        "abs(sum(_n))::bigint as times, case when sum(_n) < 0 then _row end as before, "
+        "case when sum(_n) > 0 then _row end as after from ("
+        f"select {row} as _row, -1 as _n from ({old}) as r union all "
+        f"select {row} as _row, 1 as _n from ({new}) as r) group by _row having sum(_n) <> 0"
+    )
+
+
+def _packed(alias: str, table: TableBirth) -> str:
+    fields = ", ".join(f"{quoted(name)} := {alias}.{quoted(name)}" for name, _ in table.served)
+    return f"struct_pack({fields})"
+
+
+def _rows(store: Store, point: Point, files: Files) -> str:
+    """Returns the query for the served rows of a point.
+
+    Recent rows are folded in. The query fails for a view that fails there. Changes within a build
+    come from the files of the build: there are none for as long as the view fails.
+    """
+    if point.table.name in point.frontier.failing:
+        return failing_sql(point.table.served, point.frontier.failing[point.table.name])
+    versions = point.versions(store)
+    path = table_path(store, point.birth.build, point.table.name)
+    return read_sql(
+        point.table,
+        files(path, versions[path]),
+        clock=point.clock,
+        recent=[files(each, version) for each, version in versions.items() if each != path],
+    )
+
+
+def paths_of(store: Store, point: Point, files: Files) -> tuple[str, ...]:
+    """Lists the files with the rows of a point."""
+    return tuple(
+        each for path, version in point.versions(store).items() for each in files(path, version)
+    )
+
+
+def is_same(store: Store, before: Point, after: Point) -> bool:
+    """Returns True if two points surely have the same rows.
+
+    They do if they have the same versions at the same clock.
+    """
+    if before.birth.folded_by != after.birth.folded_by:
+        return False
+    return before.versions(store) == after.versions(store) and (
+        after.table.expiry is None or before.clock == after.clock
+    )
+
+
+@contextmanager
+def changes_until(
+    store: Store,
+    before: Point | None,
+    after: Point,
+    *,
+    is_first: bool,
+    limits: Limits | None,
+    client: Client,
+) -> Iterator[ChangeSet]:
+    """Opens the change set that leads to a given point.
+
+    The change set leads from the point `before`, or from nothing. The caller keeps both points
+    meanwhile. `is_first`: the reader has asked for nothing before, so the change set is no reset.
+    If the client leaves, ClientLeft breaks the work off.
+    """
+    kind = (
+        (Kind.SNAPSHOT if is_first else Kind.RESET)
+        if before is None
+        else Kind.SLICE
+        if before.birth.build == after.birth.build
+        else switch_kind(store, after)
+    )
+    change_set, reader = open_change_set(store, kind, before, after, limits, client=client)
+    with reader, client.ending(reader.interrupt):
+        yield change_set
+        clear(reader)
+
+
+def open_change_set(
+    store: Store,
+    kind: Kind,
+    before: Point | None,
+    after: Point,
+    limits: Limits | None,
+    *,
+    starts_empty: bool = False,
+    unlimited_if_small: bool = False,
+    client: Client | None = None,
+) -> tuple[ChangeSet, Reader]:
+    """Computes a change set, and returns it with its reader.
+
+    The caller closes the reader. `unlimited_if_small`: a change set of few bytes is computed in
+    memory, which takes less time.
+    """
+    earlier = None if kind is Kind.RESET else before
+    points = (after,) if earlier is None else (earlier, after)
+    vouched = vouched_by(store, *points)
+
+    def files(path: str, version: int) -> tuple[str, ...]:
+        return files_at(path, version, vouched.get((path, version)))
+
+    net = whole(store, after, files) if earlier is None else between(store, earlier, after, files)
+    if earlier is None and starts_empty:
+        net = replace(net, difference=f"{net.difference} limit 0")
+    for point in points:
+        ensure_whole(store, point.birth.build, paths_of(store, point, files))
+    is_small = net.bytes is not None and net.bytes <= _SMALL_BYTES
+    reader = open_reader(None if unlimited_if_small and is_small else limits, served=True)
+    try:
+        with (client or Client()).ending(reader.interrupt):
+            _put(reader, net)
+    except BaseException:
+        reader.close()
+        raise
+    head = Head(
+        kind,
+        after.table.name,
+        after.birth.pipeline,
+        None if earlier is None else earlier.cursor,
+        after.cursor,
+        after.frontier.offsets,
+        after.table.keys,
+        after.table.served,
+    )
+    return ChangeSet(head, after, reader, (earlier or after).table.served), reader
+
+
+def clear(reader: Reader) -> None:
+    """Drops the relation of all changes.
+
+    Another reader may use the connection next.
+    """
+    reader.command(f"drop table {CHANGES}")
+
+
+def _put(reader: Reader, net: Net) -> None:
+    """Makes the relation of all changes in a reader."""
+    for name, query in net.relations.items():
+        reader.command(f"create or replace temp table {name} as {query}")
+    reader.command(f"create or replace temp table {CHANGES} as {net.difference}")
+    for name in net.relations:
+        reader.command(f"drop table {name}")
+
+
+def switch_kind(store: Store, after: Point) -> Kind:
+    """Returns the kind of the switch to a point's build.
+
+    The kind is found in the journal.
+    """
+    records = JournalView(store).records()
+    for record in reversed(records):
+        event = record.event
+        if not isinstance(event, Served) or event.generation > after.generation:
+            continue
+        for switched in event.switched:
+            begun = records[switched.rollout - 1].event
+            if getattr(begun, "pipeline", None) == after.birth.pipeline:
+                return Kind.UNDO if isinstance(begun, SwitchAsked) else Kind.PROMOTE
+    return Kind.PROMOTE

@@ -1,0 +1,264 @@
+"""A follower of a served table.
+
+A follower gives a snapshot, then one net change set after the other. Each step pins what is served,
+computes the difference from the last point, and keeps the new point by the lease of its cursor. So
+no change falls between two change sets, and no change comes twice. A step that fails, or whose
+change set was not used to the end, is taken again from the same point.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kappa.base.errors import KappaError
+from kappa.serving.outlets.changes.change_set import ChangeSet, Kind
+from kappa.serving.outlets.changes.cursor import Cursor
+from kappa.serving.outlets.changes.difference import clear, is_same, open_change_set, switch_kind
+from kappa.serving.outlets.changes.filter import Filter, ensure_fits
+from kappa.serving.outlets.changes.point import (
+    Clock,
+    Point,
+    ensure_point_kept,
+    not_served,
+    point_at,
+    point_of,
+    put_lease,
+)
+from kappa.serving.query.pin.catalog import pin
+from kappa.serving.query.reader.reader import Limits
+from kappa.state.frontier import Frontiers
+from kappa.state.journal.journal import JournalView
+from kappa.state.store import Store
+
+# Seconds between two looks for something new.
+_LOOK_SECONDS = 0.02
+# A cursor that is so old is replaced though no row has changed.
+_STALE_SECONDS = 10.0
+
+
+class Follower:
+    """The changes of a served table, for a reader.
+
+    Only one thread at a time may use a follower.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        table: str,
+        *,
+        since: Cursor | None = None,
+        chosen: Filter | None = None,
+        lease_seconds: float = 60.0,
+        keep_seconds: float = 60.0,
+        holder: str | None = None,
+        starts_empty: bool = False,
+        limits: Limits | None = None,
+        clock: Clock = time.time,
+    ) -> None:
+        """Begins at the cursor `since`, or with a snapshot.
+
+        A cursor is kept for `keep_seconds` after it was given out. The cursor that a `holder` holds
+        by a lease of its own is kept for as long as that lease lasts. If the reader `starts_empty`,
+        snapshots and resets come without rows. A small change set is computed in memory; `limits`
+        are the limits of all other change sets, which spill. Raises UsageError if no such table is
+        served, or if `chosen` does not fit the table.
+        """
+        self._store = store
+        self._table = table
+        self._since = since
+        self._lease_seconds = lease_seconds
+        self._keep_seconds = keep_seconds
+        self._holder = holder
+        self._starts_empty = starts_empty
+        self._limits = limits
+        self._clock = clock
+        self._point: Point | None = None
+        self._given_at = 0.0
+        # The generation and the frontier's number at the last look.
+        self._looked = -1, -1
+        self.chosen = chosen
+        # Returns False while no pipeline serves the table (any more).
+        self.is_served = True
+        with pin(store, lease_seconds=lease_seconds) as pinned:
+            point = point_of(pinned.snapshot, table)
+            if point is None:
+                raise not_served(pinned.snapshot, table)
+        if chosen is not None:
+            ensure_fits(chosen, point.table)
+
+    @property
+    def cursor(self) -> Cursor | None:
+        """Returns the cursor of the last used change set, or None."""
+        return self._since if self._point is None else self._point.cursor
+
+    def start_now(self) -> Point:
+        """Begins at the present state of the table, without a snapshot.
+
+        Returns the point of that state. Raises UsageError if the table is not served any more.
+        """
+        with pin(self._store, lease_seconds=self._lease_seconds) as pinned:
+            point = point_of(pinned.snapshot, self._table)
+            if point is None:
+                raise not_served(pinned.snapshot, self._table)
+            self._keep(point, is_pinned=True)
+            pinned.confirm()
+        self._moved_to(point)
+        return point
+
+    @contextmanager
+    def next(self) -> Iterator[ChangeSet | None]:
+        """Opens the next change set; None if nothing has changed.
+
+        The follower moves on when the block has ended without an error.
+        """
+        before = self._before()
+        with pin(self._store, lease_seconds=self._lease_seconds) as pinned:
+            after = point_of(pinned.snapshot, self._table)
+            self.is_served = after is not None
+            self._looked = (
+                pinned.snapshot.generation,
+                -1 if after is None else after.frontier.number,
+            )
+            kind = None if after is None else self._kind(before, after)
+            if after is None or kind is None:
+                if self._keep(before) and after is not None and self.cursor == after.cursor:
+                    # As good as given out now.
+                    self._given_at = self._clock()
+                found = None
+            else:
+                found = open_change_set(
+                    self._store,
+                    kind,
+                    before,
+                    after,
+                    self._limits,
+                    starts_empty=self._starts_empty,
+                    unlimited_if_small=True,
+                )
+                if self._is_needless(before, after, kind) and found[0].is_empty():
+                    found[1].close()
+                    found = None
+            try:
+                if found is not None and after is not None:
+                    pinned.confirm()
+                    self._ensure_kept(before)
+                    self._keep(after, is_pinned=True)
+            except BaseException:
+                if found is not None:
+                    found[1].close()
+                raise
+        if found is None or after is None:
+            yield None
+            return
+        change_set, reader = found
+        with reader:
+            yield change_set
+            clear(reader)
+        self._moved_to(after)
+
+    def _moved_to(self, point: Point) -> None:
+        self._point, self._since, self._given_at = point, None, self._clock()
+        self._looked = point.generation, point.frontier.number
+
+    def hold(self, seconds: float) -> None:
+        """Holds the cursor by the holder's own lease.
+
+        The lease replaces the lease on the cursor held before.
+        """
+        assert self._point is not None, "no change set was used"
+        assert self._holder is not None, "nobody holds it"
+        put_lease(self._store, self._point, self._holder, self._clock() + seconds)
+
+    def wait(self, seconds: float) -> bool:
+        """Waits until another change set may be there.
+
+        Returns False if the time has passed.
+        """
+        deadline = time.monotonic() + seconds
+        while not self._may_differ():
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_LOOK_SECONDS)
+        return True
+
+    def _may_differ(self) -> bool:
+        point = self._point
+        if point is None:
+            return True
+        _, record = JournalView(self._store).last_served()
+        generation = getattr(record and record.event, "generation", 0)
+        if generation != self._looked[0]:
+            return True
+        if not self.is_served:
+            return False
+        frontiers = Frontiers(self._store, point.birth.build)
+        if frontiers.get(self._looked[1] + 1) is not None:
+            return True
+        return self._clock() - self._given_at > self._keep_seconds / 3
+
+    def _before(self) -> Point | None:
+        """Returns the point that the next change set leads from.
+
+        Returns None if that point is not kept.
+        """
+        before = self._point
+        if before is None and self._since is not None:
+            before = point_at(
+                self._store, self._since, self._table, self._clock(), holder=self._holder
+            )
+        return before if before is not None and self._keep(before) else None
+
+    def _kind(self, before: Point | None, after: Point) -> Kind | None:
+        """Returns the kind of the change set between two points.
+
+        Returns None if no change set is due.
+        """
+        if before is None:
+            is_first = self._since is None and self._point is None
+            return Kind.SNAPSHOT if is_first else Kind.RESET
+        if before.birth.build != after.birth.build:
+            return switch_kind(self._store, after)
+        if before.frontier.number > after.frontier.number:
+            return Kind.RESET
+        if before.cursor == after.cursor:
+            return None
+        if self._is_needless(before, after, Kind.SLICE) and is_same(self._store, before, after):
+            return None
+        return Kind.SLICE
+
+    def _is_needless(self, before: Point | None, after: Point, kind: Kind) -> bool:
+        """Returns True if a change set without rows need not be given out.
+
+        A change set of a new generation is needed: so no reader stays behind a cursor that another
+        reader was given.
+        """
+        if before is None or kind is not Kind.SLICE:
+            return False
+        return before.generation == after.generation and self._is_fresh()
+
+    def _is_fresh(self) -> bool:
+        """Returns True if the last cursor need not be replaced yet.
+
+        A cursor is replaced after some time though no row has changed.
+        """
+        return self._clock() - self._given_at <= min(_STALE_SECONDS, self._keep_seconds / 3)
+
+    def _keep(self, point: Point | None, *, is_pinned: bool = False) -> bool:
+        return point is not None and ensure_point_kept(
+            self._store,
+            point,
+            now=self._clock(),
+            seconds=self._keep_seconds,
+            is_pinned=is_pinned,
+            holder=self._holder,
+        )
+
+    def _ensure_kept(self, point: Point | None) -> None:
+        if point is not None and not self._keep(point):
+            raise KappaError(
+                f"the files of cursor {point.cursor} were deleted while they were read",
+                hint="ask again: a snapshot follows",
+            )

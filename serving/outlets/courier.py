@@ -1,0 +1,125 @@
+"""The courier: a process without a JVM that runs all served sinks and alerts.
+
+python -m kappa.serving.outlets.courier --project DIR --root ROOT --bootstrap HOST:PORT
+
+The courier knows sinks and alerts by the journal and birth certificates, and runs no user's code.
+Each outlet has a thread of its own, so an outlet that waits holds up no other. After a kill, the
+courier goes on from the position in each topic. Exit code 130: asked to stop (SIGTERM).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+
+from kappa.base.errors import ExitCode, KappaError
+from kappa.base.process import set_by_sigterm
+from kappa.base.program import run_program
+from kappa.base.settings import Settings, load_settings
+from kappa.kafka.client import Log
+from kappa.kafka.client_options import client_options
+from kappa.serving.outlets.alerts.delivery import AlertOutlet
+from kappa.serving.outlets.outlet import MakeOutlet, Outlet, served_outlets, tell
+from kappa.serving.outlets.sinks.sink_outlet import SinkMeans, SinkOutlet
+from kappa.serving.outlets.sinks.sink_status import LOCK
+from kappa.serving.query.reader.reader import Limits
+from kappa.state.root import lock_of, own_root
+from kappa.state.store import Store, open_store
+
+_LOOK_SECONDS = 0.2
+_AGAIN_SECONDS = 10.0
+# The longest wait for a thread at the end: a broker that is away holds a thread up no longer.
+_PATIENCE_SECONDS = 30.0
+
+
+class Courier:
+    """The threads of all served outlets."""
+
+    def __init__(self, store: Store, makers: Sequence[MakeOutlet]) -> None:
+        """Takes the makers of outlets.
+
+        The first maker that knows a part makes the outlet of that part.
+        """
+        self._store = store
+        self._makers = makers
+        self._threads: dict[str, threading.Thread] = {}
+
+    def run(self, stop: threading.Event) -> None:
+        """Runs outlets until asked to stop, and waits for their threads."""
+        told = ""
+        while not stop.is_set():
+            try:
+                self.step(stop)
+                told = ""
+            except (KappaError, OSError) as error:
+                if str(error) != told:
+                    told = str(error)
+                    tell(told)
+            stop.wait(_LOOK_SECONDS)
+        for thread in self._threads.values():
+            thread.join(_PATIENCE_SECONDS)
+
+    def step(self, stop: threading.Event) -> None:
+        """Starts the served outlets that do not run."""
+        for part in served_outlets(self._store):
+            thread = self._threads.get(part)
+            if thread is None or not thread.is_alive():
+                outlet = next(filter(None, (make(part) for make in self._makers)), None)
+                if outlet is not None:
+                    self._start(part, outlet, stop)
+
+    def _start(self, part: str, outlet: Outlet, stop: threading.Event) -> None:
+        def work() -> None:
+            try:
+                outlet.run(stop)
+            except Exception:  # noqa: BLE001  # others go on; this one is told of and begins again
+                tell(traceback.format_exc())
+                stop.wait(_AGAIN_SECONDS)
+
+        thread = threading.Thread(target=work, name=part, daemon=True)
+        self._threads[part] = thread
+        thread.start()
+
+
+def makers(settings: Settings, store: Store, bootstrap_servers: str) -> Sequence[MakeOutlet]:
+    """Returns the maker of each kind of outlet."""
+    root = own_root(store)
+    means = SinkMeans(
+        store,
+        Log(bootstrap_servers, client_options(settings)),
+        settings.changes.sinks_keep_seconds,
+        Limits.of(settings.verify, store),
+        writer="" if root is None else root.writer,
+        before=frozenset(("", root.adopted_from) if root is not None and root.writer else ()),
+    )
+
+    def sink(part: str) -> Outlet | None:
+        kind, _, topic = part.partition(" ")
+        return SinkOutlet(means, topic) if kind == "sink" else None
+
+    def alert(part: str) -> Outlet | None:
+        kind, _, name = part.partition(" ")
+        return AlertOutlet(store, settings, name) if kind == "alert" else None
+
+    return sink, alert
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the program; returns the exit code."""
+    stop = set_by_sigterm()
+
+    def work(given: argparse.Namespace) -> ExitCode:
+        settings = load_settings(given.project, root=given.root)
+        store = open_store(settings)
+        with lock_of(store, LOCK, what="the courier"):
+            Courier(store, makers(settings, store, given.bootstrap)).run(stop)
+        return ExitCode.INTERRUPTED
+
+    return run_program("kappa.serving.outlets.courier", work, arguments, bootstrap=str)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""An outlet at work: a sink or an alert that the courier runs.
+
+This module is the seam between the courier and the ways out.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+from kappa.declare.alert import AlertBirth
+from kappa.declare.sink import SinkBirth
+from kappa.state.build import Birth, read_birth
+from kappa.state.files.news import News
+from kappa.state.journal.events import GenerationMade
+from kappa.state.journal.journal import Journal, JournalView
+from kappa.state.store import Store
+
+OutletBirth = SinkBirth | AlertBirth
+
+
+class Outlet(Protocol):
+    """A sink or alert at work, in a thread of its own."""
+
+    def run(self, stop: threading.Event) -> None:
+        """Delivers until asked to stop.
+
+        Ends when no serving build has this outlet any more. The outlet mends or shows its own
+        errors.
+        """
+
+
+# Makes the outlet of a part, such as `sink carrier-delays`; None if another maker does.
+MakeOutlet = Callable[[str], Outlet | None]
+
+
+@dataclass
+class _Watch:
+    """The builds that serve, as of the last look of this process."""
+
+    news: News
+    serving: tuple[str, ...] = ()
+    # Threads of the courier share this watch.
+    turn: threading.Lock = field(default_factory=threading.Lock)
+
+
+_WATCHES: WeakKeyDictionary[Store, _Watch] = WeakKeyDictionary()
+
+
+def tell(text: str) -> None:
+    """Writes a line to the courier's log; a full disk loses the line."""
+    with suppress(OSError):
+        print(text, flush=True)
+
+
+def outlets_of(birth: Birth) -> Mapping[str, OutletBirth]:
+    """Returns the sinks and alerts of a build, by part.
+
+    A part is a name among the parts of a version, such as `sink carrier-delays`.
+    """
+    return {
+        **{f"sink {sink.topic}": sink for sink in birth.sinks},
+        **{f"alert {alert.name}": alert for alert in birth.alerts},
+    }
+
+
+def served_outlets(store: Store) -> Mapping[str, Birth]:
+    """Returns the births of serving builds, by the parts of outlets."""
+    if store not in _WATCHES:
+        _WATCHES[store] = _Watch(Journal.news(store))
+    watch = _WATCHES[store]
+    with watch.turn, watch.news.looking() as due:
+        if due:
+            _, record = JournalView(store).last_served()
+            watch.serving = (
+                tuple(record.event.serving.values())
+                if record is not None and isinstance(record.event, GenerationMade)
+                else ()
+            )
+        serving = watch.serving
+    return _outlets_in(store, serving)
+
+
+@functools.lru_cache(maxsize=4)
+def _outlets_in(store: Store, builds: tuple[str, ...]) -> Mapping[str, Birth]:
+    # Birth certificates never change, and the courier's threads ask several times a second.
+    births = (read_birth(store, build) for build in builds)
+    return {part: birth for birth in births for part in outlets_of(birth)}

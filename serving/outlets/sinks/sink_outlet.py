@@ -1,0 +1,355 @@
+"""A sink at work: each change set of the table is a transaction of the topic.
+
+The topic has the rows and the position after the rows, all or none. So the courier that follows a
+dead one goes on from there. Where that is not possible, the topic is compared with the served
+table, and only the rows that differ are sent. Of two couriers the later one writes: Kafka fences
+the other. Kafka also fences a courier whose transaction has taken too long, so a fenced sink looks
+whether anybody else has sent records.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+
+from msgspec.structs import replace
+
+from kappa.base.clock import now
+from kappa.base.errors import KappaError
+from kappa.declare.sink import SinkBirth
+from kappa.declare.sink_format import row_writer
+from kappa.kafka.client import Log
+from kappa.kafka.transactions import Fenced, TooLarge, Transactions
+from kappa.serving.outlets.changes.change_set import ChangeSet, Kind
+from kappa.serving.outlets.changes.filter import Filter
+from kappa.serving.outlets.changes.follower import Follower
+from kappa.serving.outlets.outlet import served_outlets, tell
+from kappa.serving.outlets.sinks.sink_position import SinkLease, SinkPosition, part_of
+from kappa.serving.outlets.sinks.sink_status import Sent, SinkState, put_state, read_state
+from kappa.serving.outlets.sinks.sink_topic import (
+    CURSOR,
+    Message,
+    differing,
+    ensure_topic,
+    is_let,
+    rows_in,
+    told_while_away,
+)
+from kappa.serving.query.reader.reader import Limits
+from kappa.state.build import Birth, is_born, read_birth
+from kappa.state.store import Store
+
+_LOOK_SECONDS = 0.25
+_FIRST_SECONDS, _LONGEST_SECONDS = 0.5, 30.0
+# How often a position without rows is sent: the last position leads to the same rows.
+_POSITION_SECONDS = 60.0
+_ID_SECONDS = 1.0
+_STATE_SECONDS = 0.5
+_RENEW_SECONDS = 30.0
+# Time for another platform to compare the topic and to send its position.
+_FENCED_SECONDS = 60.0
+_SWITCHES = frozenset({Kind.PROMOTE, Kind.UNDO})
+
+
+@dataclass(frozen=True, slots=True)
+class SinkMeans:
+    """The means of a sink: store, log and limits of reads.
+
+    `keep_seconds` is how long cursors are kept. `writer` is the name by which the sinks of this
+    root write. `before` are the names that this root may take a topic over from: an adopted copy
+    takes over from the root that it was copied from.
+    """
+
+    store: Store
+    log: Log
+    keep_seconds: float
+    limits: Limits | None = None
+    clock: Callable[[], float] = time.time
+    writer: str = ""
+    before: frozenset[str] = frozenset()
+
+
+class _StartAnew(Exception):  # no error: the sink begins again with a comparison
+    """The topic or its declaration has changed.
+
+    The topic is compared with the served table.
+    """
+
+
+class SinkOutlet:
+    """The delivery of a sink, by a thread."""
+
+    def __init__(self, means: SinkMeans, topic: str) -> None:
+        self._means = means
+        self._topic = topic
+        self._lease = SinkLease(
+            means.store, topic, keep_seconds=means.keep_seconds, clock=means.clock
+        )
+        self._state = SinkState(topic, "", "", "starts")
+        self._position: SinkPosition | None = None
+        self._is_compared = False
+        self._put_at = self._sent_at = self._asked_at = self._renewed_at = 0.0
+
+    def run(self, stop: threading.Event) -> None:
+        """Delivers the served rows, unless another platform does."""
+        self._state = read_state(self._means.store, self._topic) or self._state
+        failures, fenced = 0, None
+        while not stop.is_set():
+            try:
+                declared = self._declared()
+                if declared is None:
+                    self._show("ended")
+                    return
+                if fenced is not None and not self._is_free():
+                    self._wait_fenced(fenced, stop)
+                    continue
+                fenced = None
+                self._deliver(*declared, stop)
+                failures = 0
+            except _StartAnew:
+                self._is_compared = True
+            except Fenced as error:
+                fenced = error
+                self._wait_fenced(error, stop)
+            except (KappaError, OSError) as error:
+                self._fail(error, "retries")
+                stop.wait(min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** min(failures, 10)))
+                failures += 1
+
+    def _wait_fenced(self, error: Fenced, stop: threading.Event) -> None:
+        self._fail(error, "fenced")
+        stop.wait(_FENCED_SECONDS)
+
+    def _is_free(self) -> bool:
+        """Returns True if no other root has sent to the topic.
+
+        The last position in the topic is of this root, or there is no position. This courier has
+        the root's lock. So nobody else sends the rows of this root: the courier that has fenced
+        this sink is dead, or a transaction of this sink has taken too long.
+        """
+        with self._transactions() as transactions:
+            position = SinkPosition.parse(transactions.position())
+        if position is None or str(position.cursor) == self._state.cursor:
+            return True
+        # A copy of this root has the same builds, and another name.
+        return position.writer == self._means.writer and is_born(
+            self._means.store, position.cursor.build
+        )
+
+    def _transactions(self) -> Transactions:
+        return self._means.log.transactions(self._topic, self._means.writer)
+
+    def _end_other(self, other: str, birth: Birth) -> None:
+        """Fences the root that has sent to the topic so far.
+
+        Raises KappaError if that root may go on.
+        """
+        if other not in self._means.before and not is_let(birth, self._topic):
+            raise KappaError(
+                f"topic {self._topic} is written by another root, {other or 'the first one'}",
+                hint="give the sink a topic of its own; or, once that root sends no more, let it "
+                f"have this one: kappa deploy --allow 'sink:{self._topic}=REASON'",
+            )
+        with self._means.log.transactions(self._topic, other) as transactions:
+            transactions.begin()
+
+    def _declared(self) -> tuple[Birth, SinkBirth] | None:
+        """Returns the serving build that has this sink, and the sink.
+
+        Returns None if no serving build has the sink.
+        """
+        birth = served_outlets(self._means.store).get(f"sink {self._topic}")
+        sink = None if birth is None else self._in(birth)
+        return None if birth is None or sink is None else (birth, sink)
+
+    def _in(self, birth: Birth) -> SinkBirth | None:
+        return next((sink for sink in birth.sinks if sink.topic == self._topic), None)
+
+    def _deliver(self, birth: Birth, sink: SinkBirth, stop: threading.Event) -> None:
+        """Follows the table until asked to stop.
+
+        Ends when the sink is no longer served.
+        """
+        self._state = replace(self._state, table=sink.of, pipeline=birth.pipeline, state="starts")
+        topic_id = ensure_topic(self._means.log, birth, sink)
+        self._means.store.control.ensure_mine()
+        with self._transactions() as transactions:
+            position = SinkPosition.parse(transactions.begin())
+            if position is not None and position.writer != self._means.writer:
+                self._end_other(position.writer, birth)
+                # The other root may have sent more meanwhile: the topic is compared.
+                position = None
+            if position is None or position.topic_id != topic_id or self._is_compared:
+                position = None
+            else:
+                self._lease.resume(position.cursor)
+            self._lease.release_others(None if position is None else position.cursor)
+            self._position = position
+            follower = Follower(
+                self._means.store,
+                sink.of,
+                since=None if position is None else position.cursor,
+                limits=self._means.limits,
+                clock=self._means.clock,
+            )
+            self._asked_at = self._sent_at = time.monotonic()
+            while not stop.is_set() and self._step(follower, sink, transactions, topic_id):
+                follower.wait(_LOOK_SECONDS)
+
+    def _step(
+        self, follower: Follower, sink: SinkBirth, transactions: Transactions, topic_id: str
+    ) -> bool:
+        """Sends the next change set, if there is one.
+
+        Returns False once the sink is not served.
+        """
+        looked_at = self._means.clock()
+        with follower.next() as change_set:
+            if change_set is not None:
+                birth = read_birth(self._means.store, change_set.head.cursor.build)
+                found = self._in(birth)
+                if found is None:
+                    # The version that serves now lacks this sink: the change set is for others.
+                    return False
+                if found.of != sink.of:
+                    raise _StartAnew
+                self._send(change_set, found, birth, transactions, topic_id)
+        if not follower.is_served:
+            return False
+        # The topic has all rows that were served then.
+        self._state = replace(self._state, current_at=looked_at)
+        self._look_after(topic_id)
+        return True
+
+    def _send(
+        self,
+        change_set: ChangeSet,
+        sink: SinkBirth,
+        birth: Birth,
+        transactions: Transactions,
+        topic_id: str,
+    ) -> None:
+        head = change_set.head
+        if not head.keys:
+            raise KappaError(
+                f"{sink.of} has no keys in build {head.cursor.build}, and a compacted topic has a "
+                "record for each key",
+                hint=f"give {sink.of} its keys again, or take sink {self._topic} out",
+            )
+        part = part_of(sink, head.keys)
+        known = self._position
+        is_compared = head.starts_over or known is None or known.part != part
+        if is_compared and not head.starts_over:
+            raise _StartAnew
+        chosen = Filter(sink.columns, sink.where)
+        written = row_writer(sink.format, chosen.shown(head.columns, head.keys))
+        rows: Iterable[Message] = (
+            (key.encode(), None if value is None else written(value))
+            for key, value in change_set.messages(chosen)
+        )
+        if is_compared:
+            there, foreign = rows_in(
+                self._means.log, self._topic, take_over=is_let(birth, self._topic)
+            )
+            if foreign:
+                tell(f"sink {self._topic}: {foreign} rows that no sink has written are made good")
+            rows = differing(there, rows)
+        messages = iter(rows)
+        first = next(messages, None)
+        waited = time.monotonic() - self._sent_at
+        is_due = is_compared or head.kind in _SWITCHES or waited > _POSITION_SECONDS
+        if first is None and not is_due:
+            return
+        self._lease.keep(head.cursor)
+        counted = _Counted(chain(() if first is None else (first,), messages))
+        position = SinkPosition(head.cursor, part, topic_id, self._means.writer)
+        with told_while_away(self._means.log, partial(self._fail, state="retries")):
+            try:
+                transactions.send(counted, {CURSOR: str(head.cursor).encode()}, str(position))
+            except TooLarge as error:
+                raise KappaError(f"table {sink.of}: {error.message}", hint=error.hint) from None
+        self._position, self._sent_at = position, time.monotonic()
+        self._is_compared = False
+        if known is not None and known.cursor != head.cursor:
+            self._lease.release(known.cursor)
+        # A long transaction may have outlasted the follower's own lease.
+        self._lease.resume(head.cursor)
+        self._sent(change_set, counted)
+
+    def _look_after(self, topic_id: str) -> None:
+        """Renews the lease on the position, and shows the state.
+
+        Starts a comparison if the topic was deleted or made anew.
+        """
+        at = time.monotonic()
+        if self._position is not None and at - self._renewed_at > min(
+            _RENEW_SECONDS, self._means.keep_seconds / 3
+        ):
+            self._lease.renew(self._position.cursor)
+            self._renewed_at = at
+        if at - self._asked_at > _ID_SECONDS:
+            facts = self._means.log.facts(self._topic)
+            self._asked_at = at
+            if facts is None or facts.id != topic_id:
+                raise _StartAnew
+        if at - self._put_at > _STATE_SECONDS or self._state.error:
+            self._show("follows")
+
+    def _sent(self, change_set: ChangeSet, counted: _Counted) -> None:
+        head = change_set.head
+        sent = Sent(
+            str(head.kind),
+            head.cursor.generation,
+            str(head.cursor),
+            counted.written,
+            counted.deleted,
+            now(),
+        )
+        self._state = replace(
+            self._state,
+            cursor=str(head.cursor),
+            written=self._state.written + counted.written,
+            deleted=self._state.deleted + counted.deleted,
+            last=sent,
+            switch=sent if head.kind in _SWITCHES else self._state.switch,
+        )
+        if head.kind in _SWITCHES:
+            self._show("follows")
+
+    def _show(self, state: str) -> None:
+        self._put_at = time.monotonic()
+        self._state = replace(self._state, state=state, error="", hint="", error_at="")
+        put_state(self._means.store, self._state)
+
+    def _fail(self, error: KappaError | OSError, state: str) -> None:
+        told = error if isinstance(error, KappaError) else KappaError(str(error))
+        if (told.message, state) != (self._state.error, self._state.state):
+            tell(f"sink {self._topic}: {told}")
+        self._state = replace(
+            self._state, state=state, error=told.message, hint=told.hint, error_at=now()
+        )
+        try:
+            put_state(self._means.store, self._state)
+        except (KappaError, OSError) as also:
+            # A full disk, which was just told of.
+            tell(f"sink {self._topic}: its state cannot be written: {also}")
+
+
+class _Counted:
+    """Messages that are counted as the transaction takes them."""
+
+    def __init__(self, messages: Iterable[Message]) -> None:
+        self._messages = messages
+        self.written = self.deleted = 0
+
+    def __iter__(self) -> Iterator[Message]:
+        for message in self._messages:
+            if message[1] is None:
+                self.deleted += 1
+            else:
+                self.written += 1
+            yield message

@@ -1,0 +1,150 @@
+"""The position of a sink, and the lease on the position.
+
+The position says up to where the topic has the changes of the table. A follower's own leases are
+short: each change set has another lease. A sink has a lease that moves with the sink's position. So
+a courier that was away for hours goes on by change sets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+from msgspec.structs import replace
+
+from kappa.base.errors import UsageError
+from kappa.base.failpoint import failpoint
+from kappa.declare.sink import SinkBirth
+from kappa.serving.outlets.changes.cursor import Cursor
+from kappa.serving.outlets.changes.point import lease_id
+from kappa.state.build import is_born, read_birth
+from kappa.state.journal.journal import whoami
+from kappa.state.lease import ensure_lease, ensure_renewed, lease_name, read_lease
+from kappa.state.store import Store
+
+_PART_DIGITS = 16
+_DIGITS = 12
+_RESUMED_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPosition:
+    """The cursor of the last sent change set.
+
+    `part` is a hash of the part of the table that the change set was of. `topic_id` is the id of
+    the topic: a topic that was made anew has another id, and no rows. `writer` is the adopted root
+    that has sent the change set, or "".
+    """
+
+    cursor: Cursor
+    part: str
+    topic_id: str
+    writer: str = ""
+
+    def __str__(self) -> str:
+        document = {"cursor": str(self.cursor), "part": self.part, "topic": self.topic_id}
+        return json.dumps({**document, "writer": self.writer} if self.writer else document)
+
+    @classmethod
+    def parse(cls, text: str | None) -> Self | None:
+        """Parses a position.
+
+        Returns None if the text is no position: then the topic is compared.
+        """
+        try:
+            found = json.loads(text or "")
+            return cls(
+                *(Cursor.parse(found["cursor"]), str(found["part"]), str(found["topic"])),
+                str(found.get("writer", "")),
+            )
+        except (ValueError, KeyError, TypeError, RecursionError, UsageError):
+            return None
+
+
+def part_of(sink: SinkBirth, keys: tuple[str, ...]) -> str:
+    """Returns a hash of all that decides a row's records.
+
+    The hash does not depend on the row itself.
+    """
+    # A position of JSON is that of a Kappa that knew no other format.
+    form = [] if sink.format is None else [sink.format]
+    decides = json.dumps([sink.of, sink.columns, sink.where, keys, *form])
+    return hashlib.sha256(decides.encode()).hexdigest()[:_PART_DIGITS]
+
+
+class SinkLease:
+    """The lease on the frontier at which a sink's topic is."""
+
+    def __init__(
+        self, store: Store, topic: str, *, keep_seconds: float, clock: Callable[[], float]
+    ) -> None:
+        self._store = store
+        self._prefix = f"sink-{_digest(topic)}-"
+        self._keep_seconds = keep_seconds
+        self._clock = clock
+
+    def resume(self, cursor: Cursor) -> None:
+        """Lets a follower find the files that a cursor needs.
+
+        Does nothing if this lease no longer keeps the files.
+        """
+        lease = read_lease(self._store, self._id(cursor))
+        now = self._clock()
+        if lease is None or lease.frontier is None or now >= lease.expires_at:
+            return
+        if is_born(self._store, cursor.build):
+            followers = lease_id(read_birth(self._store, cursor.build), cursor.frontier)
+            there = read_lease(self._store, followers)
+            if there is None or now >= there.expires_at:
+                again = replace(lease, id=followers, expires_at=now + _RESUMED_SECONDS)
+                ensure_lease(self._store, again)
+
+    def keep(self, cursor: Cursor) -> None:
+        """Keeps the files that a cursor needs.
+
+        The cursor's follower keeps these files now. Earlier cursors are kept, too.
+        """
+        found = read_lease(
+            self._store, lease_id(read_birth(self._store, cursor.build), cursor.frontier)
+        )
+        if found is None or found.frontier is None:
+            return
+        own = replace(
+            found,
+            id=self._id(cursor),
+            pid=os.getpid(),
+            by=whoami(),
+            expires_at=self._clock() + self._keep_seconds,
+        )
+        ensure_lease(self._store, own)
+
+    def renew(self, cursor: Cursor) -> None:
+        """Makes the lease on a cursor longer, if a renewal is due."""
+        ensure_renewed(self._store, self._id(cursor), now=self._clock(), seconds=self._keep_seconds)
+
+    def release(self, cursor: Cursor) -> None:
+        """Lets go of the files that a cursor needed: the sink has gone on from there."""
+        failpoint("sink.before_release")
+        self._store.delete(lease_name(self._id(cursor)))
+        failpoint("sink.after_release")
+
+    def release_others(self, cursor: Cursor | None) -> None:
+        """Lets go of the files of all other positions.
+
+        Another position is such as the position of a dead courier.
+        """
+        kept = None if cursor is None else lease_name(self._id(cursor))
+        for name in self._store.names("leases"):
+            if name.startswith(lease_name(self._prefix).removesuffix(".json")) and name != kept:
+                self._store.delete(name)
+
+    def _id(self, cursor: Cursor) -> str:
+        return f"{self._prefix}{_digest(str(cursor))}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]

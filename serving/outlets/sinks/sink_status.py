@@ -1,0 +1,174 @@
+"""The state of each sink as the courier writes it down.
+
+The state is for people: derived, and not synced. The position of a sink is in its topic. A status
+adds whether a courier runs, and how far a sink is behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from msgspec import Struct, to_builtins
+
+from kappa.serving.outlets.outlet import served_outlets
+from kappa.serving.query.render import Listing
+from kappa.state.documents import Documents
+from kappa.state.lock import is_held
+from kappa.state.root import why_silent
+from kappa.state.store import Store
+
+_FOLDER = "run/sinks"
+_DIGITS = 16
+LOCK = "run/courier.lock"
+# A courier that runs says this often, with room for a busy machine, that a sink has all.
+_FRESH_SECONDS = 2.0
+
+
+class Sent(Struct, frozen=True):
+    """The records that were sent for a change set.
+
+    The cursor is the place of the change set.
+    """
+
+    kind: str
+    generation: int
+    cursor: str
+    written: int
+    deleted: int
+    at: str
+
+
+class SinkState(Struct, frozen=True):
+    """The state of a sink: starts, follows, retries, fenced or ended.
+
+    `current_at` is when the sink had nothing more to send, in seconds since 1970. `written` and
+    `deleted` count the records that the sink has sent since it began. `switch` is the last change
+    set of a promote or an undo.
+    """
+
+    topic: str
+    table: str
+    pipeline: str
+    state: str
+    cursor: str = ""
+    current_at: float = 0.0
+    written: int = 0
+    deleted: int = 0
+    error: str = ""
+    hint: str = ""
+    error_at: str = ""
+    last: Sent | None = None
+    switch: Sent | None = None
+    format: int = 1
+
+
+_STATE = Documents(SinkState, derived=True, synced=False)
+
+
+def put_state(store: Store, state: SinkState) -> None:
+    """Puts the state of a sink in place of the state before."""
+    _STATE.put(store.local, _name(state.topic), state)
+
+
+def read_state(store: Store, topic: str) -> SinkState | None:
+    """Returns the state of a topic's sink, or None if no state is known."""
+    return _STATE.get(store.local, _name(topic), f"the state of sink {topic}")
+
+
+def sink_states(store: Store) -> tuple[SinkState, ...]:
+    """Returns the known states of all sinks, by topic."""
+    found = (_STATE.get(store.local, name, name) for name in store.local.names(_FOLDER))
+    return tuple(sorted((each for each in found if each is not None), key=lambda s: s.topic))
+
+
+def _name(topic: str) -> str:
+    # A topic's name may be as long as a file's.
+    return f"{_FOLDER}/{hashlib.sha256(topic.encode()).hexdigest()[:_DIGITS]}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkStatus:
+    """A sink with its state.
+
+    `behind_seconds` is None if the sink never had all rows. `waits`: no courier runs. `off`: no
+    courier may run, since the root was adopted. A sink that ended is no longer served, and its
+    topic keeps its records.
+    """
+
+    known: SinkState
+    state: str
+    behind_seconds: float | None
+
+
+def sink_statuses(store: Store, now: float) -> tuple[SinkStatus, ...]:
+    """Returns the served sinks, and then the sinks that have ended, each by topic."""
+    served = {
+        sink.topic: SinkState(sink.topic, sink.of, birth.pipeline, "starts")
+        for birth in served_outlets(store).values()
+        for sink in birth.sinks
+    }
+    at_rest = _at_rest(store)
+    found = [
+        _status(read_state(store, topic) or new, now, at_rest=at_rest)
+        for topic, new in served.items()
+    ]
+    ended = [
+        SinkStatus(each, "ended", None) for each in sink_states(store) if each.topic not in served
+    ]
+    return (*sorted(found, key=_topic), *ended)
+
+
+def sinks_listing(found: tuple[SinkStatus, ...]) -> Listing:
+    """Makes a row for each sink."""
+    columns = (
+        *("sink", "table", "pipeline", "state", "behind_seconds", "written", "deleted"),
+        *("switch", "error", "hint", "error_at", "cursor", "last"),
+    )
+    rows = (
+        (
+            each.known.topic,
+            each.known.table,
+            each.known.pipeline,
+            each.state,
+            each.behind_seconds,
+            each.known.written,
+            each.known.deleted,
+            None if each.known.switch is None else sent_text(each.known.switch),
+            each.known.error or None,
+            each.known.hint or None,
+            each.known.error_at or None,
+            each.known.cursor or None,
+            None if each.known.last is None else to_builtins(each.known.last),
+        )
+        for each in found
+    )
+    wide = frozenset({"hint", "error_at", "cursor", "last"})
+    return Listing(columns, tuple(rows), wide=wide)
+
+
+def sent_text(sent: Sent) -> str:
+    """Returns the records sent for a switch, in words."""
+    return (
+        f"{sent.kind} to generation {sent.generation}: {sent.written:,} written, "
+        f"{sent.deleted:,} deleted"
+    )
+
+
+def _at_rest(store: Store) -> str:
+    """Returns the state of all sinks if no courier runs, or ""."""
+    if is_held(store.local.path(LOCK)):
+        return ""
+    return "off" if why_silent(store) else "waits"
+
+
+def _status(known: SinkState, now: float, *, at_rest: str) -> SinkStatus:
+    behind = None
+    if known.current_at:
+        seconds = max(0.0, now - known.current_at)
+        behind = 0.0 if seconds < _FRESH_SECONDS and not known.error else round(seconds, 1)
+    return SinkStatus(known, at_rest or known.state, behind)
+
+
+def _topic(status: SinkStatus) -> str:
+    return status.known.topic

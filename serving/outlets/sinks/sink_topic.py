@@ -1,0 +1,127 @@
+"""The topic of a sink: made, watched, and compared with the served table.
+
+A topic that would lose rows is refused. After a comparison, only the rows that differ are sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from kappa.base.errors import AccessRefused, KappaError, Unreachable
+from kappa.base.failpoint import failpoint
+from kappa.declare.sink import SinkBirth
+from kappa.declare.topic import Topic
+from kappa.declare.topic_kind import TopicKind
+from kappa.kafka.answers import UP
+from kappa.kafka.client import Log
+from kappa.state.build import Birth
+
+# The header of a sink's records: the cursor of the change set that each is of.
+CURSOR = "kappa-cursor"
+Message = tuple[bytes, bytes | None]
+_LATE_SECONDS, _PATIENCE_SECONDS = 10.0, 5.0
+
+
+def ensure_topic(log: Log, birth: Birth, sink: SinkBirth) -> str:
+    """Makes the topic of a sink if needed, and returns its id.
+
+    Raises KappaError if the topic would lose rows, and the deploy has not let that through.
+    """
+    facts = log.facts(sink.topic)
+    if facts is None:
+        failpoint("sink.before_topic")
+        # No pipeline reads these records: the declaration matters for the key alone.
+        made = Topic(
+            sink.topic,
+            event="key string",
+            key="key",
+            kind=TopicKind.COMPACTED,
+            partitions=sink.partitions,
+        )
+        facts = log.create(made)
+        failpoint("sink.after_topic")
+    policy = log.config(sink.topic).get("cleanup.policy", "")
+    if policy != "compact" and not is_let(birth, sink.topic):
+        raise KappaError(
+            f"topic {sink.topic} has cleanup.policy={policy}: rows would be deleted by their age",
+            hint="give the topic cleanup.policy=compact, or the sink another topic",
+        )
+    return facts.id
+
+
+def is_let(birth: Birth, topic: str) -> bool:
+    """Returns True if the deploy of a build has let a sink's topic through."""
+    return any(each.startswith(f"sink:{topic}: ") for each in birth.accepted)
+
+
+def rows_in(log: Log, topic: str, *, take_over: bool) -> tuple[dict[bytes, bytes], int]:
+    """Returns the keys of the rows in a topic, each with a digest of its value.
+
+    The result takes some 210 bytes a row. The second value is the number of rows that no sink has
+    written. Raises KappaError if another program has written all records, unless `take_over`.
+    """
+    found: dict[bytes, bytes] = {}
+    foreign: set[bytes] = set()
+    is_sinks = take_over
+    end = log.end([topic])
+    for record in log.records([topic], log.beginning([topic]), end):
+        if record.key is None:
+            continue
+        is_ours = any(name == CURSOR for name, _ in record.headers)
+        is_sinks |= is_ours
+        foreign.discard(record.key)
+        if record.value is None:
+            found.pop(record.key, None)
+            continue
+        found[record.key] = _value_digest(record.value)
+        if not is_ours:
+            foreign.add(record.key)
+    if foreign and not is_sinks:
+        raise KappaError(
+            f"topic {topic} has records that no sink has written: they would be deleted",
+            hint="give the sink a topic of its own; or let it have this one: kappa deploy "
+            f"--allow 'sink:{topic}=REASON'",
+        )
+    return found, len(foreign)
+
+
+def differing(there: dict[bytes, bytes], rows: Iterable[Message]) -> Iterator[Message]:
+    """Yields the records that make a topic equal to the rows.
+
+    These are the rows that the topic lacks or has otherwise, then a deletion for each other key.
+    The keys in `there` are used up.
+    """
+    for key, value in rows:
+        known = there.pop(key, None)
+        if value is not None and known != _value_digest(value):
+            yield key, value
+    yield from ((key, None) for key in there)
+
+
+def _value_digest(value: bytes) -> bytes:
+    return hashlib.blake2b(value, digest_size=16).digest()
+
+
+@contextmanager
+def told_while_away(log: Log, tell: Callable[[Unreachable], None]) -> Iterator[None]:
+    """Reports a broker that does not answer, for as long as the block takes."""
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(_LATE_SECONDS):
+            try:
+                is_there = log.wait_until_ready(_PATIENCE_SECONDS)
+            except AccessRefused as error:
+                tell(error)
+                continue
+            if not is_there and not over.is_set():
+                tell(Unreachable(f"no Kafka broker answers at {log.bootstrap_servers}", hint=UP))
+
+    threading.Thread(target=look, name="away", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()

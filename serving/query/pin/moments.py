@@ -1,0 +1,465 @@
+"""Moments of the past: by time, generation, or the log. Pure.
+
+By the clock: a time has the frontiers that readers saw then, or up to `history.every_seconds`
+before. A generation has the last frontiers that readers saw before the generation was replaced.
+
+By the log, the builds that serve now give the answer. Offsets match exactly: the frontier has these
+offsets in every named partition. A time of the log has the newest frontier without a record of a
+later time, which is up to `history.every_seconds` before that time. A pipeline is left out if such
+a frontier of the pipeline is not kept, or if the pipeline does not read the topics.
+
+The sources are the kept frontiers (kappa/state/kept.py) and the newest ones. If no frontier of a
+moment is kept, the error names the kept times or the nearest offsets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from kappa.base.errors import KappaError, UsageError
+from kappa.state.frontier import Frontier
+from kappa.state.journal.events import GenerationMade
+from kappa.state.journal.journal import JournalRecord
+from kappa.state.kept_frontiers import Kept, moment, with_newest
+from kappa.state.offsets import Offsets
+
+# A date alone would be midnight, which hardly anybody means.
+_TIME = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}.*")
+# A topic's name has neither colons nor commas. A partition is an int32, an offset an int64.
+_PART = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>[0-9]{1,10})=(?P<offset>[0-9]{1,19})")
+_EPOCH, _FIRST, _LAST = (
+    datetime(1970, 1, 1, tzinfo=UTC),
+    datetime.min.replace(tzinfo=UTC),
+    datetime.max.replace(tzinfo=UTC),
+)
+# Beyond the last time by far, and no more than Python can count.
+_FAR_MS = 10**15
+_WRITE = "write topic:partition=offset, and commas between: orders:0=120,orders:1=80"
+
+
+@dataclass(frozen=True, slots=True)
+class AtGeneration:
+    """A moment given by a generation.
+
+    The moment has the last frontiers of the generation, or the newest if the generation serves.
+    """
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """A moment given by the clock: the frontiers shown at that time."""
+
+    time: datetime
+
+
+Moment = AtGeneration | AtTime
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A serving map (pipeline -> build) and the time for which the map served.
+
+    `end` is None if the generation still serves.
+    """
+
+    number: int
+    serving: Mapping[str, str]
+    begin: datetime
+    end: datetime | None
+
+
+def parse_time(text: str) -> tuple[datetime, bool]:
+    """Parses a time that a user wrote.
+
+    Returns the time in UTC, and whether the text names a zone. A time without a zone is taken for
+    UTC. Raises UsageError if the text is no time in ISO 8601.
+    """
+    try:
+        found = datetime.fromisoformat(text.strip()) if _TIME.fullmatch(text.strip()) else None
+    except ValueError:
+        found = None
+    if found is None:
+        raise UsageError(
+            f"{text!r} is no time",
+            hint="write date, time and zone, such as 2026-01-31T14:05:00Z or "
+            "2026-01-31T15:05+01:00; without a zone it is UTC",
+        )
+    return (
+        (found.replace(tzinfo=UTC), False)
+        if found.tzinfo is None
+        else (found.astimezone(UTC), True)
+    )
+
+
+def generations(records: Iterable[JournalRecord]) -> tuple[Generation, ...]:
+    """Lists the generations of the journal's records, oldest first."""
+    found = [
+        (record.event, moment(record.at))
+        for record in records
+        if isinstance(record.event, GenerationMade)
+    ]
+    ends = [*(begin for _, begin in found), None][1:]
+    return tuple(
+        Generation(event.generation, event.serving, begin, end)
+        for (event, begin), end in zip(found, ends, strict=True)
+    )
+
+
+def generation_at(when: Moment, known: Sequence[Generation], now: datetime) -> Generation:
+    """Returns the generation of a moment.
+
+    Raises UsageError if the moment has no generation: nothing served yet, or the time is in the
+    future.
+    """
+    there = (
+        f"there are {known[0].number} to {known[-1].number}, the first since "
+        f"{time_text(known[0].begin)}"
+        if known
+        else "nothing is served yet: kappa deploy"
+    )
+    match when:
+        case AtGeneration(number):
+            found = next((each for each in known if each.number == number), None)
+            if found is None:
+                raise UsageError(f"there is no generation {number}", hint=there)
+        case AtTime(time):
+            if time > now:
+                raise UsageError(
+                    f"{time_text(time)} is yet to come: it is {time_text(now)}",
+                    hint="times without a zone are UTC; leave --at out for what is served now",
+                )
+            found = next((each for each in reversed(known) if each.begin <= time), None)
+            if found is None:
+                raise UsageError(f"nothing was served yet at {time_text(time)}", hint=there)
+    return found
+
+
+def frontier_shown(
+    when: Moment,
+    pipeline: str,
+    generation: Generation,
+    known: Sequence[Generation],
+    kept: Sequence[Kept],
+    newest: Frontier | None,
+) -> Frontier | None:
+    """Returns the frontier of a pipeline's build at a moment.
+
+    Returns None if that frontier is not kept. `kept` has all kept frontiers of the build, oldest
+    first. `newest` is the frontier that readers of the build see now.
+    """
+    build = generation.serving[pipeline]
+    shown = with_newest(kept, newest)
+    at_first = _at_generation(shown, _began_to_serve(pipeline, build, generation, known))
+    # Frontiers from before the build began to serve this time do not count, however late its job
+    # read of the switch.
+    meant = [
+        each
+        for each in shown
+        if at_first is None or each.frontier.number >= at_first.frontier.number
+    ]
+    match when:
+        case AtGeneration(number):
+            exact = _at_generation(meant, number + 1)
+            if exact is not None:
+                return exact.frontier
+            if generation.end is None:
+                return newest
+            time = generation.end
+        case AtTime(time):
+            pass
+    before = [each for each in meant if each.since <= time]
+    if not before:
+        # Published in the moment between the switch and the job's hearing of it.
+        return None if at_first is None else at_first.frontier
+    return before[-1].frontier if before[-1].shown_at(time) else None
+
+
+def not_kept(when: Moment, generation: Generation, available: Sequence[str]) -> KappaError:
+    """Makes the error for a moment whose frontiers are not kept any more."""
+    what = (
+        f"what generation {generation.number} showed last"
+        if isinstance(when, AtGeneration)
+        else f"what was served at {time_text(when.time)} (generation {generation.number})"
+    )
+    return KappaError(
+        f"{what} is not kept any more",
+        hint=f"there is: {'; '.join(available)}"
+        if available
+        else "nothing of the past is kept; see history.keep_seconds",
+    )
+
+
+def available(
+    known: Sequence[Generation],
+    kept: Mapping[str, Sequence[Kept]],
+    newest: Mapping[str, Frontier | None],
+) -> Iterator[str]:
+    """Lists the times that a reader can ask for, a line each.
+
+    The times are moments of switches, and stretches of time that are kept whole.
+    """
+    for generation in known:
+        spans: list[tuple[datetime, datetime | None]] = [(generation.begin, generation.end)]
+        for pipeline, build in generation.serving.items():
+            own = _spans(pipeline, generation, known, kept.get(build, ()), newest.get(build))
+            spans = [
+                both for one in spans for other in own if (both := _overlap(one, other)) is not None
+            ]
+        for begin, end in spans:
+            yield (
+                f"generation {generation.number} from {time_text(begin)} "
+                f"to {'now' if end is None else time_text(end)}"
+            )
+
+
+def _spans(
+    pipeline: str,
+    generation: Generation,
+    known: Sequence[Generation],
+    kept: Sequence[Kept],
+    newest: Frontier | None,
+) -> list[tuple[datetime, datetime | None]]:
+    """Lists the stretches of time in this generation for which the answer is kept."""
+    edges = {
+        generation.begin,
+        *(each.since for each in kept),
+        *(moment(each.until) for each in kept if each.until is not None),
+    }
+    edges |= set() if newest is None else {moment(newest.published_at)}
+    inside = sorted(
+        edge
+        for edge in edges
+        if generation.begin <= edge and (generation.end is None or edge < generation.end)
+    )
+    spans: list[tuple[datetime, datetime | None]] = []
+    for begin, end in zip(inside, [*inside, generation.end][1:], strict=True):
+        if frontier_shown(AtTime(begin), pipeline, generation, known, kept, newest) is None:
+            continue
+        if spans and spans[-1][1] == begin:
+            spans[-1] = (spans[-1][0], end)
+        else:
+            spans.append((begin, end))
+    return spans
+
+
+def _overlap(
+    one: tuple[datetime, datetime | None], other: tuple[datetime, datetime | None]
+) -> tuple[datetime, datetime | None] | None:
+    begin = max(one[0], other[0])
+    ends = [end for end in (one[1], other[1]) if end is not None]
+    end = min(ends) if ends else None
+    return (begin, end) if end is None or begin < end else None
+
+
+def _began_to_serve(
+    pipeline: str, build: str, generation: Generation, known: Sequence[Generation]
+) -> int:
+    """Returns the generation since which a build serves.
+
+    Since that generation, the build has served the pipeline without a break.
+    """
+    before = [
+        each.number
+        for each in known
+        if each.number < generation.number and each.serving.get(pipeline) != build
+    ]
+    # Generations are numbered without gaps, from 1.
+    return before[-1] + 1 if before else 1
+
+
+def _at_generation(kept: Sequence[Kept], number: int) -> Kept | None:
+    return next((each for each in kept if number in each.generations), None)
+
+
+def time_text(time: datetime) -> str:
+    """Formats a time for people, in UTC."""
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffsets:
+    """A moment given by offsets: the next offset to read, of each named partition."""
+
+    offsets: Offsets
+
+    def __str__(self) -> str:
+        return f"at {self.offsets}"
+
+
+@dataclass(frozen=True, slots=True)
+class AtEventTime:
+    """A moment of the log, given by a time.
+
+    The moment has all records up to the time, and no record whose log time is later.
+    """
+
+    time: datetime
+
+    def __str__(self) -> str:
+        return f"at the event time {time_text(self.time)}"
+
+
+# The moments of the past that a query can ask for.
+Past = Moment | AtOffsets | AtEventTime
+
+
+def parse_offsets(text: str) -> Offsets:
+    """Parses offsets as a user writes them.
+
+    The text is in Kappa's own form, or has commas between. Raises UsageError if the text has no
+    offsets.
+    """
+    found: dict[str, dict[int, int]] = {}
+    for part in filter(None, re.split(r"[,\s]+", text)):
+        match = _PART.fullmatch(part)
+        if match is None:
+            raise UsageError(f"{part!r} is no offset of a partition", hint=_WRITE)
+        topic, partition = match["topic"], int(match["partition"])
+        if partition in found.setdefault(topic, {}):
+            raise UsageError(f"{topic}:{partition} is given twice", hint=_WRITE)
+        found[topic][partition] = int(match["offset"])
+    if not found:
+        raise UsageError("no offsets are given", hint=_WRITE)
+    return Offsets(found)
+
+
+def written_offsets(offsets: Offsets) -> str:
+    """Writes offsets as a write token, which has no spaces.
+
+    `parse_offsets` reads the token.
+    """
+    return str(offsets).replace(" ", ",")
+
+
+def frontiers_at(
+    when: AtOffsets | AtEventTime,
+    serving: Mapping[str, str],
+    kept: Mapping[str, Sequence[Kept]],
+    newest: Mapping[str, Frontier],
+) -> dict[str, Frontier]:
+    """Returns the frontiers of a moment of the log, by build.
+
+    A build without such a frontier is left out. `kept` has all kept frontiers of each build, oldest
+    first. `newest` has the frontier that readers of each build see now. Raises UsageError if no
+    build has read the named topics and partitions. Raises KappaError with the nearest kept
+    frontiers if no build has a frontier of the moment.
+    """
+    shown = {build: with_newest(kept.get(build, ()), newest[build]) for build in serving.values()}
+    if not shown:
+        raise UsageError("nothing is served yet", hint="kappa deploy")
+    if isinstance(when, AtOffsets):
+        readers = {
+            build: each
+            for build, each in shown.items()
+            if newest[build].offsets.only(set(when.offsets.next)).next
+        }
+        _refuse_unknown(when.offsets, [newest[build].offsets for build in readers])
+        found = {
+            build: _at_offsets(_read_of(when.offsets, newest[build]), each)
+            for build, each in readers.items()
+        }
+    else:
+        readers = shown
+        found = {build: _at_event_time(when.time, each) for build, each in shown.items()}
+    there = {build: frontier for build, frontier in found.items() if frontier is not None}
+    if not there:
+        nearest = "; ".join(
+            _nearest(when, pipeline, readers[build], newest[build])
+            for pipeline, build in sorted(serving.items())
+            if build in readers
+        )
+        raise KappaError(f"nothing is kept {when}", hint=f"{nearest}; see [history] in kappa.toml")
+    return there
+
+
+def _refuse_unknown(offsets: Offsets, known: Sequence[Offsets]) -> None:
+    for topic, partition, _ in offsets.items():
+        if not any(partition in each.next.get(topic, {}) for each in known):
+            raise UsageError(
+                f"nothing that serves reads {topic} partition {partition}",
+                hint=f"the live builds are at {'; '.join(map(str, known))}"
+                if known
+                else "kappa status shows what serves",
+            )
+
+
+def _at_offsets(offsets: Offsets, shown: Iterable[Kept]) -> Frontier | None:
+    exact = [
+        each.frontier
+        for each in shown
+        if all(
+            each.frontier.offsets.at(topic, partition) == offset
+            for topic, partition, offset in offsets.items()
+        )
+    ]
+    return exact[-1] if exact else None
+
+
+def _read_of(offsets: Offsets, newest: Frontier) -> Offsets:
+    """Returns the offsets of the topics that a build reads.
+
+    All other offsets are for other builds.
+    """
+    return offsets.only(set(newest.offsets.next))
+
+
+def _at_event_time(time: datetime, shown: Sequence[Kept]) -> Frontier | None:
+    before = [each for each in shown if _log_time(each.frontier) <= time]
+    # A frontier with an end (`until`) had a successor, which is gone and may have been nearer.
+    return before[-1].frontier if before and before[-1].until is None else None
+
+
+def log_time(frontier: Frontier) -> datetime | None:
+    """Returns the latest log time in any partition, within a calendar's range.
+
+    Returns None if nothing was read.
+    """
+    latest = max(
+        (ms for parts in frontier.log_time.values() for ms in parts.values()), default=None
+    )
+    return (
+        None
+        if latest is None
+        else _EPOCH
+        + min(max(timedelta(milliseconds=min(latest, _FAR_MS)), _FIRST - _EPOCH), _LAST - _EPOCH)
+    )
+
+
+def _log_time(frontier: Frontier) -> datetime:
+    # A frontier that has read nothing is before every time.
+    return log_time(frontier) or _FIRST
+
+
+def _nearest(
+    when: AtOffsets | AtEventTime, pipeline: str, shown: Sequence[Kept], newest: Frontier
+) -> str:
+    """Names the nearest kept frontiers of a build, before and after the moment."""
+    match when:
+        case AtOffsets():
+            offsets = _read_of(when.offsets, newest)
+            topics = set(offsets.next)
+            before = [
+                each
+                for each in shown
+                if all(
+                    each.frontier.offsets.at(topic, partition) <= offset
+                    for topic, partition, offset in offsets.items()
+                )
+            ]
+            after = [each for each in shown if each.frontier.offsets.covers(offsets)]
+            places = [
+                str(each.frontier.offsets.only(topics)) for each in (*before[-1:], *after[:1])
+            ]
+        case AtEventTime(time):
+            before = [each for each in shown if _log_time(each.frontier) <= time]
+            after = [each for each in shown if _log_time(each.frontier) > time]
+            places = [time_text(_log_time(each.frontier)) for each in (*before[-1:], *after[:1])]
+    sides = [*(["before"] if before else []), *(["after"] if after else [])]
+    return f"{pipeline} is kept " + " and ".join(
+        f"{side} at {place}" for side, place in zip(sides, places, strict=True)
+    )

@@ -1,0 +1,148 @@
+"""Waiting for one's own writes.
+
+The wait ends when readers see all that a write token names, or when time is up. A write token is
+offsets in the form of `--at-offsets`: for each partition, the offset behind the last acknowledged
+record. The wait comes before a snapshot is pinned. Frontiers never go back (I3). So a snapshot that
+is pinned afterwards covers the token for all pipelines of the wait: the pipelines that serve and
+read a topic of the token. `uncovered` decides, and is pure; the look and the loop are thin.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from kappa.base.errors import TimedOut, UsageError
+from kappa.serving.query.pin.look import look_now, served_last
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.journal.journal import JournalView
+from kappa.state.journal.projections import Pauses, paused_after
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+
+# Seconds between two looks: short beside a slice, and long beside a look.
+LOOK_SECONDS = 0.02
+
+# By pipeline that serves: the build, and the offsets that readers of the build see.
+Shown = Mapping[str, tuple[str, Offsets]]
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """A pipeline that does not show all of a write token yet.
+
+    `shown` and `awaited` have the partitions that are missing.
+    """
+
+    pipeline: str
+    build: str
+    shown: Offsets
+    awaited: Offsets
+
+    def __str__(self) -> str:
+        return f"{self.pipeline} (build {self.build}) shows {self.shown}, not yet {self.awaited}"
+
+
+def uncovered(token: Offsets, shown: Shown) -> tuple[Behind, ...]:
+    """Lists the pipelines that do not show all of the token yet.
+
+    Only pipelines that read a topic of the token count. Raises UsageError if no serving pipeline
+    reads a topic of the token.
+    """
+    if not shown:
+        raise UsageError("nothing is served yet", hint="kappa deploy")
+    read = {pipeline: frozenset(offsets.next) for pipeline, (_, offsets) in shown.items()}
+    for topic in sorted(token.next):
+        if not any(topic in topics for topics in read.values()):
+            raise UsageError(
+                f"nothing that serves reads topic {topic}",
+                hint=f"the live builds read {', '.join(sorted(frozenset().union(*read.values())))}",
+            )
+    return tuple(
+        Behind(pipeline, build, *missing)
+        for pipeline, (build, offsets) in sorted(shown.items())
+        if (missing := _missing(token.only(read[pipeline]), offsets)) is not None
+    )
+
+
+def _missing(awaited: Offsets, shown: Offsets) -> tuple[Offsets, Offsets] | None:
+    """Returns the partitions that are not covered: as shown, and as awaited."""
+    there: dict[str, dict[int, int]] = {}
+    wanted: dict[str, dict[int, int]] = {}
+    for topic, partition, offset in awaited.items():
+        if shown.at(topic, partition) < offset:
+            there.setdefault(topic, {})[partition] = shown.at(topic, partition)
+            wanted.setdefault(topic, {})[partition] = offset
+    return (Offsets(there), Offsets(wanted)) if wanted else None
+
+
+class ServedLook:
+    """A look at the offsets that readers see, made again and again.
+
+    The look finds a build's newest frontier by way of the frontier of the look before. To list a
+    build's frontiers takes longer than the rest of a look.
+    """
+
+    def __init__(self, store: Store) -> None:
+        """Takes the store; the first look comes later."""
+        self._store = store
+        self._newest: Mapping[str, Frontier] = {}
+
+    def shown(self) -> Shown:
+        """Returns the serving builds, and the offsets readers see."""
+        _, _, serving = served_last(self._store)
+        newest = {build: self._newest_of(build) for build in serving.values()}
+        self._newest = {build: each for build, each in newest.items() if each is not None}
+        if len(self._newest) < len(newest):
+            # Damaged, or no longer served and collected: the readers' look knows which.
+            snapshot = look_now(self._store).snapshot
+            serving, self._newest = snapshot.serving, snapshot.frontiers
+        return {
+            pipeline: (build, self._newest[build].offsets) for pipeline, build in serving.items()
+        }
+
+    def _newest_of(self, build: str) -> Frontier | None:
+        frontiers, newest = Frontiers(self._store, build), self._newest.get(build)
+        if newest is None:
+            return frontiers.newest()
+        while (following := frontiers.get(newest.number + 1)) is not None:
+            newest = following
+        # While this frontier is kept, no later frontier was deleted.
+        return newest if frontiers.get(newest.number) is not None else frontiers.newest()
+
+
+def ensure_covered(
+    store: Store, token: Offsets, *, seconds: float, is_up: Callable[[], bool] = lambda: True
+) -> None:
+    """Waits until readers see the offsets of the token.
+
+    All pipelines that serve and read a topic of the token must show them. Raises TimedOut if the
+    wait takes longer than `seconds`. Then `is_up` is asked whether a supervisor runs jobs. Raises
+    UsageError at once if no serving pipeline reads a topic.
+    """
+    look, due = ServedLook(store), time.monotonic() + seconds
+    while behind := uncovered(token, look.shown()):
+        if time.monotonic() >= due:
+            raise too_late(store, behind, seconds, is_up=is_up())
+        time.sleep(LOOK_SECONDS)
+
+
+def too_late(
+    store: Store, behind: tuple[Behind, ...], seconds: float, *, is_up: bool = True
+) -> TimedOut:
+    """Makes the error for a wait whose time is up, with the known reasons."""
+    none: Pauses = {}
+    pauses = JournalView(store).folded(paused_after, none)
+    reasons = [
+        f"{each.pipeline} is {pauses[each.pipeline].text}: kappa resume {each.pipeline}"
+        for each in behind
+        if each.pipeline in pauses
+    ]
+    if not is_up:
+        reasons.append("kappa is not up, so nothing is folded: kappa up -d")
+    return TimedOut(
+        f"after {seconds:g} s {'; '.join(map(str, behind))}",
+        hint="; ".join(reasons)
+        or "kappa status shows how far it is and what keeps it; beyond the log's end nothing comes",
+    )

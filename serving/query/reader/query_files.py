@@ -1,0 +1,114 @@
+"""The check of the files that a query is about to read.
+
+These are the files of the tables that the query names. A query names tables directly, or by way of
+views. DuckDB's parser tree shows the names. If the tree of a text does not show the names, all
+tables count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from kappa.serving.query.pin.snapshot import Snapshot
+from kappa.serving.query.reader.relations import Relations, files_of
+from kappa.state.file_sums import are_checked, ensure_whole
+from kappa.state.store import Store
+from kappa.tables.views.trees import functions_in, tables_in
+
+# Functions that name a table by a value.
+_BY_VALUE = frozenset({"query", "query_table"})
+
+# A table, as (pipeline, name).
+Named = tuple[str, str]
+
+
+def tables_read(tree: Callable[[str], Any], sql: str, found: Sequence[Relations]) -> list[Named]:
+    """Lists the tables that a query may read.
+
+    `tree` gives the parser's tree of a text.
+    """
+    try:
+        named = _named(tree(sql))
+        reached = {each.pipeline: _reached(tree, named, each) for each in found}
+    except RecursionError:
+        reached = {}
+    return [
+        (each.pipeline, name)
+        for each in found
+        for name in each.tables
+        if (names := reached.get(each.pipeline)) is None or name.lower() in names
+    ]
+
+
+def are_all_checked(store: Store, found: Sequence[Relations]) -> bool:
+    """Returns True if no file of these relations is to be checked any more."""
+    return are_checked(store, files_of(found))
+
+
+def ensure_named_whole(
+    store: Store,
+    snapshot: Snapshot,
+    found: Sequence[Relations],
+    named: Iterable[Named],
+    copies: Callable[[str], str] | None = None,
+) -> None:
+    """Raises Damaged if a file of these tables has changed.
+
+    The error names the file. If `copies` is given, it maps a file in a bucket to the copy on this
+    host, and the copy is checked.
+    """
+    for pipeline, paths in _paths_named(found, named):
+        build = snapshot.serving[pipeline]
+        pinned = snapshot.frontiers[build]
+        ensure_whole(store, pinned.build, paths, copies=copies, pinned=pinned)
+
+
+def files_named(found: Sequence[Relations], named: Iterable[Named]) -> list[str]:
+    """Lists the files of these tables."""
+    return [path for _, paths in _paths_named(found, named) for path in paths]
+
+
+def _paths_named(
+    found: Sequence[Relations], named: Iterable[Named]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    by_pipeline = {each.pipeline: each for each in found}
+    for pipeline, name in named:
+        relations = by_pipeline.get(pipeline)
+        table = None if relations is None else relations.tables.get(name)
+        if table is not None:
+            yield pipeline, table.paths
+
+
+def _reached(
+    tree: Callable[[str], Any], names: frozenset[str] | None, relations: Relations
+) -> frozenset[str] | None:
+    """Returns the names that a query reaches in a pipeline.
+
+    A query reaches names directly and by views. None stands for any name.
+    """
+    if names is None:
+        return None
+    views = {name.lower(): sql for name, sql in relations.views.items()}
+    reached, new = set(names), set(names)
+    while new:
+        found = [_named(tree(views[name])) for name in new if name in views]
+        if any(each is None for each in found):
+            return None
+        new = {name for each in found if each is not None for name in each} - reached
+        reached |= new
+    return frozenset(reached)
+
+
+def _named(tree: Any) -> frozenset[str] | None:
+    """Returns the names of relations in a tree, in small letters.
+
+    Returns None if the names are not known.
+    """
+    if (
+        not isinstance(tree, dict)
+        or tree.get("error")
+        or not _BY_VALUE.isdisjoint(map(str.lower, functions_in(tree)))
+    ):
+        return None
+    return frozenset(name.lower() for _, name in tables_in(tree))

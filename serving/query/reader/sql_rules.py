@@ -1,0 +1,245 @@
+"""Rules for SQL: the queries of strangers, and declared views and checks. Pure.
+
+A stranger may ask a single query over the catalogue. DuckDB's own parser gives the query as a tree
+(`json_serialize_sql`), and only for a SELECT. Every name that DuckDB would look up is looked up
+here first, in the same scope: in a `with`, or else in the catalogue. A function that gives rows
+must make the rows from its arguments. No function may reveal settings, or how views are made. So
+the look of the text (quotes, case, comments, strings as names) decides nothing.
+
+A view or a check is a query over the pipeline's tables with a single answer, so there are more
+rules. Names are bare, since a view is made in its pipeline's schema before other schemas have
+names. DuckDB must compute an as-of join alike by any plan. No part of the SQL may have another
+value each time: no clock, no chance, no property of the connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from kappa.base.errors import UsageError, did_you_mean
+from kappa.base.sql import lowered
+from kappa.tables.views.nulls import unsure_asof
+
+ONE_QUERY = "give one query that reads, such as: select * from page_hits limit 10"
+
+# The functions that make rows from their arguments alone.
+_TABLE_FUNCTIONS = frozenset(
+    {"range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree"}
+)
+# Functions that read more than their arguments (settings, variables, system tables, the files of a
+# view), or that write.
+REFUSED_FUNCTIONS = frozenset({
+    "current_setting", "getvariable", "getenv", "nextval", "currval", "write_log",
+    "pg_get_viewdef", "pg_get_expr", "pg_get_constraintdef", "format_type", "get_block_size",
+    "json_serialize_plan", "query", "query_table", "read_text", "read_blob", "glob",
+})  # fmt: skip
+# The schema by which a recursive query names all rows so far (`using key`).
+_RECURRING = "recurring"
+
+# Schema and name of relations; the name of a `with` has no schema.
+Names = frozenset[tuple[str, str]]
+# DuckDB's functions whose stability is not CONSISTENT, and macros over them (duckdb_functions()).
+# `error` is left out: this function gives no value at all.
+CHANGING_FUNCTIONS = frozenset({
+    "ago", "current_connection_id", "current_database", "current_catalog", "current_date",
+    "current_query", "current_query_id", "current_schema", "current_schemas",
+    "current_transaction_id", "currval", "gen_random_uuid", "get_current_time",
+    "get_current_timestamp", "in_search_path", "nextval", "now", "pg_conf_load_time",
+    "pg_postmaster_start_time", "pg_sleep", "random", "setseed", "sleep_ms", "stats", "today",
+    "transaction_timestamp", "txid_current", "uuid", "uuidv4", "uuidv7", "write_log",
+})  # fmt: skip
+# Names that SQL reads as calls, unless a column has that name.
+_CALLED_BY_NAME = frozenset({
+    "current_catalog", "current_date", "current_schema", "current_time", "current_timestamp",
+    "localtime", "localtimestamp",
+})  # fmt: skip
+_KEEP_IT = "fold the value into a column of the table, or say it in the query that reads the table"
+
+
+def ensure_allowed(serialized: Any, catalogue: Collection[tuple[str, str]]) -> None:
+    """Raises UsageError if a stranger may not ask a query.
+
+    `serialized` is the tree of the query as `json_serialize_sql` gives it. `catalogue` has (schema,
+    name) of all relations that the query may read.
+    """
+    statements: Sequence[Any] = serialized.get("statements") or ()
+    if serialized.get("error") or len(statements) != 1:
+        raise UsageError(
+            "this is not one query that reads: a snapshot can only be read", hint=ONE_QUERY
+        )
+    try:
+        _walk(statements[0], frozenset(catalogue), frozenset())
+    except RecursionError as error:
+        raise too_deep() from error
+
+
+def too_deep() -> UsageError:
+    """Makes the error for a query that is nested too deeply."""
+    return UsageError(
+        "the query is nested too deeply to be read",
+        hint="say it in parts: with a as (...), b as (...) select ...",
+    )
+
+
+def _walk(node: Any, catalogue: Names, scope: Names) -> None:
+    """Checks a node and all nodes below.
+
+    `scope` has the names of `with` that the node may use.
+    """
+    match node:
+        case list():
+            for each in node:
+                _walk(each, catalogue, scope)
+        case {"type": "RECURSIVE_CTE_NODE", "cte_name": str(name), "right": right}:
+            scope = _scope_within(node, catalogue, scope)
+            # The first member is bound before the name exists: there it is another relation's.
+            _walk(right, catalogue, scope | {("", lowered(name)), (_RECURRING, lowered(name))})
+            for key, each in node.items():
+                if key not in {"cte_map", "right"}:
+                    _walk(each, catalogue, scope)
+        case dict():
+            _look(node, catalogue, scope)
+            scope = _scope_within(node, catalogue, scope)
+            for key, each in node.items():
+                if key != "cte_map":
+                    _walk(each, catalogue, scope)
+        case _:
+            pass
+
+
+def _scope_within(node: Mapping[str, Any], catalogue: Names, scope: Names) -> Names:
+    """Returns the scope within a node that may have a `with`.
+
+    The queries of the `with` are checked on the way. Each query of a `with` may use the names
+    before its own name, but not its own.
+    """
+    for each in (node.get("cte_map") or {}).get("map", ()):
+        _walk(each["value"], catalogue, scope)
+        scope |= {("", lowered(str(each["key"])))}
+    return scope
+
+
+def _look(node: Mapping[str, Any], catalogue: Names, scope: Names) -> None:
+    match node:
+        case {
+            "type": "BASE_TABLE",
+            "table_name": str(name),
+            "schema_name": str(schema),
+            "catalog_name": str(database),
+        }:
+            _look_up(database, schema, name, catalogue, scope)
+        case {"type": "SHOW_REF", "query": None}:
+            raise UsageError(
+                "this shows what is not in the catalogue",
+                hint="describe TABLE shows the columns of one; GET /api/v1/tables lists all",
+            )
+        case {"type": "TABLE_FUNCTION", "function": {"function_name": str(name)}} if (
+            lowered(name) not in _TABLE_FUNCTIONS
+        ):
+            raise _no_function(name, _TABLE_FUNCTIONS)
+        case {"function_name": str(name)} if lowered(name) in REFUSED_FUNCTIONS:
+            raise _no_function(name, ())
+        case {"type": "TABLE_FUNCTION", "function": function} if (
+            not isinstance(function, Mapping) or "function_name" not in function
+        ):
+            raise UsageError("the query calls what is no function", hint=ONE_QUERY)
+        case _:
+            pass
+
+
+def _look_up(
+    database: str,
+    schema: str,
+    name: str,
+    catalogue: Names,
+    scope: Names,
+) -> None:
+    if not database and (lowered(schema), lowered(name)) in scope:
+        return
+    known = {(lowered(each), lowered(table)) for each, table in catalogue}
+    # The parser takes `flights` in `flights.delays` for a schema. Three parts begin with a
+    # database, and a stranger can name no database.
+    if not database and (lowered(schema) or "main", lowered(name)) in known:
+        return
+    whole = ".".join(part for part in (database, schema, name) if part)
+    names = sorted(
+        {table for _, table in catalogue}
+        | {f"{each}.{table}" for each, table in catalogue if each != "main"}
+    )
+    raise UsageError(
+        f"the query cannot be run: there is no table {whole}",
+        hint=did_you_mean(whole, names) or _there_are(names),
+    )
+
+
+def _there_are(names: Iterable[str]) -> str:
+    listed = ", ".join(names)
+    return f"there are {listed}" if listed else "nothing is served yet: kappa deploy"
+
+
+def _no_function(name: str, instead: Iterable[str]) -> UsageError:
+    there = ", ".join(sorted(instead))
+    return UsageError(
+        f"the query cannot be run: {name} looks outside of the tables, which a query may not",
+        hint=f"of functions that give rows there are {there}; all else comes from tables"
+        if there
+        else "leave it out: a query sees its tables and nothing else",
+    )
+
+
+def ensure_repeatable(
+    tree: Any, names: Collection[str], columns: Collection[str], *, what: str
+) -> None:
+    """Raises UsageError if SQL may not be declared.
+
+    `tree` is the SQL as `json_serialize_sql` gives it. `names` are the tables and views of the
+    pipeline, `columns` the columns of the tables. `what` is "a view" or "a check".
+    """
+    ensure_allowed(tree, {("main", name) for name in names})
+    _refuse_changing(tree, {column.lower() for column in columns}, what)
+    if (unsure := unsure_asof(tree)) is not None:
+        raise UsageError(f"it has {unsure[0]}", hint=unsure[1])
+
+
+def _refuse_changing(node: Any, columns: Collection[str], what: str) -> None:
+    match node:
+        case list():
+            for each in node:
+                _refuse_changing(each, columns, what)
+        case dict():
+            _refuse_changing_node(node, columns, what)
+            for each in node.values():
+                _refuse_changing(each, columns, what)
+        case _:
+            pass
+
+
+def _refuse_changing_node(node: dict[str, Any], columns: Collection[str], what: str) -> None:
+    match node:
+        case {"type": "BASE_TABLE", "schema_name": str(schema), "table_name": str(name)} if schema:
+            raise UsageError(
+                f"it names {schema}.{name}, and {what} names relations without a schema",
+                hint=f"write {name}",
+            )
+        case {"function_name": str(name), "children": list(arguments)} if (
+            name.lower() in CHANGING_FUNCTIONS
+            # With a single argument, age() counts from today.
+            or (name.lower() == "age" and len(arguments) == 1)
+        ):
+            raise _changing(f"{name}()", what)
+        case {"type": "COLUMN_REF", "column_names": [str(name)]} if (
+            name.lower() in _CALLED_BY_NAME and name.lower() not in columns
+        ):
+            raise _changing(name, what)
+        case {"sample": dict()}:
+            raise _changing("a sample", what)
+        case _:
+            pass
+
+
+def _changing(name: str, what: str) -> UsageError:
+    return UsageError(
+        f"{name} gives another value each time, and {what} has one answer for each version",
+        hint=_KEEP_IT,
+    )

@@ -1,0 +1,224 @@
+"""Files of a bucket on this host's disk, for queries.
+
+The processes of these queries connect to nothing. A data file never changes, so a fetched file is
+good for as long as the file is kept. The file is kept under the digest of its URL. Files that no
+query reads make room for others, the least recently used first. The folder may be lost. Each query
+has a folder of its own, with links to the files that the query reads, under their names in the
+root: the process of the query may read no other files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from kappa.base.disk import link_file
+from kappa.base.errors import KappaError
+from kappa.base.process import boot
+from kappa.base.scratch import QUERY, make_folder
+from kappa.base.units import parse_memory, size
+from kappa.serving.query.reader.client import Client
+from kappa.serving.query.reader.errors import TooMuch
+from kappa.state.files.address import fetch_file
+from kappa.state.store import Store
+
+_FOLDER = "fetched"
+_NAME = re.compile("[0-9a-f]{64}")
+# Requests take longer than the transfer of their bytes.
+_AT_ONCE = 8
+
+
+class FilesInPlace:
+    """The files of a root on this host's disk, where they are, for a query."""
+
+    # If given, the query's process may read all files below this folder, and no others.
+    folder: Path | None = None
+
+    def path(self, address: str) -> str:
+        """Returns the path of a file for the query's process."""
+        return address
+
+    def fetch(self, addresses: Iterable[str], client: Client) -> None:
+        """Makes files available on this host.
+
+        The query itself reports a file that is gone. Raises KappaError if a file cannot be fetched,
+        and ClientLeft if the client has left before the end.
+        """
+
+    def drop(self, addresses: Iterable[str]) -> None:
+        """Lets the next query fetch these files again."""
+
+
+class FetchedFiles:
+    """The files of a root in a bucket that this host has.
+
+    Any thread may use this cache.
+    """
+
+    def __init__(self, store: Store) -> None:
+        """Indexes the files already in the cache folder."""
+        self.root = f"{store.url}/"
+        every = store.local.path(_FOLDER)
+        # Fetched files are not synced: after a power loss a file may be torn.
+        self.folder = every / boot()
+        for path in every.glob("*"):
+            if path != self.folder:
+                shutil.rmtree(path, ignore_errors=True)
+        self._most = parse_memory(store.storage.cache)
+        # The file that was used last is the last. A file on its way has its room already.
+        self._sizes: dict[str, int] = {}
+        self._users = Counter[str]()
+        self._coming: set[str] = set()
+        self._changes = threading.Condition()
+        there = [each for each in self.folder.glob("*") if _NAME.fullmatch(each.name)]
+        for each in sorted(there, key=lambda path: path.stat().st_mtime_ns):
+            self._sizes[each.name] = each.stat().st_size
+        self._bytes = sum(self._sizes.values())
+
+    def bring(self, url: str, place: Path, client: Client) -> str:
+        """Puts a file at a place, and returns the name of the file in the cache.
+
+        The file is in use until its name is `released`. Raises ClientLeft as soon as the client has
+        left.
+        """
+        name = hashlib.sha256(url.encode()).hexdigest()
+        kept = self.folder / name
+        with self._changes:
+            self._changes.wait_for(lambda: name not in self._coming)
+            if self._has(name, kept, place):
+                return name
+            self._coming.add(name)
+            self._users[name] += 1
+        try:
+            fetch_file(url, place, partial(self._take_room, name), client.ensure_here)
+            link_file(place, kept)
+        except BaseException:
+            with self._changes:
+                self._bytes -= self._sizes.pop(name, 0)
+            self.released([name])
+            raise
+        finally:
+            with self._changes:
+                self._coming.remove(name)
+                self._changes.notify_all()
+        return name
+
+    def drop(self, url: str) -> None:
+        """Lets the next query fetch a file again."""
+        name = hashlib.sha256(url.encode()).hexdigest()
+        with self._changes:
+            (self.folder / name).unlink(missing_ok=True)
+            self._bytes -= self._sizes.pop(name, 0)
+
+    def released(self, names: Iterable[str]) -> None:
+        """Notes that a query has ended, which used the files of these names."""
+        with self._changes:
+            self._users.subtract(names)
+            self._users = +self._users
+
+    def _has(self, name: str, kept: Path, place: Path) -> bool:
+        if name not in self._sizes:
+            return False
+        try:
+            link_file(kept, place)
+        except FileNotFoundError:
+            # Somebody has deleted the file.
+            self._bytes -= self._sizes.pop(name)
+            return False
+        self._sizes[name] = self._sizes.pop(name)
+        self._users[name] += 1
+        return True
+
+    def _take_room(self, name: str, wanted: int) -> None:
+        with self._changes:
+            for each in [each for each in self._sizes if not self._users[each]]:
+                if self._bytes + wanted <= self._most:
+                    break
+                (self.folder / each).unlink(missing_ok=True)
+                self._bytes -= self._sizes.pop(each)
+            if self._bytes + wanted > self._most:
+                raise TooMuch(
+                    f"the files that queries read now have more than {size(self._most)}",
+                    hint="storage.cache in kappa.toml lets this host keep more; kappa query reads "
+                    "parts of files, where they are",
+                )
+            self._sizes[name] = wanted
+            self._bytes += wanted
+
+
+class LentFiles(FilesInPlace):
+    """The files of a root in a bucket, in a folder of its own for a query."""
+
+    def __init__(self, fetched: FetchedFiles) -> None:
+        """Makes the folder of the query."""
+        self.folder: Path = make_folder(fetched.folder, QUERY)
+        self._fetched = fetched
+        self._used: list[str] = []
+
+    def path(self, address: str) -> str:
+        """Returns the path that a file has once the file is fetched."""
+        return str(self.folder / address.removeprefix(self._fetched.root))
+
+    def fetch(self, addresses: Iterable[str], client: Client) -> None:
+        """Fetches the files that this host does not have."""
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch") as threads:
+            asked = [threads.submit(self._fetch, each, client) for each in {*addresses}]
+            try:
+                for each in asked:
+                    each.result()
+            except BaseException:
+                threads.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def drop(self, addresses: Iterable[str]) -> None:
+        """Lets the next query fetch these files again."""
+        for each in addresses:
+            self._fetched.drop(each)
+
+    def _fetch(self, address: str, client: Client) -> None:
+        client.ensure_here()
+        place = Path(self.path(address))
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            self._used.append(self._fetched.bring(address, place, client))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise KappaError(
+                f"no file can be kept in {self.folder}: {error.strerror or error}",
+                hint="see whether the disk is full; local in kappa.toml is another folder",
+            ) from error
+
+    def give_back(self) -> None:
+        """Deletes the folder of the query."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._fetched.released(self._used)
+
+
+_FETCHED: WeakKeyDictionary[Store, FetchedFiles] = WeakKeyDictionary()
+_changes = threading.Lock()
+
+
+@contextmanager
+def files_for_query(store: Store) -> Iterator[FilesInPlace]:
+    """Gives the files of a root to a query, as long as the block lasts."""
+    if store.is_on_disk:
+        yield FilesInPlace()
+        return
+    with _changes:
+        if store not in _FETCHED:
+            _FETCHED[store] = FetchedFiles(store)
+    lent = LentFiles(_FETCHED[store])
+    try:
+        yield lent
+    finally:
+        lent.give_back()

@@ -1,0 +1,77 @@
+"""The fork server: a process that forks a child for each query.
+
+The fork server has a single thread. The fork server has imported all modules that a query needs, so
+the process of a query starts within milliseconds, and is never used twice. Requests arrive by a
+socket: a number, with the child's end of its socket to the server, and a pipe. The answer repeats
+the number, with the child's pid and a handle (pidfd_open(2)), which never names another process.
+The child's exit code is written to the pipe. The fork server ends when the server does, and its
+children with it. As a program: `python -m kappa.serving.query.sandbox.fork_server SOCKET`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from typing import NoReturn
+
+from kappa.base.process import LOW_PRIORITY
+from kappa.serving.query.sandbox.query_program import answer_one
+
+
+def main(arguments: list[str]) -> int:
+    """Makes a child for each request, until the server closes the socket."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # The live job's freshness is more important.
+    os.nice(LOW_PRIORITY)
+    me = os.getpid()
+    control = socket.socket(fileno=int(arguments[0]))
+    # A handle of each running child -> its process id, and the pipe for its exit code.
+    running: dict[int, tuple[int, int]] = {}
+    # Unlike select, poll takes any number: this socket keeps its number in the server.
+    waiting = select.poll()
+    waiting.register(control, select.POLLIN)
+    while True:
+        ready = [file for file, _ in waiting.poll()]
+        for handle in [each for each in ready if each in running]:
+            waiting.unregister(handle)
+            pid, pipe = running.pop(handle)
+            _, status = os.waitpid(pid, 0)
+            with contextlib.suppress(BrokenPipeError):
+                os.write(pipe, str(os.waitstatus_to_exitcode(status)).encode())
+            os.close(pipe)
+            os.close(handle)
+        if control.fileno() in ready:
+            number, files, _, _ = socket.recv_fds(control, 16, 2)
+            if not number:
+                return 0
+            way_back, pipe = files
+            pid = os.fork()
+            if pid == 0:
+                _become_child(way_back, me)
+            os.close(way_back)
+            handle = os.pidfd_open(pid)
+            running[handle] = (pid, pipe)
+            waiting.register(handle, select.POLLIN)
+            socket.send_fds(control, [number + f" {pid}".encode()], [handle])
+
+
+def _become_child(way_back: int, parent: int) -> NoReturn:
+    code = 1
+    try:
+        answer_one(way_back, parent)
+        code = 0
+    # Any error is printed, and ends the child.
+    except Exception:  # noqa: BLE001
+        traceback.print_exc()
+    finally:
+        # A child must never run on into the nursery's own loop.
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

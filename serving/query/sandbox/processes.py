@@ -1,0 +1,309 @@
+"""The processes of queries, as the server sees them.
+
+These are the fork server and its children.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import kappa
+from kappa.base.errors import Damaged, KappaError, UsageError
+from kappa.base.units import memory
+from kappa.serving.query.pin.snapshot import Snapshot
+from kappa.serving.query.reader.errors import TooMuch
+from kappa.serving.query.reader.query_files import Named
+from kappa.serving.query.sandbox.frames import (
+    ACCEPTED,
+    ASKED,
+    ENDED,
+    NAMED,
+    PIECE,
+    REFUSED,
+    framed,
+    take,
+)
+from kappa.serving.query.sandbox.question import Allowance, Reply
+
+_PACKAGES = Path(kappa.__file__).parents[1]
+_FRAME_BYTES = 1 << 20
+# Room for the bytes that a child sends beside the rows of its answer.
+_SLACK_BYTES = 1 << 20
+# The most memory of the server that an answer takes; a longer answer is kept in a file.
+_IN_MEMORY_BYTES = 1 << 20
+# A nursery imports DuckDB and Arrow first.
+_START_SECONDS = 60.0
+_GRACE_SECONDS = 1.0
+_LESS = "select fewer rows or columns, or aggregate in steps; {} in kappa.toml allows more"
+
+
+@dataclass(slots=True)
+class QueryProcess:
+    """The process of a query, as the server handles the process.
+
+    `pid` is for people, `handle` (pidfd_open(2)) for the kernel. `way` is the socket to the
+    process, `death` the pipe that reports the exit code.
+    """
+
+    pid: int
+    handle: int
+    way: socket.socket
+    death: int
+    _ended: bool = field(default=False)
+
+    def accepts(self, request: bytes) -> bool:
+        """Sends a request to the process.
+
+        Returns False if the process dies before reading the request.
+        """
+        self.way.settimeout(_START_SECONDS)
+        try:
+            # A socket with a timeout does not block: os.write would write only a part.
+            self.way.sendall(framed(ASKED, request))
+            return take(self.way.recv, most=0) == (ACCEPTED, b"")
+        except (OSError, ValueError):
+            return False
+
+    def reply(
+        self, allowance: Allowance, snapshot: Snapshot, check: Callable[[Iterable[Named]], None]
+    ) -> Reply:
+        """Returns the complete answer.
+
+        `check` ensures that the files of the tables in the query can be read, or raises KappaError;
+        the time of `check` is not the query's. Raises the error that the process reports, and
+        TooMuch if the process takes too long or dies.
+        """
+        # The caller closes the file.
+        body: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115
+        try:
+            ended = self._ended_with(body, allowance, check)
+        except BaseException:
+            body.close()
+            raise
+        size = body.tell()
+        body.seek(0)
+        return Reply(
+            body,
+            size,
+            tuple(ended["columns"]),
+            int(ended["rows"]),
+            bool(ended["truncated"]),
+            snapshot,
+        )
+
+    def _ended_with(
+        self, body: IO[bytes], allowance: Allowance, check: Callable[[Iterable[Named]], None]
+    ) -> Any:
+        deadline = time.monotonic() + allowance.seconds
+        while (left := deadline - time.monotonic()) > 0:
+            self.way.settimeout(left)
+            try:
+                frame = take(self.way.recv, most=_FRAME_BYTES)
+            except TimeoutError:
+                break
+            except (OSError, ValueError) as error:
+                raise _not_understood(error) from error
+            match frame:
+                case (kind, content) if (
+                    kind == PIECE and body.tell() + len(content) <= allowance.bytes + _SLACK_BYTES
+                ):
+                    body.write(content)
+                case (kind, content) if kind == NAMED:
+                    begun = time.monotonic()
+                    check(_named_in(content))
+                    deadline += time.monotonic() - begun
+                    self.way.sendall(framed(ACCEPTED))
+                case (kind, content) if kind == ENDED:
+                    return json.loads(content)
+                case (kind, content) if kind == REFUSED:
+                    raise _error_of(json.loads(content), allowance)
+                case None:
+                    raise self._died(allowance)
+                case _:
+                    raise KappaError(
+                        "the query's process gave more than it was to give",
+                        hint="ask again; if it stays so, the query is to blame",
+                    )
+        raise _too_long(allowance)
+
+    def _died(self, allowance: Allowance) -> KappaError:
+        """Returns the error that explains why a process ended without an answer."""
+        found = os.read(self.death, 16)
+        code = int(found or b"1")
+        if code == -signal.SIGXCPU:
+            return _too_long(allowance)
+        # Some allocations cannot report a failure, and end the process in several ways.
+        return TooMuch(
+            "the query's process has ended "
+            f"({signal.Signals(-code).name if code < 0 else f'code {code}'}) "
+            "before it gave an answer: "
+            f"most likely it took more than {memory(allowance.memory)} of memory",
+            hint=_LESS.format("serve.query_memory"),
+        )
+
+    def kill(self) -> None:
+        """Kills the process if it runs.
+
+        Whoever waits for the answer learns of the end.
+        """
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.handle, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Kills the process if it runs, and closes the files.
+
+        A second call does nothing.
+        """
+        if self._ended:
+            return
+        self._ended = True
+        self.kill()
+        for each in (self.handle, self.death):
+            os.close(each)
+        self.way.close()
+
+
+class Nursery:
+    """The fork server, as the server handles the process that makes the children.
+
+    The fork server ends when this process does, because that closes the socket.
+    """
+
+    def __init__(self, program: Sequence[str], *, start_seconds: float = _START_SECONDS) -> None:
+        # An empty folder: a query that reached the folder would find nothing.
+        self._folder = tempfile.TemporaryDirectory(prefix="kappa-sandbox-")
+        # Closed in `end`.
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # The environment has only the variables of Python; the socket is the only open file.
+        environment = {
+            "PYTHONPATH": str(_PACKAGES),
+            "PYTHONSAFEPATH": "1",
+            "LC_ALL": "C.UTF-8",
+            "OPENBLAS_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, *program, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
+                cwd=self._folder.name,
+                env=environment,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self._start_seconds = start_seconds
+        self._control.settimeout(start_seconds)
+        # The number of the last request.
+        self._asked = 0
+
+    def alive(self) -> bool:
+        """Returns True while the fork server runs."""
+        return self._process.poll() is None
+
+    def child(self) -> QueryProcess:
+        """Makes a child, which gets ready meanwhile.
+
+        Raises KappaError if the fork server makes none. Each request has a number, and its answer
+        repeats the number. The answer to an abandoned request may arrive late, and must not be
+        taken for the pid and handle of the next child.
+        """
+        self._asked += 1
+        way, theirs = socket.socketpair()
+        death, deaths = os.pipe()
+        try:
+            with theirs:
+                socket.send_fds(
+                    self._control, [str(self._asked).encode()], [theirs.fileno(), deaths]
+                )
+                pid, handle = self._answer_to(self._asked)
+        except OSError as error:
+            way.close()
+            os.close(death)
+            raise KappaError(
+                f"no process for a query could be started: {self._last_words() or error}",
+                hint="see whether the machine has memory left, then ask again",
+            ) from error
+        finally:
+            os.close(deaths)
+        return QueryProcess(pid, handle, way, death)
+
+    def _answer_to(self, number: int) -> tuple[int, int]:
+        """Returns the pid and the handle of the child made for this request."""
+        deadline = time.monotonic() + self._start_seconds
+        while (left := deadline - time.monotonic()) > 0:
+            self._control.settimeout(left)
+            answer, handles, _, _ = socket.recv_fds(self._control, 32, 1)
+            if not answer:
+                raise ConnectionResetError("it has ended")
+            answered, pid = map(int, answer.split())
+            if answered == number:
+                return pid, handles[0]
+            # The child of an abandoned request ends by itself, since its socket is closed.
+            os.close(handles[0])
+        raise TimeoutError("it does not answer")
+
+    def _last_words(self) -> str:
+        self._said.seek(0)
+        return (self._said.read().decode(errors="replace").strip().splitlines() or [""])[-1]
+
+    def end(self) -> None:
+        """Ends the fork server, and its children."""
+        self._control.close()
+        try:
+            self._process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._said.close()
+        self._folder.cleanup()
+
+
+def _named_in(content: bytes) -> list[Named]:
+    try:
+        return [(str(pipeline), str(name)) for pipeline, name in json.loads(content)]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _not_understood(error) from error
+
+
+def _not_understood(error: Exception) -> KappaError:
+    return KappaError(
+        f"the query's process sent what could not be understood: {error}",
+        hint="ask again; if it stays so, the query is to blame",
+    )
+
+
+def _too_long(allowance: Allowance) -> TooMuch:
+    return TooMuch(
+        f"the query took longer than {allowance.seconds:g} s, and was ended",
+        hint=_LESS.format("serve.query_seconds"),
+    )
+
+
+def _error_of(found: Mapping[str, str], allowance: Allowance) -> KappaError:
+    match found["kind"]:
+        case "usage":
+            return UsageError(found["message"], hint=found["hint"])
+        case "too_much":
+            return TooMuch(
+                f"the query needs more than {memory(allowance.memory)} of memory",
+                hint=_LESS.format("serve.query_memory"),
+            )
+        case "damaged":
+            return Damaged(found["message"], hint=found["hint"])
+        case _:
+            return KappaError(found["message"], hint=found["hint"])

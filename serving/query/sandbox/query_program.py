@@ -1,0 +1,217 @@
+"""The process of an untrusted query.
+
+The process reads the request, confines itself and answers. Four barriers keep a query to the tables
+of its snapshot, and each alone would do:
+
+- The parser's tree is checked (serving/query/reader/sql_rules.py).
+- DuckDB may open only the snapshot's files, and that setting is locked.
+- The kernel allows the same files only (confine.py).
+- The process has nothing to give: no environment, no open file but the socket to the server, and an
+empty working folder.
+
+The process writes the complete answer, so the server only passes bytes on. Then the process ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kappa.base.duck import (
+    DUCKDB_ERRORS,
+    CatalogError,
+    Connection,
+    OutOfMemory,
+    Setting,
+    open_connection,
+)
+from kappa.base.errors import Damaged, KappaError, UsageError
+from kappa.base.sql import text
+from kappa.serving.query.reader.errors import Left, damage_of
+from kappa.serving.query.reader.query_files import tables_read
+from kappa.serving.query.reader.reader import Reader
+from kappa.serving.query.reader.relations import Relations, TableFiles, files_of, put_relations
+from kappa.serving.query.reader.sql_rules import ensure_allowed, too_deep
+from kappa.serving.query.reader.table_sql import schema_of
+from kappa.serving.query.sandbox import confine
+from kappa.serving.query.sandbox.answer_writers import ARROW_ERRORS, Pieces, write_answer
+from kappa.serving.query.sandbox.frames import ACCEPTED, ENDED, NAMED, REFUSED, put, take
+from kappa.tables.parquet import literal
+
+_CONFIGURED: dict[str, Setting] = {
+    "threads": 1,
+    "temp_directory": "",
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "allow_community_extensions": False,
+    # Otherwise an unknown table's name could refer to a variable of this file.
+    "python_enable_replacements": False,
+    "python_scan_all_frames": False,
+}
+# Values whose Python types are imported at the first use, which needs files: it is done before
+# the process confines itself.
+_WARM = (
+    "select now(), now()::timestamp, 1.5::decimal(9, 2), uuid(), interval 1 day, "
+    "date '2013-01-01', time '05:00', [1], {'a': 1}, 'x'::blob, '1'::hugeint, map {'a': 1}"
+)
+_THREADS = 2
+# DuckDB exceeds its own limit somewhat, and this program needs memory, too.
+_DUCKDBS_SHARE = 0.75
+_PATTERN = re.compile(r"[*?\[]")
+_REQUEST_BYTES = 1 << 28
+_LONGEST_SENTENCE = 2000
+
+
+def answer_one(way_back: int, parent: int) -> None:
+    """Waits for a query and answers the query; the process has no other purpose."""
+    confine.tie_to_parent(parent)
+    confine.close_all_but(way_back)
+    os.environ.clear()
+    connection = open_connection(_CONFIGURED)
+    connection.execute(_WARM).fetchall()
+    connection.execute(_WARM).to_arrow_table()
+    asked = take(lambda count: os.read(way_back, count), most=_REQUEST_BYTES)
+    if asked is None:
+        return
+    put(way_back, ACCEPTED)
+    request = json.loads(asked[1])
+    try:
+        ended = _answered(connection, request, way_back)
+    except KappaError as error:
+        told = {"kind": _kind(error), "message": _cut(error.message), "hint": _cut(error.hint)}
+        put(way_back, REFUSED, json.dumps(told).encode())
+    except MemoryError:
+        put(way_back, REFUSED, json.dumps({"kind": "too_much", "message": "", "hint": ""}).encode())
+    else:
+        put(way_back, ENDED, json.dumps(ended).encode())
+
+
+def _kind(error: KappaError) -> str:
+    if isinstance(error.__cause__, OutOfMemory):
+        return "too_much"
+    match error:
+        case UsageError():
+            return "usage"
+        case Damaged():
+            return "damaged"
+        case _:
+            return "failed"
+
+
+def _cut(told: str) -> str:
+    """Returns a long sentence without the middle.
+
+    An error may repeat a long name of the query.
+    """
+    half = _LONGEST_SENTENCE // 2
+    return told if len(told) <= _LONGEST_SENTENCE else f"{told[:half]} ... {told[-half:]}"
+
+
+def _answered(
+    connection: Connection, request: Mapping[str, Any], way_back: int
+) -> Mapping[str, Any]:
+    found = [
+        Relations(
+            each["pipeline"],
+            {
+                name: TableFiles(table["sql"], tuple(table["paths"]))
+                for name, table in each["tables"].items()
+            },
+            each["views"],
+        )
+        for each in request["relations"]
+    ]
+    # The nursery's error output is a file of the server's, which a query must not write to.
+    os.dup2(1, 2)
+    paths = [path for each in found for table in each.tables.values() for path in table.paths]
+    confine.limit(memory=request["memory"], cpu_seconds=request["cpu_seconds"])
+    # Files that are fetched later are below a folder of this query's alone.
+    readable = paths if request["folder"] is None else [request["folder"]]
+    confine.confine(readable, _looked_through(paths))
+    reader = Reader(connection, served=bool(found))
+    left = tuple(Left(**each) for each in request["left"])
+    reader.left = lambda: left
+    reader.files = lambda: files_of(found)
+    for name, value in (
+        ("threads", str(_THREADS)),
+        ("memory_limit", text(f"{int(request['memory'] * _DUCKDBS_SHARE)}B")),
+    ):
+        reader.command(f"set {name} = {value}")
+    # For a path with a star, DuckDB checks both the pattern and the file that it finds. If a
+    # file is gone, DuckDB looks for a folder, and then names the file.
+    spelled = sorted({*paths, *map(literal, paths)})
+    for setting, suffix in (("allowed_paths", ""), ("allowed_directories", "/")):
+        listed = ", ".join(text(f"{each}{suffix}") for each in spelled)
+        reader.command(f"set {setting} = [{listed}]")
+    reader.command("set enable_external_access = false")
+    sql = _allowed(reader, request["sql"], found)
+    if request["waits"]:
+        # The server checks or fetches the files of these tables, or ends this process. Relations
+        # over others that are not fetched are broken, and not named.
+        put(way_back, NAMED, json.dumps(tables_read(reader.tree, request["sql"], found)).encode())
+        if take(lambda count: os.read(way_back, count), most=0) is None:
+            return {}
+    put_relations(reader, found)
+    # Names are looked up by a setting, until here.
+    reader.command("set lock_configuration = true")
+    if reader.broken:
+        _allowed(reader, request["sql"], found)
+    try:
+        return write_answer(connection, sql, request, Pieces(way_back, request["bytes"]))
+    except DUCKDB_ERRORS as error:
+        if isinstance(error, CatalogError):
+            reader.ensure_names_what_is_served(request["sql"])
+        raise reader.explained(error) from error
+    except ARROW_ERRORS as error:
+        # Arrow passes DuckDB's message on, as an error of Arrow's.
+        if (damage := damage_of(str(error), reader.files())) is not None:
+            raise damage from error
+        raise UsageError(
+            f"the result cannot be written as {request['form']}: {error}",
+            hint="cast the column to another type in the query, or ask for JSON",
+        ) from error
+
+
+def _looked_through(paths: Sequence[str]) -> frozenset[str]:
+    """Returns the folders that DuckDB lists to find these files.
+
+    DuckDB takes the name of a folder for a pattern if the name contains a star.
+    """
+    patterns = (Path(path).parts for path in paths)
+    firsts = (
+        (parts, next((place for place, part in enumerate(parts) if _PATTERN.search(part)), None))
+        for parts in patterns
+    )
+    return frozenset(str(Path(*parts[:first])) for parts, first in firsts if first is not None)
+
+
+def _allowed(reader: Reader, sql: str, found: Sequence[Relations]) -> str:
+    """Returns the text of the single statement in `sql`.
+
+    Raises UsageError if the statement is not allowed. DuckDB's two parses of the text must agree:
+    as statements, and as a tree.
+    """
+    query = reader.only_select(sql)
+    try:
+        tree = reader.tree(sql)
+    except RecursionError:
+        raise too_deep() from None
+    catalogue = {("main", name) for each in found for name in each.public} | {
+        (schema_of(each.pipeline), name) for each in found for name in (*each.tables, *each.views)
+    }
+    # A broken relation is left out: its name might be that of a relation of DuckDB's own.
+    catalogue -= {
+        (schema, each.name)
+        for each in reader.broken
+        for schema in ("main", schema_of(each.pipeline))
+    }
+    try:
+        ensure_allowed(tree, catalogue | ({("main", "rejects")} if found else set()))
+    except UsageError:
+        reader.ensure_names_what_is_served(sql)
+        raise
+    return query
