@@ -1,13 +1,48 @@
-"""Garbage: what nothing needs any more below the root and on this host, by build and kind."""
+"""Garbage: files and folders that nothing needs any more, found and deleted.
+
+A record retires a build. Then its job ends, and then the build's data are deleted, as soon as no
+lease is on the data. A reader who pins the build later finds a newer Served in the journal and
+starts over (law 11). The birth certificate stays: the history refers to it.
+
+`kappa gc` looks through the whole root and this host. A dry run finds the same garbage and deletes
+nothing. A build whose job runs is passed over: the job holds the lock, and deletes its own garbage.
+For any other build the order is the job's own (law 11): lock, floor, kept frontiers past their
+time, leases, and then files by list. Afterwards the files in the root are the files that something
+refers to. See also kappa/engine/write/maintenance.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Protocol
 
-from kappa.state.files.address import Entry
+from kappa.base.disk import is_unfinished, not_deleted
+from kappa.base.errors import Conflict
+from kappa.base.failpoint import failpoint
+from kappa.base.scratch import left_behind
+from kappa.code.rows_version import born_rows_version
+from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.state import State
+from kappa.state.build import Birth, folder, read_birth, table_path
+from kappa.state.files.address import (
+    Entry,
+    delete_files,
+    deleted_at_once,
+    entries_at,
+    folders_in,
+)
+from kappa.state.frontier import Frontier, Frontiers, frontier_records
+from kappa.state.kept import ensure_past_gone, kept_name, kept_of, past
+from kappa.state.lease import LEASES, Lease, lease_name, live_leases, put_floor, sorted_leases
+from kappa.state.lock import is_held
+from kappa.state.recorded import join_sums
+from kappa.state.root import ensure_no_copy, lock_of
+from kappa.state.store import Store
 
 
 class What(StrEnum):
@@ -73,3 +108,369 @@ def emptied_folders(build: str, below: Iterable[Entry], doomed: Iterable[Garbage
 
 def _deepest_first(folders: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(folders, key=lambda folder: (-folder.count("/"), folder)))
+
+
+_KEPT = frozenset({"birth.json", "lock"})
+# Staging writes the folder and, seconds later, its record: after an hour nobody writes it.
+_ORPHAN_SECONDS = 3600.0
+
+
+def ensure_data_deleted(store: Store, build: str, *, now: float) -> bool:
+    """Deletes the data of a retired build; returns False if a reader has them pinned at `now`.
+
+    Raises Conflict if its job is alive after all.
+    """
+    if not any(data_of(store, build)):
+        return True
+    if any(build in lease.pins for lease in live_leases(store, now)):
+        return False
+    with lock_of(store, f"{folder(build)}/lock", what=f"build {build}"):
+        _delete(data_of(store, build))
+    return True
+
+
+def ensure_orphans_deleted(store: Store, staged: frozenset[str], *, now: float) -> tuple[str, ...]:
+    """Deletes the folders of builds that were never staged; returns their names.
+
+    Nothing in such a folder is younger than an hour.
+    """
+    deleted = []
+    for build in _orphans(store, staged, now=now):
+        with suppress(Conflict), lock_of(store, f"{folder(build)}/lock", what=build):
+            if _was_never_staged(store, build):
+                _delete(_entries_of(store, build))
+                deleted.append(build)
+    return tuple(deleted)
+
+
+def _orphans(store: Store, staged: frozenset[str], *, now: float) -> tuple[str, ...]:
+    """Returns the builds, in the root or on this host, that were never staged.
+
+    Nothing in such a folder is younger than an hour. Clocks jump: who stages a build has its lock
+    until the record is there, so look again with the lock (`_was_never_staged`) before you delete.
+    """
+    builds = {
+        build for each in (store.local, store) for build in folders_in(each.address("builds"))
+    }
+    return tuple(
+        build
+        for build in sorted(builds)
+        if build not in staged and now - _newest(store, build, otherwise=now) > _ORPHAN_SECONDS
+    )
+
+
+def _was_never_staged(store: Store, build: str) -> bool:
+    """Returns True if no record names a build at this moment."""
+    return build not in current_state(store).versions
+
+
+def _entries_of(store: Store, build: str) -> Iterator[Entry]:
+    """Yields all that there is of a build: first what is on this host, then what is in the root.
+
+    So a build whose deletion was cut short is found again.
+    """
+    for place in _places(store, build):
+        yield from entries_at(place)
+
+
+def data_of(store: Store, build: str) -> Iterator[Entry]:
+    """Yields what of a build is deleted when it is retired."""
+    for place in _places(store, build):
+        for each in entries_at(place):
+            below = each.address.removeprefix(place).split("/")
+            if len(below) > 1 and below[1] not in _KEPT:
+                yield each
+
+
+def _places(store: Store, build: str) -> tuple[str, ...]:
+    """Returns the folders of a build; of a root on the disk they are one."""
+    return tuple(dict.fromkeys(each.address(folder(build)) for each in (store.local, store)))
+
+
+def _newest(store: Store, build: str, *, otherwise: float) -> float:
+    return max((each.changed_at for each in _entries_of(store, build)), default=otherwise)
+
+
+def _delete(entries: Iterable[Entry]) -> None:
+    found = garbage_of(None, What.RETIRED, entries)
+    for part in deleted_at_once(found.files):
+        failpoint("retire.before_delete")
+        delete_files(part)
+        failpoint("retire.after_delete")
+    for each in found.folders:
+        try:
+            Path(each).rmdir()
+        except OSError as error:
+            raise not_deleted(Path(each), error) from error
+
+
+class Hands(Protocol):
+    """The effects that differ between a dry run and a collection."""
+
+    def hold(self, build: str) -> AbstractContextManager[object]:
+        """Returns a context in which no job of the build runs. Raises Conflict if one does."""
+
+    def let_go(self, build: str, newest: int) -> None:
+        """Lets go of frontiers before the newest, and of what is kept no longer.
+
+        This is done before the leases are listed.
+        """
+
+    def delete(self, find: Garbage) -> None:
+        """Deletes garbage."""
+
+
+class Looking:
+    """Hands that change nothing."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def hold(self, build: str) -> AbstractContextManager[object]:
+        """Raises Conflict if a job of the build runs; holds nothing."""
+        if is_held(self._store.local.path(f"{folder(build)}/lock")):
+            raise Conflict(f"the job of build {build} runs")
+        return contextlib.nullcontext()
+
+    def let_go(self, build: str, newest: int) -> None:
+        """Changes nothing."""
+
+    def delete(self, find: Garbage) -> None:
+        """Deletes nothing."""
+
+
+class Deleting:
+    """Hands that delete."""
+
+    def __init__(self, store: Store, keep_seconds: float, now: float) -> None:
+        self._store = store
+        self._keep_seconds = keep_seconds
+        self._now = now
+
+    def hold(self, build: str) -> AbstractContextManager[object]:
+        """Returns the lock of the build."""
+        return lock_of(self._store, f"{folder(build)}/lock", what=f"build {build}")
+
+    def let_go(self, build: str, newest: int) -> None:
+        """Puts the floor, then lets go of what is kept no longer; joins the sums of frontiers."""
+        join_sums(self._store, build)
+        put_floor(self._store, build, newest)
+        ensure_past_gone(self._store, build, self._now, self._keep_seconds)
+
+    def delete(self, find: Garbage) -> None:
+        """Deletes files, then the folders that are empty by then."""
+        for part in deleted_at_once(find.files):
+            failpoint("gc.before_delete")
+            delete_files(part)
+            failpoint("gc.after_delete")
+        for folder_on_disk in find.folders:
+            # A file may have been put into it since.
+            failpoint("gc.before_rmdir")
+            with contextlib.suppress(OSError):
+                Path(folder_on_disk).rmdir()
+            failpoint("gc.after_rmdir")
+
+
+# Called before each build, with its number, from 1, and how many there are.
+OnBuild = Callable[[int, int], None]
+# What a job writes anew each time it begins.
+_SCRATCH = ("spark", "slice", "mirror")
+_DESCRIBED = "cache"
+# A described pipeline of no build may be of a plan that an operator is looking at.
+_DESCRIBED_SECONDS = 3600.0
+# A put takes milliseconds: what is older was left by a process that was killed at it.
+_UNFINISHED_SECONDS = 3600.0
+_PUT_INTO = ("journal", "builds", "leases", "run", "cache")
+
+
+def gc(
+    store: Store,
+    *,
+    keep_seconds: float,
+    now: float,
+    temp: str = "tmp",
+    on_build: OnBuild = lambda _number, _of: None,
+) -> tuple[Garbage, ...]:
+    """Deletes what nothing needs at `now` (seconds since 1970), and returns what that was.
+
+    `temp` is where commands have folders of their own. `on_build` is called before each build.
+    Raises Copied if the root is a copy.
+    """
+    ensure_no_copy(store)
+    return tuple(
+        _walk(
+            store,
+            Deleting(store, keep_seconds, now),
+            keep_seconds=keep_seconds,
+            now=now,
+            temp=temp,
+            on_build=on_build,
+        )
+    )
+
+
+def look(
+    store: Store,
+    *,
+    keep_seconds: float,
+    now: float,
+    temp: str = "tmp",
+    on_build: OnBuild = lambda _number, _of: None,
+) -> tuple[Garbage, ...]:
+    """Returns what `gc` would delete, found in the same way; changes nothing."""
+    hands = Looking(store)
+    return tuple(
+        _walk(store, hands, keep_seconds=keep_seconds, now=now, temp=temp, on_build=on_build)
+    )
+
+
+def _walk(
+    store: Store, hands: Hands, *, keep_seconds: float, now: float, temp: str, on_build: OnBuild
+) -> Iterator[Garbage]:
+    state = current_state(store)
+    for build in _orphans(store, frozenset(state.versions), now=now):
+        found = garbage_of(build, What.ORPHAN, _entries_of(store, build))
+        with suppress(Conflict), hands.hold(build):
+            if _was_never_staged(store, build):
+                yield from _deleted(hands, found)
+                # The lock's own file, if it was new.
+                hands.delete(garbage_of(build, What.ORPHAN, _entries_of(store, build)))
+    for number, build in enumerate(sorted(state.versions), 1):
+        on_build(number, len(state.versions))
+        try:
+            yield from (
+                _of_retired(store, hands, build, now)
+                if build in state.retired
+                else _of_build(store, hands, build, keep_seconds=keep_seconds, now=now)
+            )
+        except Conflict:
+            yield Garbage(
+                build,
+                None,
+                left="its job runs, and keeps it in shape"
+                if build not in state.retired
+                else "its job has not ended yet",
+            )
+    _, ended = sorted_leases(store, now)
+    put = _by_address(entries_at(store.address(LEASES)))
+    leases = _among(put, (store.address(lease_name(lease.id)) for lease in ended))
+    yield from _deleted(hands, garbage_of(None, What.LEASES, leases))
+    yield from _deleted(hands, garbage_of(None, What.DESCRIBED, _described(store, state, now)))
+    left = (each for path in left_behind(store.local.path(temp)) for each in entries_at(str(path)))
+    yield from _deleted(hands, garbage_of(None, What.LEFT, left))
+    yield from _deleted(hands, garbage_of(None, What.UNFINISHED, _unfinished(store, now)))
+
+
+def _of_retired(store: Store, hands: Hands, build: str, now: float) -> Iterator[Garbage]:
+    found = garbage_of(build, What.RETIRED, data_of(store, build))
+    if not found.count:
+        return
+    if any(build in lease.pins for lease in sorted_leases(store, now)[0]):
+        yield Garbage(build, None, left="it is retired, and a reader has it pinned")
+        return
+    with hands.hold(build):
+        yield from _deleted(hands, found)
+
+
+def _of_build(
+    store: Store, hands: Hands, build: str, *, keep_seconds: float, now: float
+) -> Iterator[Garbage]:
+    birth = read_birth(store, build)
+    if birth.tables_of is not None:
+        # The files of its tables are those of the build below it.
+        return
+    with hands.hold(build):
+        newest = Frontiers(store, build).newest()
+        # Looked at before they are let go, so that a dry run finds the same.
+        kept = kept_of(store, build)
+        going, _ = past(kept, now, keep_seconds)
+        there = _by_address(_entries_of(store, build))
+        kept_files = (store.address(kept_name(build, each.frontier.number)) for each in going)
+        found = [
+            garbage_of(build, What.KEPT, _among(there, kept_files)),
+            garbage_of(build, What.FRONTIERS, _among(there, _passed(store, build, newest))),
+        ]
+        if newest is not None:
+            hands.let_go(build, newest.number)
+        leases, _ = sorted_leases(store, now)
+        needed = [
+            *(each.frontier for each in kept if each not in going),
+            *(() if newest is None else (newest,)),
+        ]
+        unneeded_files = _unneeded(store, birth, newest, needed, leases, there)
+        found.append(garbage_of(build, What.FILES, _among(there, unneeded_files)))
+        own = store.local.address(folder(build))
+        scratch = (each for name in _SCRATCH for each in entries_at(f"{own}/{name}"))
+        found.append(garbage_of(build, What.SCRATCH, scratch))
+        below = [each for each in there.values() if each.address != own]
+        found.append(emptied_folders(build, below, found))
+        for each in found:
+            yield from _deleted(hands, each)
+
+
+def _passed(store: Store, build: str, newest: Frontier | None) -> Iterator[str]:
+    """Yields the frontiers before the newest."""
+    if newest is not None:
+        records = frontier_records(store, build)
+        numbers = (number for number in records.numbers() if number < newest.number)
+        yield from (store.address(records.name(number)) for number in numbers)
+
+
+def _unneeded(
+    store: Store,
+    birth: Birth,
+    newest: Frontier | None,
+    frontiers: Iterable[Frontier],
+    leases: Iterable[Lease],
+    there: Iterable[str],
+) -> Iterator[str]:
+    """Yields the files of a build's tables that no frontier and no lease needs.
+
+    The next job takes back what a dead one has committed behind the newest frontier.
+    """
+    versions = [frontier.versions for frontier in frontiers] + [
+        lease.pins[birth.build].versions for lease in leases if birth.build in lease.pins
+    ]
+    if newest is None:
+        return
+    from kappa.tables.unneeded import unneeded  # noqa: PLC0415  # it takes delta-rs
+
+    for name, version in newest.versions.items():
+        path = table_path(store, birth.build, name)
+        # A table that is gone is no garbage: kappa doctor tells of it.
+        if any(each.startswith(f"{path}/") for each in there):
+            pinned = {each[name] for each in versions if name in each}
+            yield from unneeded(store, path, version, pinned, vouched=newest.file_lists.get(name))
+
+
+def _described(store: Store, state: State, now: float) -> Iterator[Entry]:
+    births = [read_birth(store, build) for build in state.wanted_builds()]
+    wanted = {name for each in births for name in (each.version, born_rows_version(each))}
+    for each in entries_at(store.address(_DESCRIBED)):
+        is_old = now - each.changed_at > _DESCRIBED_SECONDS
+        if is_old and not each.is_folder and Path(each.address).stem not in wanted:
+            yield each
+
+
+def _unfinished(store: Store, now: float) -> Iterator[Entry]:
+    """Yields the files of the disk that processes were killed at when they put them."""
+    for top in _PUT_INTO:
+        for each in entries_at(store.local.address(top)):
+            is_old = now - each.changed_at > _UNFINISHED_SECONDS
+            if is_old and not each.is_folder and is_unfinished(Path(each.address)):
+                yield each
+
+
+def _by_address(entries: Iterable[Entry]) -> dict[str, Entry]:
+    return {each.address: each for each in entries}
+
+
+def _among(there: Mapping[str, Entry], addresses: Iterable[str]) -> Iterator[Entry]:
+    """Yields the entries of files, without those that are gone already."""
+    return (there[each] for each in addresses if each in there)
+
+
+def _deleted(hands: Hands, find: Garbage) -> Iterator[Garbage]:
+    if find.count:
+        hands.delete(find)
+        yield find

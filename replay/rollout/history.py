@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kappa.base.errors import UsageError
-from kappa.replay.rollout.numbered import numbered
 from kappa.replay.rollout.rollout import Rollout
+from kappa.replay.rollout.rollout_numbers import numbered
 from kappa.replay.rollout.state import State
 from kappa.state.journal.events import Proved, Served
 from kappa.state.journal.journal import JournalRecord

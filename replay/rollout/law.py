@@ -20,8 +20,8 @@ from kappa.base.errors import VerificationFailed
 from kappa.base.settings import Settings
 from kappa.code.spark_child import ask
 from kappa.kafka.reader import Record
+from kappa.replay.rollout.plan.log_sample import Sampled, sample
 from kappa.replay.rollout.plan.plan import Plan, PlanStep
-from kappa.replay.rollout.plan.sample import Sampled, sample
 from kappa.state.documents import cached_json
 from kappa.state.store import Store
 

@@ -21,11 +21,11 @@ from kappa.code.semantics import SEMANTICS
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.fold import check_may_follow
 from kappa.replay.rollout.libraries import installed_libraries
-from kappa.replay.rollout.numbered import build_in_words
 from kappa.replay.rollout.plan.branch import Branch, Branching, branch_of
-from kappa.replay.rollout.plan.observed import Declared
+from kappa.replay.rollout.plan.facts import Declared
 from kappa.replay.rollout.plan.overlay import overlay_birth
 from kappa.replay.rollout.plan.plan import Change, Plan, PlanStep
+from kappa.replay.rollout.rollout_numbers import build_in_words
 from kappa.replay.rollout.state import State
 from kappa.serving.query.pin.catalog import pin_frontier
 from kappa.state.build import Base, Birth, folder, new_build_id, put_birth, read_birth

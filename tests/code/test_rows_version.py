@@ -11,7 +11,7 @@ from overlays import born, declared
 from kappa import Alert, Sink
 from kappa.code.declaration import declarations, without_checks
 from kappa.code.rows_version import born_rows_version
-from kappa.replay.rollout.plan.observed import Declared
+from kappa.replay.rollout.plan.facts import Declared
 
 BEFORE = declared(views={"v": "select 1 as one"}, checks=("rows > 0",))
 

@@ -11,7 +11,7 @@ from kappa import Table, Topic, pipeline
 from kappa.code.fingerprint import version_of
 from kappa.code.semantics import SEMANTICS
 from kappa.replay.rollout.fold import fold
-from kappa.replay.rollout.plan.observed import Declared, LogFacts, Observed
+from kappa.replay.rollout.plan.facts import Declared, LogFacts, Observed
 from kappa.state.build import Birth, TopicBirth
 from kappa.state.journal.events import Event
 from kappa.state.offsets import Offsets

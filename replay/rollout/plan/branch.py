@@ -17,8 +17,8 @@ from kappa.code.declaration import declarations, has_identity
 from kappa.code.semantics import SEMANTICS
 from kappa.declare.topic_kind import TopicKind
 from kappa.records.tombstones import may_be_missed
+from kappa.replay.rollout.plan.facts import Declared, LogFacts
 from kappa.replay.rollout.plan.finding import Finding
-from kappa.replay.rollout.plan.observed import Declared, LogFacts
 from kappa.state.build import Base, Birth
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets, lost_ranges

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kappa.replay.rollout.plan.observed import Declared, Observed
+from kappa.replay.rollout.plan.facts import Declared, Observed
 from kappa.replay.rollout.plan.plan import PlanStep, Refusal
 
 

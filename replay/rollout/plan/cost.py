@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kappa.base.units import duration, size
-from kappa.replay.rollout.plan.observed import DiskFacts, LogFacts, Replayed
+from kappa.replay.rollout.plan.facts import DiskFacts, LogFacts, Replayed
 from kappa.state.journal.events import CaughtUp, Staged
 from kappa.state.journal.journal import JournalRecord
 from kappa.state.offsets import Offsets

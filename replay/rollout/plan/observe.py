@@ -11,12 +11,16 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from kappa.base.errors import DeclarationError, KappaError, Unreachable
 from kappa.base.process import cores_here
+from kappa.base.sections import RegistrySettings
 from kappa.base.settings import Settings
 from kappa.base.sql import quoted
 from kappa.code.artifact import read_snapshot
 from kappa.declare.breaker import rejected_of
+from kappa.declare.formats.named import pin_of
 from kappa.declare.joined import matching
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.sink import Sink
@@ -27,12 +31,11 @@ from kappa.kafka.cluster import TopicFacts
 from kappa.replay.rollout.fold import fold
 from kappa.replay.rollout.libraries import installed_libraries
 from kappa.replay.rollout.plan.cost import last_replays
-from kappa.replay.rollout.plan.declared import declare_each
-from kappa.replay.rollout.plan.observed import Declared, DiskFacts, LogFacts, Observed
+from kappa.replay.rollout.plan.declared_pipelines import declare_each
+from kappa.replay.rollout.plan.facts import Declared, DiskFacts, LogFacts, Observed
+from kappa.replay.rollout.plan.log_sample import read_samples
 from kappa.replay.rollout.plan.overlay import has_its_rows
-from kappa.replay.rollout.plan.readable import read_samples
-from kappa.replay.rollout.plan.replication import least_brokers
-from kappa.replay.rollout.plan.subjects import pinned_subjects
+from kappa.replay.rollout.plan.preflight import least_brokers
 from kappa.replay.rollout.state import State
 from kappa.serving.outlets.courier.sink_state import read_state
 from kappa.state.build import Birth, read_birth, tables_folder
@@ -264,3 +267,39 @@ def _origin(store: Store, build: str) -> Offsets | None:
         return read_birth(store, build).begins
     except KappaError:
         return None
+
+
+# A plan waits no longer for one answer, since it can do without.
+_MOST_SECONDS = 2.0
+
+
+def pinned_subjects(
+    settings: RegistrySettings, pipelines: Iterable[Pipeline]
+) -> Mapping[str, tuple[int, int | None]]:
+    """Returns the pinned and the newest version of each subject that pipelines read by.
+
+    The newest one is None if the registry does not say it. Nothing is returned without a registry.
+    """
+    pins = {
+        pin.subject: pin.version
+        for pipeline in pipelines
+        for topic in pipeline.topics
+        for form in topic.formats
+        if (pin := pin_of(form)) is not None
+    }
+    if not pins or settings.url is None:
+        return {}
+    from kappa.kafka.registry import RegistryClient  # noqa: PLC0415  # most plans do without
+
+    quick = structs.replace(settings, timeout_seconds=min(settings.timeout_seconds, _MOST_SECONDS))
+    found: dict[str, tuple[int, int | None]] = {
+        subject: (pinned, None) for subject, pinned in pins.items()
+    }
+    try:
+        client = RegistryClient(quick)
+        for subject, pinned in pins.items():
+            found[subject] = (pinned, client.newest(subject))
+    except KappaError:
+        # One that is away is waited for once.
+        return found
+    return found

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kappa.code.rows_version import born_rows_version
 from kappa.declare.options import REJECTS
-from kappa.replay.rollout.plan.observed import Declared
+from kappa.replay.rollout.plan.facts import Declared
 from kappa.state.build import Birth
 from kappa.state.table import TableBirth
 

@@ -12,9 +12,9 @@ from kappa.base.errors import Conflict, DeclarationError, KappaError
 from kappa.replay.rollout.plan.branch import Branch
 from kappa.replay.rollout.plan.code_diff import PartDiff
 from kappa.replay.rollout.plan.cost import Cost
-from kappa.replay.rollout.plan.observed import Declared
-from kappa.replay.rollout.plan.readable import TopicSample
-from kappa.replay.rollout.plan.readers import ReaderChange
+from kappa.replay.rollout.plan.facts import Declared
+from kappa.replay.rollout.plan.log_sample import TopicSample
+from kappa.replay.rollout.plan.schema_changes import ReaderChange
 from kappa.replay.rollout.rollout import Rollout
 from kappa.state.build import Birth, TopicBirth
 from kappa.state.offsets import Offsets

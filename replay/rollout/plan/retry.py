@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kappa.base.errors import Conflict, UsageError
-from kappa.replay.rollout.conflicts import refuse_underway
-from kappa.replay.rollout.numbered import rollout_named
+from kappa.replay.rollout.operator_requests import refuse_underway
 from kappa.replay.rollout.plan.branch import Branching
+from kappa.replay.rollout.plan.facts import Observed
 from kappa.replay.rollout.plan.finding import Accepting
 from kappa.replay.rollout.plan.make_plan import make_plan
-from kappa.replay.rollout.plan.observed import Observed
 from kappa.replay.rollout.plan.plan import Change, Plan
 from kappa.replay.rollout.rollout import Phase, Rollout
+from kappa.replay.rollout.rollout_numbers import rollout_named
 from kappa.replay.rollout.state import State
 from kappa.state.offsets import Offsets
 

@@ -16,10 +16,10 @@ from kappa.base.settings import Settings
 from kappa.declare.board import Board
 from kappa.declare.board_files import FOLDER, boards_in
 from kappa.replay.rollout.plan.circles import TopicUse, declared_uses, refused_circle
-from kappa.replay.rollout.plan.declared import declare_each
+from kappa.replay.rollout.plan.declared_pipelines import declare_each
+from kappa.replay.rollout.plan.facts import Declared
 from kappa.replay.rollout.plan.finding import Accepting, flag
 from kappa.replay.rollout.plan.make_plan import refuse_unknown
-from kappa.replay.rollout.plan.observed import Declared
 from kappa.replay.rollout.plan.plan import Refusal
 from kappa.serving.query.reader.opened import open_reader
 from kappa.serving.query.render import Listing

@@ -9,36 +9,58 @@ more those of the build, nothing can be proved, and the reason is given.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from kappa.base.errors import UsageError
 from kappa.base.settings import Settings
+from kappa.base.sql import quoted, text
+from kappa.code.artifact import load_with_place, snapshot_sources
+from kappa.declare.options import REJECTS
 from kappa.declare.topic_kind import TopicKind
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.libraries import changed_libraries, installed_libraries
-from kappa.replay.rollout.numbered import serving_pipeline
-from kappa.replay.rollout.prove.causes import doubts_of, likely_causes
+from kappa.replay.rollout.plan.declared_pipelines import doubts
 from kappa.replay.rollout.prove.cutting import Cutting, cut_as
-from kappa.replay.rollout.prove.equality import Compared, compare_tables, hash_before
-from kappa.replay.rollout.prove.provable import ProofLog, ensure_provable
-from kappa.replay.rollout.prove.refold import folded_again
+from kappa.replay.rollout.prove.refold import ProofLog, ensure_provable, folded_again
+from kappa.replay.rollout.prove.row_hash import (
+    hash_of_all,
+    hash_sql,
+    left_out_of,
+    table_hash,
+    within,
+)
+from kappa.replay.rollout.rollout_numbers import serving_pipeline
 from kappa.replay.rollout.state import State
-from kappa.replay.rollout.verify.diff import tallied
+from kappa.replay.rollout.verify.diff import (
+    Relations,
+    RowSample,
+    TextsOf,
+    Unsettled,
+    compare_appended,
+    compare_keyed,
+    settled,
+    tallied,
+)
 from kappa.replay.rollout.verify.diff_listing import differing
-from kappa.replay.rollout.verify.unsettled import texts_for, unsettled_keys
+from kappa.replay.rollout.verify.unsettled_keys import plain_texts, texts_for, unsettled_keys
+from kappa.replay.rollout.verify.verification_progress import table_step
 from kappa.replay.rollout.verify.view_texts import compare_view_texts
-from kappa.serving.query.pair import connect_pair
+from kappa.serving.query.pair import AFTER, BEFORE, connect_pair
 from kappa.serving.query.pin.catalog import pin_build
 from kappa.serving.query.pin.snapshot import PinnedSnapshot
 from kappa.serving.query.query import connect
-from kappa.serving.query.reader.reader import Limits
+from kappa.serving.query.reader.reader import Limits, Reader
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
 from kappa.state.journal.events import Proved
 from kappa.state.journal.journal import Journal, JournalRecord
-from kappa.state.journal.verification import OutcomeCount
+from kappa.state.journal.verification import Check, Difference, OutcomeCount
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 
 # Rows of each kind that are shown of a table.
 _SAMPLES = 5
@@ -91,7 +113,7 @@ def prove(
             anew,
             again,
         ):
-            tables, counts = _compared(settings, store, log, pinned, anew, again, on_progress)
+            tables, counts = _compare_all(settings, store, log, pinned, anew, again, on_progress)
         # The log was folded again by the same rewritten queries: the texts of views are not.
         with connect(pinned.snapshot, store, limits=Limits.of(settings.verify, store)) as reader:
             views = tuple(
@@ -158,7 +180,7 @@ def _served(state: State, pipeline: str) -> str:
     return state.serving[pipeline]
 
 
-def _compared(
+def _compare_all(
     settings: Settings,
     store: Store,
     log: ProofLog,
@@ -188,3 +210,159 @@ def _compared(
     # Of a compacted topic, records may be gone that existed once.
     retained = {topic.name for topic in birth.topics if topic.kind != TopicKind.COMPACTED}
     return tables, tuple(count for count in tallied(frontier, again) if count.topic in retained)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One table: its difference, samples, and the hashes of both sides.
+
+    `left_out` names columns that are not in the hashes, with why.
+    """
+
+    difference: Difference
+    samples: tuple[RowSample, ...]
+    hashes: tuple[str, str]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def equal(self) -> bool:
+        """True if no row differs, and the hashes do not either."""
+        return self.difference.equal and self.hashes[0] == self.hashes[1]
+
+
+def compare_tables(
+    reader: Reader,
+    birth: Birth,
+    *,
+    unsettled: Unsettled,
+    texts_of: TextsOf = lambda _table: plain_texts,
+    samples: int,
+    on_progress: Callable[[str], None] = lambda _text: None,
+) -> tuple[Compared, ...]:
+    """Compares all tables of two builds of one birth, the rejects last.
+
+    `on_progress` is called before each. Raises Broken if a key is twice in a table.
+    """
+    found = []
+    for number, table in enumerate(birth.tables, 1):
+        on_progress(table_step("comparing", table.name, number, len(birth.tables)))
+        found.append(_compare_table(reader, birth, table, unsettled, texts_of, samples))
+    return tuple(found)
+
+
+def hash_before(tables: Iterable[Compared]) -> str:
+    """Returns the hash of the tables before, all of them together."""
+    return hash_of_all(
+        (each.difference.table, each.difference.rows_before or 0, each.hashes[0]) for each in tables
+    )
+
+
+def _compare_table(
+    reader: Reader,
+    birth: Birth,
+    table: TableBirth,
+    unsettled: Unsettled,
+    texts_of: TextsOf,
+    samples: int,
+) -> Compared:
+    found, common, left_out = (
+        Difference(table.name, None, None),
+        dict(table.served),
+        left_out_of(table),
+    )
+    if table.keys:
+        sources, aside = settled(reader, table, unsettled, texts_of)
+        difference, shown = compare_keyed(
+            reader,
+            found,
+            table.keys,
+            common,
+            samples,
+            sources=sources,
+            likeness={column: table.exactness(column) for column in common},
+        )
+    else:
+        sources, aside = _appended(reader, birth, table)
+        difference, shown = compare_appended(reader, found, common, samples, sources=sources)
+    hashed = [(name, kind) for name, kind in table.served if name not in left_out]
+    before, after = (_hash(reader, hashed, source) for source in sources)
+    return Compared(replace(difference, unsettled=aside), shown, (before, after), left_out)
+
+
+def _appended(reader: Reader, birth: Birth, table: TableBirth) -> tuple[Relations, int]:
+    whole = f"{BEFORE}.{quoted(table.name)}", f"{AFTER}.{quoted(table.name)}"
+    compacted = [topic.name for topic in birth.topics if topic.kind == TopicKind.COMPACTED]
+    if table.name != REJECTS or not compacted:
+        return whole, 0
+    # A reject whose key was written again may exist for one side only, by compaction.
+    names = ", ".join(map(text, compacted))
+    theirs = f"topic in ({names})"
+    aside = max(
+        int(reader.rows(f"select count(*) from {side} where {theirs}").rows[0][0]) for side in whole
+    )
+    before, after = (f"(select * from {side} where not {theirs})" for side in whole)
+    return (before, after), aside
+
+
+def _hash(reader: Reader, columns: Iterable[tuple[str, str]], source: str) -> str:
+    ((_, *sums),) = reader.rows(hash_sql(columns, source)).rows
+    return table_hash(map(int, sums))
+
+
+_SHOWN_LIBRARIES = 3
+_CODE = re.compile(r"\S+\.py:\d+ uses ")
+
+
+def likely_causes(
+    found: Iterable[str],
+    libraries: tuple[str, ...],
+    tables: Iterable[Compared],
+    views: Iterable[Check] = (),
+) -> Iterator[str]:
+    """Yields what may explain that tables differ, likeliest first. Pure.
+
+    These are what the lint finds in the code, libraries, and the order of additions.
+    """
+    causes = list(found)
+    if libraries:
+        more = (
+            f" and {len(libraries) - _SHOWN_LIBRARIES} more"
+            if len(libraries) > _SHOWN_LIBRARIES
+            else ""
+        )
+        causes.append(
+            "libraries are others than at the build's birth: "
+            f"{', '.join(libraries[:_SHOWN_LIBRARIES])}{more}"
+        )
+    for table in tables:
+        causes += [
+            f"{table.difference.table}.{column} is {why}, and differs by more than {within(why)}"
+            for column, why in table.left_out.items()
+            if column in table.difference.changed_by_column
+        ]
+    causes += [
+        f"view {view.table} is kept by a query that does not mean what its text means:"
+        " kappa replay computes the view whole"
+        for view in views
+        if view.failing
+    ]
+    yield from causes or [
+        (
+            "nothing in the code explains it: other rows were written to the tables than their "
+            "job's, or Kappa has folded wrongly"
+        )
+    ]
+
+
+def doubts_of(store: Store, birth: Birth) -> tuple[str, ...]:
+    """Returns what the lint finds in a build's code, and what Spark found and was let through."""
+    place, pipeline = load_with_place(store, birth)
+    found = [each.message for each in doubts(pipeline, place, snapshot_sources(store, birth).find)]
+    return (
+        *found,
+        *(
+            each
+            for each in birth.accepted
+            if _CODE.match(each) and not any(each.startswith(message) for message in found)
+        ),
+    )

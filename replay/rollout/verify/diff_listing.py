@@ -13,9 +13,8 @@ from kappa.state.journal.verification import Difference, OutcomeCount
 
 if TYPE_CHECKING:
     # A history shows differences, and needs nothing of what it takes to find them.
-    from kappa.replay.rollout.verify.diff import Comparison
+    from kappa.replay.rollout.verify.diff import Comparison, RowSample
     from kappa.replay.rollout.verify.pairs import Pair
-    from kappa.replay.rollout.verify.rows import RowSample
 
 
 def difference_line(difference: Difference) -> str:

@@ -14,10 +14,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from kappa.base.errors import Conflict, UsageError
-from kappa.replay.rollout.numbered import build_named, rollout_named
+from kappa.replay.rollout.rollout_numbers import build_named, rollout_named
 from kappa.replay.rollout.state import State
 from kappa.replay.rollout.verify.diff import Comparison, Side, compare
-from kappa.replay.rollout.verify.unsettled import KeyLog, texts_for, unsettled_keys
+from kappa.replay.rollout.verify.unsettled_keys import KeyLog, texts_for, unsettled_keys
 from kappa.serving.query.pair import connect_pair
 from kappa.serving.query.pin.catalog import pin_pair
 from kappa.serving.query.pin.look import newest_frontier

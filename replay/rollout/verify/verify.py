@@ -14,7 +14,7 @@ import argparse
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -24,16 +24,17 @@ from kappa.base.errors import Conflict, ExitCode, KappaError, Unreachable, Usage
 from kappa.base.program import run_program
 from kappa.base.settings import load_settings
 from kappa.declare.breaker import beyond_text, fails_on_more, is_beyond, rejected_of
+from kappa.declare.options import Thresholds
 from kappa.declare.values.reason import Reason
 from kappa.engine.job.rejected import RejectCounts
 from kappa.kafka.client import Log
 from kappa.kafka.client_options import client_options
 from kappa.kafka.stored_schemas import open_registry
 from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.plan.schema_changes import called_of
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.verify.pairs import aligned_pair, compare_pair
-from kappa.replay.rollout.verify.unsettled import KeyLog
-from kappa.replay.rollout.verify.verdict import judged
+from kappa.replay.rollout.verify.unsettled_keys import KeyLog
 from kappa.replay.rollout.verify.verification_progress import putting_progress, table_step
 from kappa.replay.rollout.verify.view_texts import compare_view_texts
 from kappa.serving.query.pin.catalog import pin_build, pin_pair
@@ -46,10 +47,11 @@ from kappa.state.build import Birth, read_birth
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import Failed, Verified
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.verification import Check
+from kappa.state.journal.verification import Check, Difference
 from kappa.state.offsets import Offsets
 from kappa.state.stopped import comparable_now
 from kappa.state.store import Store, open_store
+from kappa.state.table import TableBirth
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,3 +329,102 @@ def main(arguments: list[str] | None = None) -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+def judged(
+    seen: Verified,
+    tables: Iterable[TableBirth],
+    beyond: str = "",
+    *,
+    checked: Iterable[TableBirth] = (),
+) -> Verified:
+    """Returns what was found with its verdict.
+
+    `tables` were compared, and `checked` are those with checks beside them.
+
+    A check that fails, a threshold that is exceeded or too many rejects (`beyond`) beat what could
+    not be measured, and that beats a pass.
+    """
+    tables = tuple(tables)
+    called = {table.name: called_of(table) for table in (*checked, *tables)}
+    failed = [
+        *(
+            f"{check.failing} of {check.rows} rows of {called[check.table]} do not satisfy: "
+            f"{check.condition}"
+            for check in seen.checks
+            if check.failing
+        ),
+        *exceeded(seen.differences, tables),
+        *([beyond] if beyond else []),
+    ]
+    if failed:
+        return replace(seen, verdict="failed", reason="; ".join(failed))
+    untold = [
+        *([seen.reason] if seen.reason else []),
+        *(
+            f"a check of {called[check.table]} could not be run: {check.condition}: {check.error}"
+            for check in seen.checks
+            if check.failing is None
+        ),
+        *unmeasured(seen.differences, tables),
+    ]
+    return replace(seen, verdict="inconclusive", reason="; ".join(untold)) if untold else seen
+
+
+def exceeded(differences: Iterable[Difference], tables: Iterable[TableBirth]) -> tuple[str, ...]:
+    """Returns a sentence for each threshold that a table's difference is beyond.
+
+    A difference at its threshold is within it.
+    """
+    tables = tuple(tables)
+    called = {table.name: called_of(table) for table in tables}
+    return tuple(
+        f"{_percent(difference.share(rows))} of the rows of {called[difference.table]} were "
+        f"{what}, and {name} is {_percent(limit)}"
+        for difference, thresholds in _declared(differences, tables)
+        if difference.compared
+        for name, what, limit, rows in _limits(difference, thresholds)
+        if difference.share(rows) > limit
+    )
+
+
+def unmeasured(differences: Iterable[Difference], tables: Iterable[TableBirth]) -> tuple[str, ...]:
+    """Returns a sentence for each table with thresholds that could not be compared.
+
+    Both sides have the table, so nothing is known of its change.
+    """
+    tables = tuple(tables)
+    called = {table.name: called_of(table) for table in tables}
+    return tuple(
+        f"{called[difference.table]} has thresholds and could not be compared: "
+        f"{difference.incomparable}"
+        for difference, thresholds in _declared(differences, tables)
+        if difference.incomparable and thresholds != Thresholds()
+    )
+
+
+def _declared(
+    differences: Iterable[Difference], tables: Iterable[TableBirth]
+) -> Iterator[tuple[Difference, Thresholds]]:
+    # What the candidate declares counts; a table that only the old build has is named in the plan.
+    thresholds = {table.name: table.thresholds for table in tables}
+    return (
+        (difference, thresholds[difference.table])
+        for difference in differences
+        if difference.table in thresholds
+    )
+
+
+def _limits(
+    difference: Difference, thresholds: Thresholds
+) -> Iterator[tuple[str, str, float, int]]:
+    measured = (
+        ("max_added", "added", thresholds.max_added, difference.added),
+        ("max_removed", "removed", thresholds.max_removed, difference.removed),
+        ("max_changed", "changed", thresholds.max_changed, difference.changed),
+    )
+    return ((name, what, limit, rows) for name, what, limit, rows in measured if limit is not None)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4g} %"

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from kappa.base.errors import KappaError, UsageError
 from kappa.engine.write.publisher import Keeper
-from kappa.replay.rollout.retire import ensure_data_deleted
+from kappa.replay.rollout.garbage import ensure_data_deleted
 from kappa.serving.query.pin.at_log import (
     AtEventTime,
     AtOffsets,

@@ -1,36 +1,40 @@
-"""Requests of an operator: undo, promote, verify again, abandon. Each appends one record.
+"""Requests of an operator: undo, promote, verify, abandon, pause, resume. Each appends one record.
 
-A request is decided on the journal as it is, and put at exactly the next number. If another
-request took that number, the journal is read again. The same request is then made of it, or refused
-with the name of the first operator. The controller acts on the records (controller.py).
+A request is decided on the journal's current state, and its record is put at exactly the next
+number. If another record took that number, the journal is read again. The same request is then made
+of the new state, or refused with the name of the first operator. The controller acts on the records
+(replay/platform/controller.py).
 
-A request names a rollout or a build, never "what this pipeline has by now". So a yes to a rollout
-that ended meanwhile is a Conflict. If a command takes a pipeline, a text of digits only is the
-number of one of its rollouts.
+A request names a rollout or a build, never "the current build of this pipeline". So a yes to a
+rollout that ended meanwhile is a Conflict. Where a command takes a pipeline, a text of digits only
+is the number of one of its rollouts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import assert_never
 
-from kappa.base.errors import UsageError
-from kappa.replay.rollout.conflicts import (
-    moved_on,
-    refuse_shared_names,
-    refuse_switched,
-    refuse_underway,
-)
+from kappa.base.errors import Conflict, UsageError
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.fold import check_may_follow
-from kappa.replay.rollout.numbered import rollout_named, serving_pipeline
-from kappa.replay.rollout.rollout import Rollout
-from kappa.replay.rollout.show import serving_in
+from kappa.replay.rollout.generation import serving_in
+from kappa.replay.rollout.rollout import Phase, Rollout
+from kappa.replay.rollout.rollout_numbers import build_in_words, rollout_named, serving_pipeline
 from kappa.replay.rollout.state import State
 from kappa.state.alignment import Alignments
-from kappa.state.build import read_birth
-from kappa.state.journal.events import Abandoned, Event, PromoteAsked, SwitchAsked, VerifyAsked
+from kappa.state.build import Birth, read_birth
+from kappa.state.journal.events import (
+    Abandoned,
+    Event,
+    PromoteAsked,
+    Served,
+    SwitchAsked,
+    VerifyAsked,
+)
 from kappa.state.journal.journal import Journal, JournalRecord
+from kappa.state.journal.service import Paused, Resumed
 from kappa.state.store import Store
 
 
@@ -54,7 +58,7 @@ def ask_undo(
         name, build = undone(looked, pipeline, to)
         refuse_underway(state, name)
         refuse_switched(state, name, looked.serving.get(name), build)
-        refuse_shared_names(state, name, build, partial(read_birth, store))
+        _refuse_shared_names(state, name, build, partial(read_birth, store))
         return SwitchAsked(name, build, reason)
 
     return _ask(store, decide, seen)
@@ -225,7 +229,7 @@ def seen_rollout(state: State, id_: int, *, ready: bool = False) -> Rollout:
     if ready:
         return _waiting(state, rollout)
     if not rollout.active:
-        raise moved_on(state, rollout)
+        raise _moved_on(state, rollout)
     return rollout
 
 
@@ -275,7 +279,7 @@ def append_decided(
 
 def _waiting(state: State, rollout: Rollout) -> Rollout:
     if not rollout.waits:
-        raise moved_on(state, rollout)
+        raise _moved_on(state, rollout)
     return rollout
 
 
@@ -288,3 +292,171 @@ def _only_pipeline(asked: str | None, there: tuple[str, ...], *, none: str, verb
             hint=f"name one: kappa {verb} PIPELINE" if there else "kappa history shows what was",
         )
     return there[0]
+
+
+def ask_pause(store: Store, pipeline: str) -> JournalRecord | None:
+    """Pauses a pipeline; returns the record, or None if it is paused already.
+
+    Raises UsageError if it does not serve, and Conflict if a rollout of it has not ended.
+    """
+
+    def decide(_: State, state: State) -> Paused | None:
+        return Paused(pipeline) if may_pause(state, pipeline) else None
+
+    return append_decided(store, decide)
+
+
+def ask_resume(store: Store, pipeline: str) -> JournalRecord | None:
+    """Resumes a pipeline; returns the record, or None if it is not paused.
+
+    Raises UsageError if no such pipeline has a build.
+    """
+
+    def decide(_: State, state: State) -> Resumed | None:
+        return Resumed(pipeline) if may_resume(state, pipeline) else None
+
+    return append_decided(store, decide)
+
+
+def may_pause(state: State, pipeline: str) -> bool:
+    """Returns False if a pipeline is paused already. Raises as `ask_pause` does. Pure."""
+    if pipeline in state.paused:
+        return False
+    ensure_serves(state, pipeline)
+    refuse_underway(state, pipeline)
+    return True
+
+
+def may_resume(state: State, pipeline: str) -> bool:
+    """Returns False if a pipeline is not paused. Raises as `ask_resume` does. Pure."""
+    if pipeline not in {*state.paused, *state.serving, *state.idle}:
+        raise _unknown(state, pipeline)
+    return pipeline in state.paused
+
+
+def ensure_serves(state: State, pipeline: str) -> str:
+    """Returns the build that serves a pipeline. Raises UsageError if none does. Pure."""
+    if pipeline in state.serving:
+        return state.serving[pipeline]
+    if pipeline in state.retirements:
+        retirement = state.retirements[pipeline]
+        raise UsageError(
+            f"pipeline {pipeline} was {retirement.text}: it serves no more",
+            hint=retirement.way_back,
+        )
+    raise _unknown(state, pipeline)
+
+
+def _unknown(state: State, pipeline: str) -> UsageError:
+    return UsageError(
+        f"no build of pipeline {pipeline} serves",
+        hint=f"there are {', '.join(sorted(state.serving))}"
+        if state.serving
+        else "nothing is served: kappa deploy",
+    )
+
+
+def _moved_on(state: State, rollout: Rollout) -> Conflict:
+    """Returns the Conflict of a second request; it names the first, and what to do now."""
+    name, it, first = (
+        rollout.pipeline,
+        f"rollout {rollout.number} of pipeline {rollout.pipeline}",
+        f"{rollout.asked_by} was first",
+    )
+    follow = f"kappa wait {name} waits for it; kappa abandon {name} gives it up"
+    match rollout.phase:
+        case Phase.READY | Phase.HOLDING:
+            return Conflict(
+                f"{first}: {it}, begun by {rollout.by}, is on its way to serve, with build "
+                f"{rollout.build}",
+                hint=follow,
+            )
+        case Phase.REPLAYING | Phase.VERIFYING:
+            return Conflict(
+                f"{it}, begun by {rollout.by}, is {rollout.phase}, and not ready: "
+                f"{rollout.asked_by} asked for that",
+                hint=follow,
+            )
+        case Phase.SERVED:
+            record = state.served_in(rollout.id)
+            assert record is not None
+            assert isinstance(record.event, Served)
+            generation = record.event.generation
+            return Conflict(
+                f"{first}: {it} has served, as generation {generation}, with build {rollout.build}",
+                hint=f"kappa show {generation} shows it; kappa undo {name} takes it back",
+            )
+        case Phase.ABANDONED | Phase.FAILED:
+            ended = (
+                f"{first}: {it} was given up: {rollout.reason}"
+                if rollout.phase is Phase.ABANDONED
+                else f"{it}, begun by {rollout.by}, has failed: {rollout.reason}"
+            )
+            active = state.active(name)
+            if active is None:
+                return Conflict(ended, hint=f"to begin anew: kappa deploy {name}")
+            return Conflict(
+                f"{ended}; rollout {active.number}, begun by {active.by}, is "
+                f"{active.phase} now, with build {active.build}",
+                hint=follow,
+            )
+        case _:
+            assert_never(rollout.phase)
+
+
+def _refuse_shared_names(
+    state: State, pipeline: str, build: str, birth_of: Callable[[str], Birth]
+) -> None:
+    """Raises UsageError if another pipeline serves, or will serve, a name of a kept build.
+
+    Two tables of one name cannot both be served. It may happen after a pipeline was retired.
+    """
+    others = {
+        **state.serving,
+        **{rollout.pipeline: rollout.build for rollout in state.active_rollouts},
+    }
+    others.pop(pipeline, None)
+    for other, theirs in sorted(others.items()):
+        shared = sorted(
+            set(birth_of(build).public_names).intersection(birth_of(theirs).public_names)
+        )
+        if shared:
+            raise UsageError(
+                f"build {build} of pipeline {pipeline} cannot serve again: {shared[0]} is a table "
+                f"of pipeline {other} by now (build {theirs})",
+                hint=f"deploy {other} without it first, or: kappa retire {other}",
+            )
+
+
+def refuse_underway(state: State, pipeline: str) -> None:
+    """Raises Conflict if a rollout of the pipeline has not ended."""
+    active = state.active(pipeline)
+    if active is not None:
+        raise Conflict(
+            f"rollout {active.number} of pipeline {pipeline} has not ended: "
+            f"{active.asked_by} was first, it is {active.phase}, with build {active.build}",
+            hint=f"kappa status -w follows it; kappa abandon {pipeline} gives it up",
+        )
+
+
+def refuse_switched(
+    state: State, pipeline: str, serving: str | None, build: str | None = None
+) -> None:
+    """Raises Conflict if a switch from build `serving` to `build` would be another one by now.
+
+    `serving` is None for a retired pipeline, `build` for one that is to be retired.
+    """
+    now = state.serving.get(pipeline)
+    if now != serving:
+        raise Conflict(
+            f"{state.switched_by(pipeline)} was first: pipeline {pipeline} is served by "
+            f"{build_in_words(now)} now, and not by {build_in_words(serving)}",
+            hint="look again: kappa history; then ask again",
+        )
+    if build is None:
+        return
+    if state.idle.get(pipeline) != build:
+        raise Conflict(
+            f"build {build} of pipeline {pipeline} was retired meanwhile: its soak is over",
+            hint="bring the code of that version back, then: kappa deploy",
+        )

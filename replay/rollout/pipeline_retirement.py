@@ -13,9 +13,12 @@ from dataclasses import dataclass
 
 from kappa.base.sql import quoted
 from kappa.declare.options import REJECTS
-from kappa.replay.rollout.conflicts import refuse_switched, refuse_underway
-from kappa.replay.rollout.intents import append_decided
-from kappa.replay.rollout.pausing import ensure_serves
+from kappa.replay.rollout.operator_requests import (
+    append_decided,
+    ensure_serves,
+    refuse_switched,
+    refuse_underway,
+)
 from kappa.replay.rollout.state import State
 from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.serving.query.query import ask

@@ -13,7 +13,7 @@ from kappa.base.errors import DeclarationError
 from kappa.code.rows_version import declared_rows_version
 from kappa.declare.pipeline import Pipeline
 from kappa.replay.rollout.plan.finding import Finding
-from kappa.replay.rollout.plan.readable import TopicSample
+from kappa.replay.rollout.plan.log_sample import TopicSample
 from kappa.replay.rollout.state import State
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier

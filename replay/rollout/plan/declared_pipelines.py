@@ -23,8 +23,8 @@ from kappa.declare.alert import Alert
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.sink import Sink
 from kappa.replay.rollout.plan.determinism import doubtful, overlooked
+from kappa.replay.rollout.plan.facts import Declared
 from kappa.replay.rollout.plan.finding import Finding
-from kappa.replay.rollout.plan.observed import Declared
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.shape import table_births
