@@ -63,9 +63,9 @@ class What(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Garbage of one build, or (None) of none: files and, deepest first, folders of the disk.
+    """Garbage of one build (None: of no build): files, and folders of the disk, deepest first.
 
-    Or `left`: why the build was passed over.
+    `bytes` is the size of the files. `left` is the reason why a build was passed over, or "".
     """
 
     build: str | None
@@ -77,12 +77,12 @@ class Garbage:
 
     @property
     def count(self) -> int:
-        """The number of files; of empty folders, their number."""
+        """The number of files; of empty folders, the number of folders."""
         return len(self.files) or len(self.folders)
 
 
 def garbage_of(build: str | None, what: What, entries: Iterable[Entry]) -> Garbage:
-    """Returns files and folders as garbage of a build, or of none."""
+    """Returns files and folders as garbage of a build, or of no build."""
     found = list(entries)
     files = sorted(each.address for each in found if not each.is_folder)
     folders = (each.address for each in found if each.is_folder)
@@ -96,7 +96,7 @@ def garbage_of(build: str | None, what: What, entries: Iterable[Entry]) -> Garba
 
 
 def emptied_folders(build: str, below: Iterable[Entry], doomed: Iterable[Garbage]) -> Garbage:
-    """Returns the folders that will have no file once the `doomed` is deleted."""
+    """Returns the folders that will contain no file once the `doomed` garbage is deleted."""
     going = {address for find in doomed for address in (*find.files, *find.folders)}
     left = [each for each in below if each.address not in going]
     holding = {
@@ -116,9 +116,9 @@ _ORPHAN_SECONDS = 3600.0
 
 
 def ensure_data_deleted(store: Store, build: str, *, now: float) -> bool:
-    """Deletes the data of a retired build; returns False if a reader has them pinned at `now`.
+    """Deletes the data of a retired build; returns False if a reader has the build pinned at `now`.
 
-    Raises Conflict if its job is alive after all.
+    Raises Conflict if the build's job still runs. `now` is in seconds since 1970.
     """
     if not any(data_of(store, build)):
         return True
@@ -130,9 +130,9 @@ def ensure_data_deleted(store: Store, build: str, *, now: float) -> bool:
 
 
 def ensure_orphans_deleted(store: Store, staged: frozenset[str], *, now: float) -> tuple[str, ...]:
-    """Deletes the folders of builds that were never staged; returns their names.
+    """Deletes the folders of builds that were never staged; returns the builds' names.
 
-    Nothing in such a folder is younger than an hour.
+    A folder with anything younger than an hour is left alone.
     """
     deleted = []
     for build in _orphans(store, staged, now=now):
@@ -146,8 +146,9 @@ def ensure_orphans_deleted(store: Store, staged: frozenset[str], *, now: float) 
 def _orphans(store: Store, staged: frozenset[str], *, now: float) -> tuple[str, ...]:
     """Returns the builds, in the root or on this host, that were never staged.
 
-    Nothing in such a folder is younger than an hour. Clocks jump: who stages a build has its lock
-    until the record is there, so look again with the lock (`_was_never_staged`) before you delete.
+    A folder with anything younger than an hour is no orphan. Clocks jump: a process that stages a
+    build holds the build's lock until the record is put. So look again under the lock
+    (`_was_never_staged`) before you delete.
     """
     builds = {
         build for each in (store.local, store) for build in folders_in(each.address("builds"))
@@ -165,7 +166,7 @@ def _was_never_staged(store: Store, build: str) -> bool:
 
 
 def _entries_of(store: Store, build: str) -> Iterator[Entry]:
-    """Yields all that there is of a build: first what is on this host, then what is in the root.
+    """Yields all files and folders of a build: first on this host, then in the root.
 
     So a build whose deletion was cut short is found again.
     """
@@ -174,7 +175,7 @@ def _entries_of(store: Store, build: str) -> Iterator[Entry]:
 
 
 def data_of(store: Store, build: str) -> Iterator[Entry]:
-    """Yields what of a build is deleted when it is retired."""
+    """Yields the files and folders of a build that are deleted when the build is retired."""
     for place in _places(store, build):
         for each in entries_at(place):
             below = each.address.removeprefix(place).split("/")
@@ -183,7 +184,7 @@ def data_of(store: Store, build: str) -> Iterator[Entry]:
 
 
 def _places(store: Store, build: str) -> tuple[str, ...]:
-    """Returns the folders of a build; of a root on the disk they are one."""
+    """Returns the folders of a build: two for a root in a bucket, else one."""
     return tuple(dict.fromkeys(each.address(folder(build)) for each in (store.local, store)))
 
 
@@ -205,23 +206,23 @@ def _delete(entries: Iterable[Entry]) -> None:
 
 
 class Hands(Protocol):
-    """The effects that differ between a dry run and a collection."""
+    """The effects in which a dry run differs from a collection."""
 
     def hold(self, build: str) -> AbstractContextManager[object]:
-        """Returns a context in which no job of the build runs. Raises Conflict if one does."""
+        """Returns a context in which no job of the build runs. Raises Conflict if a job runs."""
 
     def let_go(self, build: str, newest: int) -> None:
-        """Lets go of frontiers before the newest, and of what is kept no longer.
+        """Lets go of frontiers before `newest`, and of kept frontiers past their time.
 
-        This is done before the leases are listed.
+        Call this before leases are listed.
         """
 
     def delete(self, find: Garbage) -> None:
-        """Deletes garbage."""
+        """Deletes the files and folders of one find."""
 
 
 class Looking:
-    """Hands that change nothing."""
+    """The effects of a dry run: none."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -240,7 +241,7 @@ class Looking:
 
 
 class Deleting:
-    """Hands that delete."""
+    """The effects of a collection."""
 
     def __init__(self, store: Store, keep_seconds: float, now: float) -> None:
         self._store = store
@@ -252,7 +253,7 @@ class Deleting:
         return lock_of(self._store, f"{folder(build)}/lock", what=f"build {build}")
 
     def let_go(self, build: str, newest: int) -> None:
-        """Puts the floor, then lets go of what is kept no longer; joins the sums of frontiers."""
+        """Puts the floor, lets go of kept frontiers past their time, and joins frontiers' sums."""
         join_sums(self._store, build)
         put_floor(self._store, build, newest)
         ensure_past_gone(self._store, build, self._now, self._keep_seconds)
@@ -291,10 +292,10 @@ def gc(
     temp: str = "tmp",
     on_build: OnBuild = lambda _number, _of: None,
 ) -> tuple[Garbage, ...]:
-    """Deletes what nothing needs at `now` (seconds since 1970), and returns what that was.
+    """Deletes everything that nothing needs at `now` (seconds since 1970), and returns the garbage.
 
-    `temp` is where commands have folders of their own. `on_build` is called before each build.
-    Raises Copied if the root is a copy.
+    `keep_seconds` is how long kept frontiers last. Folders of commands are in `temp`. `on_build` is
+    called before each build. Raises Copied if the root is a copy.
     """
     ensure_no_copy(store)
     return tuple(
@@ -317,7 +318,7 @@ def look(
     temp: str = "tmp",
     on_build: OnBuild = lambda _number, _of: None,
 ) -> tuple[Garbage, ...]:
-    """Returns what `gc` would delete, found in the same way; changes nothing."""
+    """Returns the garbage that `gc` would delete, found in the same way; changes nothing."""
     hands = Looking(store)
     return tuple(
         _walk(store, hands, keep_seconds=keep_seconds, now=now, temp=temp, on_build=on_build)
@@ -409,7 +410,7 @@ def _of_build(
 
 
 def _passed(store: Store, build: str, newest: Frontier | None) -> Iterator[str]:
-    """Yields the frontiers before the newest."""
+    """Yields the addresses of the frontiers before the newest."""
     if newest is not None:
         records = frontier_records(store, build)
         numbers = (number for number in records.numbers() if number < newest.number)
@@ -426,7 +427,8 @@ def _unneeded(
 ) -> Iterator[str]:
     """Yields the files of a build's tables that no frontier and no lease needs.
 
-    The next job takes back what a dead one has committed behind the newest frontier.
+    Commits of a dead job behind the newest frontier count as unneeded: the next job takes them
+    back.
     """
     versions = [frontier.versions for frontier in frontiers] + [
         lease.pins[birth.build].versions for lease in leases if birth.build in lease.pins
@@ -444,6 +446,7 @@ def _unneeded(
 
 
 def _described(store: Store, state: State, now: float) -> Iterator[Entry]:
+    """Yields cached descriptions of pipelines that no wanted build has, after an hour."""
     births = [read_birth(store, build) for build in state.wanted_builds()]
     wanted = {name for each in births for name in (each.version, born_rows_version(each))}
     for each in entries_at(store.address(_DESCRIBED)):
@@ -453,7 +456,7 @@ def _described(store: Store, state: State, now: float) -> Iterator[Entry]:
 
 
 def _unfinished(store: Store, now: float) -> Iterator[Entry]:
-    """Yields the files of the disk that processes were killed at when they put them."""
+    """Yields files of this disk whose writers were killed before the files were complete."""
     for top in _PUT_INTO:
         for each in entries_at(store.local.address(top)):
             is_old = now - each.changed_at > _UNFINISHED_SECONDS
@@ -466,7 +469,7 @@ def _by_address(entries: Iterable[Entry]) -> dict[str, Entry]:
 
 
 def _among(there: Mapping[str, Entry], addresses: Iterable[str]) -> Iterator[Entry]:
-    """Yields the entries of files, without those that are gone already."""
+    """Yields the entries of files, except files that are gone already."""
     return (there[each] for each in addresses if each in there)
 
 

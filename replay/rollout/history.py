@@ -16,19 +16,19 @@ from kappa.state.journal.service import Paused, PipelineRetired, Resumed
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """One rollout from its beginning to now; `served` is the record that made it serve, if any."""
+    """One rollout from its beginning to now; `served` is the record by which the rollout serves."""
 
     rollout: Rollout
     served: JournalRecord | None
 
     @property
     def generation(self) -> int | None:
-        """The generation it made, or None if it has not served."""
+        """The generation that the rollout made, or None if the rollout has not served."""
         return None if self._event is None else self._event.generation
 
     @property
     def receipt(self) -> Receipt | None:
-        """The receipt of its promote, or None if it has not served."""
+        """The receipt of the rollout's promote, or None if the rollout has not served."""
         switched = () if self._event is None else self._event.switched
         return next((each.receipt for each in switched if each.rollout == self.rollout.id), None)
 
@@ -47,9 +47,9 @@ def chapters(state: State) -> tuple[Chapter, ...]:
 
 
 def generation_meant(state: State, generation: int | None, rollout: int | None) -> int:
-    """Returns the generation named by its number, or by that of the rollout that made it.
+    """Returns the generation named by its number, or by the rollout that made it.
 
-    Raises UsageError unless exactly one of the two is given, and the rollout has served.
+    Raises UsageError unless exactly one of both is given, and if the rollout has not served.
     """
     if rollout is None and generation is not None:
         return generation
@@ -80,9 +80,9 @@ class ProofRecord:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRecord:
-    """A pipeline's retirement, its pause, or the end of one, with its journal record.
+    """A pipeline's retirement, pause, or end of a pause, with its journal record.
 
-    `version` is that of the build that was retired.
+    `version` is the version of the build that was retired; "" for a pause.
     """
 
     record: JournalRecord

@@ -48,10 +48,10 @@ def ask_undo(
 ) -> JournalRecord:
     """Asks for the build that served before, or in generation `to`; returns the record.
 
-    The record's number is the rollout's id. `seen` is the state that the operator has looked at;
-    without it, the state now. Raises the errors of `undone`. Raises Conflict if something else
-    serves by now, or if a rollout of the pipeline has not ended. Raises UsageError if another
-    pipeline serves a table of that name by now.
+    The record's number is the id of the new rollout. `seen` is the state that the operator has
+    looked at, by default the current state. Raises the errors of `undone`. Raises Conflict if
+    another build serves by now, or if a rollout of the pipeline has not ended. Raises UsageError if
+    another pipeline serves a table of the same name by now.
     """
 
     def decide(looked: State, state: State) -> Event:
@@ -65,11 +65,11 @@ def ask_undo(
 
 
 def undone(state: State, pipeline: str | None, to: int | None = None) -> tuple[str, str]:
-    """Returns the pipeline to undo, and the build that will serve it again. Pure.
+    """Returns the pipeline to undo, and the build that will serve again. Pure.
 
-    That build is the one before, or the one of generation `to`. Without a name the only pipeline
-    that can be undone is taken, and a rollout's number must be that of what serves. Raises
-    UsageError if there is none, or several, or if the build is not kept.
+    The build is the build that served before, or in generation `to`. `pipeline` is a name, or the
+    number of the rollout that serves; None means the only pipeline that can be undone. Raises
+    UsageError if no pipeline or several can be undone, or if the build is not kept.
     """
     pipeline = None if pipeline is None else serving_pipeline(state, pipeline)
     if to is not None:
@@ -118,10 +118,11 @@ def abandon(
     reason: str = "abandoned by hand",
     seen: int | None = None,
 ) -> JournalRecord:
-    """Gives up the active rollout of a pipeline, or the only active one; returns the record.
+    """Gives up the active rollout of a pipeline, or the only active rollout; returns the record.
 
-    `seen` is the id of the rollout that the operator has looked at; without it, the pipeline's.
-    Raises UsageError if none is active, or several are; Conflict if it has ended meanwhile.
+    `seen` is the id of the rollout that the operator has looked at, by default the pipeline's.
+    Raises UsageError if no rollout is active, or several are, and Conflict if the rollout has ended
+    meanwhile.
     """
 
     def decide(looked: State, state: State) -> Event:
@@ -134,10 +135,10 @@ def abandon(
 def ask_promote(store: Store, *pipelines: str, seen: Sequence[int] = ()) -> JournalRecord:
     """Records a yes to one verified candidate, or to several together; returns the record.
 
-    Those named together serve in one generation, or none of them does. `seen` are the ids of
-    the rollouts that the operator has looked at; without it, those of the pipelines. Raises
-    UsageError if no rollout is active, or if several are and none is named. Raises Conflict, and
-    appends nothing, if one is not ready, or not any more.
+    Candidates named together serve in one generation, or none of them serves. `seen` are the ids of
+    the rollouts that the operator has looked at, by default the rollouts of the pipelines. Raises
+    UsageError if no rollout is active, or if several are active and no pipeline is named. Raises
+    Conflict, and appends nothing, if a rollout is not ready, or no longer ready.
     """
 
     def decide(looked: State, state: State) -> Event:
@@ -151,7 +152,7 @@ def ask_promote(store: Store, *pipelines: str, seen: Sequence[int] = ()) -> Jour
 def ready_rollouts(state: State, *pipelines: str) -> tuple[Rollout, ...]:
     """Returns the rollouts of these pipelines, each once; all wait for a yes. Pure.
 
-    Raises what `ask_promote` raises.
+    Raises the errors of `ask_promote`.
     """
     if not pipelines and len(state.active_rollouts) > 1:
         names = sorted(rollout.pipeline for rollout in state.active_rollouts)
@@ -170,10 +171,10 @@ def ready_rollouts(state: State, *pipelines: str) -> tuple[Rollout, ...]:
 
 
 def ask_verify(store: Store, pipeline: str | None, *, seen: int | None = None) -> JournalRecord:
-    """Asks for another verification of a ready candidate; returns the record.
+    """Asks for another verification of a ready candidate, at a new alignment; returns the record.
 
-    It is made at a new alignment. `seen` is the id of the rollout that the operator has looked
-    at; without it, the pipeline's. Raises what `ask_promote` raises.
+    `seen` is the id of the rollout that the operator has looked at, by default the pipeline's.
+    Raises the errors of `ask_promote`.
     """
 
     def decide(looked: State, state: State) -> Event:
@@ -186,18 +187,18 @@ def ask_verify(store: Store, pipeline: str | None, *, seen: int | None = None) -
 
 
 def ready_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
-    """Returns the rollout of a pipeline, or the only active one, that waits for a yes.
+    """Returns the rollout of a pipeline, or the only active rollout, that waits for a yes.
 
-    Raises UsageError or Conflict, as `ask_promote` does.
+    Raises the errors of `ask_promote`.
     """
     return _waiting(state, active_rollout(state, pipeline, verb))
 
 
 def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
-    """Returns the active rollout of a pipeline, or the only active one.
+    """Returns the active rollout of a pipeline, or the only active rollout.
 
-    Raises UsageError if none is active, or if several are and no pipeline is named, and Conflict if
-    the rollout of that number has ended.
+    Raises UsageError if no rollout is active, or if several are active and no pipeline is named.
+    Raises Conflict if a rollout named by number has ended.
     """
     named = rollout_named(state, pipeline)
     if named is not None:
@@ -221,9 +222,9 @@ def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
 
 
 def seen_rollout(state: State, id_: int, *, ready: bool = False) -> Rollout:
-    """Returns the rollout of an id, which has not ended, or (`ready`) waits for a yes. Pure.
+    """Returns the rollout with an id, which has not ended, or (`ready`) waits for a yes. Pure.
 
-    Raises Conflict if it has moved on.
+    Raises Conflict if the rollout has moved on.
     """
     rollout = state.rollout(id_)
     if ready:
@@ -234,9 +235,10 @@ def seen_rollout(state: State, id_: int, *, ready: bool = False) -> Rollout:
 
 
 def awaited_rollout(state: State, pipeline: str | None) -> Rollout:
-    """Returns the active rollout of a pipeline, or the only active one, or else the last one.
+    """Returns the active rollout of a pipeline, or the only active one, or else the last.
 
-    A rollout may be over before anybody waits for it. One that is named by its number is that one.
+    A rollout may be over before anybody waits for it. A rollout's number names exactly that
+    rollout.
     """
     named = rollout_named(state, pipeline)
     if named is not None:
@@ -258,10 +260,10 @@ def _ask(
 def append_decided(
     store: Store, decide: Callable[[State, State], Event | None], seen: State | None = None
 ) -> JournalRecord | None:
-    """Appends the event that `decide` makes of the state looked at and the current one.
+    """Appends the event that `decide` makes of the state looked at and of the current state.
 
     The first state that is read counts as looked at, unless `seen` is given. Returns None, and
-    appends nothing, if `decide` returns None: all is as it was asked for already.
+    appends nothing, if `decide` returns None: the request is fulfilled already.
     """
     journal = Journal(store)
     while True:
@@ -295,9 +297,9 @@ def _only_pipeline(asked: str | None, there: tuple[str, ...], *, none: str, verb
 
 
 def ask_pause(store: Store, pipeline: str) -> JournalRecord | None:
-    """Pauses a pipeline; returns the record, or None if it is paused already.
+    """Pauses a pipeline; returns the record, or None if the pipeline is paused already.
 
-    Raises UsageError if it does not serve, and Conflict if a rollout of it has not ended.
+    Raises UsageError if the pipeline does not serve, and Conflict if its rollout has not ended.
     """
 
     def decide(_: State, state: State) -> Paused | None:
@@ -307,7 +309,7 @@ def ask_pause(store: Store, pipeline: str) -> JournalRecord | None:
 
 
 def ask_resume(store: Store, pipeline: str) -> JournalRecord | None:
-    """Resumes a pipeline; returns the record, or None if it is not paused.
+    """Resumes a pipeline; returns the record, or None if the pipeline is not paused.
 
     Raises UsageError if no such pipeline has a build.
     """
@@ -319,7 +321,7 @@ def ask_resume(store: Store, pipeline: str) -> JournalRecord | None:
 
 
 def may_pause(state: State, pipeline: str) -> bool:
-    """Returns False if a pipeline is paused already. Raises as `ask_pause` does. Pure."""
+    """Returns False if a pipeline is paused already. Raises the errors of `ask_pause`. Pure."""
     if pipeline in state.paused:
         return False
     ensure_serves(state, pipeline)
@@ -328,14 +330,14 @@ def may_pause(state: State, pipeline: str) -> bool:
 
 
 def may_resume(state: State, pipeline: str) -> bool:
-    """Returns False if a pipeline is not paused. Raises as `ask_resume` does. Pure."""
+    """Returns False if a pipeline is not paused. Raises the errors of `ask_resume`. Pure."""
     if pipeline not in {*state.paused, *state.serving, *state.idle}:
         raise _unknown(state, pipeline)
     return pipeline in state.paused
 
 
 def ensure_serves(state: State, pipeline: str) -> str:
-    """Returns the build that serves a pipeline. Raises UsageError if none does. Pure."""
+    """Returns the build that serves a pipeline. Raises UsageError if no build serves. Pure."""
     if pipeline in state.serving:
         return state.serving[pipeline]
     if pipeline in state.retirements:
@@ -357,7 +359,7 @@ def _unknown(state: State, pipeline: str) -> UsageError:
 
 
 def _moved_on(state: State, rollout: Rollout) -> Conflict:
-    """Returns the Conflict of a second request; it names the first, and what to do now."""
+    """Returns the Conflict of a second request; its text names the first request."""
     name, it, first = (
         rollout.pipeline,
         f"rollout {rollout.number} of pipeline {rollout.pipeline}",
@@ -409,7 +411,7 @@ def _refuse_shared_names(
 ) -> None:
     """Raises UsageError if another pipeline serves, or will serve, a name of a kept build.
 
-    Two tables of one name cannot both be served. It may happen after a pipeline was retired.
+    Two tables of one name cannot both be served. The case arises after a pipeline was retired.
     """
     others = {
         **state.serving,
@@ -442,9 +444,9 @@ def refuse_underway(state: State, pipeline: str) -> None:
 def refuse_switched(
     state: State, pipeline: str, serving: str | None, build: str | None = None
 ) -> None:
-    """Raises Conflict if a switch from build `serving` to `build` would be another one by now.
+    """Raises Conflict if `serving` does not serve any more, or `build` is not kept any more.
 
-    `serving` is None for a retired pipeline, `build` for one that is to be retired.
+    `serving` is None for a retired pipeline, and `build` is None for a request to retire.
     """
     now = state.serving.get(pipeline)
     if now != serving:

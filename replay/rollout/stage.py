@@ -1,8 +1,8 @@
-"""Stage: makes the builds of a plan's steps and appends the records that begin rollouts.
+"""Stage: creates the builds of a plan's steps and appends the records that begin rollouts.
 
-A build's files and birth certificate are put first, under a name that nobody else has; then one
-record makes it a candidate. If the journal has moved in between, the step is checked again: it is
-still right, or somebody else was first. The journal decides every race.
+A build's files and birth certificate are put first, under a new name; then one record makes the
+build a candidate. If the journal has moved in between, the step is checked again: either the step
+is still right, or another operator was first. The journal decides every race.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ _LOOKS = 20
 
 
 def stage(store: Store, plan: Plan, *, auto_promote: bool = True) -> tuple[int, ...]:
-    """Begins a rollout for every step that acts, and returns their ids.
+    """Begins a rollout for every step that acts, and returns the ids of the rollouts.
 
     `auto_promote`: a candidate that passes its verification is promoted with no further question. A
-    kept build that shall serve again is promoted in any case: it was verified before. Raises what
-    refuses the plan, and Conflict if another was first: rollouts begun before that one stay.
+    kept build that shall serve again is promoted in any case: it was verified before. Raises the
+    first refusal of the plan, and Conflict if another operator was first: rollouts begun before
+    that stay.
     """
     plan.ensure_possible()
     libraries = installed_libraries()
@@ -102,9 +103,9 @@ def _begin(
 
 
 def _may_be_named(store: Store, build: str) -> bool:
-    """Returns True if a record names a build, though its put may have failed for its writer.
+    """Returns True if a record names a build, although the put may have failed for its writer.
 
-    What is left of one that none names is collected later.
+    Files of a build that no record names are collected later.
     """
     try:
         return build in current_state(store).versions
@@ -115,7 +116,7 @@ def _may_be_named(store: Store, build: str) -> bool:
 def _ensure_born(
     store: Store, build: str, step: PlanStep, declared: Declared, libraries: Mapping[str, str]
 ) -> Base | None:
-    """Puts the build's files; returns its base if it is a branch."""
+    """Puts the build's files and birth certificate; returns the base of a branch, else None."""
     ensure_snapshot(store, build, declared.files)
     birth = Birth(
         build=build,
@@ -148,7 +149,7 @@ def _ensure_born(
 
 
 def _ensure_branched(store: Store, birth: Birth, branch: Branch) -> Base:
-    """Begins a branch with the planned state, or with the nearest one that is still kept.
+    """Begins a branch with the planned state, or with the nearest state that is still kept.
 
     The planned state may be let go while the operator thinks about the plan.
     """

@@ -1,8 +1,8 @@
 """The cost of a replay: records and bytes per partition, disk, and time. Pure.
 
-An unknown fact is None. The time is estimated from the last replay of the same pipeline. It counts
-from its staging until it had caught up (the journal has both), with the starts of processes. A
-replay that took a moment predicts nothing for a larger log.
+An unknown fact is None. The time is estimated from the last replay of the same pipeline, from
+staging until the build had caught up (the journal has both), with the starts of processes. A replay
+that took a moment predicts nothing for a larger log.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class PartitionCost:
 class Cost:
     """The cost of a replay.
 
-    `rate` and `ingest` are records a second: of the last replay, and of what arrived in the last
-    hour. `cores` is how many a replay may use; 0: not known.
+    `rate` and `ingest` are in records a second: of the last replay, and of arrivals in the last
+    hour. `cores` is the number of cores that a replay may use; 0 if unknown. `seconds` is the time,
+    and disk and bytes are in bytes.
     """
 
     partitions: tuple[PartitionCost, ...]
@@ -64,7 +65,7 @@ class Cost:
 
     @property
     def text(self) -> str:
-        """The cost in one line."""
+        """The cost in a line."""
         read = (
             f"{self.records:,} records in {len(self.partitions)} "
             f"partition{'' if len(self.partitions) == 1 else 's'}, "
@@ -91,7 +92,7 @@ def cost_of(
 ) -> Cost:
     """Returns the cost of reading these topics from `origin` to their end.
 
-    `serving` is the build whose size is taken for the new one's.
+    The size of build `serving` is taken for the size of the new build.
     """
     names = frozenset(topics)
     partitions = tuple(
@@ -131,7 +132,7 @@ def last_replays(
 ) -> Mapping[str, Replayed]:
     """Returns the last replay of each pipeline that caught up.
 
-    `origin_of` returns where a build began to read.
+    `origin_of` returns the offsets where a build began to read.
     """
     staged: dict[int, JournalRecord] = {}
     found: dict[str, Replayed] = {}

@@ -1,11 +1,11 @@
 """The determinism lint: code that may give other rows in a replay, by file and line. Pure.
 
 A pipeline's rows must follow from its records alone. The lint looks at all code that the function
-reaches (kappa/code/reach.py): bodies of UDFs, helpers, what modules compute when they are imported,
-and SQL in strings. Spark finds more in the plan of the function (kappa/engine/spark/rowlocal.py);
-such a finding is named with the function's line. The lint knows names, and does not follow values.
-Views and checks are left alone: they are computed anew each time, and no row of a table follows
-from them.
+reaches (kappa/code/reach.py): bodies of UDFs, helpers, code that runs at the import of modules, and
+SQL in strings. Spark finds more in the plan of the function (kappa/engine/spark/rowlocal.py); a
+finding of Spark is named with the function's line. The lint knows names, and does not follow
+values. Views and checks are left alone: each reading computes them anew, and no row of a table
+follows from them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _IN_CODE = "write it into the code, or produce it to a topic: a build's snapshot
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A reason why something is doubtful, and how to write it otherwise."""
+    """A reason why code is doubtful, and how to write the code otherwise."""
 
     why: str
     hint: str
@@ -249,7 +249,7 @@ METHODS: Mapping[str, Doubt] = {"read_text": FILES, "read_bytes": FILES}
 
 
 def _doubt_of(full: str, arguments: int | None) -> Doubt | None:
-    """Returns the doubt about a full name, called with so many arguments (None: not called)."""
+    """Returns the doubt about a full name, called with `arguments` arguments (None: not called)."""
     begins, _, builtin = full.partition(".")
     if begins == "builtins":
         # Passed on as a value it may be called too.
@@ -282,9 +282,9 @@ _TAKES_SQL = frozenset({"expr", "selectExpr", "sql", "where", "filter"})
 
 
 def doubtful(module: str, attribute: str, find: Find) -> tuple[Finding, ...]:
-    """Returns what may give other rows in a replay, by file and line.
+    """Returns findings of code that may give other rows in a replay, by file and line.
 
-    All code is searched that `attribute` of `module` reaches.
+    The lint searches all code that `attribute` of `module` reaches.
     """
     found: dict[tuple[str, int, str], Finding] = {}
     for scanned, statements in reached(module, attribute, find):
@@ -303,9 +303,10 @@ def doubtful(module: str, attribute: str, find: Find) -> tuple[Finding, ...]:
 
 
 def overlooked(changing: Iterable[str], found: Iterable[Finding], line: str) -> Iterator[Finding]:
-    """Yields what Spark finds in a function's plan and the lint has not found in its code.
+    """Yields findings of Spark in a function's plan that the lint has not found in the code.
 
-    It gives another value each time. `line` is the function's.
+    `changing` are Spark's kinds of expressions that give another value each time. `line` is the
+    function's file and line.
     """
     known = set(map(_as_spark, found))
     for kind in changing:
@@ -318,7 +319,7 @@ def overlooked(changing: Iterable[str], found: Iterable[Finding], line: str) -> 
 
 
 def _as_spark(found: Finding) -> str:
-    """Returns Spark's name, in lower case, for a Spark function that was found; else ""."""
+    """Returns Spark's name, in lower case, of a Spark function in a finding; else ""."""
     # Neither file name nor reason says what was found, and Python has functions of the same names.
     what = found.message.removeprefix(f"{found.name} uses ").partition(", which ")[0]
     if not (what.startswith(f"{SPARK}.") or what.endswith(_AS_SQL)):
@@ -366,7 +367,7 @@ def _used(scanned: Module, statement: Statement, find: Find) -> Iterator[tuple[i
 
 
 def _uses(node: ast.AST, arguments: int | None = None) -> Iterator[tuple[ast.AST, int | None]]:
-    """Yields all nodes, a dotted name as one, with the number of arguments if it is called."""
+    """Yields all nodes, a dotted name as a single node, with the number of arguments of a call."""
     yield node, arguments
     if root(node) is not None:
         return
@@ -379,7 +380,7 @@ def _uses(node: ast.AST, arguments: int | None = None) -> Iterator[tuple[ast.AST
 
 
 class _Names:
-    """The meanings of the names in one statement."""
+    """The meanings of the names in a statement."""
 
     def __init__(self, scanned: Module, statement: Statement, find: Find) -> None:
         self._scanned = scanned
@@ -430,7 +431,7 @@ def _by_name(call: ast.Call, names: _Names) -> Iterator[tuple[int, str, Doubt]]:
 
 
 def _given_sql(call: ast.Call) -> Iterator[tuple[int, str, Doubt]]:
-    """Yields what is doubtful in the text given to a call that takes SQL."""
+    """Yields doubtful words in texts that are arguments of calls that take SQL."""
     name = (
         call.func.attr
         if isinstance(call.func, ast.Attribute)
@@ -448,7 +449,7 @@ def _given_sql(call: ast.Call) -> Iterator[tuple[int, str, Doubt]]:
 def _in_text(constant: ast.Constant, words: re.Pattern[str]) -> Iterator[tuple[int, str, Doubt]]:
     """Yields doubtful words in a text, with their lines.
 
-    What SQL quotes or comments out is blanked out first.
+    Quoted text and comments of SQL are blanked out first.
     """
     if not isinstance(constant.value, str):
         return

@@ -1,8 +1,8 @@
 """Samples of a log, and whether their records can be read as declared now.
 
 A sample has records of each partition's beginning, middle and end. Samples decide nothing about a
-row. They are small, since they are taken while a plan is made, and whatever cannot be read in time
-is unknown. replay/rollout/law.py tries the law of slices on samples, too.
+row. Samples are small, since a plan is waiting, and everything that cannot be read in time is
+unknown. replay/rollout/law.py tries the law of slices on samples, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kappa.state.offsets import Offsets
 
 
 class Where(StrEnum):
-    """The place in its partition where a record was taken."""
+    """The place in a partition where a record was taken."""
 
     BEGINNING = "beginning"
     MIDDLE = "middle"
@@ -69,9 +69,9 @@ def sample(
 
 
 def pieces(begin: Offsets, end: Offsets, at_most: int) -> Iterator[tuple[Offsets, Offsets]]:
-    """Yields three ranges, one after the other, with about `at_most` offsets together. Pure.
+    """Yields three ranges, in order, with about `at_most` offsets together. Pure.
 
-    They are the first offsets of all partitions, some in the middle, and the last.
+    The ranges are the first offsets of all partitions, some in the middle, and the last.
     """
     parts = [
         (topic, partition, begin.at(topic, partition), stop)
@@ -101,7 +101,7 @@ _FEW = 5
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Records of a sample that would be rejected for one reason: how many, and one of them."""
+    """Records of a sample that would be rejected for a reason: the count, and an example."""
 
     reason: str
     count: int
@@ -112,11 +112,11 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class TopicSample:
-    """The sample of one topic.
+    """The sample of a topic.
 
-    `read` and `rejected` count records by the place they were taken at. `partitions` counts those
-    sampled, of all that have records. `unknown` says why nothing, or not everything, could be
-    sampled.
+    `read` and `rejected` count records by place. `partitions` counts the sampled partitions, and
+    `of_partitions` the partitions that have records. `unknown` says why nothing, or not everything,
+    could be sampled.
     """
 
     topic: str
@@ -129,7 +129,7 @@ class TopicSample:
 
     @property
     def text(self) -> str:
-        """The sample's size and its readable share, in one line."""
+        """The sample's size and readable share, in a line."""
         read, rejected = sum(self.read.values()), sum(self.rejected.values())
         where = (
             "1 partition"
@@ -154,8 +154,8 @@ def read_samples(
 ) -> Mapping[str, TopicSample]:
     """Reads some records at the beginning, middle and end of each partition of each topic.
 
-    Empty topics are left out. It ends after some seconds, whatever the log does: what is not read
-    by then is unknown.
+    Empty topics are left out. The reading ends after some seconds, whatever the log does:
+    everything that is not read by then is unknown.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     samples = (_sample_of(log, topic, begin, end, at_each_place, deadline) for topic in topics)
@@ -193,10 +193,11 @@ def _sample_of(
 
 
 def readable(found: TopicSample, *, most: float, is_read_as_before: bool) -> Iterator[Finding]:
-    """Yields what a sample shows: a refusal if too much of it would be rejected, else a warning.
+    """Yields a refusal if too much of a sample would be rejected, or a warning if anything would.
 
-    Too much is more than the share `most` of the sample, or of one place in it. If the build that
-    serves reads the topic by the same declaration, it has rejected the same: that refuses nothing.
+    Too much is more than the share `most` of the sample, or of a place in the sample. If the
+    serving build reads the topic by the same declaration, that build has rejected the same records,
+    so nothing is refused.
     """
     if not found.unreadable:
         return
@@ -237,7 +238,7 @@ def readable(found: TopicSample, *, most: float, is_read_as_before: bool) -> Ite
 
 
 class _Reading:
-    """The sample of one topic, as it is read."""
+    """A topic's sample in the making."""
 
     def __init__(self, topic: Topic, deadline: float) -> None:
         self._topic = topic
@@ -252,7 +253,7 @@ class _Reading:
         self.unknown = ""
 
     def take(self, where: Where, record: Record) -> None:
-        """Tries one record."""
+        """Tries to read a record by the declaration."""
         self._read[where] += 1
         self._partitions.add(record.partition)
         self._bytes += len(record.key or b"") + len(record.value or b"")
@@ -272,7 +273,7 @@ class _Reading:
         return bool(self.unknown)
 
     def sample(self, of_partitions: int) -> TopicSample:
-        """Returns what was sampled."""
+        """Returns the sample so far."""
         unreadable = tuple(
             Unreadable(
                 reason,

@@ -1,6 +1,6 @@
 """Makes a plan: the declared pipelines compared with the builds that serve. Pure.
 
-observe.py gathers the facts; preflight.py finds what refuses a step.
+observe.py gathers the facts; preflight.py finds reasons to refuse a step.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def make_plan(
 ) -> Plan:
     """Returns the plan for all pipelines, or for `only` some.
 
-    `again` makes a new build whatever the version (`kappa replay PIPELINE`). `branching` makes one
-    on the state of the build that serves (`kappa branch PIPELINE`). `accepting` is what the user
-    lets through. Raises UsageError if `only` names no pipeline of the project, or no such branch
-    can be made.
+    `again` makes a new build whatever the version (`kappa replay PIPELINE`). `branching` makes a
+    new build on the state of the serving build (`kappa branch PIPELINE`). `accepting` are the
+    user's allowances. Raises UsageError if `only` names no pipeline of the project, or if the
+    branch cannot be made.
     """
     refuse_unknown(only, observed.names)
     accepting = accepting or Accepting()
@@ -95,7 +95,7 @@ def make_plan(
 
 
 def refuse_unknown(only: Iterable[str], names: Collection[str]) -> None:
-    """Raises UsageError, with the nearest name, if a name is not among those of the project."""
+    """Raises UsageError, with the nearest name, if a name is not a pipeline of the project."""
     for name in only:
         if name in names:
             continue
@@ -141,7 +141,7 @@ def _step(observed: Observed, declared: Declared, *, again: bool) -> PlanStep:
 def _unreplayed(
     observed: Observed, declared: Declared, born: Birth, after: Birth, change: Change
 ) -> PlanStep:
-    """Returns a change that folds nothing: build `after` will serve, or its tables will."""
+    """Returns a step that folds nothing: build `after`, or an overlay on its tables, will serve."""
     return PlanStep(
         born.pipeline,
         change,
@@ -313,7 +313,7 @@ def _reject_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
 
 
 def _view_notes(declared: Declared) -> Iterator[str]:
-    """Yields how each maintained view is kept at each slice, and why so."""
+    """Yields the way in which each maintained view is kept at each slice, and the reason."""
     for view, way in declared.ways.items():
         yield f"view {view} is kept {way}"
 
@@ -321,7 +321,7 @@ def _view_notes(declared: Declared) -> Iterator[str]:
 def _archive_notes(
     log: LogFacts, topics: Iterable[Topic | TopicBirth], origin: Offsets
 ) -> Iterator[str]:
-    """Yields which offsets are read from where: an archive and its topic are one log."""
+    """Yields the ranges of offsets that come from archives: archive and topic are one log."""
     names = {topic.name for topic in topics}
     for mark in log.archived:
         parts = {
@@ -347,7 +347,7 @@ def _archive_notes(
 
 
 def _subject_notes(observed: Observed) -> Iterator[str]:
-    """Yields which subjects of the schema registry have moved on from their pins."""
+    """Yields the pinned subjects whose newest version in the schema registry is another one."""
     for subject, (pinned, newest) in sorted(observed.subjects.items()):
         if newest is None:
             yield f"subject {subject} is pinned at version {pinned}, and its newest one is unknown"
@@ -359,7 +359,7 @@ def _subject_notes(observed: Observed) -> Iterator[str]:
 
 
 def _joining_notes(observed: Observed) -> Iterator[str]:
-    """Yields which topics match a pattern and have not joined it, so that nothing reads them."""
+    """Yields topics that match a pattern and have not joined it: nothing reads them."""
     for pattern, names in sorted(observed.log.waiting.items()):
         for name in names:
             yield (
@@ -369,7 +369,7 @@ def _joining_notes(observed: Observed) -> Iterator[str]:
 
 
 def _library_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
-    """Returns a note of the libraries that are other versions than at a birth, if any."""
+    """Returns a note of the libraries whose versions differ from those at a birth, if any."""
     changed = changed_libraries(born.libraries, observed.libraries)
     if not changed:
         return ()
@@ -381,7 +381,7 @@ def _library_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
 
 
 def _kept_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
-    """Returns what should be known of a build that serves, or will again, without a replay."""
+    """Returns notes on a build that serves, or will serve again, without a replay."""
     return (
         *([] if born.base is None else [f"build {born.build} is {born.base}"]),
         *_library_notes(observed, born),
@@ -389,7 +389,7 @@ def _kept_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
 
 
 def _with_outlet_notes(observed: Observed, step: PlanStep) -> PlanStep:
-    """Returns a step with its notes on sinks and alerts, if it does something."""
+    """Returns a step with notes on sinks and alerts, if the step acts."""
     if not step.acts:
         return step
     born = None if step.serving is None else observed.births[step.serving]
@@ -430,7 +430,7 @@ def _alert_notes(declared: Declared, born: Birth | None) -> Iterator[str]:
 
 
 def _sink_reader_notes(observed: Observed, declared: Declared) -> Iterator[str]:
-    """Yields the pipelines that read what a pipeline's sinks send."""
+    """Yields the pipelines that read the topics of a pipeline's sinks."""
     uses = topic_uses(observed)
     for sink in declared.pipeline.sinks:
         readers = sorted(name for name, use in uses.items() if sink.name in use.reads)

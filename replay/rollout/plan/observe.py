@@ -1,7 +1,7 @@
-"""Gathers the facts of a plan: project, journal, log and disk. It changes only caches.
+"""Gathers the facts of a plan: project, journal, log and disk; changes only caches.
 
-A fact that cannot be had leaves its place empty. An unreachable broker is an error, since nothing
-can be planned without.
+A fact that cannot be had is left empty. An unreachable broker is an error, since no plan can be
+made without the log.
 """
 
 from __future__ import annotations
@@ -55,10 +55,9 @@ _HOUR_MS = 3_600_000
 
 
 def observe(settings: Settings, store: Store, log: Log, *, only: Collection[str] = ()) -> Observed:
-    """Looks at the project, the journal, the log and the disk.
+    """Returns the facts of the project, the journal, the log and the disk.
 
-    `only` names the pipelines to describe; empty means all. Raises DeclarationError as
-    `declare_each` does.
+    `only` names the pipelines to describe; empty means all. Raises the errors of `declare_each`.
     """
     records = JournalView(store).records()
     state = fold(records)
@@ -119,13 +118,13 @@ def observe(settings: Settings, store: Store, log: Log, *, only: Collection[str]
 
 
 def _cores(settings: Settings) -> int:
-    """Returns how many cores a replay may use; 0: not known."""
+    """Returns the number of cores that a replay may use; 0 if unknown."""
     cluster = cluster_of(settings)
     return cluster.cores if cluster is not None else settings.engine.cores or cores_here()
 
 
 def _is_new(declared: Declared, name: str, state: State, births: Mapping[str, Birth]) -> bool:
-    """Returns whether a deploy would replay: no build of this version, or of its rows, is there."""
+    """Returns whether a deploy would replay: no kept build has this version, or the same rows."""
     serving, idle = (
         None if build is None else births[build]
         for build in (state.serving.get(name), state.idle.get(name))
@@ -190,7 +189,7 @@ def _waiting(pattern: Topic, there: Iterable[str], sinks: Collection[str]) -> tu
 
 
 def _ensure_seen(log: Log, wanted: Mapping[str, Pipeline], there: Mapping[str, TopicFacts]) -> None:
-    """Raises AclMissing if a topic is not missing, but may not be seen by this client."""
+    """Raises AclMissing if a missing topic exists, but this client may not see the topic."""
     for pipeline in wanted.values():
         for topic in pipeline.topics:
             if topic.name not in there:
@@ -245,7 +244,7 @@ def _bytes_of(store: Store, build: str) -> int:
 
 
 def _has_others(store: Store, log: Log, topic: str) -> bool:
-    """Returns True if a topic has records, and no sink of this root has ever sent one."""
+    """Returns True if a topic has records although no sink of this root has ever sent any."""
     known = read_state(store, topic)
     return (known is None or not known.written) and log.end([topic]) != log.beginning([topic])
 
@@ -278,7 +277,7 @@ def pinned_subjects(
 ) -> Mapping[str, tuple[int, int | None]]:
     """Returns the pinned and the newest version of each subject that pipelines read by.
 
-    The newest one is None if the registry does not say it. Nothing is returned without a registry.
+    The newest version is None if the registry does not answer. Returns nothing without a registry.
     """
     pins = {
         pin.subject: pin.version

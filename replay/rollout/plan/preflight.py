@@ -1,9 +1,9 @@
-"""Preflight: findings that refuse a step or should be known before it. Pure.
+"""Preflight: findings that refuse a step or should be known before the step. Pure.
 
-They concern the topics and their retention, the cluster's replicas, the disk, the time, readers,
-code, samples of the log, sinks, and other rollouts. An unknown fact refuses nothing. A refusal says
-what to do, and has a name if it may be let through. A compacted topic that is folded is refused at
-its declaration (kappa/declare/pipeline.py).
+The findings concern topics and their retention, the cluster's replicas, the disk, the time,
+readers, code, samples of the log, sinks, and other rollouts. An unknown fact refuses nothing. A
+refusal says what to do, and has a name if the operator may let it through. A compacted topic that
+is folded is refused at its declaration (kappa/declare/pipeline.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kappa.tables.archive import ArchiveMark
 
 
 def judged(step: PlanStep, found: tuple[Finding, ...], accepting: Accepting) -> PlanStep:
-    """Returns the step with its warnings, and with what was let through."""
+    """Returns the step with its warnings, and with the findings that were let through."""
     warnings = tuple(finding.message for finding in found if not finding.refuses)
     accepted = tuple(
         let
@@ -65,7 +65,7 @@ def refusals_of(
 
 
 def findings_of(observed: Observed, step: PlanStep, *, again: bool) -> Iterator[Finding]:
-    """Yields all that blocks a step, or should be known before it."""
+    """Yields all findings that block a step, or should be known before the step."""
     declared = observed.declared[step.pipeline]
     if not again:
         yield from _made_anew(observed, step, declared.pipeline)
@@ -123,7 +123,7 @@ def _made_anew(observed: Observed, step: PlanStep, pipeline: Pipeline) -> Iterat
 
 
 def conflicts_of(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
-    """Yields conflicts: a rollout or a pause of the pipeline, or another that serves its names."""
+    """Yields refusals by other rollouts, by pauses, and by other pipelines with the same names."""
     if not step.acts:
         return
     name, state, declared = step.pipeline, observed.state, observed.declared[step.pipeline]
@@ -178,7 +178,7 @@ _LONG = 10_000_000
 def preflight(
     pipeline: Pipeline, log: LogFacts, cost: Cost, serving: Birth | None
 ) -> Iterator[Finding]:
-    """Yields what blocks a replay, or should be known before it.
+    """Yields the log's and disk's findings that block a replay, or should be known before it.
 
     `serving` is the build that serves the pipeline now.
     """
@@ -242,7 +242,7 @@ def preflight(
 def _keeps_up(mark: ArchiveMark, log: LogFacts) -> bool:
     """Returns whether an archive has nearly all of each partition.
 
-    Then it has what a retention takes away next.
+    Then the archive has the records that a retention deletes next.
     """
     parts = (
         (end, log.beginning.at(topic, partition), mark.end.get(partition, 0))
@@ -401,7 +401,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _sink_findings(pipeline: Pipeline, log: LogFacts) -> Iterator[Finding]:
-    """Yields what is wrong with the topics that a pipeline's sinks go to, of those that exist."""
+    """Yields findings on the existing topics of a pipeline's sinks."""
     for sink in pipeline.sinks:
         there = log.partitions.get(sink.name)
         if there is None:
@@ -430,7 +430,7 @@ def _sink_findings(pipeline: Pipeline, log: LogFacts) -> Iterator[Finding]:
 
 
 def _sink_finding_name(sink: Sink) -> str:
-    """Returns the name by which a sink's topic is let through."""
+    """Returns the name that lets the finding on a sink's topic through."""
     return f"sink:{sink.name}"
 
 
@@ -438,9 +438,9 @@ _IN_SYNC = "min.insync.replicas"
 
 
 def least_brokers(up: int, replicas: Iterable[int]) -> int:
-    """Returns how many brokers a cluster has, at least, by those up and the topics' replicas.
+    """Returns the least number of brokers in a cluster, by brokers up and topics' replicas.
 
-    A broker that is away is one of the cluster, too.
+    A broker that is away belongs to the cluster, too.
     """
     return max(up, *replicas, 0)
 
@@ -448,9 +448,9 @@ def least_brokers(up: int, replicas: Iterable[int]) -> int:
 def replication(
     topic: str, brokers: int, replicas: int, config: Mapping[str, str] | None
 ) -> Iterator[Finding]:
-    """Yields what is lost of a topic, or not taken any more, if one of several brokers is lost.
+    """Yields findings on records that the loss of a single broker would lose or refuse.
 
-    Facts that are not known find nothing. One broker alone has one replica of everything.
+    Unknown facts find nothing. In a cluster of a single broker there is nothing to find.
     """
     if brokers < 2 or not replicas:
         return

@@ -1,4 +1,4 @@
-"""Retry: an ended rollout is begun again with its code and what was let through then. Pure."""
+"""Retry: an ended rollout is begun again, with the same code and allowances. Pure."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from kappa.state.offsets import Offsets
 
 
 def ended_without_serving(state: State, pipeline: str) -> Rollout:
-    """Returns the last rollout of a pipeline, which ended before its build ever served.
+    """Returns the last rollout of a pipeline, whose build never served.
 
-    `pipeline` may be its number. Raises Conflict if it has not ended. Raises UsageError if it ended
-    otherwise, if there is none, or if that number is not the last one's.
+    `pipeline` may be the rollout's number. Raises Conflict if the rollout has not ended. Raises
+    UsageError if the rollout ended otherwise, if there is no rollout, or if the number is not the
+    last rollout's.
     """
     named = rollout_named(state, pipeline)
     pipeline = pipeline if named is None else named.pipeline
@@ -65,9 +66,9 @@ def _again(last: Rollout) -> str:
 def plan_again(observed: Observed, pipeline: str) -> Plan:
     """Returns the plan that begins the last rollout of a pipeline again.
 
-    It makes a new build of the same code; of a branch, one at the same offsets. What was let
-    through then is let through if exactly the same is found now. Raises what
-    `ended_without_serving` raises, and Conflict if the code has changed since.
+    The plan makes a new build of the same code, for a branch at the same offsets. A finding that
+    was let through then is let through if exactly the same finding appears now. Raises the errors
+    of `ended_without_serving`, and Conflict if the code has changed since.
     """
     last = ended_without_serving(observed.state, pipeline)
     before = Accepting(before=last.accepted)

@@ -1,9 +1,9 @@
 """A plan in a file: saved by `kappa plan --out`, applied by `kappa deploy --plan`.
 
-The file has the plan as `-o json` shows it, and its ground: the code, journal and topics that the
-plan was made on. A deploy plans again and compares both grounds. If the ground has moved, the plan
-is stale: the deploy is refused, and names everything that moved. A log that has only grown has not
-moved. Otherwise the deploy asks no question.
+The file has the plan as `-o json` shows it, and the plan's ground: the code, journal and topics
+that the plan was made on. A deploy plans again and compares both grounds. If the ground has moved,
+the plan is stale: the deploy is refused, and names everything that moved. A log that has only grown
+has not moved. Otherwise the deploy asks no question.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FORMAT_OF_SEVERAL = 2
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """A saved plan: its pipelines (empty: all), what it lets through, and its ground."""
+    """A saved plan: its pipelines (empty: all), the allowances, and the ground."""
 
     only: tuple[str, ...]
     accepting: Accepting
@@ -47,7 +47,7 @@ class SavedPlan:
     def read(cls, path: Path) -> Self:
         """Reads a saved plan.
 
-        Raises UsageError if the file is none, and Damaged if it was changed since.
+        Raises UsageError if the file is no saved plan, and Damaged if the file was changed since.
         """
         hint = "make one with: kappa plan --out FILE"
         try:
@@ -91,9 +91,9 @@ class SavedPlan:
         )
 
     def plan_again(self, path: Path, observed: Observed) -> Plan:
-        """Returns the same plan, made on what is observed now.
+        """Returns the same plan, made on the facts of now.
 
-        Raises Conflict, with what moved, if its ground is another by now.
+        Raises Conflict, with everything that moved, if the ground has moved.
         """
         gone = [name for name in self.only if name not in observed.names]
         found = tuple(f"code: pipeline {name} was taken away since" for name in gone)
@@ -111,9 +111,9 @@ class SavedPlan:
 def save_plan(
     path: Path, plan: Plan, observed: Observed, *, only: Sequence[str], accepting: Accepting
 ) -> None:
-    """Puts a plan into a file, whole, in place of an earlier one.
+    """Puts a plan into a file, whole, in place of an earlier plan.
 
-    Raises UsageError if it cannot be written.
+    Raises UsageError if the file cannot be written.
     """
     document = {
         "format": _FORMAT if len(only) < 2 else _FORMAT_OF_SEVERAL,
@@ -142,12 +142,12 @@ def save_plan(
 
 
 def _names(only: str | list[str] | None) -> tuple[str, ...]:
-    """Returns the names of a saved plan: format 1 has one or none, format 2 a list."""
+    """Returns the names in a saved plan: format 1 has a single name or none, format 2 a list."""
     return () if only is None else (only,) if isinstance(only, str) else tuple(only)
 
 
 def _hash(document: Mapping[str, Any]) -> str:
-    """Returns the SHA-256 of all of a document but its own hash."""
+    """Returns the SHA-256 of a document without the hash in it."""
     kept = {name: value for name, value in document.items() if name != "hash"}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
@@ -177,7 +177,7 @@ class TopicGround:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """All that a plan was made on, with the journal's last number."""
+    """The whole ground of a plan, with the journal's last number."""
 
     journal: int
     generation: int
@@ -211,7 +211,7 @@ def ground_of(plan: Plan, observed: Observed) -> Ground:
 def moved(then: Ground, now_: Ground) -> Iterator[str]:
     """Yields a sentence for each thing that moved between two grounds.
 
-    There is none if a plan that was made on the one is right on the other.
+    Without sentences, a plan that was made on the earlier ground is right on the later.
     """
     for name in sorted({*then.pipelines, *now_.pipelines}):
         yield from _pipeline_moved(

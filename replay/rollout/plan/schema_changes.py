@@ -41,7 +41,7 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReaderChange:
-    """One change: of a `table` or view, or of its `column`.
+    """A change of a `table` or view, or of its `column`.
 
     `before` and `after` are types, keys or queries.
     """
@@ -64,14 +64,14 @@ _IN_DOUBLE = frozenset({"tinyint", "smallint", "int", "float"})
 def reader_changes(
     born: Birth, tables: Iterable[TableBirth], views: Mapping[str, str]
 ) -> tuple[ReaderChange, ...]:
-    """Returns what readers of a build will find changed in `tables` and `views`."""
+    """Returns the changes that readers of a build will find in `tables` and `views`."""
     before = {table.name: table for table in born.tables}
     after = {table.name: table for table in tables}
     return (*_tables(before, after, born.views, views), *_views(born.views, views, before, after))
 
 
 def called_of(table: TableBirth) -> str:
-    """Returns a table as sentences name it: `table delays`, or `view by_day` if it is one."""
+    """Returns a table's name for sentences: `table delays`, or `view by_day`."""
     return f"{'table' if table.view is None else 'view'} {table.name}"
 
 
@@ -186,7 +186,7 @@ def _widens(old: str, new: str) -> bool:
 
 
 def widens(old: Type, new: Type) -> bool:
-    """Returns whether every value of the old type is one of the new.
+    """Returns whether the new type holds every value of the old type.
 
     Source: https://docs.delta.io/latest/delta-type-widening.html.
     """
@@ -216,7 +216,7 @@ def widens(old: Type, new: Type) -> bool:
 def event_changes(topic: Topic, before: str) -> Iterator[str]:
     """Yields a sentence for each field of old events that is read otherwise than before.
 
-    One is about their format, if it is declared otherwise.
+    Another sentence is about the format of the events, and about their keys, if declared otherwise.
     """
     old_format, new_format = _format(before.splitlines()), [*topic.format.lines()]
     if old_format != new_format:
@@ -252,7 +252,7 @@ def event_changes(topic: Topic, before: str) -> Iterator[str]:
 
 
 def _format(lines: list[str]) -> list[str]:
-    """Returns the lines of a format among a topic's: they are right before its columns."""
+    """Returns the lines of a format among a topic's lines: right before the columns."""
     first = next((n for n, line in enumerate(lines) if line.startswith("column ")), len(lines))
     return [
         line for line in lines[:first] if line.split(" ")[0] not in {"kind", "partitions", "key"}
@@ -282,7 +282,7 @@ def _where_missing(column: Column) -> str:
 
 
 def _column(line: str) -> Column | None:
-    """Returns the column of a declaration's line, with its name, type and null only."""
+    """Returns the column of a declaration's line, with name, type and nullability only."""
     kind, _, declared = line.partition(" ")
     if kind != "column":
         return None

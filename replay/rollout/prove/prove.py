@@ -1,10 +1,16 @@
 """A proof: the serving build's log, folded again in other slices, gives the same rows.
 
-It begins at the build's recorded origin and ends exactly at a frontier of the build, which a lease
-keeps meanwhile (law 15). It runs in a child process (kappa/engine/children/refold.py) and in a
-folder of its own, so nothing that serves is touched. A proof that dies leaves that folder and a
-lease that ends. The result is appended to the journal. If log, code or Kappa's rules are not any
-more those of the build, nothing can be proved, and the reason is given.
+The second fold begins at the build's recorded origin and ends exactly at a frontier of the build,
+which a lease keeps meanwhile (law 15). The fold runs in a child process
+(kappa/engine/children/refold.py) and in a folder of its own, so nothing that serves is touched. A
+proof that dies leaves that folder, and a lease that ends. If log, code or Kappa's rules are no
+longer those of the build, nothing can be proved, and the reason is given.
+
+The comparison is the diff's (replay/rollout/verify/diff.py), and stricter: rejects are compared,
+too, row by row, and rows have a hash. Columns that may depend on the order in which rows were
+folded, or on chance (law 8), are left out of the hash, and named. Rows that compaction decides are
+set aside and counted: unsettled keys (law 5), and rejects of compacted topics. The result is
+appended to the journal.
 """
 
 from __future__ import annotations
@@ -68,7 +74,7 @@ _SAMPLES = 5
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The result of a proof: its journal record, and each table's part in it."""
+    """The result of a proof: the journal record, and each table's part in the result."""
 
     record: JournalRecord
     birth: Birth
@@ -76,7 +82,7 @@ class Proof:
 
     @property
     def proved(self) -> Proved:
-        """The Proved event of its record."""
+        """The Proved event of the record."""
         assert isinstance(self.record.event, Proved)
         return self.record.event
 
@@ -92,9 +98,9 @@ def prove(
 ) -> Proof:
     """Folds the log of a pipeline's serving build again, compares, and records the result.
 
-    `pipeline` may be the number of the rollout that serves it. Raises UsageError if no such
-    pipeline serves, and NotProvable with the reason if nothing can be proved. Raises Conflict if
-    the build's tables were not kept to the end.
+    `pipeline` may be the number of the rollout that serves. Raises UsageError if no such pipeline
+    serves, and NotProvable with the reason if nothing can be proved. Raises Conflict if the build's
+    tables were not kept to the end.
     """
     state = current_state(store)
     pipeline = serving_pipeline(state, pipeline)
@@ -214,9 +220,9 @@ def _compare_all(
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One table: its difference, samples, and the hashes of both sides.
+    """A compared table: the difference, samples, and the hashes of both sides.
 
-    `left_out` names columns that are not in the hashes, with why.
+    `left_out` maps columns that are not in the hashes to the reason.
     """
 
     difference: Difference
@@ -226,7 +232,7 @@ class Compared:
 
     @property
     def equal(self) -> bool:
-        """True if no row differs, and the hashes do not either."""
+        """True if no row differs, and the hashes are equal."""
         return self.difference.equal and self.hashes[0] == self.hashes[1]
 
 
@@ -241,7 +247,7 @@ def compare_tables(
 ) -> tuple[Compared, ...]:
     """Compares all tables of two builds of one birth, the rejects last.
 
-    `on_progress` is called before each. Raises Broken if a key is twice in a table.
+    `on_progress` is called before each table. Raises Broken if a key is twice in a table.
     """
     found = []
     for number, table in enumerate(birth.tables, 1):
@@ -251,7 +257,7 @@ def compare_tables(
 
 
 def hash_before(tables: Iterable[Compared]) -> str:
-    """Returns the hash of the tables before, all of them together."""
+    """Returns the hash of all tables of the serving build together."""
     return hash_of_all(
         (each.difference.table, each.difference.rows_before or 0, each.hashes[0]) for each in tables
     )
@@ -319,9 +325,9 @@ def likely_causes(
     tables: Iterable[Compared],
     views: Iterable[Check] = (),
 ) -> Iterator[str]:
-    """Yields what may explain that tables differ, likeliest first. Pure.
+    """Yields likely causes of a difference between tables, likeliest first. Pure.
 
-    These are what the lint finds in the code, libraries, and the order of additions.
+    The causes are `found` findings in the code, libraries, and the order of additions.
     """
     causes = list(found)
     if libraries:
@@ -355,7 +361,7 @@ def likely_causes(
 
 
 def doubts_of(store: Store, birth: Birth) -> tuple[str, ...]:
-    """Returns what the lint finds in a build's code, and what Spark found and was let through."""
+    """Returns findings in a build's code: the lint's, and Spark's that were let through."""
     place, pipeline = load_with_place(store, birth)
     found = [each.message for each in doubts(pipeline, place, snapshot_sources(store, birth).find)]
     return (

@@ -1,6 +1,6 @@
-"""The second fold of a build's log for a proof, and whether it is possible.
+"""The second fold of a build's log for a proof, and whether that fold is possible.
 
-It runs in a child process (kappa/engine/children/refold.py) and in a folder of its own. It is
+The fold runs in a child process (kappa/engine/children/refold.py) and in a folder of its own. It is
 possible as long as code, rules and log are still those of the build.
 """
 
@@ -52,9 +52,9 @@ def folded_again(
     witnesses: Witnesses,
     on_progress: Callable[[str], None],
 ) -> Iterator[tuple[Store, Frontier]]:
-    """Yields place and frontier of what the log gives again; both are deleted afterwards.
+    """Yields the folder and the frontier of the second fold; both are deleted afterwards.
 
-    `witnesses` are those at the last cut.
+    `witnesses` are the log's witnesses at the last cut.
     """
     place = make_folder(store.local.path(settings.verify.temp), PROVE)
     try:
@@ -83,7 +83,7 @@ def folded_again(
 
 
 def folding_text(done: int, total: int, rate: float | None, within: SliceProgress | None) -> str:
-    """Returns how far the second fold is: records of all, rate, time left, and its slice. Pure."""
+    """Returns the progress of the second fold: records, rate, time left, and its slice. Pure."""
     if within is None and not done:
         return f"folding the log again: starting Spark, for {total:,} records"
     text = f"folding the log again: {done:,} of {total:,} records"
@@ -102,7 +102,7 @@ def _run(
     cuts: Cuts,
     on_progress: Callable[[str], None],
 ) -> tuple[int, str]:
-    """Runs the child to its end; returns its exit code and the last line of its log."""
+    """Runs the child to its end; returns the exit code and the last line of the log."""
     command = command_of(
         "kappa.engine.children.refold",
         *project_options(settings),
@@ -144,7 +144,7 @@ class ProofLog(KeyLog, LogEnds, Protocol):
 def why_not_provable(
     birth: Birth, upto: Offsets, facts: Mapping[str, TopicFacts | None], beginning: Offsets
 ) -> str | None:
-    """Returns why a build at `upto` cannot be folded again from its topics now, or None. Pure."""
+    """Returns why the topics cannot give a build at `upto` again, or None. Pure."""
     if birth.semantics != SEMANTICS:
         return (
             f"it was folded by Kappa's rules number {birth.semantics}, and they are number "
@@ -175,7 +175,7 @@ def why_not_provable(
 
 
 def _base_too_old(store: Store, log: ProofLog, birth: Birth) -> str | None:
-    """Returns why a branch's base cannot be continued for a compacted topic any more, or None."""
+    """Returns why a branch's base is too old for a compacted topic, or None."""
     if birth.base is None:
         return None
     read_at, now = base_frontier(store, birth).heard, datetime.now(UTC)
@@ -191,7 +191,7 @@ def ensure_provable(
 ) -> None:
     """Raises NotProvable, with the reason, if a build cannot be folded again up to `upto`.
 
-    `witnesses` are those of its frontier there.
+    `witnesses` are the log's witnesses at the build's frontier there.
     """
     facts = {name: log.facts(name) for name in birth.topic_ids}
     there = [name for name, found in facts.items() if found is not None]
@@ -214,7 +214,7 @@ def ensure_provable(
 
 
 def _cut(log: ProofLog, upto: Offsets, witnesses: Witnesses) -> str | None:
-    """Returns which ends the log has lost since the build folded them, or None."""
+    """Returns the ends that the log has lost since the build folded them, or None."""
     lost = ", ".join(map(str, log.lost_ends(upto, witnesses)))
     return f"the log has lost its end, which the build has folded: {lost}" if lost else None
 

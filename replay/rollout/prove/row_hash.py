@@ -44,7 +44,7 @@ _WITHIN = {
 def hash_sql(columns: Iterable[tuple[str, str]], source: str) -> str:
     """Returns DuckDB's query for the number of rows in `source`, and the sums of their hash.
 
-    `columns` are (name, Spark's simple type).
+    `columns` are pairs (name, Spark's simple type).
     """
     row = " || ".join(_text(quoted(name), kind) for name, kind in sorted(columns)) or "''"
     words = (
@@ -69,7 +69,7 @@ def hash_of_all(tables: Iterable[tuple[str, int, str]]) -> str:
 
 
 def left_out_of(table: TableBirth) -> dict[str, str]:
-    """Returns the columns that order or chance may change, each with what it is."""
+    """Returns the columns that order or chance may change, each with the kind of column."""
     return {
         column: _WHY[table.exactness(column)]
         for column in table.fold
@@ -78,7 +78,10 @@ def left_out_of(table: TableBirth) -> dict[str, str]:
 
 
 def within(why: str) -> str:
-    """Returns within what two values of such a column are equal, by what it is."""
+    """Returns the tolerance for comparing two values of a column, in words.
+
+    `why` is the kind of column, as `left_out_of` gives it.
+    """
     return _WITHIN[why]
 
 

@@ -1,10 +1,10 @@
 """The diff: how the served rows of two builds differ at equal offsets, computed by DuckDB.
 
 Each table is one query over the files of both sides: a full join by key, or, without keys, the rows
-themselves, grouped and counted. Both spill, so memory is bounded by settings and not by the tables.
-Keys match null-safely. A null, a NaN and both zeros equal themselves; the fold decides what else
-counts as equal (kappa/declare/table.py). The sides are opened by serving/query/pair.py, and
-unsettled.py sets keys aside. A proof compares by the same queries
+themselves, grouped and counted. Both queries spill, so settings bound the memory, and not the size
+of tables. Keys match null-safely. A null, a NaN and both zeros equal themselves; the fold decides
+which other values count as equal (kappa/declare/table.py). serving/query/pair.py opens both sides,
+and unsettled_keys.py finds keys to set aside. A proof compares by the same queries
 (replay/rollout/prove/prove.py).
 """
 
@@ -35,9 +35,9 @@ _DOUBLES = frozenset({Scalar("float"), Scalar("double")})
 
 @dataclass(frozen=True, slots=True)
 class RowSample:
-    """A row that differs, in the columns of both sides; a changed one with both its values.
+    """A row that differs, in the columns of both sides; a changed row with both versions.
 
-    `times`: of appended rows, how many more there are on that side.
+    `times`: for rows without keys, how many more equal rows that side has.
     """
 
     kind: Literal["added", "removed", "changed"]
@@ -62,8 +62,8 @@ def compare_keyed(
 ) -> tuple[Difference, tuple[RowSample, ...]]:
     """Compares rows by their keys, in the `common` columns (name -> type).
 
-    `found` is what is known of the difference already. `likeness` says of columns that a fold has
-    made what counts as equal; others are exact. Raises Broken if a key is twice in a table.
+    `found` is the difference as far as known. `likeness` maps columns that a fold has made to their
+    kind of equality; other columns are exact. Raises Broken if a key is twice in a table.
     """
     values = [column for column in common if column not in keys]
     numbers = [column for column in values if _is_number(common[column])]
@@ -141,7 +141,7 @@ def compare_appended(
     *,
     sources: Relations,
 ) -> tuple[Difference, tuple[RowSample, ...]]:
-    """Compares rows that have no keys, in the `common` columns: equal ones are counted."""
+    """Compares rows without keys, in the `common` columns: equal rows are counted."""
     listed = ", ".join(quoted(column) for column in common)
     before, after = sources
     both = (
@@ -222,7 +222,7 @@ _UNSETTLED, _REJECTED = "unsettled", "rejected_twice"
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two builds, and the frontier at which it is compared."""
+    """A side of a comparison: a build, and the frontier at which its rows are compared."""
 
     birth: Birth
     frontier: Frontier
@@ -230,7 +230,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The differences of two builds, samples of them, and counts of what became of records."""
+    """The differences of two builds, with samples, and counts of records by their fate."""
 
     differences: tuple[Difference, ...]
     samples: Mapping[str, tuple[RowSample, ...]]
@@ -256,11 +256,11 @@ def compare(
     only: Collection[str] | None = None,
     on_progress: Callable[[str], None] = lambda _text: None,
 ) -> Comparison:
-    """Compares all tables of two builds, or those in `only`; calls `on_progress` before each.
+    """Compares all tables of two builds, or the tables in `only`.
 
-    `samples` rows of each kind are shown, in the order of their keys. The offsets of the
-    `comparable` topics are equal on both sides. Raises UsageError if neither side has a table of
-    `only`, and Broken if a key is twice in a table.
+    `on_progress` is called before each table. The result has `samples` rows of each kind, in the
+    order of their keys. The offsets of the `comparable` topics are equal on both sides. Raises
+    UsageError if neither side has a table of `only`, and Broken if a key is twice in a table.
     """
     old = {table.name: table for table in before.birth.tables if table.name != REJECTS}
     new = {table.name: table for table in after.birth.tables if table.name != REJECTS}
@@ -349,7 +349,7 @@ def _compared(
 def settled(
     reader: Reader, table: TableBirth, unsettled: Unsettled, texts_of: TextsOf
 ) -> tuple[Relations, int]:
-    """Returns a table's rows before and after, but for unsettled keys, and how many those are."""
+    """Returns a table's settled rows before and after, and the number of unsettled keys."""
     whole = (_table(BEFORE, table.name), _table(AFTER, table.name))
     keys = unsettled(table)
     if keys is None:
@@ -370,11 +370,11 @@ def settled(
 def _put_rejected(
     reader: Reader, table: TableBirth, own: str, whole: Relations, texts: KeyTexts
 ) -> int:
-    """Adds keys of which one side alone has a row, and whose record both sides rejected.
+    """Sets aside keys with a row on one side only, whose record both sides rejected.
 
-    A reject changes no row, and yet compaction takes what was before it: a build that reads the
-    topic after that has no row. A record that only one side rejects is a difference between the
-    codes. Returns how many keys are set aside in all.
+    A reject changes no row, and yet compaction removes earlier records of the key: a build that
+    reads the topic afterwards has no row. A record that only one side rejects is a difference
+    between the codes. Returns the number of all keys set aside.
     """
     both = (
         f"{_table(BEFORE, REJECTS)} semi join {_table(AFTER, REJECTS)} using (topic, "
@@ -431,7 +431,7 @@ def _table(schema: str, table: str) -> str:
 
 
 def tallied(before: Frontier, after: Frontier) -> Iterable[OutcomeCount]:
-    """Yields what became of the records of each topic, but for those that were folded."""
+    """Yields counts of each topic's records that were duplicates or rejected."""
     for topic in sorted({*before.tally, *after.tally}):
         old, new = (list(side.tally.get(topic, {}).values()) for side in (before, after))
         yield OutcomeCount(

@@ -1,9 +1,8 @@
 """Pairs: two builds of one pipeline at equal offsets, pinned for a comparison of their rows.
 
-They are found by the newest alignment of one with the other, while its lease lasts. Or they are
-found by their newest frontiers, if these happen to be at equal offsets. That is so if nothing is
-produced, or both are at the log's end. Nothing else is comparable: rows that differ by lag are no
-difference.
+A pair is the newest alignment of one build with the other, while its lease lasts. Or a pair is both
+builds' newest frontiers, if these happen to be at equal offsets: nothing is produced, or both
+builds are at the log's end. Nothing else is comparable: rows that differ by lag are no difference.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _NAP_SECONDS = 0.3
 class Pair:
     """Two frontiers, equal in every partition of the `comparable` topics.
 
-    `lease` is that of their alignment, if one made them.
+    `lease` is the lease of the alignment, or None without an alignment.
     """
 
     before: Frontier
@@ -48,18 +47,19 @@ class Pair:
 
     @property
     def offsets(self) -> Offsets:
-        """The offsets of both, in the topics that both read."""
+        """The offsets of both frontiers, in the topics that both builds read."""
         return self.after.offsets.only(self.comparable)
 
 
 def builds_to_compare(
     state: State, pipeline: str, before: str | None, after: str | None
 ) -> tuple[str, str]:
-    """Returns the two builds to compare: those named, or what serves and the candidate. Pure.
+    """Returns the two builds to compare, earlier first. Pure.
 
-    If no candidate is on its way, they are the build before and what serves. Each may be named by
-    the number of its rollout; one number alone must be of one of these two. Raises UsageError if
-    the pipeline has no two such builds, or both serve the same tables.
+    By default the serving build and the candidate; without a candidate, the build before and the
+    serving build. A build may be named by the number of its rollout; a single number must belong to
+    one of the default builds. Raises UsageError if the pipeline lacks two builds, or if both serve
+    the same tables.
     """
     named = rollout_named(state, pipeline)
     if named is None:
@@ -130,7 +130,7 @@ def _named_or_newest(
 
 
 def aligned_pair(store: Store, live: str, candidate: str) -> Pair | None:
-    """Returns the newest alignment of a candidate, if it is one with that live build."""
+    """Returns the newest alignment of a candidate with this live build, or None."""
     last = Alignments(store, candidate).last()
     if last is None or last.live.build != folded_by(store, live):
         return None
@@ -140,7 +140,7 @@ def aligned_pair(store: Store, live: str, candidate: str) -> Pair | None:
 def newest_pair(store: Store, before: str, after: str) -> Pair:
     """Returns the newest frontiers of two builds.
 
-    Raises Conflict if they are not at equal offsets, with how far apart they are.
+    Raises Conflict, with the distance, if the frontiers are not at equal offsets.
     """
     one, other, comparable = _newest(store, before, after)
     here, there = one.offsets.only(comparable), other.offsets.only(comparable)
@@ -157,15 +157,15 @@ def newest_pair(store: Store, before: str, after: str) -> Pair:
 
 
 def _newest(store: Store, before: str, after: str) -> tuple[Frontier, Frontier, frozenset[str]]:
-    """Returns the newest frontiers of two builds, and the topics in which they are comparable."""
+    """Returns the newest frontiers of two builds, and the topics in which both are comparable."""
     one, other = (newest_frontier(store, build) for build in (before, after))
     return one, other, comparable_topics(*(read_birth(store, build) for build in (before, after)))
 
 
 def bring_together(store: Store, before: str, after: str, *, seconds: float) -> None:
-    """Has the build that rests behind the other fold what there is, and waits for it.
+    """Makes a resting build that is behind fold all records, and waits for the fold.
 
-    It waits no longer than some seconds. A platform must be up.
+    The wait ends after `seconds` in any case. A platform must be up.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -186,7 +186,8 @@ def pin_equal(
 ) -> Iterator[tuple[Pair, PinnedSnapshot]]:
     """Pins two builds at equal offsets. Raises Conflict if no such frontiers are kept.
 
-    If they are apart, one of them may rest: it is woken, and waited for (`bring_together`).
+    If the builds are apart, the build behind may rest: it is woken, and waited for
+    (`bring_together`).
     """
     with ExitStack() as kept:
         try:
@@ -236,7 +237,7 @@ def compare_pair(
 ) -> Comparison:
     """Compares a pinned pair; calls `on_progress` before each table.
 
-    Raises Conflict if it was not kept until the end.
+    Raises Conflict if the pair was not kept until the end.
     """
     births = pinned.snapshot.births
     before, after = (

@@ -1,4 +1,4 @@
-"""The progress of a verification, in words for people: nothing is decided by it."""
+"""The progress of a verification, in words for people: no decision uses it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME = "verification.json"
 
 
 class VerificationProgress(Struct, frozen=True):
-    """The step of a verification that was begun last, as text."""
+    """The step of a verification that began last, as text."""
 
     text: str
     format: int = 1

@@ -1,11 +1,12 @@
-"""Verification: a candidate's declared checks, and its rows against those of the live build.
+"""Verification: a candidate's declared checks, and its rows compared with the live build's.
 
-If a build serves already, both run at the newest alignment of the candidate with it, and the
-thresholds of the tables judge the differences. The first build of a pipeline is checked at its
-newest frontier. As a program (`python -m kappa.replay.rollout.verify.verify --rollout N ...`) it
-verifies one rollout and appends the verdict. The supervisor runs it in a process of its own, so
-that its memory and time are bounded. It changes nothing but the journal. Only a verdict that was
-reached passes.
+If a build serves already, both builds are examined at the newest alignment of the candidate with
+the live build, and the thresholds of the tables judge the differences. The first build of a
+pipeline is checked at its newest frontier. As a program (`python -m
+kappa.replay.rollout.verify.verify --rollout N ...`) this module verifies one rollout and appends
+the verdict. The supervisor runs the program in a separate process, so that memory and time are
+bounded. A verification changes nothing but the journal, and a candidate passes only by a verdict
+that was reached.
 """
 
 from __future__ import annotations
@@ -56,10 +57,10 @@ from kappa.state.table import TableBirth
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """The means of a verification: leases, limits of its queries, and the log (None: no broker).
+    """The means of a verification: lease, limits of queries, and the log (None: no broker).
 
-    Of maintained views over tables of more than `check_rows` rows a sample is compared with what
-    their queries give.
+    Of maintained views over tables of more than `check_rows` rows, only a sample is compared with
+    the views' queries.
     """
 
     lease_seconds: float
@@ -69,10 +70,11 @@ class Means:
 
 
 def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Verified:
-    """Returns the verdict on a candidate, compared with the build that serves, if one does.
+    """Returns the verdict on a candidate, compared with the build that serves, if any.
 
-    A candidate that serves the live build's tables is not compared: its rows are the same.
-    What is looked at is pinned meanwhile. Raises Conflict if it was not kept until the end.
+    A candidate that serves the live build's tables is not compared: the rows are the same. The
+    compared frontiers are pinned meanwhile. Raises Conflict if the frontiers were not kept until
+    the end.
     """
     birth = read_birth(store, rollout.build)
     before = None if live is None else read_birth(store, live)
@@ -143,7 +145,7 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
 
 
 def _checked(store: Store, pinned: PinnedSnapshot, rollout: Rollout, means: Means) -> Verified:
-    """Returns what the checks find, with no verdict unless they could not be run at all."""
+    """Returns the results of the checks, with no verdict unless no check could be run."""
     snapshot = pinned.snapshot
     frontier = snapshot.frontiers[rollout.build]
     rejected, records = rejected_of(frontier.tally)
@@ -186,10 +188,10 @@ def _refuse_views(birth: Birth) -> None:
 def _beyond(
     store: Store, snapshot: Snapshot, build: str, live: str | None, *, is_shared: bool = False
 ) -> str:
-    """Returns what the build has rejected, if that is more than its pipeline allows; else "".
+    """Returns a text if the build has rejected more than its pipeline allows; else "".
 
-    Where no `max_rejects` is declared, its function may fail on no more records than that of the
-    `live` build. If the tables are shared with it, they have been judged.
+    Without a declared `max_rejects`, the build's function may fail on no more records than the
+    `live` build's function. Tables shared with the live build have been judged before.
     """
     birth, frontier = snapshot.births[build], snapshot.frontiers[build]
     counted = rejected_of(frontier.tally)
@@ -240,15 +242,15 @@ def _run_checks(
 
 
 def ensure_verified(store: Store, id_: int, means: Means) -> None:
-    """Verifies a rollout and appends the verdict, unless it has one or has ended meanwhile.
+    """Verifies a rollout and appends the verdict, unless the rollout has a verdict or has ended.
 
-    Raises Unreachable if the broker is.
+    Raises Unreachable if the broker is unreachable.
     """
     _ensure_verdict(store, id_, lambda rollout, live: verify(store, rollout, live, means))
 
 
 def ensure_given_up(store: Store, id_: int, reason: str) -> None:
-    """Appends that nothing could be concluded, unless the rollout has a verdict or has ended."""
+    """Appends an inconclusive verdict, unless the rollout has a verdict or has ended."""
     _ensure_verdict(store, id_, lambda rollout, live: _never_compared(store, rollout, live, reason))
 
 
@@ -281,7 +283,7 @@ def _ensure_verdict(
 def _end_at(seconds: float, store: Store, id_: int) -> None:
     """Ends this process after some seconds, whatever it does then.
 
-    The thread is a daemon's: a process that is done sooner ends without it.
+    The timer is a daemon thread, so a process whose work is done ends earlier.
     """
 
     def end() -> None:
@@ -338,12 +340,11 @@ def judged(
     *,
     checked: Iterable[TableBirth] = (),
 ) -> Verified:
-    """Returns what was found with its verdict.
+    """Returns the results with their verdict.
 
-    `tables` were compared, and `checked` are those with checks beside them.
-
-    A check that fails, a threshold that is exceeded or too many rejects (`beyond`) beat what could
-    not be measured, and that beats a pass.
+    `tables` were compared, and `checked` are further tables with checks. A failed check, an
+    exceeded threshold, or too many rejects (`beyond`) beat anything that could not be measured, and
+    that beats a pass.
     """
     tables = tuple(tables)
     called = {table.name: called_of(table) for table in (*checked, *tables)}
@@ -372,9 +373,9 @@ def judged(
 
 
 def exceeded(differences: Iterable[Difference], tables: Iterable[TableBirth]) -> tuple[str, ...]:
-    """Returns a sentence for each threshold that a table's difference is beyond.
+    """Returns a sentence for each threshold that a table's difference exceeds.
 
-    A difference at its threshold is within it.
+    A difference that equals its threshold does not exceed it.
     """
     tables = tuple(tables)
     called = {table.name: called_of(table) for table in tables}
@@ -391,7 +392,7 @@ def exceeded(differences: Iterable[Difference], tables: Iterable[TableBirth]) ->
 def unmeasured(differences: Iterable[Difference], tables: Iterable[TableBirth]) -> tuple[str, ...]:
     """Returns a sentence for each table with thresholds that could not be compared.
 
-    Both sides have the table, so nothing is known of its change.
+    Both sides have the table, so its change is unknown.
     """
     tables = tuple(tables)
     called = {table.name: called_of(table) for table in tables}

@@ -10,6 +10,7 @@ import pytest
 from kappa.base.errors import UsageError
 from kappa.base.settings import load_settings
 from kappa.code import project
+from kappa.replay.rollout.plan import declared_pipelines
 from kappa.replay.rollout.plan.validate import ensure_valid, validate, validated_text
 from kappa.state.store import open_store
 
