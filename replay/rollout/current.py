@@ -1,4 +1,4 @@
-"""The current state of all rollouts, kept by each process and folded on from its last look."""
+"""The current state of all rollouts, kept by each process and folded on from the last look."""
 
 from __future__ import annotations
 

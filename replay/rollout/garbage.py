@@ -1,14 +1,14 @@
 """Garbage: files and folders that nothing needs any more, found and deleted.
 
-A record retires a build. Then its job ends, and then the build's data are deleted, as soon as no
-lease is on the data. A reader who pins the build later finds a newer Served in the journal and
-starts over (law 11). The birth certificate stays: the history refers to it.
+A record retires a build. Then the build's job ends, and then the build's data are deleted, as soon
+as no lease is on the data. A reader who pins the build later finds a newer Served in the journal
+and starts over (law 11). The birth certificate stays: the history refers to it.
 
 `kappa gc` looks through the whole root and this host. A dry run finds the same garbage and deletes
-nothing. A build whose job runs is passed over: the job holds the lock, and deletes its own garbage.
-For any other build the order is the job's own (law 11): lock, floor, kept frontiers past their
-time, leases, and then files by list. Afterwards the files in the root are the files that something
-refers to. See also kappa/engine/write/maintenance.py.
+nothing. A build whose job runs is passed over: the job holds the lock, and deletes the garbage. For
+any other build the order is the job's own (law 11): lock, floor, kept frontiers past their time,
+leases, and then files by list. Afterwards the files in the root are the files that something refers
+to. See also kappa/engine/write/maintenance.py.
 """
 
 from __future__ import annotations
@@ -427,8 +427,8 @@ def _unneeded(
 ) -> Iterator[str]:
     """Yields the files of a build's tables that no frontier and no lease needs.
 
-    Commits of a dead job behind the newest frontier count as unneeded: the next job takes them
-    back.
+    Commits of a dead job behind the newest frontier count as unneeded: the next job takes such
+    commits back.
     """
     versions = [frontier.versions for frontier in frontiers] + [
         lease.pins[birth.build].versions for lease in leases if birth.build in lease.pins

@@ -36,7 +36,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One generation: its record, the rollouts that it switched, and each pipeline's build then.
+    """A generation: the record, the switched rollouts, and each pipeline's build then.
 
     A generation that only retired a pipeline has switched no rollout. `sent` has, by the rollout's
     id, lines of the changes that sinks and alerts sent at the switch. `previous` is the serving map

@@ -64,7 +64,7 @@ def release(state: State, record: JournalRecord, rollout: Rollout, reason: str) 
 
 
 def leave_group(state: State, record: JournalRecord, id_: int, why: str) -> State:
-    """Returns the state after a rollout has left its group.
+    """Returns the state after a rollout has left a group.
 
     The yes was to the whole group, so the other rollouts wait for a new yes and hold nothing.
     """
@@ -81,7 +81,7 @@ def leave_group(state: State, record: JournalRecord, id_: int, why: str) -> Stat
 
 
 def fail(state: State, record: JournalRecord, event: Failed) -> State:
-    """Returns the state after a rollout failed, alone or together with its group."""
+    """Returns the state after a rollout failed, alone or together with a group."""
     rollout = rollout_in(state, record, event.rollout)
     require(
         record,

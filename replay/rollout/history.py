@@ -47,9 +47,10 @@ def chapters(state: State) -> tuple[Chapter, ...]:
 
 
 def generation_meant(state: State, generation: int | None, rollout: int | None) -> int:
-    """Returns the generation named by its number, or by the rollout that made it.
+    """Returns the generation named by a number, or by the rollout that made the generation.
 
-    Raises UsageError unless exactly one of both is given, and if the rollout has not served.
+    Raises UsageError unless either a generation or a rollout is given, and if the rollout has not
+    served.
     """
     if rollout is None and generation is not None:
         return generation
@@ -71,7 +72,7 @@ def generation_meant(state: State, generation: int | None, rollout: int | None) 
 
 @dataclass(frozen=True, slots=True)
 class ProofRecord:
-    """A proof of a build, passed or not, with its journal record and the build's version."""
+    """A proof of a build, passed or not, with the journal's record and the build's version."""
 
     record: JournalRecord
     found: Proved
@@ -80,7 +81,7 @@ class ProofRecord:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRecord:
-    """A pipeline's retirement, pause, or end of a pause, with its journal record.
+    """A pipeline's retirement, pause, or end of a pause, with the journal's record.
 
     `version` is the version of the build that was retired; "" for a pause.
     """

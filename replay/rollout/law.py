@@ -5,7 +5,7 @@ frontier would find the difference. The sample has records of the topics' beginn
 ends. A child process tries the law (kappa/engine/children/law.py), once per version, and again if
 the log has more records for a sample by then. Large slices are tried if the replay has large
 slices. `cache/law/<version>.json` says on how many records a version was tried. The trial takes at
-most `verify.law_seconds`. Each pipeline has its share of that time, after which its trial is ended;
+most `verify.law_seconds`. Each pipeline has a share of that time, after which the trial is ended;
 the next deploy tries again a version for which the time was not enough.
 """
 

@@ -1,4 +1,4 @@
-"""One move of one rollout, by the table of transitions. Pure.
+"""A move of a rollout, by the table of transitions. Pure.
 
 fold.py and group.py use these functions. Each function raises IllegalTransition and changes nothing
 if the record cannot follow.
@@ -25,7 +25,7 @@ def rollout_in(state: State, record: JournalRecord, id_: int) -> Rollout:
 
 
 def moved(state: State, record: JournalRecord, id_: int, move: Move, **changes: object) -> State:
-    """Returns the state after one rollout has moved; `changes` are new values of its fields."""
+    """Returns the state after one rollout has moved; `changes` are new values of fields."""
     rollout = rollout_in(state, record, id_)
     after = TRANSITIONS[rollout.phase].get(move)
     if after is None:

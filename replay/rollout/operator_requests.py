@@ -1,13 +1,13 @@
-"""Requests of an operator: undo, promote, verify, abandon, pause, resume. Each appends one record.
+"""Requests of an operator: undo, promote, verify, abandon, pause, resume. Each appends a record.
 
-A request is decided on the journal's current state, and its record is put at exactly the next
+A request is decided on the journal's current state, and the record is put at exactly the next
 number. If another record took that number, the journal is read again. The same request is then made
 of the new state, or refused with the name of the first operator. The controller acts on the records
 (replay/platform/controller.py).
 
 A request names a rollout or a build, never "the current build of this pipeline". So a yes to a
 rollout that ended meanwhile is a Conflict. Where a command takes a pipeline, a text of digits only
-is the number of one of its rollouts.
+is the number of a rollout.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def abandon(
 def ask_promote(store: Store, *pipelines: str, seen: Sequence[int] = ()) -> JournalRecord:
     """Records a yes to one verified candidate, or to several together; returns the record.
 
-    Candidates named together serve in one generation, or none of them serves. `seen` are the ids of
+    Candidates named together serve in one generation, or no candidate serves. `seen` are the ids of
     the rollouts that the operator has looked at, by default the rollouts of the pipelines. Raises
     UsageError if no rollout is active, or if several are active and no pipeline is named. Raises
     Conflict, and appends nothing, if a rollout is not ready, or no longer ready.
@@ -235,10 +235,9 @@ def seen_rollout(state: State, id_: int, *, ready: bool = False) -> Rollout:
 
 
 def awaited_rollout(state: State, pipeline: str | None) -> Rollout:
-    """Returns the active rollout of a pipeline, or the only active one, or else the last.
+    """Returns the active rollout of a pipeline, or the only active rollout, or else the last.
 
-    A rollout may be over before anybody waits for it. A rollout's number names exactly that
-    rollout.
+    A rollout may be over before anybody waits. A rollout's number names exactly that rollout.
     """
     named = rollout_named(state, pipeline)
     if named is not None:
@@ -299,7 +298,7 @@ def _only_pipeline(asked: str | None, there: tuple[str, ...], *, none: str, verb
 def ask_pause(store: Store, pipeline: str) -> JournalRecord | None:
     """Pauses a pipeline; returns the record, or None if the pipeline is paused already.
 
-    Raises UsageError if the pipeline does not serve, and Conflict if its rollout has not ended.
+    Raises UsageError if the pipeline does not serve, and Conflict if a rollout has not ended.
     """
 
     def decide(_: State, state: State) -> Paused | None:
@@ -359,7 +358,7 @@ def _unknown(state: State, pipeline: str) -> UsageError:
 
 
 def _moved_on(state: State, rollout: Rollout) -> Conflict:
-    """Returns the Conflict of a second request; its text names the first request."""
+    """Returns the Conflict of a second request; the text names the first request."""
     name, it, first = (
         rollout.pipeline,
         f"rollout {rollout.number} of pipeline {rollout.pipeline}",

@@ -16,9 +16,8 @@ def outgoing(
 ) -> Iterator[str]:
     """Yields a line for each outlet that sends something: `312 updates, 4 deletes to carriers`.
 
-    `before` is the build that serves until the switch. For an outlet that takes a part of its
-    table, the number is an upper bound. An alert sends at most `most` messages, and one more for
-    the rest.
+    `before` is the build that serves until the switch. For an outlet that takes a part of a table,
+    the number is an upper bound. An alert sends at most `most` messages, and one more for the rest.
     """
     found = {each.table: each for each in differences}
     yield from _of_sinks(after.sinks, found, () if before is None else before.sinks)

@@ -1,8 +1,8 @@
 """The retirement of a pipeline in one record: its tables, their readers, and the request.
 
 The record makes a generation without the pipeline, as a promote makes a generation with another
-build. From then on the pipeline's build is idle: it keeps consuming until its time is over, so an
-undo is a switch to that build.
+build. From then on the pipeline's build is idle: the build keeps consuming until its time is over,
+so an undo is a switch to that build.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LeavingTable:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """The tables that a retirement of a pipeline takes away, and the readers that pin them.
+    """The tables that a retirement of a pipeline takes away, and the readers that pin the tables.
 
     `readers` are (user, process id, number of leases). `dropped` is the idle build of the
     pipeline's last switch, which the retirement retires at once.

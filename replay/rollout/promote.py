@@ -13,9 +13,9 @@ small world with these functions. An undo is a promote in the other direction.
 A candidate that serves the live build's own tables (an overlay, or an undo of an overlay) holds
 nothing. Before and after the switch readers see the same frontier.
 
-Rollouts that were approved together hold together: no hold begins before all of them are near. One
-record lets all of them serve, and any of their controllers' steps may put the record. A fact about
-one hold is true of each hold, since a record that takes the number breaks all holds.
+Rollouts that were approved together hold together: no hold begins before all candidates are near.
+One record lets all of them serve, and a step of any of the rollouts may put the record. A fact
+about one hold is true of each hold, since a record that takes the number breaks all holds.
 
 `next_promote_step` is pure and knows no earlier tick, so a promote continues after any crash.
 """

@@ -1,4 +1,4 @@
-"""A rollout, its phases, and the one table of its legal transitions. Pure.
+"""A rollout, the phases, and the one table of legal transitions. Pure.
 
 A rollout is the way of one build from stage to serving, or to an end without serving. People name a
 rollout by its own number, 1, 2, 3; records name a rollout by the number of the record that began
@@ -30,7 +30,7 @@ class Phase(StrEnum):
 
 
 class Move(StrEnum):
-    """The meaning of a record for its rollout; a Verified has two, by its verdict."""
+    """The meaning of a record for a rollout; a Verified has two, by the verdict."""
 
     STAGED = "staged"
     SWITCH_ASKED = "switch asked"
@@ -88,13 +88,13 @@ class Rollout:
     `number`: the rollout is the n-th of the journal, counted from 1; people name this number.
     `switch`: its build was kept before (undo, redo, or a deploy of the build's version).
     `caught_up`, `verified`: the contents of these records. `approved`: the rollout is promoted once
-    it is ready. `alignment_after`: the verification takes an alignment with a higher number.
-    `hold`: the number of the open Held record. `attempts`: the count of its holds. `reason`,
-    `hint`: why the rollout ended without serving, or lost its yes. `at`, `by`: time and author of
-    the beginning. `asked_by`: the author of the last request (beginning, verification, yes or end).
-    `accepted`: findings that were let through at the beginning. `group`: the ids of all rollouts
-    approved together, with its own; empty for a rollout alone. `base`: the start of the build, if
-    the build is a branch. `tables_of`: the build whose tables an overlay serves.
+    ready. `alignment_after`: the verification takes an alignment with a higher number. `hold`: the
+    number of the open Held record. `attempts`: the count of holds. `reason`, `hint`: why the
+    rollout ended without serving, or lost its yes. `at`, `by`: time and author of the beginning.
+    `asked_by`: the author of the last request (beginning, verification, yes or end). `accepted`:
+    findings that were let through at the beginning. `group`: the ids of all rollouts approved
+    together, this rollout too; empty for a rollout alone. `base`: the start of the build, if the
+    build is a branch. `tables_of`: the build whose tables an overlay serves.
     """
 
     id: int
@@ -123,7 +123,7 @@ class Rollout:
 
     @property
     def together(self) -> tuple[int, ...]:
-        """The other rollouts of its group, by id."""
+        """The other rollouts of the group, by id."""
         return tuple(each for each in self.group if each != self.id)
 
     @property

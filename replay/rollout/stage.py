@@ -47,9 +47,9 @@ def stage(store: Store, plan: Plan, *, auto_promote: bool = True) -> tuple[int, 
     """Begins a rollout for every step that acts, and returns the ids of the rollouts.
 
     `auto_promote`: a candidate that passes its verification is promoted with no further question. A
-    kept build that shall serve again is promoted in any case: it was verified before. Raises the
-    first refusal of the plan, and Conflict if another operator was first: rollouts begun before
-    that stay.
+    kept build that shall serve again is promoted in any case, since the build was verified before.
+    Raises the first refusal of the plan, and Conflict if another operator was first: rollouts begun
+    before that stay.
     """
     plan.ensure_possible()
     libraries = installed_libraries()
@@ -103,7 +103,7 @@ def _begin(
 
 
 def _may_be_named(store: Store, build: str) -> bool:
-    """Returns True if a record names a build, although the put may have failed for its writer.
+    """Returns True if a record names a build, although the put may have failed for the writer.
 
     Files of a build that no record names are collected later.
     """

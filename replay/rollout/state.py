@@ -22,8 +22,8 @@ class State:
     """All builds and rollouts of the journal up to record `last`.
 
     `serving` and `idle` map a pipeline to a build. The idle build served before and keeps
-    consuming, so that an undo is a switch to it. `served` are the records that each made a
-    generation. `versions` and `pipelines` map every build ever staged to its version and its
+    consuming, so that an undo is a switch to the idle build. `served` are the records that each
+    made a generation. `versions` and `pipelines` map every build ever staged to a version and a
     pipeline, `overlays` every overlay to the build whose tables it serves. `proofs` are the Proved
     records, passed or not. `paused` and `retirements` are by pipeline; `service` are the records of
     pauses and retirements.
@@ -82,7 +82,7 @@ class State:
         )
 
     def wanted_jobs(self) -> frozenset[str]:
-        """Returns the builds whose jobs should run: they fold the tables of wanted builds.
+        """Returns the builds whose jobs should run: the builds that fold tables of wanted builds.
 
         Of a paused pipeline, only a build on its way back to serving runs.
         """

@@ -1,7 +1,7 @@
-"""One step of a rollout, and the sight by which the step is chosen. Pure values.
+"""A step of a rollout, and the sight by which the step is chosen. Pure values.
 
-promote.py and controller.py choose steps from a `Sight`, and controller.py takes them. Taking a
-step twice is taking it once, so after a crash anywhere the controller looks and chooses again.
+promote.py and controller.py choose steps from a `Sight`, and controller.py takes the steps. Taking
+a step twice is taking it once, so after a crash anywhere the controller looks and chooses again.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def waits_for(step: RolloutStep) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """The facts of one rollout at one tick.
+    """The facts of a rollout at a tick.
 
     `live` and `candidate` are newest frontiers. `comparable` are the topics that both builds read,
     by topic id. `target` are the offsets that the candidate must reach before more is done, taken

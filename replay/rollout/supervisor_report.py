@@ -1,8 +1,8 @@
 """The report of the supervisor: waits, rates and deaths, which the journal does not have.
 
 The supervisor puts the report into one small file whenever the report changes, for `kappa status`
-and for commands that follow a rollout. No decision uses the report, and it is worthless once the
-supervisor has ended.
+and for commands that follow a rollout. No decision uses the report, and the report is worthless
+once the supervisor has ended.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WINDOW_SECONDS = 15.0
 
 
 class Waiting(Struct, frozen=True):
-    """The cause that one rollout waits for ("" for none), and its rate in offsets a second."""
+    """The cause that a rollout waits for ("" for none), and the rate in offsets a second."""
 
     waits_for: str = ""
     rate: float | None = None

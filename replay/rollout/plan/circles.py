@@ -1,4 +1,4 @@
-"""Circles of pipelines through sinks: a pipeline reads changes that it causes. Pure."""
+"""Circles of pipelines through sinks: a pipeline reads the changes of its own sinks. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TopicUse:
 
 
 def topic_uses(observed: Observed) -> Mapping[str, TopicUse]:
-    """Returns the topics of each pipeline, as declared; else as its builds were born."""
+    """Returns the topics of each pipeline, as declared; else as the pipeline's builds were born."""
     state = observed.state
     found = dict[str, TopicUse]()
     for build in (*state.serving.values(), *(each.build for each in state.active_rollouts)):

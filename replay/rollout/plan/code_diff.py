@@ -1,7 +1,7 @@
 """The functions, topics and tables that changed since a build, as a readable diff. Pure.
 
-Both sides are written anew from their syntax trees, without comments, docstrings and layout. The
-version leaves these out too (kappa/code/scan.py), so a change that decides no row is never shown.
+Both sides are written anew from syntax trees, without comments, docstrings and layout. The version
+leaves these out too (kappa/code/scan.py), so a change that decides no row is never shown.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CodeSide:
 
 @dataclass(frozen=True, slots=True)
 class PartDiff:
-    """A part that differs: its name, the name in words, and the lines of a unified diff.
+    """A part that differs: the name, the name in words, and the lines of a unified diff.
 
     Without lines if the earlier code is unknown.
     """

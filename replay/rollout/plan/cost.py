@@ -90,7 +90,7 @@ def cost_of(
     replayed: Replayed | None,
     cores: int = 0,
 ) -> Cost:
-    """Returns the cost of reading these topics from `origin` to their end.
+    """Returns the cost of reading these topics from `origin` to the end.
 
     The size of build `serving` is taken for the size of the new build.
     """

@@ -41,9 +41,9 @@ def declare_each(
 ) -> tuple[frozenset[str], Mapping[str, Declared | DeclarationError]]:
     """Returns the names of all pipelines, and each of `only` (empty: of all) as declared.
 
-    A refused pipeline has its error in place of its declaration. Files that cannot be loaded are
-    refused, too, by their paths. If `only` names a pipeline that no loaded file declares, the error
-    of the first unloadable file is raised.
+    A refused pipeline has an error in place of a declaration. Files that cannot be loaded are
+    refused, too, by path. If `only` names a pipeline that no loaded file declares, the error of the
+    first unloadable file is raised.
     """
     project = load_files(settings.project)
     if not project.pipelines.keys() >= set(only):

@@ -4,8 +4,8 @@ A pipeline's rows must follow from its records alone. The lint looks at all code
 reaches (kappa/code/reach.py): bodies of UDFs, helpers, code that runs at the import of modules, and
 SQL in strings. Spark finds more in the plan of the function (kappa/engine/spark/rowlocal.py); a
 finding of Spark is named with the function's line. The lint knows names, and does not follow
-values. Views and checks are left alone: each reading computes them anew, and no row of a table
-follows from them.
+values. Views and checks are left alone: each reading computes views and checks anew, and no row of
+a table follows.
 """
 
 from __future__ import annotations
@@ -447,7 +447,7 @@ def _given_sql(call: ast.Call) -> Iterator[tuple[int, str, Doubt]]:
 
 
 def _in_text(constant: ast.Constant, words: re.Pattern[str]) -> Iterator[tuple[int, str, Doubt]]:
-    """Yields doubtful words in a text, with their lines.
+    """Yields doubtful words in a text, with line numbers.
 
     Quoted text and comments of SQL are blanked out first.
     """

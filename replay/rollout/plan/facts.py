@@ -24,7 +24,7 @@ from kappa.tables.archive import ArchiveMark
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A pipeline as declared now: its version, its tables, and the files of its code.
+    """A pipeline as declared now: the version, the tables, and the files of the code.
 
     `doubtful` are the lint's findings in the code (determinism.py). `ways` says how each maintained
     view is kept (kappa/tables/views/ways.py).
@@ -56,8 +56,8 @@ class LogFacts:
     are the marks of these archives. `topics_beginning` is where the broker's topics begin.
     `hour_ago` is where each partition ended an hour ago. `configs` are the settings in force.
     `bytes` is the size of a partition on the broker's disk. `waiting` are the topics that match a
-    pattern and have not joined it. `replicas` is the smallest number of the cluster's `brokers`
-    that keep a partition.
+    pattern and have not joined. `replicas` is the smallest number of the cluster's `brokers` that
+    keep a partition.
     """
 
     ids: Mapping[str, str]
@@ -96,15 +96,15 @@ class DiskFacts:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """All facts of a plan. `names` are all declared pipelines, `declared` the described ones.
+    """All facts of a plan. `names` are all declared pipelines, `declared` the described pipelines.
 
-    `refused` has the errors of pipelines that the project's files refuse, and of files, by their
-    paths. `snapshots` are the files of serving builds, `replays` the last replay of each pipeline,
+    `refused` has the errors of pipelines that the project's files refuse, and of files, by path.
+    `snapshots` are the files of serving builds, `replays` the last replay of each pipeline,
     `libraries` the installed packages. `samples` are samples of the topics to be replayed; of a
     sample, at most the share `max_unreadable` may be rejected. `rejected` is the number of records
     that each serving build has rejected. `shown` are a build's frontiers that still exist, the
     newest last. `rows` is the number of served rows that a sink's topic would have. `subjects` are
-    the pinned subjects, each with its pinned and its newest version; None if the registry has not
+    the pinned subjects, each with the pinned and the newest version; None if the registry has not
     answered. `cores` is the number of cores that a replay may use; 0 if unknown.
     """
 

@@ -1,4 +1,4 @@
-"""Samples of a log, and whether their records can be read as declared now.
+"""Samples of a log, and whether the sampled records can be read as declared now.
 
 A sample has records of each partition's beginning, middle and end. Samples decide nothing about a
 row. Samples are small, since a plan is waiting, and everything that cannot be read in time is

@@ -347,7 +347,7 @@ def _archive_notes(
 
 
 def _subject_notes(observed: Observed) -> Iterator[str]:
-    """Yields the pinned subjects whose newest version in the schema registry is another one."""
+    """Yields the pinned subjects with a newer version in the schema registry."""
     for subject, (pinned, newest) in sorted(observed.subjects.items()):
         if newest is None:
             yield f"subject {subject} is pinned at version {pinned}, and its newest one is unknown"
@@ -359,7 +359,7 @@ def _subject_notes(observed: Observed) -> Iterator[str]:
 
 
 def _joining_notes(observed: Observed) -> Iterator[str]:
-    """Yields topics that match a pattern and have not joined it: nothing reads them."""
+    """Yields topics that match a pattern and have not joined: nothing reads these topics."""
     for pattern, names in sorted(observed.log.waiting.items()):
         for name in names:
             yield (
@@ -369,7 +369,7 @@ def _joining_notes(observed: Observed) -> Iterator[str]:
 
 
 def _library_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
-    """Returns a note of the libraries whose versions differ from those at a birth, if any."""
+    """Returns a note of the libraries whose versions differ from a birth's, if any."""
     changed = changed_libraries(born.libraries, observed.libraries)
     if not changed:
         return ()

@@ -1,8 +1,8 @@
 """Overlays: a version that changes no rows, on the tables that serve already. Pure.
 
-Views are computed when they are read, and checks, sinks and alerts only look at rows, so these
-decide no rows. A version that differs in nothing else needs no replay and no job. The new build
-serves the tables of the live build, or, if the live build is an overlay, of the build below.
+Views are computed at each reading, and checks, sinks and alerts only look at rows, so these decide
+no rows. A version that differs in nothing else needs no replay and no job. The new build serves the
+tables of the live build, or, if the live build is an overlay, of the build below.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class PlanStep:
     is made of `declared`, `topics` and `origin`; `branch` is the beginning of a branch. `live` is
     the birth of the serving build whose tables an overlay will serve. `diffs` are changes of code
     and declarations, `readers` changes for readers, `events` changes of the fields of old events.
-    `cost` is the cost of the replay, `samples` are the samples of its topics. `warnings` and
+    `cost` is the cost of the replay, `samples` are the samples of the topics. `warnings` and
     `notes` should be known before the step; `accepted` are findings that were let through.
     """
 

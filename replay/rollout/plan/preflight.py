@@ -1,9 +1,9 @@
 """Preflight: findings that refuse a step or should be known before the step. Pure.
 
-The findings concern topics and their retention, the cluster's replicas, the disk, the time,
-readers, code, samples of the log, sinks, and other rollouts. An unknown fact refuses nothing. A
-refusal says what to do, and has a name if the operator may let it through. A compacted topic that
-is folded is refused at its declaration (kappa/declare/pipeline.py).
+The findings concern topics and retention, the cluster's replicas, the disk, the time, readers,
+code, samples of the log, sinks, and other rollouts. An unknown fact refuses nothing. A refusal says
+what to do, and has a name if the operator may let the finding through. A compacted topic that is
+folded is refused at its declaration (kappa/declare/pipeline.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kappa.tables.archive import ArchiveMark
 
 
 def judged(step: PlanStep, found: tuple[Finding, ...], accepting: Accepting) -> PlanStep:
-    """Returns the step with its warnings, and with the findings that were let through."""
+    """Returns the step with warnings, and with the findings that were let through."""
     warnings = tuple(finding.message for finding in found if not finding.refuses)
     accepted = tuple(
         let

@@ -35,7 +35,7 @@ _FORMAT_OF_SEVERAL = 2
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """A saved plan: its pipelines (empty: all), the allowances, and the ground."""
+    """A saved plan: the pipelines (empty: all), the allowances, and the ground."""
 
     only: tuple[str, ...]
     accepting: Accepting
@@ -147,7 +147,7 @@ def _names(only: str | list[str] | None) -> tuple[str, ...]:
 
 
 def _hash(document: Mapping[str, Any]) -> str:
-    """Returns the SHA-256 of a document without the hash in it."""
+    """Returns the SHA-256 of a document without the hash itself."""
     kept = {name: value for name, value in document.items() if name != "hash"}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 

@@ -41,7 +41,7 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReaderChange:
-    """A change of a `table` or view, or of its `column`.
+    """A change of a `table` or view, or of a `column`.
 
     `before` and `after` are types, keys or queries.
     """
@@ -216,7 +216,7 @@ def widens(old: Type, new: Type) -> bool:
 def event_changes(topic: Topic, before: str) -> Iterator[str]:
     """Yields a sentence for each field of old events that is read otherwise than before.
 
-    Another sentence is about the format of the events, and about their keys, if declared otherwise.
+    Another sentence is about the format of the events, or about the keys, if declared otherwise.
     """
     old_format, new_format = _format(before.splitlines()), [*topic.format.lines()]
     if old_format != new_format:

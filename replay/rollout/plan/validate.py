@@ -1,8 +1,8 @@
 """Validation: checks of the project's pipelines and boards, without broker and journal.
 
 Validation covers declarations, keys, folds, columns, the SQL of views and checks, determinism,
-circles of pipelines through their sinks, and the files of boards. A plan makes the checks that need
-log or journal.
+circles of pipelines through sinks, and the files of boards. A plan makes the checks that need log
+or journal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kappa.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Validated:
-    """A pipeline, or a board, with its refusals, and the version of a valid pipeline."""
+    """A pipeline, or a board, with refusals, and the version of a valid pipeline."""
 
     pipeline: str | None
     version: str | None
@@ -146,7 +146,7 @@ def _validated(
 
 
 def _validated_board(name: str, found: Board | DeclarationError) -> Validated:
-    """Validates a board: its file, and that each query only reads; not the names in queries."""
+    """Validates a board: the file, and that each query only reads; not the names in queries."""
     if isinstance(found, DeclarationError):
         return Validated(None, None, (Refusal(name, found.message, found.hint),), board=name)
     refused = []

@@ -2,9 +2,9 @@
 
 The second fold begins at the build's recorded origin and ends exactly at a frontier of the build,
 which a lease keeps meanwhile (law 15). The fold runs in a child process
-(kappa/engine/children/refold.py) and in a folder of its own, so nothing that serves is touched. A
-proof that dies leaves that folder, and a lease that ends. If log, code or Kappa's rules are no
-longer those of the build, nothing can be proved, and the reason is given.
+(kappa/engine/children/refold.py) and in a separate folder, so nothing that serves is touched. A
+proof that dies leaves that folder, and a lease that ends. If the log, the code or Kappa's rules
+differ from the build's, nothing can be proved, and the reason is given.
 
 The comparison is the diff's (replay/rollout/verify/diff.py), and stricter: rejects are compared,
 too, row by row, and rows have a hash. Columns that may depend on the order in which rows were
@@ -98,9 +98,9 @@ def prove(
 ) -> Proof:
     """Folds the log of a pipeline's serving build again, compares, and records the result.
 
-    `pipeline` may be the number of the rollout that serves. Raises UsageError if no such pipeline
-    serves, and NotProvable with the reason if nothing can be proved. Raises Conflict if the build's
-    tables were not kept to the end.
+    `pipeline` may be the number of the rollout that serves. Raises UsageError if the pipeline does
+    not serve, and NotProvable with the reason if nothing can be proved. Raises Conflict if the
+    build's tables were not kept to the end.
     """
     state = current_state(store)
     pipeline = serving_pipeline(state, pipeline)

@@ -1,7 +1,7 @@
 """The second fold of a build's log for a proof, and whether that fold is possible.
 
-The fold runs in a child process (kappa/engine/children/refold.py) and in a folder of its own. It is
-possible as long as code, rules and log are still those of the build.
+The fold runs in a child process (kappa/engine/children/refold.py) and in a separate folder. The
+fold is possible as long as the build's code, rules and log still exist.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def folded_again(
 
 
 def folding_text(done: int, total: int, rate: float | None, within: SliceProgress | None) -> str:
-    """Returns the progress of the second fold: records, rate, time left, and its slice. Pure."""
+    """Returns the progress of the second fold: records, rate, time left, and slice. Pure."""
     if within is None and not done:
         return f"folding the log again: starting Spark, for {total:,} records"
     text = f"folding the log again: {done:,} of {total:,} records"
@@ -102,7 +102,7 @@ def _run(
     cuts: Cuts,
     on_progress: Callable[[str], None],
 ) -> tuple[int, str]:
-    """Runs the child to its end; returns the exit code and the last line of the log."""
+    """Runs the child to the end; returns the exit code and the last line of the log."""
     command = command_of(
         "kappa.engine.children.refold",
         *project_options(settings),
@@ -214,7 +214,7 @@ def ensure_provable(
 
 
 def _cut(log: ProofLog, upto: Offsets, witnesses: Witnesses) -> str | None:
-    """Returns the ends that the log has lost since the build folded them, or None."""
+    """Returns the ends that the log has lost since the build folded the offsets, or None."""
     lost = ", ".join(map(str, log.lost_ends(upto, witnesses)))
     return f"the log has lost its end, which the build has folded: {lost}" if lost else None
 

@@ -1,4 +1,4 @@
-"""The hash of a table's rows, whatever their order: two proofs can be compared by it.
+"""The hash of a table's rows, whatever their order, by which proofs are compared.
 
 Each value of a row is written as text, with its length in bytes and a colon before it; null is `~`:
 
@@ -13,8 +13,8 @@ Each value of a row is written as text, with its length in bytes and a colon bef
                                after -0.0 and NaN in it are made as above
 
 A row is the texts of its served columns, one after the other, in the order of the columns' names.
-The four 64-bit numbers of its SHA-256 (big-endian) are added up over all rows, each modulo 2^64. So
-a row counts as often as it occurs. The four sums as 64 hexadecimal digits are the hash of the
+The four 64-bit numbers of the SHA-256 of a row (big-endian) are added up over all rows, each modulo
+2^64. So each occurrence of a row counts. The four sums as 64 hexadecimal digits are the hash of the
 table. The hash of several tables is the SHA-256 of a line for each, in the order of their names. A
 line is name, number of rows and hash, with a space between and a newline at the end.
 
@@ -42,7 +42,7 @@ _WITHIN = {
 
 
 def hash_sql(columns: Iterable[tuple[str, str]], source: str) -> str:
-    """Returns DuckDB's query for the number of rows in `source`, and the sums of their hash.
+    """Returns DuckDB's query for the number of rows in `source`, and the sums of the hashes.
 
     `columns` are pairs (name, Spark's simple type).
     """
@@ -80,7 +80,7 @@ def left_out_of(table: TableBirth) -> dict[str, str]:
 def within(why: str) -> str:
     """Returns the tolerance for comparing two values of a column, in words.
 
-    `why` is the kind of column, as `left_out_of` gives it.
+    `why` is the kind of column, as in the result of `left_out_of`.
     """
     return _WITHIN[why]
 

@@ -1,6 +1,6 @@
 """The diff: how the served rows of two builds differ at equal offsets, computed by DuckDB.
 
-Each table is one query over the files of both sides: a full join by key, or, without keys, the rows
+Each table is a query over the files of both sides: a full join by key, or, without keys, the rows
 themselves, grouped and counted. Both queries spill, so settings bound the memory, and not the size
 of tables. Keys match null-safely. A null, a NaN and both zeros equal themselves; the fold decides
 which other values count as equal (kappa/declare/table.py). serving/query/pair.py opens both sides,
@@ -60,9 +60,9 @@ def compare_keyed(
     sources: Relations,
     likeness: Mapping[str, Exactness],
 ) -> tuple[Difference, tuple[RowSample, ...]]:
-    """Compares rows by their keys, in the `common` columns (name -> type).
+    """Compares rows by key, in the `common` columns (name -> type).
 
-    `found` is the difference as far as known. `likeness` maps columns that a fold has made to their
+    `found` is the difference as far as known. `likeness` maps columns that a fold has made to a
     kind of equality; other columns are exact. Raises Broken if a key is twice in a table.
     """
     values = [column for column in common if column not in keys]
@@ -222,7 +222,7 @@ _UNSETTLED, _REJECTED = "unsettled", "rejected_twice"
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A side of a comparison: a build, and the frontier at which its rows are compared."""
+    """A side of a comparison: a build, and the frontier at which rows are compared."""
 
     birth: Birth
     frontier: Frontier
@@ -230,7 +230,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The differences of two builds, with samples, and counts of records by their fate."""
+    """The differences of two builds, with samples, and counts of records by outcome."""
 
     differences: tuple[Difference, ...]
     samples: Mapping[str, tuple[RowSample, ...]]
@@ -259,8 +259,8 @@ def compare(
     """Compares all tables of two builds, or the tables in `only`.
 
     `on_progress` is called before each table. The result has `samples` rows of each kind, in the
-    order of their keys. The offsets of the `comparable` topics are equal on both sides. Raises
-    UsageError if neither side has a table of `only`, and Broken if a key is twice in a table.
+    order of keys. The offsets of the `comparable` topics are equal on both sides. Raises UsageError
+    if neither side has a table of `only`, and Broken if a key is twice in a table.
     """
     old = {table.name: table for table in before.birth.tables if table.name != REJECTS}
     new = {table.name: table for table in after.birth.tables if table.name != REJECTS}

@@ -172,7 +172,7 @@ def _sampled(samples: list[RowSample], keys: tuple[str, ...]) -> Listing:
     """Returns samples of one kind as a table.
 
     The table of changed rows has the keys and the columns that changed in any row, with both values
-    where they differ.
+    where these differ.
     """
     sides = [(sample.before or {}, sample.after or {}) for sample in samples]
     if samples[0].kind != "changed":

@@ -1,8 +1,8 @@
-"""Pairs: two builds of one pipeline at equal offsets, pinned for a comparison of their rows.
+"""Pairs: two builds of one pipeline at equal offsets, pinned for a comparison of rows.
 
-A pair is the newest alignment of one build with the other, while its lease lasts. Or a pair is both
-builds' newest frontiers, if these happen to be at equal offsets: nothing is produced, or both
-builds are at the log's end. Nothing else is comparable: rows that differ by lag are no difference.
+A pair is the newest alignment of both builds, while its lease lasts. Or a pair is both builds'
+newest frontiers, if these happen to be at equal offsets: nothing is produced, or both builds are at
+the log's end. Nothing else is comparable: rows that differ by lag are no difference.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def builds_to_compare(
     """Returns the two builds to compare, earlier first. Pure.
 
     By default the serving build and the candidate; without a candidate, the build before and the
-    serving build. A build may be named by the number of its rollout; a single number must belong to
+    serving build. A build may be named by the number of a rollout; a single number must belong to
     one of the default builds. Raises UsageError if the pipeline lacks two builds, or if both serve
     the same tables.
     """
@@ -184,10 +184,9 @@ def bring_together(store: Store, before: str, after: str, *, seconds: float) -> 
 def pin_equal(
     store: Store, before: str, after: str, *, lease_seconds: float, wait_seconds: float = 0
 ) -> Iterator[tuple[Pair, PinnedSnapshot]]:
-    """Pins two builds at equal offsets. Raises Conflict if no such frontiers are kept.
+    """Pins two builds at equal offsets. Raises Conflict if no frontiers at equal offsets are kept.
 
-    If the builds are apart, the build behind may rest: it is woken, and waited for
-    (`bring_together`).
+    If the builds are apart, a resting build is woken, and waited for (`bring_together`).
     """
     with ExitStack() as kept:
         try:

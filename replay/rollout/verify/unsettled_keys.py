@@ -2,10 +2,9 @@
 
 Compaction removes an older record once a newer record of its key exists. A build that read the
 topic before the compaction has read the older record, and a build that reads later has not. Up to
-the same offset both builds are right, and their rows differ. So the keys written since are read
-back from the log, and rows with these keys are set aside (law 5). Only a tombstone that was written
-and compacted away since is missed: Kafka keeps tombstones for `delete.retention.ms`, a day by
-default.
+the same offset both builds are right, and rows differ. So the keys written since are read back from
+the log, and rows with these keys are set aside (law 5). Only a tombstone that was written and
+compacted away since is missed: Kafka keeps tombstones for `delete.retention.ms`, a day by default.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def plain_texts(keys: Iterable[bytes]) -> Iterator[str]:
 
 
 def texts_in(topic: Topic) -> KeyTexts:
-    """Returns a reader of a topic's keys by their declared format."""
+    """Returns a reader of a topic's keys by the declared format."""
     value_of = KeyReader(topic).value
 
     def texts(keys: Iterable[bytes]) -> Iterator[str]:
@@ -71,8 +70,7 @@ def texts_in(topic: Topic) -> KeyTexts:
 def texts_for(store: Store, birth: Birth) -> Callable[[TableBirth], KeyTexts]:
     """Returns a function that gives the reader of the keys of a table's compacted topic.
 
-    A format of keys is in the build's own code alone, which is loaded if the topic has such a
-    format.
+    A format of keys is in the build's own code alone, which is loaded if the keys have a format.
     """
 
     def texts_of(table: TableBirth) -> KeyTexts:

@@ -1,4 +1,4 @@
-"""The progress of a verification, in words for people: no decision uses it."""
+"""The progress of a verification, in words for people: no decision uses the progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verification: a candidate's declared checks, and its rows compared with the live build's.
+"""Verification: a candidate's declared checks, and a comparison with the live build.
 
 If a build serves already, both builds are examined at the newest alignment of the candidate with
 the live build, and the thresholds of the tables judge the differences. The first build of a
@@ -281,7 +281,7 @@ def _ensure_verdict(
 
 
 def _end_at(seconds: float, store: Store, id_: int) -> None:
-    """Ends this process after some seconds, whatever it does then.
+    """Ends this process after some seconds, in any case.
 
     The timer is a daemon thread, so a process whose work is done ends earlier.
     """
@@ -303,7 +303,7 @@ def _end_at(seconds: float, store: Store, id_: int) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
+    """Runs the program; returns the exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         settings = load_settings(given.project, root=given.root)
@@ -340,7 +340,7 @@ def judged(
     *,
     checked: Iterable[TableBirth] = (),
 ) -> Verified:
-    """Returns the results with their verdict.
+    """Returns the results with a verdict.
 
     `tables` were compared, and `checked` are further tables with checks. A failed check, an
     exceeded threshold, or too many rejects (`beyond`) beat anything that could not be measured, and
@@ -375,7 +375,7 @@ def judged(
 def exceeded(differences: Iterable[Difference], tables: Iterable[TableBirth]) -> tuple[str, ...]:
     """Returns a sentence for each threshold that a table's difference exceeds.
 
-    A difference that equals its threshold does not exceed it.
+    A difference that equals a threshold does not exceed the threshold.
     """
     tables = tuple(tables)
     called = {table.name: called_of(table) for table in tables}
@@ -392,7 +392,7 @@ def exceeded(differences: Iterable[Difference], tables: Iterable[TableBirth]) ->
 def unmeasured(differences: Iterable[Difference], tables: Iterable[TableBirth]) -> tuple[str, ...]:
     """Returns a sentence for each table with thresholds that could not be compared.
 
-    Both sides have the table, so its change is unknown.
+    Both sides have the table, so the change is unknown.
     """
     tables = tuple(tables)
     called = {table.name: called_of(table) for table in tables}

@@ -1,4 +1,4 @@
-"""The check of a serving build's maintained views against their texts, once after a deploy.
+"""Compares a serving build's maintained views with the texts of the views, after a deploy.
 
 As a program (`python -m kappa.replay.rollout.verify.view_check --build B`) this module pins the
 build's newest frontier, compares, and stores the result, which `kappa status` shows. No decision
@@ -25,7 +25,7 @@ from kappa.state.view_check import ViewCheck, put_view_check
 
 
 def check_views(settings: Settings, store: Store, build: str) -> ViewCheck | None:
-    """Compares the views of a serving build with their texts, and stores the result.
+    """Compares the views of a serving build with the texts of the views, and stores the result.
 
     Returns None if the build does not serve any more: only a serving build has its views at each
     frontier. Raises Conflict if the frontier was not kept until the end.
@@ -50,7 +50,7 @@ def check_views(settings: Settings, store: Store, build: str) -> ViewCheck | Non
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
+    """Runs the program; returns the exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         settings = load_settings(given.project, root=given.root)

@@ -1,4 +1,4 @@
-"""Whether maintained views have the rows of their texts, over the tables at one frontier.
+"""Whether maintained views have the rows of the views' texts, over the tables at one frontier.
 
 A slice keeps a view by a rewritten query, and no rewritten query is its own oracle. So the stored
 rows are compared with the rows of the user's text, run by DuckDB over the tables (I11).
@@ -36,7 +36,7 @@ def compare_view_texts(
 ) -> Iterator[Check]:
     """Yields a check of each maintained view: stored rows compared with the rows of the text.
 
-    `reader` has the tables of a build in the schema of its pipeline. For a view that reads tables
+    `reader` has the tables of a build in the schema of the pipeline. For a view that reads tables
     of more than `most_rows` rows, a sample is compared. A check that could not be run has an error.
     """
     views = [table for table in tables if table.view is not None]
