@@ -111,7 +111,7 @@ def _deepest_first(folders: Iterable[str]) -> tuple[str, ...]:
 
 
 _KEPT = frozenset({"birth.json", "lock"})
-# Staging writes the folder and, seconds later, its record: after an hour nobody writes it.
+# Staging writes the folder and, seconds later, the record: after an hour no staging is under way.
 _ORPHAN_SECONDS = 3600.0
 
 
@@ -265,21 +265,21 @@ class Deleting:
             delete_files(part)
             failpoint("gc.after_delete")
         for folder_on_disk in find.folders:
-            # A file may have been put into it since.
+            # A file may have been put into the folder since.
             failpoint("gc.before_rmdir")
             with contextlib.suppress(OSError):
                 Path(folder_on_disk).rmdir()
             failpoint("gc.after_rmdir")
 
 
-# Called before each build, with its number, from 1, and how many there are.
+# Called before each build, with the build's number, from 1, and the number of builds.
 OnBuild = Callable[[int, int], None]
-# What a job writes anew each time it begins.
+# Folders that a job writes anew at each start.
 _SCRATCH = ("spark", "slice", "mirror")
 _DESCRIBED = "cache"
-# A described pipeline of no build may be of a plan that an operator is looking at.
+# A description that no build has may belong to a plan that an operator is looking at.
 _DESCRIBED_SECONDS = 3600.0
-# A put takes milliseconds: what is older was left by a process that was killed at it.
+# A put takes milliseconds: an older unfinished file was left by a killed process.
 _UNFINISHED_SECONDS = 3600.0
 _PUT_INTO = ("journal", "builds", "leases", "run", "cache")
 
@@ -378,11 +378,11 @@ def _of_build(
 ) -> Iterator[Garbage]:
     birth = read_birth(store, build)
     if birth.tables_of is not None:
-        # The files of its tables are those of the build below it.
+        # An overlay's tables are files of the build below.
         return
     with hands.hold(build):
         newest = Frontiers(store, build).newest()
-        # Looked at before they are let go, so that a dry run finds the same.
+        # Listed before they are let go, so that a dry run finds the same frontiers.
         kept = kept_of(store, build)
         going, _ = past(kept, now, keep_seconds)
         there = _by_address(_entries_of(store, build))
@@ -439,7 +439,7 @@ def _unneeded(
 
     for name, version in newest.versions.items():
         path = table_path(store, birth.build, name)
-        # A table that is gone is no garbage: kappa doctor tells of it.
+        # A missing table is no garbage: kappa doctor reports it.
         if any(each.startswith(f"{path}/") for each in there):
             pinned = {each[name] for each in versions if name in each}
             yield from unneeded(store, path, version, pinned, vouched=newest.file_lists.get(name))

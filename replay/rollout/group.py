@@ -133,7 +133,7 @@ def switch(state: State, record: JournalRecord, event: Served) -> State:
         if live is not None:
             idle[rollout.pipeline] = live
         elif idle.get(rollout.pipeline) == rollout.build:
-            # A retired pipeline is undone: its kept build serves again, and none is kept beside it.
+            # The retirement is undone: the kept build serves again, and no other build is kept.
             del idle[rollout.pipeline]
     return replace(
         after,

@@ -27,7 +27,7 @@ from kappa.state.store import Store
 
 _FORMAT = 1
 _MOST_BYTES = 4 << 20
-# A slice that is begun may be folded within this part of its pipeline's share; the rest is for it.
+# New slices begin only within this part of a pipeline's share; the last slice may take the rest.
 _BEGINS_WITHIN = 0.8
 
 
@@ -87,7 +87,8 @@ def ensure_lawful(
             "seconds": budget.left() * _BEGINS_WITHIN,
             "root": settings.root,
             "by_spark": [name for name in tried if _is_large(settings, steps[name])],
-            # Without headers: offsets differ here, so a redriven record is tried as any other.
+            # Without headers: offsets differ in a sample, so a redriven record is tried as any
+            # other record.
             "records": {
                 name: [
                     (

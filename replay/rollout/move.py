@@ -15,7 +15,7 @@ from kappa.state.journal.journal import JournalRecord
 
 def rollout_in(state: State, record: JournalRecord, id_: int) -> Rollout:
     """Returns the rollout that a record names."""
-    # Rollouts end in about the order they begin, so the one that is named is near the end.
+    # Rollouts end in about the order they begin, so the named rollout is near the end.
     for rollout in reversed(state.rollouts):
         if rollout.id == id_:
             return rollout

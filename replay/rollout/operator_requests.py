@@ -272,7 +272,8 @@ def append_decided(
         if event is None:
             return None
         check_may_follow(state, event)
-        # Refused: another record has the number. It is read, and the same request is made of it.
+        # Refused: another record has the number. Read that record, and decide the same request
+        # again.
         record = journal.append(state.last + 1, event)
         if record is not None:
             return record

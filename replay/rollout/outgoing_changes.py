@@ -25,7 +25,7 @@ def outgoing(
     known = {} if before is None else {alert.name: alert for alert in before.alerts}
     for alert in after.alerts:
         earlier, difference = known.get(alert.name), found.get(alert.of)
-        # One that is new, or of another table now, begins with the first change after the switch.
+        # A new alert, or an alert on another table, begins with the first change after the switch.
         if earlier is None or earlier.of != alert.of or difference is None:
             continue
         is_most = earlier != alert or alert.of in keyless

@@ -155,7 +155,7 @@ def _tables(
     store: Store, reader: Reader, snapshot: Snapshot, pipeline: str, build: str
 ) -> Iterator[LeavingTable]:
     if snapshot.serving.get(pipeline) != build:
-        # Another switch came in between: the request itself will say so.
+        # Another switch came in between: the request itself will be refused.
         return
     birth = snapshot.births[build]
     broken = {each.name for each in reader.broken if each.pipeline == pipeline}

@@ -63,7 +63,7 @@ def next_promote_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
         return _served_together(sight)
     if rollout.attempts >= rules.hold_attempts:
         return Append(_never_reached(sight, rules))
-    # While a hold is open, what readers see gets no fresher: none begins before all are near.
+    # While a hold is open, readers see no newer frontier: no hold begins before all are near.
     for each in (sight, *sight.others):
         if not _near(each):
             return Wait(
@@ -167,7 +167,7 @@ def _missing(sight: Sight) -> str | None:
 
 
 def _served(sight: Sight) -> Served:
-    # In the order of the yes, whichever of them puts it.
+    # In the order of the yes, whichever rollout's step puts the record.
     group = sorted(
         (sight, *sight.others),
         key=lambda each: each.rollout.group.index(each.rollout.id) if each.rollout.group else 0,

@@ -66,6 +66,18 @@ def part_named(
     return pipeline, None if build is None else build_named(state, build)
 
 
+def ensure_served(state: State, pipeline: str) -> str:
+    """Returns the build that serves a pipeline. Raises UsageError if no build does."""
+    if pipeline not in state.serving:
+        raise UsageError(
+            f"no pipeline {pipeline} is served",
+            hint=f"there are {', '.join(sorted(state.serving))}"
+            if state.serving
+            else "nothing is served yet: kappa deploy",
+        )
+    return state.serving[pipeline]
+
+
 def serving_pipeline(state: State, text: str) -> str:
     """Returns the pipeline that a text names: a name, or the number of the rollout that serves.
 

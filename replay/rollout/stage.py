@@ -37,9 +37,9 @@ from kappa.state.root import lock_of
 from kappa.state.store import Store
 from kappa.tables.branch import begin_from
 
-# It renews itself for as long as files are being linked.
+# The lease renews itself for as long as files are being linked.
 _LEASE_SECONDS = 60.0
-# Seconds pass between two frontiers of a build that are let go.
+# Tries to pin a frontier; a build lets go of a frontier only every few seconds.
 _LOOKS = 20
 
 
@@ -77,7 +77,7 @@ def _begin(
             hint="plan again: kappa plan",
         )
     build = new_build_id(step.pipeline)
-    # Who collects deletes no build whose lock is held, whatever the clocks say.
+    # A collection deletes no build whose lock is held, whatever the clocks say.
     with lock_of(store, f"{folder(build)}/lock", what=f"build {build}"):
         try:
             base = _ensure_born(store, build, step, step.declared, libraries)
@@ -93,7 +93,7 @@ def _begin(
             )
             return _append(store, plan, step, staged).number
         except BaseException:
-            # If no record names it, nobody else can have begun to use it.
+            # If no record names the build, no other process can have begun to use it.
             if not _may_be_named(store, build):
                 for name in store.names(folder(build)):
                     failpoint("stage.before_discard")

@@ -21,10 +21,10 @@ from kappa.state.slice_progress import read_progress
 from kappa.state.store import Store
 
 _NAME = "run/underway.json"
-# Rates change all the time; nobody reads more often.
+# Rates change all the time, and nobody reads the report more often.
 _REPORT_SECONDS = 1.0
 _NONE: Mapping[str, str] = {}
-# A rate over less tells more of the moment than of the replay; over more, too little of now.
+# A rate over a shorter time is a momentary one, and a rate over a longer time is out of date.
 _LEAST_SECONDS = 1.0
 _WINDOW_SECONDS = 15.0
 

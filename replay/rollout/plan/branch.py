@@ -184,15 +184,15 @@ def _changes(before: TableBirth, after: TableBirth) -> Iterator[tuple[str, str, 
         ("keys", ", ".join(before.keys), ", ".join(after.keys)),
         ("topic", before.latest or "", after.latest or ""),
         ("file", (before.file or "")[:12], (after.file or "")[:12]),
-        # Rows that are gone, and records that were refused, are not there any more.
+        # Expired rows and refused records are not in the state any more.
         ("expiry", str(before.expiry or ""), str(after.expiry or "")),
-        # A branch may have no slice to compute it in.
+        # A branch may have no slice in which to compute the view.
         ("query", _shown(before.view), _shown(after.view)),
         *(
             (f"fold of {column}", _fold(before, column), _fold(after, column))
             for column in sorted(before.fold.keys() | after.fold.keys())
         ),
-        # An older build has no record of these.
+        # An older build has no record of sketched types.
         *(
             (f"type of what {column} counts", of, after.sketched.get(column, ""))
             for column, of in before.sketched.items()

@@ -148,7 +148,7 @@ def _module(path: str, side: CodeSide) -> Module | None:
             _finding(side.files),
         )
     except SyntaxError:
-        # It was written for another Python.
+        # The code was written for another Python.
         return None
 
 

@@ -17,10 +17,11 @@ from kappa.state.journal.events import CaughtUp, Staged
 from kappa.state.journal.journal import JournalRecord
 from kappa.state.offsets import Offsets
 
-# Less is mostly the start of JVMs, half a minute on a busy machine: its rate predicts nothing.
+# A shorter replay is mostly the start of JVMs, half a minute on a busy machine: the rate of such a
+# replay predicts nothing.
 _TELLING_SECONDS = 60.0
 _TELLING_RECORDS = 100_000
-# A log of up to so many times the records takes about as long, if the last replay was short.
+# After a short replay, a log with up to this many times the records takes about as long.
 _ALIKE = 2
 _HOUR_SECONDS = 3600.0
 
@@ -168,7 +169,7 @@ def _seconds(
         return None
     if rate is None:
         return replayed.seconds if records <= _ALIKE * replayed.records else None
-    # What arrives meanwhile has to be folded too.
+    # Records that arrive meanwhile have to be folded, too.
     return records / (rate - ingest) if rate > ingest else None
 
 

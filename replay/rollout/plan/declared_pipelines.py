@@ -31,7 +31,7 @@ from kappa.tables.shape import table_births
 from kappa.tables.views.births import with_views
 from kappa.tables.views.ways import ways_of
 
-# Of one pipeline's queries over no rows: some 0.1 s and 50 MB on a quiet machine.
+# Limits for one pipeline's queries over no rows: usually 0.1 s and 50 MB on a quiet machine.
 _SQL_SECONDS = 30.0
 _SQL_MEMORY = 2 << 30
 

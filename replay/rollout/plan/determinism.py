@@ -83,7 +83,7 @@ SPARK_NAMES: Mapping[str, Doubt] = {
         ORDER,
     ),
 }
-# By its full name, whatever it was imported as; names within it count too.
+# By full names, whatever the alias; names within a listed module count, too.
 _NAMES: Mapping[str, Doubt] = {
     **{
         f"{module}.{name}": kind
@@ -225,7 +225,7 @@ _NAMES: Mapping[str, Doubt] = {
         FILES,
     ),
 }
-# Names that read the clock unless they are given a time: by how many arguments.
+# Functions that read the clock with fewer arguments than this.
 _UNLESS_GIVEN = {
     "time.localtime": 1,
     "time.gmtime": 1,
@@ -235,7 +235,7 @@ _UNLESS_GIVEN = {
     f"{SPARK}.unix_timestamp": 1,
     f"{SPARK}.builtin.unix_timestamp": 1,
 }
-# Spark's expressions whose name is not the function's.
+# Spark's expressions whose class has another name than the function.
 SPARK_CLASSES = {
     "curdate": "currentdate",
     "random": "rand",
@@ -244,7 +244,7 @@ SPARK_CLASSES = {
     "unixtimestamp": "currenttimestamp",
 }
 _BUILTINS: Mapping[str, Doubt] = {"open": FILES, "input": FILES, "hash": PLACE, "id": PLACE}
-# Of whatever value: only files have these methods.
+# Methods that only files have, of whatever value.
 METHODS: Mapping[str, Doubt] = {"read_text": FILES, "read_bytes": FILES}
 
 
@@ -252,7 +252,7 @@ def _doubt_of(full: str, arguments: int | None) -> Doubt | None:
     """Returns the doubt about a full name, called with `arguments` arguments (None: not called)."""
     begins, _, builtin = full.partition(".")
     if begins == "builtins":
-        # Passed on as a value it may be called too.
+        # A function that is passed on as a value may be called, too.
         return _BUILTINS.get(builtin)
     if full in _UNLESS_GIVEN:
         return CLOCK if arguments is not None and arguments < _UNLESS_GIVEN[full] else None
@@ -269,7 +269,7 @@ def _doubt_of(full: str, arguments: int | None) -> Doubt | None:
 
 _IMPORTS_BY_NAME = frozenset({"importlib.import_module", "__import__"})
 _CALLED = "|".join((*SPARK_NAMES, "random"))
-# In any text, as SQL is often composed elsewhere; a space before the bracket would find prose.
+# In any text, since SQL is often composed elsewhere; allowing a space before ( would find prose.
 _ANYWHERE = re.compile(rf"\b({_CALLED})\(", re.IGNORECASE)
 # In the argument of a call that takes SQL: there, a bare word is no column's name.
 _IN_SQL = re.compile(
@@ -320,7 +320,7 @@ def overlooked(changing: Iterable[str], found: Iterable[Finding], line: str) -> 
 
 def _as_spark(found: Finding) -> str:
     """Returns Spark's name, in lower case, of a Spark function in a finding; else ""."""
-    # Neither file name nor reason says what was found, and Python has functions of the same names.
+    # Only the middle of the message names the function; Python has functions of the same names.
     what = found.message.removeprefix(f"{found.name} uses ").partition(", which ")[0]
     if not (what.startswith(f"{SPARK}.") or what.endswith(_AS_SQL)):
         return ""
@@ -333,7 +333,8 @@ def _in_statement(
 ) -> Iterator[tuple[int, str, Doubt]]:
     used = list(_used(scanned, statement, find))
     yield from used
-    # An import inside a function is there to be used. If no use was found, it is named itself.
+    # An import inside a function has a use. If the lint finds no use, the import itself is a
+    # finding.
     for node in ast.walk(statement.node):
         if isinstance(node, ast.Import | ast.ImportFrom) and node is not statement.node:
             for _, imported in imported_by(node, scanned.source, find):
@@ -405,7 +406,7 @@ class _Names:
     def _origins(self, name: str) -> Iterator[str]:
         yield from self._inside.get(name, ())
         if name not in self._names:
-            # A parameter, or bound within.
+            # The name is a parameter, or is bound within the statement.
             return
         imported = self._scanned.imports.get(name, ())
         yield from map(str, imported)

@@ -90,12 +90,12 @@ def pieces(begin: Offsets, end: Offsets, at_most: int) -> Iterator[tuple[Offsets
         yield Offsets(start), reached
 
 
-# Of a topic with more, so many are sampled, evenly spread.
+# If a topic has more partitions, this many are sampled, evenly spread.
 _MOST_PARTITIONS = 64
 _MOST_BYTES = 16 << 20
 _PATIENCE_SECONDS = 5.0
 _SHOWN = 3
-# Of fewer records at one place, one that is broken would be too large a share.
+# With fewer records at a place, a single broken record would be too large a share.
 _FEW = 5
 
 
@@ -209,7 +209,7 @@ def readable(found: TopicSample, *, most: float, is_read_as_before: bool) -> Ite
     others = len(found.unreadable) - len(shown)
     more = f"and {others} more reason{'' if others == 1 else 's'}"
     examples = "; ".join([*shown, more] if others else shown)
-    # Without figures: they move as the log grows, and another finding would not be let through.
+    # Without figures, which change as the log grows: an allowance is for exactly this text.
     beyond = [
         f"{'in' if where is Where.MIDDLE else 'at'} the {where}"
         for where in Where

@@ -71,7 +71,7 @@ def make_plan(
             *refusals_of(step, found, accepting, again=again),
         ]
     gone = [] if only else sorted(observed.state.serving.keys() - observed.names)
-    # A file that cannot be loaded may declare it.
+    # A file that cannot be loaded may declare the pipeline.
     unknown = gone if observed.refused.keys() - observed.names else []
     steps += [_gone_step(observed, name) for name in gone if name not in unknown]
     notes = (
@@ -113,7 +113,7 @@ def _step(observed: Observed, declared: Declared, *, again: bool) -> PlanStep:
     kept = None if idle is None else observed.births[idle]
     is_kept = kept is not None and kept.version == declared.version
     if kept is not None and is_kept and born is None and not again:
-        # It was retired, and its build is still there: nothing is replayed.
+        # The pipeline was retired, and the build still exists: nothing is replayed.
         notes = _kept_notes(observed, kept)
         return PlanStep(
             name, Change.KEPT, declared.version, None, idle, rollout=rollout, notes=notes
@@ -192,7 +192,7 @@ def _branched(observed: Observed, declared: Declared, branching: Branching) -> P
         origin=born.origin_offsets,
         cost=_cost(observed, name, there, branch.start, step.serving),
         notes=(*_view_notes(declared), *_archive_notes(log, step.topics, branch.start), *notes),
-        # What the rows before it lack, they lack for ever.
+        # Rows before the branch lack the lost records for ever.
         accepted=tuple(each for each in born.accepted if each.startswith(f"{GAP}: ")),
         branch=branch,
     )
@@ -280,7 +280,7 @@ def _readers(born: Birth, declared: Declared) -> tuple[ReaderChange, ...]:
 
 
 def _events(born: Birth, declared: Declared) -> tuple[str, ...]:
-    # Of a new topic, or of a birth that keeps no declarations, nothing is known.
+    # A new topic, and a birth without declarations, have no lines to compare.
     before = {
         topic.name: born.declarations.get(f"topic {topic.name}")
         for topic in declared.pipeline.topics

@@ -222,7 +222,7 @@ def _config(log: Log, name: str) -> Mapping[str, str] | None:
     except Unreachable:
         raise
     except KappaError:
-        # A client that may read a topic need not be allowed to read its settings.
+        # A client that may read a topic may still not be allowed to read the topic's settings.
         return None
 
 
@@ -256,7 +256,7 @@ def _rows(store: Store, sink: Sink) -> int | None:
     try:
         found = answer(store, f"select count(*) from {quoted(sink.of)}{condition}")
     except KappaError:
-        # The table is as new as its sink.
+        # The table is as new as the sink.
         return None
     return int(found.rows[0][0])
 
@@ -268,7 +268,7 @@ def _origin(store: Store, build: str) -> Offsets | None:
         return None
 
 
-# A plan waits no longer for one answer, since it can do without.
+# A plan waits no longer for one answer, since the newest version may be unknown.
 _MOST_SECONDS = 2.0
 
 
@@ -299,6 +299,6 @@ def pinned_subjects(
         for subject, pinned in pins.items():
             found[subject] = (pinned, client.newest(subject))
     except KappaError:
-        # One that is away is waited for once.
+        # A registry that is away is waited for once.
         return found
     return found

@@ -55,5 +55,5 @@ def overlay_birth(birth: Birth, live: Birth) -> Birth:
 
 
 def _columns(tables: Iterable[TableBirth]) -> dict[str, tuple[tuple[str, str], ...]]:
-    # The rejects have more columns in newer versions of Kappa, and are no table of the user's.
+    # The rejects table has more columns in newer versions of Kappa, and is not the user's.
     return {table.name: table.served for table in tables if table.name != REJECTS}

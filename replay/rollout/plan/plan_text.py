@@ -102,7 +102,7 @@ def _diff(diff: PartDiff) -> Iterator[str]:
         if not line.startswith("@@"):
             yield f"  {line}"
         elif number:
-            # Its line numbers are those of the code without comments, and would mislead.
+            # The line numbers count lines without comments, and would mislead.
             yield "  ..."
 
 

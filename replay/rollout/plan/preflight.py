@@ -73,7 +73,7 @@ def findings_of(observed: Observed, step: PlanStep, *, again: bool) -> Iterator[
         serving = None if step.serving is None else observed.births[step.serving]
         if step.branch is not None and serving is not None:
             yield from unlike(serving, declared, step.branch, observed.log)
-        # What the log has lost before a branch begins is in its base.
+        # Records that the log has lost before the branch begins are in the base.
         yield from (
             each
             for each in preflight(declared.pipeline, observed.log, step.cost, serving)
@@ -167,11 +167,11 @@ def conflicts_of(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
 
 
 _FOR_EVER = -1
-# A retention shorter than so many times the replay is close: its time is an estimate.
+# A retention shorter than this many times the replay's estimated time is close.
 _CLOSE = 2.0
-# The archiver waits a minute for more than a trickle.
+# The archiver waits up to a minute for a few records.
 _FEW, _SHARE = 10_000, 0.1
-# Reading so many takes longer than the start of a replay.
+# Reading this many records takes longer than the start of a replay.
 _LONG = 10_000_000
 
 
@@ -209,7 +209,7 @@ def preflight(
                 topic, config.get("cleanup.policy", ""), _number(config.get("retention.ms"))
             )
             if topic.archive is not Archive.NONE and topic.name in archived:
-                # Else the log has lost its beginning: the archive has what a retention takes.
+                # The archive has the records that a retention deletes.
                 continue
             if topic.kind is TopicKind.RETAINED and _number(config.get("retention.bytes")) not in {
                 None,

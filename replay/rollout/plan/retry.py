@@ -83,7 +83,7 @@ def plan_again(observed: Observed, pipeline: str) -> Plan:
     plan = make_plan(observed, only=(pipeline,), accepting=before, branching=branching)
     unreplayed = {Change.SAME, Change.KEPT, Change.OVERLAY}
     if last.tables_of is None and any(step.change in unreplayed for step in plan.steps):
-        # It was a replay of rows that serve or are kept: that replay is begun again.
+        # The last rollout replayed rows that serve or are kept: begin that replay again.
         plan = make_plan(observed, only=(pipeline,), again=True, accepting=before)
     reasons = tuple(dict.fromkeys((*last.reasons, f"rollout {last.number} is begun again")))
     return replace(plan, steps=tuple(replace(step, reasons=reasons) for step in plan.steps))

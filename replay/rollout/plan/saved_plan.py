@@ -29,7 +29,7 @@ from kappa.state.journal.journal import whoami
 from kappa.state.offsets import Offsets
 
 _FORMAT = 1
-# Of a plan for several pipelines, which format 1 cannot name.
+# The format of a plan for several pipelines, which format 1 cannot name.
 _FORMAT_OF_SEVERAL = 2
 
 

@@ -57,7 +57,7 @@ class ReaderChange:
 
 # Digits of the greatest value of a whole number: a decimal with as many before its point fits.
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
-# What a double holds exactly.
+# Types whose values a double holds exactly.
 _IN_DOUBLE = frozenset({"tinyint", "smallint", "int", "float"})
 
 
@@ -181,7 +181,7 @@ def _widens(old: str, new: str) -> bool:
     try:
         return widens(parse_type(old), parse_type(new))
     except DeclarationError:
-        # A type that only the platform's own tables have.
+        # Only the platform's own tables have such a type.
         return False
 
 
@@ -287,7 +287,7 @@ def _column(line: str) -> Column | None:
     if kind != "column":
         return None
     words = declared.partition(" default ")[0].partition(" was ")[0].split(" ")
-    # The line has no backquotes, and a name that was declared in them may have spaces.
+    # The line has no backquotes, and a name declared in backquotes may have spaces.
     for end in range(1, len(words)):
         try:
             (column,) = parse_columns(f"`{' '.join(words[:end])}` {' '.join(words[end:])}")

@@ -13,7 +13,7 @@ from kappa.state.cuts import Cuts
 from kappa.state.offsets import Offsets
 from kappa.state.slices import cut, even_ends, random_ends
 
-# In a random cut, every other slice is followed by one as small as in a quiet tail.
+# In a random cut, every other slice is followed by a slice as small as in a quiet tail.
 _SMALL = 50
 
 

@@ -21,7 +21,7 @@ from kappa.state.journal.events import Proved
 from kappa.state.journal.journal import JournalRecord, as_document
 
 if TYPE_CHECKING:
-    # A history shows proofs, and needs nothing of what it takes to find them.
+    # A history shows proofs without the imports of a comparison.
     from kappa.replay.rollout.prove.prove import Proof
 
 

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from kappa.base.errors import UsageError
 from kappa.base.settings import Settings
 from kappa.base.sql import quoted, text
 from kappa.code.artifact import load_with_place, snapshot_sources
@@ -39,8 +38,7 @@ from kappa.replay.rollout.prove.row_hash import (
     table_hash,
     within,
 )
-from kappa.replay.rollout.rollout_numbers import serving_pipeline
-from kappa.replay.rollout.state import State
+from kappa.replay.rollout.rollout_numbers import ensure_served, serving_pipeline
 from kappa.replay.rollout.verify.diff import (
     Relations,
     RowSample,
@@ -68,7 +66,7 @@ from kappa.state.journal.verification import Check, Difference, OutcomeCount
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 
-# Rows of each kind that are shown of a table.
+# The number of rows of each kind that are shown of a table.
 _SAMPLES = 5
 
 
@@ -104,7 +102,7 @@ def prove(
     """
     state = current_state(store)
     pipeline = serving_pipeline(state, pipeline)
-    build = _served(state, pipeline)
+    build = ensure_served(state, pipeline)
     with pin_build(store, build, lease_seconds=settings.rollout.lease_seconds) as pinned:
         birth, frontier = pinned.snapshot.births[build], pinned.snapshot.frontiers[build]
         ensure_provable(store, log, birth, frontier.offsets, frontier.witnesses)
@@ -120,7 +118,7 @@ def prove(
             again,
         ):
             tables, counts = _compare_all(settings, store, log, pinned, anew, again, on_progress)
-        # The log was folded again by the same rewritten queries: the texts of views are not.
+        # The second fold used the same rewritten queries, so the texts of views are compared apart.
         with connect(pinned.snapshot, store, limits=Limits.of(settings.verify, store)) as reader:
             views = tuple(
                 compare_view_texts(reader, pipeline, birth.tables, on_progress=on_progress)
@@ -175,17 +173,6 @@ def keep_proof(store: Store, found: Proved) -> JournalRecord:
             return record
 
 
-def _served(state: State, pipeline: str) -> str:
-    if pipeline not in state.serving:
-        raise UsageError(
-            f"no pipeline {pipeline} is served",
-            hint=f"there are {', '.join(sorted(state.serving))}"
-            if state.serving
-            else "nothing is served yet: kappa deploy",
-        )
-    return state.serving[pipeline]
-
-
 def _compare_all(
     settings: Settings,
     store: Store,
@@ -213,7 +200,7 @@ def _compare_all(
             on_progress=on_progress,
         )
     pinned.confirm()
-    # Of a compacted topic, records may be gone that existed once.
+    # Compaction may have removed records of a compacted topic.
     retained = {topic.name for topic in birth.topics if topic.kind != TopicKind.COMPACTED}
     return tables, tuple(count for count in tallied(frontier, again) if count.topic in retained)
 

@@ -64,7 +64,7 @@ def folded_again(
             begin_from(anew, birth, store, base_frontier(store, birth))
         code, last_line = _run(settings, anew, log.bootstrap_servers, birth, cuts, on_progress)
         stopped, reached = read_stopped(anew, birth.build), Frontiers(anew, birth.build).newest()
-        # What was lost of the log meanwhile explains any other failure.
+        # A loss of the log meanwhile explains any other failure.
         ensure_provable(store, log, birth, cuts.ends[-1], witnesses)
         if stopped is not None:
             raise KappaError(
@@ -161,7 +161,7 @@ def why_not_provable(
             )
     for topic, partition, end in upto.items():
         remembers = has_identity(birth.declarations.get(f"topic {topic}", ""))
-        # What is remembered of identities follows from all that the tables contain.
+        # The memory of identities follows from all records that the tables contain.
         first, begun = (
             beginning.at(topic, partition),
             (birth.origin_offsets if remembers else birth.begins).at(topic, partition),

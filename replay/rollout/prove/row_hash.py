@@ -97,7 +97,7 @@ def _plain(column: str, kind: Type | None) -> str:
         case Scalar("float" | "double"):
             return f"cast({_one_of_equals(column, kind)} as varchar)"
         case Scalar("timestamp"):
-            # An infinite one has no number.
+            # An infinite timestamp has no number.
             finite = f"cast(epoch_us({column}) as varchar)"
             return f"case when isfinite({column}) then {finite} else cast({column} as varchar) end"
         case Scalar() | Decimal():
@@ -133,5 +133,5 @@ def _parsed(kind: str) -> Type | None:
     try:
         return parse_type(kind)
     except DeclarationError:
-        # The headers of rejects contain bytes, which are no type of an event.
+        # The headers of rejects contain bytes, which are not a type of events.
         return None

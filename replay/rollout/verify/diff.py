@@ -46,7 +46,7 @@ class RowSample:
     times: int = 1
 
 
-# What is compared, before and after, as SQL that follows `from`.
+# The compared relations, before and after, as SQL that follows `from`.
 Relations = tuple[str, str]
 
 
@@ -186,7 +186,8 @@ def compare_appended(
 def _relative_change(column: str) -> str:
     old, new = f"cast(o.{quoted(column)} as double)", f"cast(n.{quoted(column)} as double)"
     larger = f"greatest(abs({old}), abs({new}))"
-    # NaN and infinity have no distance. That of two large doubles may overflow: each is divided.
+    # NaN and infinity have no distance. The distance of two large doubles may overflow: divide
+    # first.
     distance = (
         f"case when isfinite({new} - {old}) then abs({new} - {old}) / {larger} else abs({new} "
         f"/ {larger} - {old} / {larger}) end"
@@ -329,7 +330,7 @@ def _compared(
             reader, found, common, samples, sources=(_table(BEFORE, name), _table(AFTER, name))
         )
     sources, aside = settled(reader, new, unsettled, texts_of)
-    # If a column is folded otherwise than before, nothing says how far apart its values may be.
+    # If a column's fold has changed, no fold says how far apart equal values may be.
     likeness = {
         column: new.exactness(column)
         for column in common
@@ -382,7 +383,7 @@ def _put_rejected(
     )
     theirs = f"{both} where topic = {text(table.latest or '')} and key is not null"
     plain = texts is plain_texts
-    # Plain keys stay in DuckDB, which spills; only objects have more texts than their own.
+    # Plain keys stay in DuckDB, which spills; only JSON objects may have further texts.
     read = f"{theirs} and starts_with(try(decode(key)), '{{')" if plain else theirs
     found = reader.rows(f"select distinct key from {read}").rows
     put_keys(reader, _REJECTED, texts(key for (key,) in found))

@@ -12,7 +12,7 @@ from kappa.serving.query.render import Form, Listing, cell, plain, rendered
 from kappa.state.journal.verification import Difference, OutcomeCount
 
 if TYPE_CHECKING:
-    # A history shows differences, and needs nothing of what it takes to find them.
+    # A history shows differences without the imports of a comparison.
     from kappa.replay.rollout.verify.diff import Comparison, RowSample
     from kappa.replay.rollout.verify.pairs import Pair
 
@@ -32,14 +32,9 @@ def difference_line(difference: Difference) -> str:
     ]
     if difference.incomparable:
         return f"{difference.table}: {parts[0]}, not compared: {difference.incomparable}"
-    counted = (
-        ("added", difference.added),
-        ("removed", difference.removed),
-        ("changed", difference.changed),
-    )
     parts += [
         f"{rows:,} {what}" + (f" ({100 * difference.share(rows):.4g} %)" if rows else "")
-        for what, rows in counted
+        for what, rows in _kinds(difference)
     ]
     if difference.unsettled:
         parts.append(f"{difference.unsettled:,} unsettled")
@@ -204,5 +199,5 @@ def _change_text(before: object, after: object) -> str:
 
 
 def _same(before: object, after: object) -> bool:
-    # As documents, as NaN is not NaN to Python; and by type, as null is not the text null.
+    # As documents, since NaN is not equal to NaN; and by type, since null is not the text null.
     return type(before) is type(after) and plain(before) == plain(after)

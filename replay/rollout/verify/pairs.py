@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from kappa.base.errors import Conflict, UsageError
-from kappa.replay.rollout.rollout_numbers import build_named, rollout_named
+from kappa.replay.rollout.rollout_numbers import build_named, ensure_served, rollout_named
 from kappa.replay.rollout.state import State
 from kappa.replay.rollout.verify.diff import Comparison, Side, compare
 from kappa.replay.rollout.verify.unsettled_keys import KeyLog, texts_for, unsettled_keys
@@ -86,13 +86,7 @@ def _named_or_newest(
     state: State, pipeline: str, before: str | None, after: str | None
 ) -> tuple[str, str]:
     before, after = (None if each is None else build_named(state, each) for each in (before, after))
-    if pipeline not in state.serving:
-        raise UsageError(
-            f"no pipeline {pipeline} is served",
-            hint=f"there are {', '.join(sorted(state.serving))}"
-            if state.serving
-            else "nothing is served yet: kappa deploy",
-        )
+    serving = ensure_served(state, pipeline)
     if before is None or after is None:
         if before is not None:
             raise UsageError(
@@ -100,7 +94,7 @@ def _named_or_newest(
                 hint=f"name both, or none: kappa diff {pipeline}",
             )
         rollout = state.active(pipeline)
-        serving, idle = state.serving[pipeline], state.idle.get(pipeline)
+        idle = state.idle.get(pipeline)
         if rollout is not None:
             return serving, rollout.build
         if idle is None:
@@ -268,6 +262,6 @@ def _chances(store: Store, before: str, after: str) -> Iterator[Pair]:
         yield aligned
     if turned is not None:
         yield Pair(turned.after, turned.before, turned.comparable, turned.lease)
-    # Maintenance may let go of a frontier between look and lease; it runs seconds apart.
+    # Maintenance, every few seconds, may let go of a frontier between look and lease.
     for _ in range(_LOOKS):
         yield newest_pair(store, before, after)

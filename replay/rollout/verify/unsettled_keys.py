@@ -38,7 +38,7 @@ class KeyLog(Protocol):
         """Yields the keys of the committed records from `start` to the end."""
 
 
-# Gives the texts that keys have in a table's column; those of no row are left out.
+# Gives the texts of keys in a table's column, without keys that no row can have.
 KeyTexts = Callable[[Iterable[bytes]], Iterator[str]]
 
 

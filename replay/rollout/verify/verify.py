@@ -113,7 +113,7 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
         except Conflict as error:
             return _never_compared(store, rollout, live, error.message)
         checked = _checked(store, pinned, rollout, means)
-        # Of an overlay that serves, the build that folds its tables.
+        # `pair.before` is the build that folds the tables, if an overlay serves.
         beyond = _beyond(store, pinned.snapshot, rollout.build, pair.before.build)
         try:
             found = compare_pair(
@@ -168,7 +168,7 @@ def _checked(store: Store, pinned: PinnedSnapshot, rollout: Rollout, means: Mean
                 records=records,
             )
     except UsageError as error:
-        # A view that the pipeline's own tables do not allow: readers would get that error.
+        # The pipeline's own tables do not allow a view: readers would get that error.
         return Verified(
             rollout.id,
             "inconclusive",
@@ -275,7 +275,7 @@ def _ensure_verdict(
                     f"build {rollout.build} could not be verified: {error.message}",
                     error.hint,
                 )
-        # Refused if anything was appended meanwhile: the verdict may not be awaited any more.
+        # Refused if anything was appended meanwhile: perhaps nobody awaits the verdict any more.
         if journal.append(state.last + 1, verdict) is not None:
             return
 
@@ -294,7 +294,7 @@ def _end_at(seconds: float, store: Store, id_: int) -> None:
                 f"the verification did not end within {seconds:g} s (verify.timeout_seconds)",
             )
         finally:
-            # DuckDB's threads would continue.
+            # After an ordinary exit DuckDB's threads would continue.
             os._exit(ExitCode.OK)
 
     timer = threading.Timer(seconds, end)
@@ -309,7 +309,7 @@ def main(arguments: list[str] | None = None) -> int:
         settings = load_settings(given.project, root=given.root)
         store = open_store(settings)
         _end_at(settings.verify.timeout_seconds, store, given.rollout)
-        # Keys may be framed by a registry.
+        # A schema registry may frame the keys.
         open_registry(settings, store)
         log = Log(given.bootstrap, client_options(settings))
         ensure_verified(
@@ -407,7 +407,7 @@ def unmeasured(differences: Iterable[Difference], tables: Iterable[TableBirth]) 
 def _declared(
     differences: Iterable[Difference], tables: Iterable[TableBirth]
 ) -> Iterator[tuple[Difference, Thresholds]]:
-    # What the candidate declares counts; a table that only the old build has is named in the plan.
+    # The candidate's declaration counts; the plan names a table that only the old build has.
     thresholds = {table.name: table.thresholds for table in tables}
     return (
         (difference, thresholds[difference.table])

@@ -18,11 +18,11 @@ from kappa.state.table import TableBirth
 from kappa.tables.parquet import cast_sql, duck_type
 
 if TYPE_CHECKING:
-    # Texts of proofs are told without DuckDB.
+    # Proofs are shown without DuckDB.
     from kappa.serving.query.reader.reader import Reader
 
 IS_ITS_TEXT = "its stored rows are those of its query"
-# Of a larger view rows of so many values of one column are compared.
+# For a larger view, rows with this many values of one column are compared.
 _SAMPLED = 32
 
 
@@ -46,7 +46,7 @@ def compare_view_texts(
             # Without it, a limit in a join may be computed wrongly
             # (kappa/state/files/in_duckdb.py).
             reader.command("set disabled_optimizers = 'top_n'")
-            # There, as for readers, a text's own names of tables are looked up.
+            # A text's names of tables are looked up in the pipeline's schema, as for readers.
             reader.command(f"set search_path = {text(schema_of(pipeline))}")
             ((rows, unlike),) = reader.rows(_compared_sql(reader, view, most_rows)).rows
         except KappaError as error:
@@ -89,7 +89,7 @@ def _sample(reader: Reader, view: TableBirth, most_rows: int) -> str:
     read = " + ".join(f"(select count(*) from {quoted(name)})" for name in view.reads) or "0"
     if int(reader.rows(f"select {read}").rows[0][0]) <= most_rows:
         return ""
-    # DuckDB takes constants down to the files, where a query's groups and joins allow that.
+    # DuckDB pushes constants down to the files where a query's groups and joins allow it.
     by = view.by[0]
     drawn = reader.rows(
         f"select distinct {quoted(by)}::varchar from {quoted(view.name)} where {quoted(by)} is not"
