@@ -13,9 +13,8 @@ to. See also kappa/engine/write/maintenance.py.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -43,6 +42,20 @@ from kappa.state.lock import is_held
 from kappa.state.recorded import join_sums
 from kappa.state.root import ensure_no_copy, lock_of
 from kappa.state.store import Store
+
+_KEPT = frozenset({"birth.json", "lock"})
+# Staging writes the folder and, seconds later, the record: after an hour no staging is under way.
+_ORPHAN_SECONDS = 3600.0
+# Called before each build, with the build's number, from 1, and the number of builds.
+OnBuild = Callable[[int, int], None]
+# Folders that a job writes anew at each start.
+_SCRATCH = ("spark", "slice", "mirror")
+_DESCRIBED = "cache"
+# A description that no build has may belong to a plan that an operator is looking at.
+_DESCRIBED_SECONDS = 3600.0
+# A put takes milliseconds: an older unfinished file was left by a killed process.
+_UNFINISHED_SECONDS = 3600.0
+_PUT_INTO = ("journal", "builds", "leases", "run", "cache")
 
 
 class What(StrEnum):
@@ -108,11 +121,6 @@ def emptied_folders(build: str, below: Iterable[Entry], doomed: Iterable[Garbage
 
 def _deepest_first(folders: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(folders, key=lambda folder: (-folder.count("/"), folder)))
-
-
-_KEPT = frozenset({"birth.json", "lock"})
-# Staging writes the folder and, seconds later, the record: after an hour no staging is under way.
-_ORPHAN_SECONDS = 3600.0
 
 
 def ensure_data_deleted(store: Store, build: str, *, now: float) -> bool:
@@ -231,7 +239,7 @@ class Looking:
         """Raises Conflict if a job of the build runs; holds nothing."""
         if is_held(self._store.local.path(f"{folder(build)}/lock")):
             raise Conflict(f"the job of build {build} runs")
-        return contextlib.nullcontext()
+        return nullcontext()
 
     def let_go(self, build: str, newest: int) -> None:
         """Changes nothing."""
@@ -267,21 +275,9 @@ class Deleting:
         for folder_on_disk in find.folders:
             # A file may have been put into the folder since.
             failpoint("gc.before_rmdir")
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 Path(folder_on_disk).rmdir()
             failpoint("gc.after_rmdir")
-
-
-# Called before each build, with the build's number, from 1, and the number of builds.
-OnBuild = Callable[[int, int], None]
-# Folders that a job writes anew at each start.
-_SCRATCH = ("spark", "slice", "mirror")
-_DESCRIBED = "cache"
-# A description that no build has may belong to a plan that an operator is looking at.
-_DESCRIBED_SECONDS = 3600.0
-# A put takes milliseconds: an older unfinished file was left by a killed process.
-_UNFINISHED_SECONDS = 3600.0
-_PUT_INTO = ("journal", "builds", "leases", "run", "cache")
 
 
 def gc(
@@ -319,30 +315,30 @@ def look(
     on_build: OnBuild = lambda _number, _of: None,
 ) -> tuple[Garbage, ...]:
     """Returns the garbage that `gc` would delete, found in the same way; changes nothing."""
-    hands = Looking(store)
+    effects = Looking(store)
     return tuple(
-        _walk(store, hands, keep_seconds=keep_seconds, now=now, temp=temp, on_build=on_build)
+        _walk(store, effects, keep_seconds=keep_seconds, now=now, temp=temp, on_build=on_build)
     )
 
 
 def _walk(
-    store: Store, hands: Hands, *, keep_seconds: float, now: float, temp: str, on_build: OnBuild
+    store: Store, effects: Hands, *, keep_seconds: float, now: float, temp: str, on_build: OnBuild
 ) -> Iterator[Garbage]:
     state = current_state(store)
     for build in _orphans(store, frozenset(state.versions), now=now):
         found = garbage_of(build, What.ORPHAN, _entries_of(store, build))
-        with suppress(Conflict), hands.hold(build):
+        with suppress(Conflict), effects.hold(build):
             if _was_never_staged(store, build):
-                yield from _deleted(hands, found)
+                yield from _deleted(effects, found)
                 # The lock's own file, if it was new.
-                hands.delete(garbage_of(build, What.ORPHAN, _entries_of(store, build)))
+                effects.delete(garbage_of(build, What.ORPHAN, _entries_of(store, build)))
     for number, build in enumerate(sorted(state.versions), 1):
         on_build(number, len(state.versions))
         try:
             yield from (
-                _of_retired(store, hands, build, now)
+                _of_retired(store, effects, build, now)
                 if build in state.retired
-                else _of_build(store, hands, build, keep_seconds=keep_seconds, now=now)
+                else _of_build(store, effects, build, keep_seconds=keep_seconds, now=now)
             )
         except Conflict:
             yield Garbage(
@@ -355,32 +351,32 @@ def _walk(
     _, ended = sorted_leases(store, now)
     put = _by_address(entries_at(store.address(LEASES)))
     leases = _among(put, (store.address(lease_name(lease.id)) for lease in ended))
-    yield from _deleted(hands, garbage_of(None, What.LEASES, leases))
-    yield from _deleted(hands, garbage_of(None, What.DESCRIBED, _described(store, state, now)))
+    yield from _deleted(effects, garbage_of(None, What.LEASES, leases))
+    yield from _deleted(effects, garbage_of(None, What.DESCRIBED, _described(store, state, now)))
     left = (each for path in left_behind(store.local.path(temp)) for each in entries_at(str(path)))
-    yield from _deleted(hands, garbage_of(None, What.LEFT, left))
-    yield from _deleted(hands, garbage_of(None, What.UNFINISHED, _unfinished(store, now)))
+    yield from _deleted(effects, garbage_of(None, What.LEFT, left))
+    yield from _deleted(effects, garbage_of(None, What.UNFINISHED, _unfinished(store, now)))
 
 
-def _of_retired(store: Store, hands: Hands, build: str, now: float) -> Iterator[Garbage]:
+def _of_retired(store: Store, effects: Hands, build: str, now: float) -> Iterator[Garbage]:
     found = garbage_of(build, What.RETIRED, data_of(store, build))
     if not found.count:
         return
     if any(build in lease.pins for lease in sorted_leases(store, now)[0]):
         yield Garbage(build, None, left="it is retired, and a reader has it pinned")
         return
-    with hands.hold(build):
-        yield from _deleted(hands, found)
+    with effects.hold(build):
+        yield from _deleted(effects, found)
 
 
 def _of_build(
-    store: Store, hands: Hands, build: str, *, keep_seconds: float, now: float
+    store: Store, effects: Hands, build: str, *, keep_seconds: float, now: float
 ) -> Iterator[Garbage]:
     birth = read_birth(store, build)
     if birth.tables_of is not None:
         # An overlay's tables are files of the build below.
         return
-    with hands.hold(build):
+    with effects.hold(build):
         newest = Frontiers(store, build).newest()
         # Listed before they are let go, so that a dry run finds the same frontiers.
         kept = kept_of(store, build)
@@ -392,7 +388,7 @@ def _of_build(
             garbage_of(build, What.FRONTIERS, _among(there, _passed(store, build, newest))),
         ]
         if newest is not None:
-            hands.let_go(build, newest.number)
+            effects.let_go(build, newest.number)
         leases, _ = sorted_leases(store, now)
         needed = [
             *(each.frontier for each in kept if each not in going),
@@ -406,7 +402,7 @@ def _of_build(
         below = [each for each in there.values() if each.address != own]
         found.append(emptied_folders(build, below, found))
         for each in found:
-            yield from _deleted(hands, each)
+            yield from _deleted(effects, each)
 
 
 def _passed(store: Store, build: str, newest: Frontier | None) -> Iterator[str]:
@@ -473,7 +469,7 @@ def _among(there: Mapping[str, Entry], addresses: Iterable[str]) -> Iterator[Ent
     return (there[each] for each in addresses if each in there)
 
 
-def _deleted(hands: Hands, find: Garbage) -> Iterator[Garbage]:
+def _deleted(effects: Hands, find: Garbage) -> Iterator[Garbage]:
     if find.count:
-        hands.delete(find)
+        effects.delete(find)
         yield find

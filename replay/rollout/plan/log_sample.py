@@ -23,6 +23,14 @@ from kappa.records.record import RecordReader
 from kappa.replay.rollout.plan.finding import Finding
 from kappa.state.offsets import Offsets
 
+# If a topic has more partitions, this many are sampled, evenly spread.
+_MOST_PARTITIONS = 64
+_MOST_BYTES = 16 << 20
+_PATIENCE_SECONDS = 5.0
+_SHOWN = 3
+# With fewer records at a place, a single broken record would be too large a share.
+_FEW = 5
+
 
 class Where(StrEnum):
     """The place in a partition where a record was taken."""
@@ -88,15 +96,6 @@ def pieces(begin: Offsets, end: Offsets, at_most: int) -> Iterator[tuple[Offsets
             stop.setdefault(topic, {})[partition] = min(here + width, last)
         reached = Offsets(stop)
         yield Offsets(start), reached
-
-
-# If a topic has more partitions, this many are sampled, evenly spread.
-_MOST_PARTITIONS = 64
-_MOST_BYTES = 16 << 20
-_PATIENCE_SECONDS = 5.0
-_SHOWN = 3
-# With fewer records at a place, a single broken record would be too large a share.
-_FEW = 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from kappa.kafka.client import Log
 
 _HOUR_MS = 3_600_000
+# A plan waits no longer for one answer, since the newest version may be unknown.
+_MOST_SECONDS = 2.0
 
 
 def observe(settings: Settings, store: Store, log: Log, *, only: Collection[str] = ()) -> Observed:
@@ -266,10 +268,6 @@ def _origin(store: Store, build: str) -> Offsets | None:
         return read_birth(store, build).begins
     except KappaError:
         return None
-
-
-# A plan waits no longer for one answer, since the newest version may be unknown.
-_MOST_SECONDS = 2.0
 
 
 def pinned_subjects(

@@ -31,6 +31,15 @@ from kappa.state.build import Birth
 from kappa.state.offsets import Offsets
 from kappa.tables.archive import ArchiveMark
 
+_FOR_EVER = -1
+# A retention shorter than this many times the replay's estimated time is close.
+_CLOSE = 2.0
+# The archiver waits up to a minute for a few records.
+_FEW, _SHARE = 10_000, 0.1
+# Reading this many records takes longer than the start of a replay.
+_LONG = 10_000_000
+_IN_SYNC = "min.insync.replicas"
+
 
 def judged(step: PlanStep, found: tuple[Finding, ...], accepting: Accepting) -> PlanStep:
     """Returns the step with warnings, and with the findings that were let through."""
@@ -164,15 +173,6 @@ def conflicts_of(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
                 f"{shared[0]} is served by pipeline {other} (build {build})",
                 f"give it another name in pipeline {name}, or deploy {other} without it first",
             )
-
-
-_FOR_EVER = -1
-# A retention shorter than this many times the replay's estimated time is close.
-_CLOSE = 2.0
-# The archiver waits up to a minute for a few records.
-_FEW, _SHARE = 10_000, 0.1
-# Reading this many records takes longer than the start of a replay.
-_LONG = 10_000_000
 
 
 def preflight(
@@ -432,9 +432,6 @@ def _sink_findings(pipeline: Pipeline, log: LogFacts) -> Iterator[Finding]:
 def _sink_finding_name(sink: Sink) -> str:
     """Returns the name that lets the finding on a sink's topic through."""
     return f"sink:{sink.name}"
-
-
-_IN_SYNC = "min.insync.replicas"
 
 
 def least_brokers(up: int, replicas: Iterable[int]) -> int:

@@ -68,6 +68,8 @@ from kappa.state.table import TableBirth
 
 # The number of rows of each kind that are shown of a table.
 _SAMPLES = 5
+_SHOWN_LIBRARIES = 3
+_CODE = re.compile(r"\S+\.py:\d+ uses ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,10 +302,6 @@ def _appended(reader: Reader, birth: Birth, table: TableBirth) -> tuple[Relation
 def _hash(reader: Reader, columns: Iterable[tuple[str, str]], source: str) -> str:
     ((_, *sums),) = reader.rows(hash_sql(columns, source)).rows
     return table_hash(map(int, sums))
-
-
-_SHOWN_LIBRARIES = 3
-_CODE = re.compile(r"\S+\.py:\d+ uses ")
 
 
 def likely_causes(
