@@ -38,7 +38,7 @@ _NO_MEMORY = ("cannot allocate memory", "failed to map segment", "bad allocation
 
 
 class ExitCode(IntEnum):
-    """The exit code of a `kappa` command; the README has the same list."""
+    """The exit code of a `kappa` command; docs/reference/exit-codes.md has the same list."""
 
     OK = 0
     FAILED = 1

@@ -94,7 +94,7 @@ def plan(
     """Show what a deploy would do, why, and what blocks it."""
     from kappa.replay.rollout.plan.finding import accepting
     from kappa.replay.rollout.plan.plan_text import plan_document, plan_listing, plan_text
-    from kappa.replay.rollout.saved_plan import save_plan
+    from kappa.replay.rollout.plan.saved_plan import save_plan
 
     accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
     made, observed = plan_changes(

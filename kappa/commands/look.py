@@ -87,7 +87,7 @@ def show(
     output: As = Form.TABLE,
 ) -> None:
     """Show one generation in full: who, when, why, which code, and its receipt."""
-    from kappa.replay.rollout import show as shows
+    from kappa.replay.rollout import generation as generations
     from kappa.replay.rollout.history import generation_meant
     from kappa.replay.status.sending import sent_in
     from kappa.state.build import read_birth
@@ -97,20 +97,20 @@ def show(
     generation = generation_meant(state, generation, rollout)
     births = {
         build: read_birth(here.store, build)
-        for build in shows.serving_in(state, generation).values()
+        for build in generations.serving_in(state, generation).values()
     }
-    found = shows.shown(
+    found = generations.shown(
         state,
         generation,
         births,
-        {build: shows.code_of(here.store, birth) for build, birth in births.items()},
+        {build: generations.code_of(here.store, birth) for build, birth in births.items()},
         sent_in(here.store, state, generation, most=here.settings.alerts.most),
     )
     print_listing(
         output,
-        shows.show_listing(found),
-        document=shows.show_document(found),
-        heading=shows.show_text(found),
+        generations.show_listing(found),
+        document=generations.show_document(found),
+        heading=generations.show_text(found),
     )
 
 
@@ -291,7 +291,7 @@ def _status_text(here: Here, form: Form) -> tuple[str, bool]:
 
 def _status_of(here: Here, form: Form) -> tuple[str, bool]:
     from kappa.replay.rollout.current import readable_state
-    from kappa.replay.rollout.underway import read_underway
+    from kappa.replay.rollout.supervisor_report import read_underway
     from kappa.replay.status.sending import waiting_text
     from kappa.replay.status.status import observe_status
     from kappa.replay.status.status_text import status_document, status_heading, status_listing

@@ -17,7 +17,7 @@ def wait(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout 
 
     Of a rollout that has ended already, it shows how.
     """
-    from kappa.replay.rollout.intents import awaited_rollout
+    from kappa.replay.rollout.operator_requests import awaited_rollout
 
     here = here_of(context)
     ended = follow_rollout(
@@ -32,7 +32,7 @@ def wait(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout 
 
 def verify(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout = None) -> None:
     """Verify a candidate that is ready once more, at a newer frontier of what serves."""
-    from kappa.replay.rollout.intents import ask_verify
+    from kappa.replay.rollout.operator_requests import ask_verify
     from kappa.state.journal.events import VerifyAsked
 
     here = here_of(context)
@@ -59,7 +59,7 @@ def promote(
 
     Those that are named together begin to serve in one generation.
     """
-    from kappa.replay.rollout.intents import ready_rollouts
+    from kappa.replay.rollout.operator_requests import ready_rollouts
     from kappa.replay.status.progress import verification_text
     from kappa.replay.status.sending import sending_text
 
@@ -95,7 +95,7 @@ def undo(
 
     A pipeline that was retired serves again.
     """
-    from kappa.replay.rollout.intents import ask_undo, undone
+    from kappa.replay.rollout.operator_requests import ask_undo, undone
 
     here = here_of(context)
     here.must_run()
@@ -114,7 +114,7 @@ def undo(
 
 def abandon(context: typer.Context, pipeline: OnePipeline = None) -> None:
     """Give up a rollout that does not serve yet; what serves goes on serving."""
-    from kappa.replay.rollout.intents import abandon as give_up
+    from kappa.replay.rollout.operator_requests import abandon as give_up
     from kappa.state.journal.events import Abandoned
 
     here = here_of(context)

@@ -55,7 +55,7 @@ def list_rejects(
 
     `kappa rejects` alone does the same.
     """
-    from kappa.replay.rollout.numbered import part_named
+    from kappa.replay.rollout.rollout_numbers import part_named
     from kappa.replay.status.rejects_text import rejects_listing
     from kappa.serving.query.rejects import Wanted, newest_rejects
 
@@ -86,7 +86,7 @@ def show_reject(
 ) -> None:
     """Show all of one record that was rejected, once for each pipeline that has rejected it."""
     from kappa.records.redrive import parse_position
-    from kappa.replay.rollout.numbered import part_named
+    from kappa.replay.rollout.rollout_numbers import part_named
     from kappa.replay.status.rejects_text import reject_text, rejects_listing
     from kappa.serving.query.rejects import Wanted, newest_rejects
 
@@ -131,7 +131,7 @@ def export_rejects(
     Late and expired rejects are left out: a redriven record is as late as its original. If their
     times are what is wrong, --reason late or --reason expired exports them.
     """
-    from kappa.replay.rollout.numbered import part_named
+    from kappa.replay.rollout.rollout_numbers import part_named
     from kappa.serving.query.redrive import export_line, is_mendable, to_mend
     from kappa.serving.query.rejects import Wanted, rejects_in_order
 

@@ -124,11 +124,11 @@ def gc(
 
     Running jobs clean up their own builds.
     """
-    from kappa.replay.rollout import gc as collection
+    from kappa.replay.rollout import garbage
     from kappa.replay.status.listings import gc_listing
 
     here = here_of(context)
-    collect = collection.look if dry_run else collection.gc
+    collect = garbage.look if dry_run else garbage.gc
     with moving("looking for what nothing needs") as show:
         found = collect(
             here.store,

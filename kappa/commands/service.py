@@ -20,8 +20,13 @@ def retire(context: typer.Context, pipeline: ThePipeline, yes: Yes = False) -> N
     It shows first what leaves and who reads it now. The build is kept for `rollout.soak`, and
     within that time `kappa undo` lets it serve again. Then its data are deleted.
     """
-    from kappa.replay.rollout.numbered import serving_pipeline
-    from kappa.replay.rollout.retiring import ask_retire, leaving_text, look_at_leaving, may_retire
+    from kappa.replay.rollout.pipeline_retirement import (
+        ask_retire,
+        leaving_text,
+        look_at_leaving,
+        may_retire,
+    )
+    from kappa.replay.rollout.rollout_numbers import serving_pipeline
 
     here = here_of(context)
     state, kept_seconds = here.state(), here.settings.rollout.soak_seconds
@@ -43,8 +48,8 @@ def pause(context: typer.Context, pipeline: ThePipeline) -> None:
 
     The pause outlives `kappa down`. Nothing can be deployed meanwhile, but an undo can.
     """
-    from kappa.replay.rollout.numbered import serving_pipeline
-    from kappa.replay.rollout.pausing import ask_pause
+    from kappa.replay.rollout.operator_requests import ask_pause
+    from kappa.replay.rollout.rollout_numbers import serving_pipeline
 
     here = here_of(context)
     pipeline = serving_pipeline(here.state(), pipeline)
@@ -55,8 +60,8 @@ def pause(context: typer.Context, pipeline: ThePipeline) -> None:
 
 def resume(context: typer.Context, pipeline: ThePipeline) -> None:
     """Let the jobs of a paused pipeline go on, from where they were."""
-    from kappa.replay.rollout.numbered import serving_pipeline
-    from kappa.replay.rollout.pausing import ask_resume
+    from kappa.replay.rollout.operator_requests import ask_resume
+    from kappa.replay.rollout.rollout_numbers import serving_pipeline
 
     here = here_of(context)
     pipeline = serving_pipeline(here.state(), pipeline)

@@ -17,7 +17,7 @@ from kappa.base.errors import UsageError
 from kappa.replay.page.asked_once import do_once
 from kappa.replay.page.intent import Intent, explain, record_intent
 from kappa.replay.rollout.history import Chapter, chapters, proof_records, service_records
-from kappa.replay.rollout.numbered import numbered, part_named
+from kappa.replay.rollout.rollout_numbers import numbered, part_named
 from kappa.replay.rollout.state import State
 from kappa.replay.status.alerts import alert_statuses, alerts_listing, dead_letters_listing
 from kappa.replay.status.desk import Desk

@@ -8,21 +8,24 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from kappa.base.errors import KappaError, UsageError
-from kappa.replay.rollout.intents import (
+from kappa.replay.rollout.operator_requests import (
     abandon,
     active_rollout,
+    ask_pause,
     ask_promote,
+    ask_resume,
     ask_undo,
     ask_verify,
+    may_pause,
+    may_resume,
     ready_rollout,
     ready_rollouts,
     seen_rollout,
     undone,
 )
-from kappa.replay.rollout.numbered import numbered, serving_pipeline
-from kappa.replay.rollout.pausing import ask_pause, ask_resume, may_pause, may_resume
-from kappa.replay.rollout.retiring import ask_retire, may_retire
+from kappa.replay.rollout.pipeline_retirement import ask_retire, may_retire
 from kappa.replay.rollout.rollout import Rollout
+from kappa.replay.rollout.rollout_numbers import numbered, serving_pipeline
 from kappa.replay.rollout.state import State
 from kappa.replay.status.sending import sending
 from kappa.state.journal.journal import JournalRecord, as_document

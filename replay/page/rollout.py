@@ -8,9 +8,8 @@ from typing import Any
 
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
-from kappa.replay.rollout.verify.diff import Comparison
+from kappa.replay.rollout.verify.diff import Comparison, RowSample
 from kappa.replay.rollout.verify.diff_listing import count_line, differing, rejects_line
-from kappa.replay.rollout.verify.rows import RowSample
 from kappa.replay.status.status import BuildStatus
 from kappa.serving.query.render import plain
 from kappa.state.journal.events import Check, Difference, OutcomeCount, Served

@@ -26,9 +26,9 @@ from kappa.replay.page.rollout import (
 )
 from kappa.replay.page.timeline import timeline, undo_to
 from kappa.replay.page.trail import Trails
-from kappa.replay.rollout.numbered import numbered
+from kappa.replay.rollout.generation import code_of, left_text, serving_in, shown
 from kappa.replay.rollout.rollout import Rollout
-from kappa.replay.rollout.show import code_of, left_text, serving_in, shown
+from kappa.replay.rollout.rollout_numbers import numbered
 from kappa.replay.rollout.state import State
 from kappa.replay.status.desk import Desk
 from kappa.replay.status.sending import sending, sent_in

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from kappa.base.errors import KappaError
 from kappa.replay.page.rollout import Deed
+from kappa.replay.rollout.generation import left_text
 from kappa.replay.rollout.history import ProofRecord, proof_records
-from kappa.replay.rollout.intents import undone
+from kappa.replay.rollout.operator_requests import undone
 from kappa.replay.rollout.prove.proof_text import proof_line
 from kappa.replay.rollout.rollout import Phase, Rollout
-from kappa.replay.rollout.show import left_text
 from kappa.replay.rollout.state import State
 from kappa.state.journal.events import GenerationMade, Paused, PipelineRetired, Receipt, Resumed
 from kappa.state.journal.journal import JournalRecord

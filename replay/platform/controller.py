@@ -19,8 +19,8 @@ from kappa.engine.job.legs import has_tail
 from kappa.replay.platform.next_step import next_step
 from kappa.replay.platform.ports import LogView, Workers
 from kappa.replay.rollout.fold import advance, check_may_follow, fold
+from kappa.replay.rollout.garbage import ensure_data_deleted, ensure_orphans_deleted
 from kappa.replay.rollout.promote import ensure_acknowledged
-from kappa.replay.rollout.retire import ensure_data_deleted, ensure_orphans_deleted
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State, soaked
 from kappa.replay.rollout.step import (

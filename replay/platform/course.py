@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from kappa.engine.job.legs import LegKind
 from kappa.replay.platform.back_off import WELL_SECONDS, BackOff
-from kappa.replay.rollout.underway import Deaths
+from kappa.replay.rollout.supervisor_report import Deaths
 from kappa.state.build_status import Stopped
 
 # A job beats each second: people are told of one that has missed some.

@@ -19,7 +19,7 @@ from kappa.replay.platform.child import ChildProcess, HandOver, end_all
 from kappa.replay.platform.course import Course, JobEnd, after_end, deaths_of, ended_text
 from kappa.replay.platform.pulse import Pulse
 from kappa.replay.platform.spares import Spares
-from kappa.replay.rollout.underway import Deaths
+from kappa.replay.rollout.supervisor_report import Deaths
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import folder
 from kappa.state.build_status import Stopped, last_beat, read_stopped

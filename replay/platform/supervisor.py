@@ -39,7 +39,7 @@ from kappa.replay.platform.reserve import Reserve
 from kappa.replay.platform.rests import Rests
 from kappa.replay.platform.stop_request import StopRequest, StopRequested
 from kappa.replay.platform.view_checks import ViewChecks
-from kappa.replay.rollout.underway import Reporter, ensure_no_report
+from kappa.replay.rollout.supervisor_report import Reporter, ensure_no_report
 from kappa.replay.status.running import RUNNING, Running, put_running
 from kappa.state.lock import holder, holding_process
 from kappa.state.root import LOCK, ensure_root, lock_of, why_silent

@@ -1,42 +1,37 @@
-"""The way of one build from plan to serving, or to its end without.
+"""The way of one build from plan to serving, or to an end without serving.
 
-The journal decides everything: what happened is a fold of its records. No job is run here, and no
-topic's records are read but a plan's samples. Read in this order:
+The journal decides everything: the state of all rollouts is a fold of the journal's records. This
+package runs no job, and reads no records of topics except the samples of a plan. Read in this
+order:
 
-    rollout      a rollout, its phases, and the one table of legal transitions
-    state        all builds and rollouts at one record of the journal
-    move         one move of one rollout; `group`: moves that one yes approves together
-    fold         records to state; `current`: the state now, folded on from the last look
-    step         what the controller knows at one tick, and the step it chooses
-    promote      the promote: hold, acknowledge, reach, serve
-    numbered     numbers of rollouts, as people type them
-    history      rollouts and proofs, oldest first; `show`: one generation in full
-    outgoing     what sinks send at a switch
-    libraries    packages of this environment, and what changed since a birth
-    underway     the supervisor's report: waits, rates and deaths
+    rollout              a rollout, its phases, and the one table of legal transitions
+    state                all builds and rollouts at one record of the journal
+    move                 one move of one rollout; `group`: moves that one yes approves together
+    fold                 records to state; `current`: the current state of a root
+    step                 the facts that the controller sees at one tick, and the chosen step
+    promote              the promote: hold, acknowledge, reach, serve
+    rollout_numbers      numbers of rollouts, as people type them
+    history              rollouts and proofs, oldest first
+    generation           one generation in full
+    outgoing_changes     the changes that sinks and alerts send at a switch
+    libraries            packages of this environment, and changes since a birth
+    supervisor_report    the supervisor's report: waits, rates and deaths
 
-From a plan with a yes to the builds that it begins:
+From a plan with a yes to the builds that the plan begins:
 
-    plan/        what a deploy would do, why, what it costs, and what refuses it
-    ground       what a plan was made on
-    saved_plan   a plan in a file, refused if stale
-    law          the law of slices, tried before a replay
-    stage        builds and the records that begin their rollouts
-    verify/      the verification of a candidate: its checks, and its rows against those that serve
-    prove/       a served table against a fold of the log from its origin
+    plan/                the actions of a deploy, their reasons and costs, and refusals
+    law                  the law of slices, tried on a sample before a replay
+    stage                creates builds, and appends the records that begin their rollouts
+    verify/              the verification of a candidate: checks, and a comparison of rows
+    prove/               a served table compared with a fold of the log from its origin
 
-Requests of an operator, of which each appends one record or is refused by name:
+Requests of an operator, each of which appends one record or is refused by name:
 
-    intents      undo, promote, verify again, abandon
-    retiring     retire a pipeline: what leaves, who reads it, and the request
-    pausing      pause a pipeline, and resume it
-    conflicts    refusals of requests that came second
+    operator_requests    undo, promote, verify again, abandon, pause, resume
+    pipeline_retirement  retire a pipeline: tables that leave, their readers, and the request
 
-Builds that nothing needs any more are deleted by file list, never by age, and nothing that a reader
-has pinned (law 11):
+Builds that nothing needs any more are deleted by file list, never by age, and never files that a
+reader has pinned (law 11):
 
-    retire       data of retired builds, and builds that were never staged
-    garbage      what nothing needs, by build and kind
-    hands        a dry run looks, a collection deletes
-    gc           `kappa gc`: finds garbage below the root, and deletes it
+    garbage              finds garbage and deletes it, for the controller and `kappa gc`
 """

@@ -1,4 +1,4 @@
-"""The state of all rollouts now, kept by each process and folded on from the last look."""
+"""The current state of all rollouts, kept by each process and folded on from the last look."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def current_state(store: Store) -> State:
 
 
 def readable_state(store: Store) -> tuple[State, Damaged | None]:
-    """Returns the state after the journal's last record that can be read, and what ends it there.
+    """Returns the state after the last readable record, and the damage that ends the reading.
 
-    It is for people alone: what a damaged record decided is not in it.
+    Only people see this state: it lacks the decision of a damaged record.
     """
     try:
         return current_state(store), None

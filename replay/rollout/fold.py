@@ -1,7 +1,7 @@
 """The fold of the journal's records into the state of all rollouts. Pure.
 
-Nothing here reads or writes: promote.py, verify.py and controller.py act. Of several writers the
-journal decides who was first. An illegal transition is an error and nothing happens.
+This module neither reads nor writes: promote.py, verify.py and controller.py act. Among several
+writers the journal decides who was first. An illegal transition is an error and changes nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ def fold(records: Iterable[JournalRecord], state: State | None = None) -> State:
 
 
 def advance(state: State, record: JournalRecord) -> State:
-    """Returns the state after one more record. Raises IllegalTransition if it cannot follow."""
+    """Returns the state after one more record.
+
+    Raises IllegalTransition if the record cannot follow.
+    """
     if record.number != state.last + 1:
         raise IllegalTransition(f"journal record {record.number} cannot follow record {state.last}")
     return replace(

@@ -1,13 +1,61 @@
-"""Garbage: what nothing needs any more below the root and on this host, by build and kind."""
+"""Garbage: files and folders that nothing needs any more, found and deleted.
+
+A record retires a build. Then the build's job ends, and then the build's data are deleted, as soon
+as no lease is on the data. A reader who pins the build later finds a newer Served in the journal
+and starts over (law 11). The birth certificate stays: the history refers to it.
+
+`kappa gc` looks through the whole root and this host. A dry run finds the same garbage and deletes
+nothing. A build whose job runs is passed over: the job holds the lock, and deletes the garbage. For
+any other build the order is the job's own (law 11): lock, floor, kept frontiers past their time,
+leases, and then files by list. Afterwards the files in the root are the files that something refers
+to. See also kappa/engine/write/maintenance.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Protocol
 
-from kappa.state.files.address import Entry
+from kappa.base.disk import is_unfinished, not_deleted
+from kappa.base.errors import Conflict
+from kappa.base.failpoint import failpoint
+from kappa.base.scratch import left_behind
+from kappa.code.fingerprint import born_rows_version
+from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.state import State
+from kappa.state.build import Birth, folder, read_birth, table_path
+from kappa.state.file_sums import join_sums
+from kappa.state.files.address import (
+    Entry,
+    delete_files,
+    deleted_at_once,
+    entries_at,
+    folders_in,
+)
+from kappa.state.frontier import Frontier, Frontiers, frontier_records
+from kappa.state.kept_frontiers import ensure_past_gone, kept_name, kept_of, past
+from kappa.state.lease import LEASES, Lease, lease_name, live_leases, put_floor, sorted_leases
+from kappa.state.lock import is_held
+from kappa.state.root import ensure_no_copy, lock_of
+from kappa.state.store import Store
+
+_KEPT = frozenset({"birth.json", "lock"})
+# Staging writes the folder and, seconds later, the record: after an hour no staging is under way.
+_ORPHAN_SECONDS = 3600.0
+# Called before each build, with the build's number, from 1, and the number of builds.
+OnBuild = Callable[[int, int], None]
+# Folders that a job writes anew at each start.
+_SCRATCH = ("spark", "slice", "mirror")
+_DESCRIBED = "cache"
+# A description that no build has may belong to a plan that an operator is looking at.
+_DESCRIBED_SECONDS = 3600.0
+# A put takes milliseconds: an older unfinished file was left by a killed process.
+_UNFINISHED_SECONDS = 3600.0
+_PUT_INTO = ("journal", "builds", "leases", "run", "cache")
 
 
 class What(StrEnum):
@@ -28,9 +76,9 @@ class What(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Garbage of one build, or (None) of none: files and, deepest first, folders of the disk.
+    """Garbage of one build (None: of no build): files, and folders of the disk, deepest first.
 
-    Or `left`: why the build was passed over.
+    `bytes` is the size of the files. `left` is the reason why a build was passed over, or "".
     """
 
     build: str | None
@@ -42,12 +90,12 @@ class Garbage:
 
     @property
     def count(self) -> int:
-        """The number of files; of empty folders, their number."""
+        """The number of files; of empty folders, the number of folders."""
         return len(self.files) or len(self.folders)
 
 
 def garbage_of(build: str | None, what: What, entries: Iterable[Entry]) -> Garbage:
-    """Returns files and folders as garbage of a build, or of none."""
+    """Returns files and folders as garbage of a build, or of no build."""
     found = list(entries)
     files = sorted(each.address for each in found if not each.is_folder)
     folders = (each.address for each in found if each.is_folder)
@@ -61,7 +109,7 @@ def garbage_of(build: str | None, what: What, entries: Iterable[Entry]) -> Garba
 
 
 def emptied_folders(build: str, below: Iterable[Entry], doomed: Iterable[Garbage]) -> Garbage:
-    """Returns the folders that will have no file once the `doomed` is deleted."""
+    """Returns the folders that will contain no file once the `doomed` garbage is deleted."""
     going = {address for find in doomed for address in (*find.files, *find.folders)}
     left = [each for each in below if each.address not in going]
     holding = {
@@ -73,3 +121,355 @@ def emptied_folders(build: str, below: Iterable[Entry], doomed: Iterable[Garbage
 
 def _deepest_first(folders: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(folders, key=lambda folder: (-folder.count("/"), folder)))
+
+
+def ensure_data_deleted(store: Store, build: str, *, now: float) -> bool:
+    """Deletes the data of a retired build; returns False if a reader has the build pinned at `now`.
+
+    Raises Conflict if the build's job still runs. `now` is in seconds since 1970.
+    """
+    if not any(data_of(store, build)):
+        return True
+    if any(build in lease.pins for lease in live_leases(store, now)):
+        return False
+    with lock_of(store, f"{folder(build)}/lock", what=f"build {build}"):
+        _delete(data_of(store, build))
+    return True
+
+
+def ensure_orphans_deleted(store: Store, staged: frozenset[str], *, now: float) -> tuple[str, ...]:
+    """Deletes the folders of builds that were never staged; returns the builds' names.
+
+    A folder with anything younger than an hour is left alone.
+    """
+    deleted = []
+    for build in _orphans(store, staged, now=now):
+        with suppress(Conflict), lock_of(store, f"{folder(build)}/lock", what=build):
+            if _was_never_staged(store, build):
+                _delete(_entries_of(store, build))
+                deleted.append(build)
+    return tuple(deleted)
+
+
+def _orphans(store: Store, staged: frozenset[str], *, now: float) -> tuple[str, ...]:
+    """Returns the builds, in the root or on this host, that were never staged.
+
+    A folder with anything younger than an hour is no orphan. Clocks jump: a process that stages a
+    build holds the build's lock until the record is put. So look again under the lock
+    (`_was_never_staged`) before you delete.
+    """
+    builds = {
+        build for each in (store.local, store) for build in folders_in(each.address("builds"))
+    }
+    return tuple(
+        build
+        for build in sorted(builds)
+        if build not in staged and now - _newest(store, build, otherwise=now) > _ORPHAN_SECONDS
+    )
+
+
+def _was_never_staged(store: Store, build: str) -> bool:
+    """Returns True if no record names a build at this moment."""
+    return build not in current_state(store).versions
+
+
+def _entries_of(store: Store, build: str) -> Iterator[Entry]:
+    """Yields all files and folders of a build: first on this host, then in the root.
+
+    So a build whose deletion was cut short is found again.
+    """
+    for place in _places(store, build):
+        yield from entries_at(place)
+
+
+def data_of(store: Store, build: str) -> Iterator[Entry]:
+    """Yields the files and folders of a build that are deleted when the build is retired."""
+    for place in _places(store, build):
+        for each in entries_at(place):
+            below = each.address.removeprefix(place).split("/")
+            if len(below) > 1 and below[1] not in _KEPT:
+                yield each
+
+
+def _places(store: Store, build: str) -> tuple[str, ...]:
+    """Returns the folders of a build: two for a root in a bucket, else one."""
+    return tuple(dict.fromkeys(each.address(folder(build)) for each in (store.local, store)))
+
+
+def _newest(store: Store, build: str, *, otherwise: float) -> float:
+    return max((each.changed_at for each in _entries_of(store, build)), default=otherwise)
+
+
+def _delete(entries: Iterable[Entry]) -> None:
+    found = garbage_of(None, What.RETIRED, entries)
+    for part in deleted_at_once(found.files):
+        failpoint("retire.before_delete")
+        delete_files(part)
+        failpoint("retire.after_delete")
+    for each in found.folders:
+        try:
+            Path(each).rmdir()
+        except OSError as error:
+            raise not_deleted(Path(each), error) from error
+
+
+class Hands(Protocol):
+    """The effects in which a dry run differs from a collection."""
+
+    def hold(self, build: str) -> AbstractContextManager[object]:
+        """Returns a context in which no job of the build runs. Raises Conflict if a job runs."""
+
+    def let_go(self, build: str, newest: int) -> None:
+        """Lets go of frontiers before `newest`, and of kept frontiers past their time.
+
+        Call this before leases are listed.
+        """
+
+    def delete(self, find: Garbage) -> None:
+        """Deletes the files and folders of one find."""
+
+
+class Looking:
+    """The effects of a dry run: none."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def hold(self, build: str) -> AbstractContextManager[object]:
+        """Raises Conflict if a job of the build runs; holds nothing."""
+        if is_held(self._store.local.path(f"{folder(build)}/lock")):
+            raise Conflict(f"the job of build {build} runs")
+        return nullcontext()
+
+    def let_go(self, build: str, newest: int) -> None:
+        """Changes nothing."""
+
+    def delete(self, find: Garbage) -> None:
+        """Deletes nothing."""
+
+
+class Deleting:
+    """The effects of a collection."""
+
+    def __init__(self, store: Store, keep_seconds: float, now: float) -> None:
+        self._store = store
+        self._keep_seconds = keep_seconds
+        self._now = now
+
+    def hold(self, build: str) -> AbstractContextManager[object]:
+        """Returns the lock of the build."""
+        return lock_of(self._store, f"{folder(build)}/lock", what=f"build {build}")
+
+    def let_go(self, build: str, newest: int) -> None:
+        """Puts the floor, lets go of kept frontiers past their time, and joins frontiers' sums."""
+        join_sums(self._store, build)
+        put_floor(self._store, build, newest)
+        ensure_past_gone(self._store, build, self._now, self._keep_seconds)
+
+    def delete(self, find: Garbage) -> None:
+        """Deletes files, then the folders that are empty by then."""
+        for part in deleted_at_once(find.files):
+            failpoint("gc.before_delete")
+            delete_files(part)
+            failpoint("gc.after_delete")
+        for folder_on_disk in find.folders:
+            # A file may have been put into the folder since.
+            failpoint("gc.before_rmdir")
+            with suppress(OSError):
+                Path(folder_on_disk).rmdir()
+            failpoint("gc.after_rmdir")
+
+
+def gc(
+    store: Store,
+    *,
+    keep_seconds: float,
+    now: float,
+    temp: str = "tmp",
+    on_build: OnBuild = lambda _number, _of: None,
+) -> tuple[Garbage, ...]:
+    """Deletes everything that nothing needs at `now` (seconds since 1970), and returns the garbage.
+
+    `keep_seconds` is how long kept frontiers last. Folders of commands are in `temp`. `on_build` is
+    called before each build. Raises Copied if the root is a copy.
+    """
+    ensure_no_copy(store)
+    return tuple(
+        _walk(
+            store,
+            Deleting(store, keep_seconds, now),
+            keep_seconds=keep_seconds,
+            now=now,
+            temp=temp,
+            on_build=on_build,
+        )
+    )
+
+
+def look(
+    store: Store,
+    *,
+    keep_seconds: float,
+    now: float,
+    temp: str = "tmp",
+    on_build: OnBuild = lambda _number, _of: None,
+) -> tuple[Garbage, ...]:
+    """Returns the garbage that `gc` would delete, found in the same way; changes nothing."""
+    effects = Looking(store)
+    return tuple(
+        _walk(store, effects, keep_seconds=keep_seconds, now=now, temp=temp, on_build=on_build)
+    )
+
+
+def _walk(
+    store: Store, effects: Hands, *, keep_seconds: float, now: float, temp: str, on_build: OnBuild
+) -> Iterator[Garbage]:
+    state = current_state(store)
+    for build in _orphans(store, frozenset(state.versions), now=now):
+        found = garbage_of(build, What.ORPHAN, _entries_of(store, build))
+        with suppress(Conflict), effects.hold(build):
+            if _was_never_staged(store, build):
+                yield from _deleted(effects, found)
+                # The lock's own file, if it was new.
+                effects.delete(garbage_of(build, What.ORPHAN, _entries_of(store, build)))
+    for number, build in enumerate(sorted(state.versions), 1):
+        on_build(number, len(state.versions))
+        try:
+            yield from (
+                _of_retired(store, effects, build, now)
+                if build in state.retired
+                else _of_build(store, effects, build, keep_seconds=keep_seconds, now=now)
+            )
+        except Conflict:
+            yield Garbage(
+                build,
+                None,
+                left="its job runs, and keeps it in shape"
+                if build not in state.retired
+                else "its job has not ended yet",
+            )
+    _, ended = sorted_leases(store, now)
+    put = _by_address(entries_at(store.address(LEASES)))
+    leases = _among(put, (store.address(lease_name(lease.id)) for lease in ended))
+    yield from _deleted(effects, garbage_of(None, What.LEASES, leases))
+    yield from _deleted(effects, garbage_of(None, What.DESCRIBED, _described(store, state, now)))
+    left = (each for path in left_behind(store.local.path(temp)) for each in entries_at(str(path)))
+    yield from _deleted(effects, garbage_of(None, What.LEFT, left))
+    yield from _deleted(effects, garbage_of(None, What.UNFINISHED, _unfinished(store, now)))
+
+
+def _of_retired(store: Store, effects: Hands, build: str, now: float) -> Iterator[Garbage]:
+    found = garbage_of(build, What.RETIRED, data_of(store, build))
+    if not found.count:
+        return
+    if any(build in lease.pins for lease in sorted_leases(store, now)[0]):
+        yield Garbage(build, None, left="it is retired, and a reader has it pinned")
+        return
+    with effects.hold(build):
+        yield from _deleted(effects, found)
+
+
+def _of_build(
+    store: Store, effects: Hands, build: str, *, keep_seconds: float, now: float
+) -> Iterator[Garbage]:
+    birth = read_birth(store, build)
+    if birth.tables_of is not None:
+        # An overlay's tables are files of the build below.
+        return
+    with effects.hold(build):
+        newest = Frontiers(store, build).newest()
+        # Listed before they are let go, so that a dry run finds the same frontiers.
+        kept = kept_of(store, build)
+        going, _ = past(kept, now, keep_seconds)
+        there = _by_address(_entries_of(store, build))
+        kept_files = (store.address(kept_name(build, each.frontier.number)) for each in going)
+        found = [
+            garbage_of(build, What.KEPT, _among(there, kept_files)),
+            garbage_of(build, What.FRONTIERS, _among(there, _passed(store, build, newest))),
+        ]
+        if newest is not None:
+            effects.let_go(build, newest.number)
+        leases, _ = sorted_leases(store, now)
+        needed = [
+            *(each.frontier for each in kept if each not in going),
+            *(() if newest is None else (newest,)),
+        ]
+        unneeded_files = _unneeded(store, birth, newest, needed, leases, there)
+        found.append(garbage_of(build, What.FILES, _among(there, unneeded_files)))
+        own = store.local.address(folder(build))
+        scratch = (each for name in _SCRATCH for each in entries_at(f"{own}/{name}"))
+        found.append(garbage_of(build, What.SCRATCH, scratch))
+        below = [each for each in there.values() if each.address != own]
+        found.append(emptied_folders(build, below, found))
+        for each in found:
+            yield from _deleted(effects, each)
+
+
+def _passed(store: Store, build: str, newest: Frontier | None) -> Iterator[str]:
+    """Yields the addresses of the frontiers before the newest."""
+    if newest is not None:
+        records = frontier_records(store, build)
+        numbers = (number for number in records.numbers() if number < newest.number)
+        yield from (store.address(records.name(number)) for number in numbers)
+
+
+def _unneeded(
+    store: Store,
+    birth: Birth,
+    newest: Frontier | None,
+    frontiers: Iterable[Frontier],
+    leases: Iterable[Lease],
+    there: Iterable[str],
+) -> Iterator[str]:
+    """Yields the files of a build's tables that no frontier and no lease needs.
+
+    Commits of a dead job behind the newest frontier count as unneeded: the next job takes such
+    commits back.
+    """
+    versions = [frontier.versions for frontier in frontiers] + [
+        lease.pins[birth.build].versions for lease in leases if birth.build in lease.pins
+    ]
+    if newest is None:
+        return
+    from kappa.tables.unneeded import unneeded  # noqa: PLC0415  # it takes delta-rs
+
+    for name, version in newest.versions.items():
+        path = table_path(store, birth.build, name)
+        # A missing table is no garbage: kappa doctor reports it.
+        if any(each.startswith(f"{path}/") for each in there):
+            pinned = {each[name] for each in versions if name in each}
+            yield from unneeded(store, path, version, pinned, vouched=newest.file_lists.get(name))
+
+
+def _described(store: Store, state: State, now: float) -> Iterator[Entry]:
+    """Yields cached descriptions of pipelines that no wanted build has, after an hour."""
+    births = [read_birth(store, build) for build in state.wanted_builds()]
+    wanted = {name for each in births for name in (each.version, born_rows_version(each))}
+    for each in entries_at(store.address(_DESCRIBED)):
+        is_old = now - each.changed_at > _DESCRIBED_SECONDS
+        if is_old and not each.is_folder and Path(each.address).stem not in wanted:
+            yield each
+
+
+def _unfinished(store: Store, now: float) -> Iterator[Entry]:
+    """Yields files of this disk whose writers were killed before the files were complete."""
+    for top in _PUT_INTO:
+        for each in entries_at(store.local.address(top)):
+            is_old = now - each.changed_at > _UNFINISHED_SECONDS
+            if is_old and not each.is_folder and is_unfinished(Path(each.address)):
+                yield each
+
+
+def _by_address(entries: Iterable[Entry]) -> dict[str, Entry]:
+    return {each.address: each for each in entries}
+
+
+def _among(there: Mapping[str, Entry], addresses: Iterable[str]) -> Iterator[Entry]:
+    """Yields the entries of files, except files that are gone already."""
+    return (there[each] for each in addresses if each in there)
+
+
+def _deleted(effects: Hands, find: Garbage) -> Iterator[Garbage]:
+    if find.count:
+        effects.delete(find)
+        yield find

@@ -1,7 +1,7 @@
 """Moves of a group: the rollouts that one yes approves together. Pure.
 
-They switch in one record or not at all. So what takes one of them out takes back the yes to the
-others.
+All rollouts of a group switch in one record, or none of them switches. So a record that takes one
+rollout out of the group takes back the yes to the others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kappa.state.journal.journal import JournalRecord
 
 
 def approve(state: State, record: JournalRecord, event: PromoteAsked) -> State:
-    """Returns the state after a yes to one rollout, or to several that become a group."""
+    """Returns the state after a yes to one rollout, or to several rollouts that become a group."""
     group = (event.rollout, *event.together) if event.together else ()
     require(record, len(set(group)) == len(group), "it names a rollout twice")
     for each in group or (event.rollout,):
@@ -41,9 +41,9 @@ def approve(state: State, record: JournalRecord, event: PromoteAsked) -> State:
 
 
 def release(state: State, record: JournalRecord, rollout: Rollout, reason: str) -> State:
-    """Returns the state after a hold ended: with it end all holds of the group.
+    """Returns the state after a hold ended: all holds of the group end together.
 
-    The group is tried again together, so all of it counts as tried equally often.
+    The group tries again together, so all rollouts of the group count the same number of attempts.
     """
     members = [rollout_in(state, record, each) for each in rollout.group or (rollout.id,)]
     attempts = max(member.attempts for member in members)
@@ -64,9 +64,9 @@ def release(state: State, record: JournalRecord, rollout: Rollout, reason: str) 
 
 
 def leave_group(state: State, record: JournalRecord, id_: int, why: str) -> State:
-    """Returns the state after a rollout has left its group.
+    """Returns the state after a rollout has left a group.
 
-    The yes was to all of them, so the others wait for a new one and hold nothing.
+    The yes was to the whole group, so the other rollouts wait for a new yes and hold nothing.
     """
     left = rollout_in(state, record, id_)
     reason = (
@@ -81,7 +81,7 @@ def leave_group(state: State, record: JournalRecord, id_: int, why: str) -> Stat
 
 
 def fail(state: State, record: JournalRecord, event: Failed) -> State:
-    """Returns the state after a rollout failed, alone or with all of its group."""
+    """Returns the state after a rollout failed, alone or together with a group."""
     rollout = rollout_in(state, record, event.rollout)
     require(
         record,
@@ -98,7 +98,7 @@ def fail(state: State, record: JournalRecord, event: Failed) -> State:
 
 
 def switch(state: State, record: JournalRecord, event: Served) -> State:
-    """Returns the state after all rollouts of a group, or one alone, have begun to serve."""
+    """Returns the state after a rollout, or all rollouts of a group, have begun to serve."""
     require(
         record,
         event.generation == state.generation + 1,
@@ -133,7 +133,7 @@ def switch(state: State, record: JournalRecord, event: Served) -> State:
         if live is not None:
             idle[rollout.pipeline] = live
         elif idle.get(rollout.pipeline) == rollout.build:
-            # A retired pipeline is undone: its kept build serves again, and none is kept beside it.
+            # The retirement is undone: the kept build serves again, and no other build is kept.
             del idle[rollout.pipeline]
     return replace(
         after,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kappa.base.errors import UsageError
-from kappa.replay.rollout.numbered import numbered
 from kappa.replay.rollout.rollout import Rollout
+from kappa.replay.rollout.rollout_numbers import numbered
 from kappa.replay.rollout.state import State
 from kappa.state.journal.events import Paused, PipelineRetired, Proved, Receipt, Resumed, Served
 from kappa.state.journal.journal import JournalRecord
@@ -14,19 +14,19 @@ from kappa.state.journal.journal import JournalRecord
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """One rollout from its beginning to now; `served` is the record that made it serve, if any."""
+    """One rollout from its beginning to now; `served` is the record by which the rollout serves."""
 
     rollout: Rollout
     served: JournalRecord | None
 
     @property
     def generation(self) -> int | None:
-        """The generation it made, or None if it has not served."""
+        """The generation that the rollout made, or None if the rollout has not served."""
         return None if self._event is None else self._event.generation
 
     @property
     def receipt(self) -> Receipt | None:
-        """The receipt of its promote, or None if it has not served."""
+        """The receipt of the rollout's promote, or None if the rollout has not served."""
         switched = () if self._event is None else self._event.switched
         return next((each.receipt for each in switched if each.rollout == self.rollout.id), None)
 
@@ -45,9 +45,10 @@ def chapters(state: State) -> tuple[Chapter, ...]:
 
 
 def generation_meant(state: State, generation: int | None, rollout: int | None) -> int:
-    """Returns the generation named by its number, or by that of the rollout that made it.
+    """Returns the generation named by a number, or by the rollout that made the generation.
 
-    Raises UsageError unless exactly one of the two is given, and the rollout has served.
+    Raises UsageError unless either a generation or a rollout is given, and if the rollout has not
+    served.
     """
     if rollout is None and generation is not None:
         return generation
@@ -69,7 +70,7 @@ def generation_meant(state: State, generation: int | None, rollout: int | None) 
 
 @dataclass(frozen=True, slots=True)
 class ProofRecord:
-    """A proof of a build, passed or not, with its journal record and the build's version."""
+    """A proof of a build, passed or not, with the journal's record and the build's version."""
 
     record: JournalRecord
     found: Proved
@@ -78,9 +79,9 @@ class ProofRecord:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRecord:
-    """A pipeline's retirement, its pause, or the end of one, with its journal record.
+    """A pipeline's retirement, pause, or end of a pause, with the journal's record.
 
-    `version` is that of the build that was retired.
+    `version` is the version of the build that was retired; "" for a pause.
     """
 
     record: JournalRecord

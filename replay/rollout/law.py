@@ -1,12 +1,12 @@
 """The law of slices, tried on a sample of the log before a version is replayed.
 
-Code that breaks it would give other rows live than in a replay, and no verification at one frontier
-would find that. The sample has records of the topics' beginnings, middles and ends. A child process
-tries it (kappa/engine/children/law.py), once per version, and again if the log has more to try it
-on. The way of large slices is tried if the replay has some. What was tried is in
-`cache/law/<version>.json`. It takes at most `verify.law_seconds`, of which each pipeline has its
-share and is ended after it; a version for which that was not enough is tried again by the next
-deploy.
+Code that breaks the law would give other rows live than in a replay, and no verification at one
+frontier would find the difference. The sample has records of the topics' beginnings, middles and
+ends. A child process tries the law (kappa/engine/children/law.py), once per version, and again if
+the log has more records for a sample by then. Large slices are tried if the replay has large
+slices. `cache/law/<version>.json` says on how many records a version was tried. The trial takes at
+most `verify.law_seconds`. Each pipeline has a share of that time, after which the trial is ended;
+the next deploy tries again a version for which the time was not enough.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from kappa.base.errors import VerificationFailed
 from kappa.base.settings import Settings
 from kappa.code.spark_child import ask
 from kappa.kafka.reader import Record
+from kappa.replay.rollout.plan.log_sample import Sampled, sample
 from kappa.replay.rollout.plan.plan import Plan, PlanStep
-from kappa.replay.rollout.plan.sample import Sampled, sample
 from kappa.state.documents import cached_json
 from kappa.state.store import Store
 
 _FORMAT = 1
 _MOST_BYTES = 4 << 20
-# A slice that is begun may be folded within this part of its pipeline's share; the rest is for it.
+# New slices begin only within this part of a pipeline's share; the last slice may take the rest.
 _BEGINS_WITHIN = 0.8
 
 
@@ -42,8 +42,7 @@ def ensure_lawful(
     """Raises VerificationFailed if a pipeline to be replayed gives other rows in other slices.
 
     Code that was let through although it gives another value each time cannot satisfy the law, and
-    is not tried.
-    `say` takes lines of progress, and at the end how much was tried.
+    is not tried. `say` takes lines of progress, and at the end how much was tried.
     """
     steps = {
         step.pipeline: step
@@ -88,7 +87,8 @@ def ensure_lawful(
             "seconds": budget.left() * _BEGINS_WITHIN,
             "root": settings.root,
             "by_spark": [name for name in tried if _is_large(settings, steps[name])],
-            # Without headers: offsets differ here, so a redriven record is tried as any other.
+            # Without headers: offsets differ in a sample, so a redriven record is tried as any
+            # other record.
             "records": {
                 name: [
                     (
@@ -131,9 +131,9 @@ def ensure_lawful(
 
 
 class _Budget:
-    """The time that is left for the law, of which each pipeline that begins has its share.
+    """The time left for the law, of which each pipeline that begins gets a share.
 
-    What one leaves of its share is left to those after it. A start of Spark is no part of it.
+    The unused part of a share goes to later pipelines. Starts of Spark do not count.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -141,26 +141,29 @@ class _Budget:
         self._began: float | None = None
 
     def left(self) -> float:
-        """Returns the seconds that are left; none run until a pipeline begins."""
+        """Returns the remaining seconds; time runs only once a pipeline has begun."""
         if self._began is not None:
             self._left = max(0.0, self._left - (time.monotonic() - self._began))
             self._began = None
         return self._left
 
     def share(self, pipelines: int) -> float:
-        """Returns the share of the pipeline that begins now, of so many without an answer."""
+        """Returns the share of the pipeline that begins now, of `pipelines` that remain."""
         share = self.left() / pipelines
         self._began = time.monotonic()
         return share
 
 
 def _is_large(settings: Settings, step: PlanStep) -> bool:
-    """Returns True if a replay has slices that Spark alone computes, by the number of records."""
+    """Returns True if a replay has slices so large that Spark alone computes them."""
     return step.records > settings.engine.driver_rows
 
 
 def _tried_on(store: Store, step: PlanStep, *, large: bool) -> int:
-    """Returns the number of records that this version was tried on before, in these ways."""
+    """Returns the number of records on which this version was tried before.
+
+    Returns 0 if `large` slices are to be tried and were not.
+    """
     kept = cached_json(store, _cache(step)) or {}
     return int(kept.get("records", 0)) if kept.get("large", True) or not large else 0
 

@@ -1,7 +1,7 @@
-"""The packages of this environment, recorded at births; a plan names those that changed.
+"""The packages of this environment, recorded at births; a plan names changed packages.
 
-A changed library is reported and changes no version by itself (law 14): only a replay would show
-whether it changes rows.
+A changed library is reported, and does not change a version by itself (law 14): only a replay would
+show whether the library changes rows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from importlib import metadata
 
 @cache
 def installed_libraries() -> Mapping[str, str]:
-    """Returns the version of every package of this environment, as births record them."""
+    """Returns the version of every package of this environment, by name."""
     found = ((each.metadata["Name"], each.version) for each in metadata.distributions())
     return {name: version for name, version in sorted(found) if name}
 
@@ -21,7 +21,7 @@ def installed_libraries() -> Mapping[str, str]:
 def changed_libraries(born: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the packages that changed since a birth: `duckdb 1.5.4 to 1.5.5`.
 
-    It returns none if either side is unknown.
+    Returns no package if either side is unknown.
     """
     if not born or not now:
         return ()

@@ -1,7 +1,7 @@
-"""One move of one rollout, by the table of transitions. Pure.
+"""A move of a rollout, by the table of transitions. Pure.
 
-fold.py and group.py use these functions. Each raises IllegalTransition and changes nothing if
-the record cannot follow.
+fold.py and group.py use these functions. Each function raises IllegalTransition and changes nothing
+if the record cannot follow.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kappa.state.journal.journal import JournalRecord
 
 def rollout_in(state: State, record: JournalRecord, id_: int) -> Rollout:
     """Returns the rollout that a record names."""
-    # Rollouts end in about the order they begin, so the one that is named is near the end.
+    # Rollouts end in about the order they begin, so the named rollout is near the end.
     for rollout in reversed(state.rollouts):
         if rollout.id == id_:
             return rollout
@@ -25,7 +25,7 @@ def rollout_in(state: State, record: JournalRecord, id_: int) -> Rollout:
 
 
 def moved(state: State, record: JournalRecord, id_: int, move: Move, **changes: object) -> State:
-    """Returns the state after one rollout has moved; `changes` are fields of the rollout."""
+    """Returns the state after one rollout has moved; `changes` are new values of fields."""
     rollout = rollout_in(state, record, id_)
     after = TRANSITIONS[rollout.phase].get(move)
     if after is None:
@@ -38,7 +38,7 @@ def moved(state: State, record: JournalRecord, id_: int, move: Move, **changes: 
 
 
 def with_rollout(state: State, rollout: Rollout) -> State:
-    """Returns the state with this rollout in place of the one of its id."""
+    """Returns the state with this rollout in place of the rollout with the same id."""
     return replace(
         state,
         rollouts=tuple(rollout if each.id == rollout.id else each for each in state.rollouts),

@@ -1,21 +1,21 @@
 """The promote: how a candidate takes over so that no reader ever moves back.
 
-    hold -> the live job acknowledges it in its frontier
-         -> the candidate's frontier reaches that one -> served
+    hold -> the live job acknowledges the hold in its frontier
+         -> the candidate's frontier reaches the acknowledged frontier -> served
 
 The live build publishes nothing between its acknowledgement and the record that ends the hold. So
-what is compared last is what readers saw last. The record is put at exactly the number after the
-last one looked at. If a release by the live job, an abandon, or a switch of another pipeline takes
-that number, the choice is made again. The journal decides every race, never a clock.
-`tests/replay/rollout/test_promote_model.py` takes every order of steps of a small world with these
-functions. An undo is the same in the other direction.
+the frontier of the last comparison is the last frontier that readers saw. The record is put at
+exactly the number after the last record looked at. If a release by the live job, an abandon, or a
+switch of another pipeline takes that number, the step is chosen again. The journal decides every
+race, never a clock. `tests/replay/rollout/test_promote_model.py` takes every order of steps of a
+small world with these functions. An undo is a promote in the other direction.
 
-A candidate that serves the live build's own tables (an overlay, or an undo of one) holds nothing.
-Before and after the switch readers see one frontier.
+A candidate that serves the live build's own tables (an overlay, or an undo of an overlay) holds
+nothing. Before and after the switch readers see the same frontier.
 
-Rollouts that were approved together hold together: no hold begins before each of them is near. One
-record lets them all serve, and any of them may be the one to put it. What is true of one hold is
-true of each, since a record that takes the number breaks them all.
+Rollouts that were approved together hold together: no hold begins before all candidates are near.
+One record lets all of them serve, and a step of any of the rollouts may put the record. A fact
+about one hold is true of each hold, since a record that takes the number breaks all holds.
 
 `next_promote_step` is pure and knows no earlier tick, so a promote continues after any crash.
 """
@@ -62,7 +62,7 @@ def next_promote_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
         return _served_together(sight)
     if rollout.attempts >= rules.hold_attempts:
         return Append(_never_reached(sight, rules))
-    # While a hold is open, what readers see gets no fresher: none begins before all are near.
+    # While a hold is open, readers see no newer frontier: no hold begins before all are near.
     for each in (sight, *sight.others):
         if not _near(each):
             return Wait(
@@ -74,9 +74,9 @@ def next_promote_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
 
 
 def reaches(candidate: Offsets, live: Offsets, topics: frozenset[str]) -> bool:
-    """Returns whether `live` is further in no partition of these topics.
+    """Returns whether `candidate` is at least as far as `live` in every partition of these topics.
 
-    A partition that one side does not name counts as 0.
+    A partition that either side does not name counts as 0.
     """
     return candidate.covers(live.only(topics))
 
@@ -84,8 +84,8 @@ def reaches(candidate: Offsets, live: Offsets, topics: frozenset[str]) -> bool:
 def ensure_acknowledged(store: Store, build: str, hold: int) -> None:
     """Acknowledges a hold for a dead live job, in a frontier with the same offsets and versions.
 
-    It takes the job's lock first. Raises Conflict if the job is alive after all; what is left of a
-    dead one (a JVM in a long write) is ended before.
+    The function takes the job's lock first, and ends leftovers of the dead job (a JVM in a long
+    write). Raises Conflict if the job is alive after all.
     """
     with lock_of(store, f"{folder(build)}/lock", what=f"build {build}"):
         failpoint("promote.before_acknowledge")
@@ -106,7 +106,7 @@ def _acknowledging(build: str, newest: Frontier | None, hold: int) -> Frontier |
 
 
 def _near(sight: Sight) -> bool:
-    """Returns whether a hold may begin, or serving if there is nothing to hold."""
+    """Returns whether a hold may begin; with nothing to hold, whether serving may."""
     if sight.rollout.phase is Phase.HOLDING:
         return True
     return (
@@ -140,13 +140,13 @@ def _while_holding(sight: Sight, live: Frontier, held: str, hold: int) -> Rollou
 
 
 def _served_together(sight: Sight) -> RolloutStep:
-    """Returns the record that lets a whole group serve, or the wait for what one of it lacks."""
+    """Returns the record that lets a group serve, or a wait for a missing condition."""
     missing = next(filter(None, map(_missing, sight.others)), None)
     return Append(_served(sight)) if missing is None else Wait(missing)
 
 
 def _missing(sight: Sight) -> str | None:
-    """Returns what has to happen before a rollout may serve, or None."""
+    """Returns the condition that a rollout lacks before it may serve, or None."""
     rollout, candidate, live = sight.rollout, sight.candidate, sight.live
     if candidate is None:
         return f"build {rollout.build} to publish its first frontier"
@@ -166,7 +166,7 @@ def _missing(sight: Sight) -> str | None:
 
 
 def _served(sight: Sight) -> Served:
-    # In the order of the yes, whichever of them puts it.
+    # In the order of the yes, whichever rollout's step puts the record.
     group = sorted(
         (sight, *sight.others),
         key=lambda each: each.rollout.group.index(each.rollout.id) if each.rollout.group else 0,

@@ -1,8 +1,8 @@
-"""A rollout, its phases, and the one table of its legal transitions. Pure.
+"""A rollout, the phases, and the one table of legal transitions. Pure.
 
-A rollout is the way of one build from stage to serving, or to its end without. People name it by
-its own number, 1, 2, 3; records name it by the number of the record that began it. The form of the
-machine is h11's: an illegal transition is an error and nothing happens.
+A rollout is the way of one build from stage to serving, or to an end without serving. People name a
+rollout by its own number, 1, 2, 3; records name a rollout by the number of the record that began
+it. The form of the machine is h11's: an illegal transition is an error and changes nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Phase(StrEnum):
 
 
 class Move(StrEnum):
-    """The meaning of a record for its rollout; a Verified is two moves, by its verdict."""
+    """The meaning of a record for a rollout; a Verified has two, by the verdict."""
 
     STAGED = "staged"
     SWITCH_ASKED = "switch asked"
@@ -77,25 +77,24 @@ TRANSITIONS: Mapping[Phase, Mapping[Move, Phase]] = {
 
 
 class IllegalTransition(Broken):
-    """A record that cannot follow: another program wrote it, or this one has an error."""
+    """A record that cannot follow: by another program, or by an error of this program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One rollout, with all that its records have made of it.
+    """One rollout, with everything that its records have made of it.
 
-    `id`: the number of the journal's record that began it; other records name it so.
-    `number`: it is the n-th rollout of the journal, counted from 1; people name it so.
-    `switch`: its build is one that was kept (undo, redo, or a deploy of its version).
-    `caught_up`, `verified`: what was recorded of it. `approved`: it is promoted once it is ready.
-    `alignment_after`: it is verified at an alignment numbered above this.
-    `hold`: the number of the open Held record. `attempts`: the count of its holds.
-    `reason`, `hint`: why it ended without serving, or lost its yes.
-    `at`, `by`: time and author of its beginning. `asked_by`: the author of the last request for it
-    (beginning, verification, yes or end). `accepted`: what was let through at its beginning.
-    `group`: the ids of all rollouts approved together with it, its own among them; empty if it
-    is alone. `base`: what its build begins with, if that is a branch. `tables_of`: the build whose
-    tables it serves, if it is an overlay.
+    `id`: the number of the journal's record that began the rollout; other records name this number.
+    `number`: the rollout is the n-th of the journal, counted from 1; people name this number.
+    `switch`: its build was kept before (undo, redo, or a deploy of the build's version).
+    `caught_up`, `verified`: the contents of these records. `approved`: the rollout is promoted once
+    ready. `alignment_after`: the verification takes an alignment with a higher number. `hold`: the
+    number of the open Held record. `attempts`: the count of holds. `reason`, `hint`: why the
+    rollout ended without serving, or lost its yes. `at`, `by`: time and author of the beginning.
+    `asked_by`: the author of the last request (beginning, verification, yes or end). `accepted`:
+    findings that were let through at the beginning. `group`: the ids of all rollouts approved
+    together, this rollout too; empty for a rollout alone. `base`: the start of the build, if the
+    build is a branch. `tables_of`: the build whose tables an overlay serves.
     """
 
     id: int
@@ -124,15 +123,15 @@ class Rollout:
 
     @property
     def together(self) -> tuple[int, ...]:
-        """The other rollouts of its group."""
+        """The other rollouts of the group, by id."""
         return tuple(each for each in self.group if each != self.id)
 
     @property
     def waits(self) -> bool:
-        """True if it has passed its verification and waits for a yes."""
+        """True if the rollout has passed its verification and waits for a yes."""
         return self.phase is Phase.READY and not self.approved
 
     @property
     def active(self) -> bool:
-        """True until it has served, failed or been abandoned."""
+        """True until the rollout has served, failed or been abandoned."""
         return bool(TRANSITIONS[self.phase])

@@ -1,8 +1,8 @@
-"""Stage: makes the builds of a plan's steps and appends the records that begin rollouts.
+"""Stage: creates the builds of a plan's steps and appends the records that begin rollouts.
 
-A build's files and birth certificate are put first, under a name that nobody else has; then one
-record makes it a candidate. If the journal has moved in between, the step is checked again: it is
-still right, or somebody else was first. The journal decides every race.
+A build's files and birth certificate are put first, under a new name; then one record makes the
+build a candidate. If the journal has moved in between, the step is checked again: either the step
+is still right, or another operator was first. The journal decides every race.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from kappa.code.fingerprint import SEMANTICS
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.fold import check_may_follow
 from kappa.replay.rollout.libraries import installed_libraries
-from kappa.replay.rollout.numbered import build_in_words
 from kappa.replay.rollout.plan.branch import Branch, Branching, branch_of
-from kappa.replay.rollout.plan.observed import Declared
+from kappa.replay.rollout.plan.facts import Declared
 from kappa.replay.rollout.plan.overlay import overlay_birth
 from kappa.replay.rollout.plan.plan import Change, Plan, PlanStep
+from kappa.replay.rollout.rollout_numbers import build_in_words
 from kappa.replay.rollout.state import State
 from kappa.serving.query.pin.catalog import pin_frontier
 from kappa.state.build import Base, Birth, folder, new_build_id, put_birth, read_birth
@@ -37,18 +37,19 @@ from kappa.state.root import lock_of
 from kappa.state.store import Store
 from kappa.tables.branch import begin_from
 
-# It renews itself for as long as files are being linked.
+# The lease renews itself for as long as files are being linked.
 _LEASE_SECONDS = 60.0
-# Seconds pass between two frontiers of a build that are let go.
+# Tries to pin a frontier; a build lets go of a frontier only every few seconds.
 _LOOKS = 20
 
 
 def stage(store: Store, plan: Plan, *, auto_promote: bool = True) -> tuple[int, ...]:
-    """Begins a rollout for every step that acts, and returns their ids.
+    """Begins a rollout for every step that acts, and returns the ids of the rollouts.
 
     `auto_promote`: a candidate that passes its verification is promoted with no further question. A
-    kept build that shall serve again is promoted in any case: it was verified before. Raises what
-    refuses the plan, and Conflict if another was first: rollouts begun before that one stay.
+    kept build that shall serve again is promoted in any case, since the build was verified before.
+    Raises the first refusal of the plan, and Conflict if another operator was first: rollouts begun
+    before that stay.
     """
     plan.ensure_possible()
     libraries = installed_libraries()
@@ -76,7 +77,7 @@ def _begin(
             hint="plan again: kappa plan",
         )
     build = new_build_id(step.pipeline)
-    # Who collects deletes no build whose lock is held, whatever the clocks say.
+    # A collection deletes no build whose lock is held, whatever the clocks say.
     with lock_of(store, f"{folder(build)}/lock", what=f"build {build}"):
         try:
             base = _ensure_born(store, build, step, step.declared, libraries)
@@ -92,7 +93,7 @@ def _begin(
             )
             return _append(store, plan, step, staged).number
         except BaseException:
-            # If no record names it, nobody else can have begun to use it.
+            # If no record names the build, no other process can have begun to use it.
             if not _may_be_named(store, build):
                 for name in store.names(folder(build)):
                     failpoint("stage.before_discard")
@@ -102,9 +103,9 @@ def _begin(
 
 
 def _may_be_named(store: Store, build: str) -> bool:
-    """Returns True if a record names a build, though its put may have failed for its writer.
+    """Returns True if a record names a build, although the put may have failed for the writer.
 
-    What is left of one that none names is collected later.
+    Files of a build that no record names are collected later.
     """
     try:
         return build in current_state(store).versions
@@ -115,7 +116,7 @@ def _may_be_named(store: Store, build: str) -> bool:
 def _ensure_born(
     store: Store, build: str, step: PlanStep, declared: Declared, libraries: Mapping[str, str]
 ) -> Base | None:
-    """Puts the build's files; returns its base if it is a branch."""
+    """Puts the build's files and birth certificate; returns the base of a branch, else None."""
     ensure_snapshot(store, build, declared.files)
     birth = Birth(
         build=build,
@@ -148,7 +149,7 @@ def _ensure_born(
 
 
 def _ensure_branched(store: Store, birth: Birth, branch: Branch) -> Base:
-    """Begins a branch with the planned state, or with the nearest one that is still kept.
+    """Begins a branch with the planned state, or with the nearest state that is still kept.
 
     The planned state may be let go while the operator thinks about the plan.
     """

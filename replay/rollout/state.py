@@ -1,6 +1,6 @@
 """The state of all builds and rollouts, as the journal's records add up to it. Pure.
 
-fold.py computes it, record by record.
+fold.py computes the state, record by record.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from kappa.state.journal.projections import Pauses, Retirements
 class State:
     """All builds and rollouts of the journal up to record `last`.
 
-    `serving` and `idle` map pipeline to build. The idle build served before and is kept consuming,
-    so that an undo is a switch to it. `served` are the records that made a generation each.
-    `versions` and `pipelines` map every build ever staged to its version and its pipeline,
-    `overlays` every overlay to the build whose tables it serves. `proofs` are the Proved records,
-    passed or not. `paused` and `retirements` are by pipeline; `service` are the records of both.
+    `serving` and `idle` map a pipeline to a build. The idle build served before and keeps
+    consuming, so that an undo is a switch to the idle build. `served` are the records that each
+    made a generation. `versions` and `pipelines` map every build ever staged to a version and a
+    pipeline, `overlays` every overlay to the build whose tables it serves. `proofs` are the Proved
+    records, passed or not. `paused` and `retirements` are by pipeline; `service` are the records of
+    pauses and retirements.
     """
 
     last: int = 0
@@ -43,7 +44,7 @@ class State:
     service: tuple[JournalRecord, ...] = ()
 
     def active(self, pipeline: str) -> Rollout | None:
-        """Returns the pipeline's rollout that has not ended, if any: there is at most one."""
+        """Returns the pipeline's only rollout that has not ended, or None."""
         return next(
             (rollout for rollout in self.active_rollouts if rollout.pipeline == pipeline), None
         )
@@ -54,14 +55,17 @@ class State:
         return tuple(rollout for rollout in self.rollouts if rollout.active)
 
     def rollout(self, id_: int) -> Rollout:
-        """Returns the rollout that record `id_` began. Raises KeyError if it began none."""
+        """Returns the rollout that record `id_` began.
+
+        Raises KeyError if the record began no rollout.
+        """
         for rollout in self.rollouts:
             if rollout.id == id_:
                 return rollout
         raise KeyError(id_)
 
     def folded_by(self, build: str) -> str:
-        """Returns the build that folds what a build serves: itself, or the one it overlays."""
+        """Returns the build that folds a build's tables: itself, or the overlaid build."""
         return self.overlays.get(build, build)
 
     def serves_the_same(self, build: str, other: str | None) -> bool:
@@ -77,9 +81,9 @@ class State:
         )
 
     def wanted_jobs(self) -> frozenset[str]:
-        """Returns the builds whose jobs should run: those that fold what is needed.
+        """Returns the builds whose jobs should run: the builds that fold tables of wanted builds.
 
-        Of a paused pipeline, that is only what is on its way back.
+        Of a paused pipeline, only a build on its way back to serving runs.
         """
         at_rest = {
             build
@@ -90,12 +94,12 @@ class State:
         return frozenset(map(self.folded_by, self.wanted_builds() - at_rest))
 
     def kept_jobs(self) -> frozenset[str]:
-        """Returns those of the wanted jobs that only an undo would need."""
+        """Returns the wanted jobs that only an undo would need."""
         needed = frozenset(self.serving.values()) | {each.build for each in self.active_rollouts}
         return self.wanted_jobs() - frozenset(map(self.folded_by, needed))
 
     def overlaid(self) -> frozenset[str]:
-        """Returns the builds whose tables an overlay serves that is needed."""
+        """Returns the builds whose tables a wanted overlay serves."""
         return frozenset(
             self.overlays[build] for build in self.wanted_builds() & self.overlays.keys()
         )
@@ -105,15 +109,18 @@ class State:
         return frozenset(self.versions) - self.wanted_builds() - self.overlaid() - self.retired
 
     def may_retire(self) -> frozenset[str]:
-        """Returns those to retire, and the idle builds that may not serve again.
+        """Returns the builds to retire, and the idle builds that may be retired.
 
-        One that a rollout lets serve again, or whose tables an overlay serves, is kept.
+        An idle build is kept if a rollout lets it serve again, or if an overlay serves its tables.
         """
         kept = {rollout.build for rollout in self.active_rollouts} | self.overlaid()
         return self.to_retire() | (frozenset(self.idle.values()) - kept)
 
     def idle_since(self, pipeline: str) -> datetime | None:
-        """Returns when the pipeline's idle build last served. Returns None if it has none."""
+        """Returns when the pipeline's idle build last served.
+
+        Returns None without an idle build.
+        """
         idle = self.idle.get(pipeline)
         for before, record in reversed(tuple(pairwise(self.served))):
             if idle is not None and _build_in(before, pipeline) == idle != _build_in(
@@ -123,7 +130,7 @@ class State:
         return None
 
     def served_in(self, rollout: int) -> JournalRecord | None:
-        """Returns the Served record of a rollout, alone or in a group, or None if it has none."""
+        """Returns the Served record of a rollout, alone or in a group, or None."""
         return next(
             (
                 record
@@ -135,7 +142,7 @@ class State:
         )
 
     def switched_by(self, pipeline: str) -> str:
-        """Returns the author of the request that led to what serves a pipeline now, or its end."""
+        """Returns the author of the request for the pipeline's last switch or retirement."""
         if pipeline in self.retirements:
             return self.retirements[pipeline].by
         return next(
@@ -163,8 +170,8 @@ class State:
 def soak_end(state: State, pipeline: str, soak_seconds: float) -> datetime | None:
     """Returns when the soak of the pipeline's idle build ends.
 
-    Returns None if it has no idle build, or an overlay serves its tables: it is kept for as long.
-    Of a pipeline that was retired, the record itself says how long its build is kept.
+    Returns None without an idle build, or while an overlay serves the idle build's tables. The
+    record of a retirement says how long the build of a retired pipeline is kept.
     """
     since = state.idle_since(pipeline)
     if since is None or state.idle.get(pipeline) in state.overlaid():
@@ -174,7 +181,7 @@ def soak_end(state: State, pipeline: str, soak_seconds: float) -> datetime | Non
 
 
 def soaked(state: State, now: datetime, soak_seconds: float) -> frozenset[str]:
-    """Returns the idle builds whose soak is over, except those that a rollout lets serve again."""
+    """Returns the idle builds whose soak is over, except builds that a rollout lets serve again."""
     over = (
         build
         for pipeline, build in state.idle.items()

@@ -1,7 +1,7 @@
-"""One step of a rollout, and the sight it is chosen by. Pure values.
+"""A step of a rollout, and the sight by which the step is chosen. Pure values.
 
-promote.py and controller.py choose steps from a `Sight`, controller.py takes them. Taking one twice
-is taking it once, so a crash anywhere is answered by looking and choosing again.
+promote.py and controller.py choose steps from a `Sight`, and controller.py takes the steps. Taking
+a step twice is taking it once, so after a crash anywhere the controller looks and chooses again.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from kappa.state.offsets import Offsets
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A wait: nothing is to be done until `what` has happened."""
+    """A wait: nothing is to be done until the event that `what` names."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """An append of the journal's next record, right after the last one looked at."""
+    """An append of the journal's next record, right after the last record looked at."""
 
     event: Event
 
 
 @dataclass(frozen=True, slots=True)
 class StartVerification:
-    """A start of the candidate's verification, in a process of its own."""
+    """A start of the candidate's verification, in a separate process."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlignAgain:
-    """A new alignment with the live build: the last one is gone, or is not new enough."""
+    """A new alignment with the live build: the last alignment is gone, or is not new enough."""
 
     build: str
 
@@ -56,7 +56,7 @@ RolloutStep = Wait | Append | StartVerification | AlignAgain | Acknowledge
 
 
 def waits_for(step: RolloutStep) -> str:
-    """Returns what has to happen before a rollout moves on; "" if it moves on right now."""
+    """Returns the event that a rollout waits for; "" if the rollout moves on right now."""
     match step:
         case Wait(what):
             return what
@@ -70,17 +70,17 @@ def waits_for(step: RolloutStep) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """The facts of one rollout at one tick.
+    """The facts of a rollout at a tick.
 
     `live` and `candidate` are newest frontiers. `comparable` are the topics that both builds read,
-    by topic id. `target` is what the candidate must reach before more is done, taken when the
-    rollout's phase was first looked at. `tails`: the candidate's tail has begun. `alignment` is the
-    newest one with the live build that is kept. `live_stopped` and `stopped` are why the job of the
-    live build, or of the candidate, is not started again. `deaths` counts deaths of the candidate's
-    job in a row. `recreated` names a topic that is not the one the candidate was born with. `code`
-    and `live_code` are hashes of both builds' sources; `base` is what the candidate begins with, if
-    it is a branch. `others` are the sights of the rollouts promoted together with this one;
-    `unseen` is why they could not be looked at, or "".
+    by topic id. `target` are the offsets that the candidate must reach before more is done, taken
+    at the first look at the rollout in its phase. `tails`: the candidate's tail has begun.
+    `alignment` is the newest kept alignment with the live build. `live_stopped` and `stopped` are
+    why the job of the live build, or of the candidate, is not started again. `deaths` counts deaths
+    of the candidate's job in a row. `recreated` names a topic that was created anew since the
+    candidate's birth. `code` and `live_code` are hashes of both builds' sources; `base` is the
+    start of a candidate that is a branch. `others` are the sights of the rollouts promoted together
+    with this rollout; `unseen` is why these rollouts could not be looked at, or "".
     """
 
     state: State
@@ -109,28 +109,28 @@ class Sight:
 
     @property
     def shares(self) -> bool:
-        """True if the candidate serves the live build's tables: their rows cannot differ."""
+        """True if the candidate serves the live build's tables: the rows of both cannot differ."""
         return self.state.serves_the_same(self.rollout.build, self.live_build)
 
     @property
     def replaces(self) -> str | None:
         """The build that must be held before the candidate serves, or None.
 
-        A first build has none, nor has one that serves the same tables as the live build.
+        None for a first build, and for a build that serves the same tables as the live build.
         """
         live = self.live_build
         return None if live is None or self.shares else self.state.folded_by(live)
 
     @property
     def aligns(self) -> bool:
-        """True if the candidate is compared with a live build: they share a topic."""
+        """True if the candidate is compared with a live build: both read a common topic."""
         return self.replaces is not None and bool(self.comparable)
 
     @property
     def never_aligned(self) -> Stopped | None:
         """Why the candidate can never be aligned with the live build any more, or None.
 
-        The live build has stopped, and the candidate is past it (law 13).
+        The live build has stopped, and the candidate is past the live build's offsets (law 13).
         """
         awaited = (
             self.rollout.phase in {Phase.REPLAYING, Phase.VERIFYING}

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kappa.base.errors import KappaError, Unreachable
-from kappa.replay.rollout.underway import Underway, read_underway
+from kappa.replay.rollout.supervisor_report import Underway, read_underway
 from kappa.replay.status.alerts import alerts_progress
 from kappa.replay.status.listings import topics_listing
 from kappa.replay.status.status import BuildStatus, Status, observe_status

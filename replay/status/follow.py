@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from kappa.base.errors import TimedOut, Unreachable
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.rollout import Phase, Rollout
-from kappa.replay.rollout.underway import Underway, Waiting, read_underway
+from kappa.replay.rollout.supervisor_report import Underway, Waiting, read_underway
 from kappa.replay.rollout.verify.verification_progress import verification_progress
 from kappa.state.build import read_birth
 from kappa.state.build_status import SliceProgress, read_progress

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kappa.base.errors import UsageError
-from kappa.replay.rollout.numbered import build_named
+from kappa.replay.rollout.rollout_numbers import build_named
 from kappa.replay.rollout.state import State
 from kappa.state.store import Store
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kappa.replay.rollout.outgoing import outgoing
+from kappa.replay.rollout.outgoing_changes import outgoing
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
 from kappa.state.build import read_birth

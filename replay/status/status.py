@@ -16,7 +16,7 @@ from kappa.replay.rollout.current import readable_state
 from kappa.replay.rollout.libraries import changed_libraries, installed_libraries
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State, soak_end
-from kappa.replay.rollout.underway import Underway, Waiting
+from kappa.replay.rollout.supervisor_report import Underway, Waiting
 from kappa.replay.status.held_back import HeldBack, held_back
 from kappa.replay.status.unread import Unread, unread_topics
 from kappa.state.build import Birth, read_birth

@@ -46,7 +46,7 @@ from kappa.code.fingerprint import (
 from kappa.code.reach import files, reach
 from kappa.code.sources import Find, SourceFile
 from kappa.engine.read.archived import archive_fingerprint
-from kappa.replay.rollout.plan.observed import Declared
+from kappa.replay.rollout.plan.facts import Declared
 
 FLIGHTS = '''
 """Flights."""

@@ -32,7 +32,7 @@ from kappa.declare.values.reason import Rejected
 from kappa.kafka.registry import RegistryClient
 from kappa.kafka.stored_schemas import StoredSchemas, _unknown
 from kappa.records.record import RecordReader
-from kappa.replay.rollout.plan.subjects import pinned_subjects
+from kappa.replay.rollout.plan.observe import pinned_subjects
 
 pytestmark = pytest.mark.jvm
 

@@ -34,7 +34,7 @@ from kappa.replay.platform import at_broker
 from kappa.replay.platform.adopt import adopt
 from kappa.replay.platform.at_broker import CourierProcess
 from kappa.replay.platform.child import ChildProcess
-from kappa.replay.rollout.gc import gc
+from kappa.replay.rollout.garbage import gc
 from kappa.replay.status.doctor.examine import examine
 from kappa.replay.status.doctor.repair import repair
 from kappa.replay.status.running import (

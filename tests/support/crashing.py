@@ -24,12 +24,11 @@ from kappa.base.failpoint import acting
 from kappa.base.sections import RolloutSettings
 from kappa.replay.platform.controller import Controller
 from kappa.replay.rollout.current import current_state
-from kappa.replay.rollout.gc import gc
+from kappa.replay.rollout.garbage import data_of, gc
 from kappa.replay.rollout.plan.branch import Branching
+from kappa.replay.rollout.plan.facts import Observed
 from kappa.replay.rollout.plan.make_plan import make_plan
-from kappa.replay.rollout.plan.observed import Observed
 from kappa.replay.rollout.plan.plan import Plan
-from kappa.replay.rollout.retire import data_of
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.stage import stage
 from kappa.replay.rollout.state import State

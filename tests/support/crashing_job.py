@@ -24,7 +24,7 @@ from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher
 from kappa.kafka.reader import Record
-from kappa.replay.rollout.plan.observed import Declared
+from kappa.replay.rollout.plan.facts import Declared
 from kappa.state.build import folder, read_birth
 from kappa.state.build_status import ensure_not_stopped, put_stopped
 from kappa.state.lock import Lock

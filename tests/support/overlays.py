@@ -12,7 +12,7 @@ from kappa.code.declaration import declarations
 from kappa.code.fingerprint import fingerprint
 from kappa.code.sources import SourceFile
 from kappa.declare.values.columns import parse_columns
-from kappa.replay.rollout.plan.observed import Declared
+from kappa.replay.rollout.plan.facts import Declared
 from kappa.state.build import Birth
 from kappa.tables.shape import table_births
 

@@ -10,7 +10,7 @@ from journals import numbered
 from kappa import Table, Topic, pipeline
 from kappa.code.fingerprint import SEMANTICS, version_of
 from kappa.replay.rollout.fold import fold
-from kappa.replay.rollout.plan.observed import Declared, LogFacts, Observed
+from kappa.replay.rollout.plan.facts import Declared, LogFacts, Observed
 from kappa.state.build import Birth, TopicBirth
 from kappa.state.journal.events import Event
 from kappa.state.offsets import Offsets

@@ -2,10 +2,10 @@
 
 It has jobs, controllers, a reader and operators. The platform's own functions decide: the next step
 of a rollout (replay/rollout/promote.py), the state after a record (replay/rollout/fold.py), the
-hold of a build (kappa/state/journal/projections.py), the intents of operators
-(replay/rollout/intents.py).
+hold of a build (kappa/state/journal/projections.py), operators' requests
+(replay/rollout/operator_requests.py).
 Only reads and writes of processes are written here, one a step. They are those of
-kappa/engine/write/publisher.py, engine/write/maintenance.py, replay/rollout/retire.py and
+kappa/engine/write/publisher.py, engine/write/maintenance.py, replay/rollout/garbage.py and
 serving/query/pin/catalog.py. A controller that stops for ever has died, so its record lands late in
 what follows. A job's put is left behind when it dies, and may land at any later moment. `Without`
 takes one ingredient of the protocol away. explored.py searches; test_promote_model.py has the
@@ -28,10 +28,9 @@ from parts import Parts, Seeing, Values, moves_of
 from kappa.base.errors import Conflict, UsageError
 from kappa.base.sections import RolloutSettings
 from kappa.replay.rollout.fold import advance, check_may_follow
-from kappa.replay.rollout.intents import undone
-from kappa.replay.rollout.pausing import may_pause
+from kappa.replay.rollout.operator_requests import may_pause, undone
+from kappa.replay.rollout.pipeline_retirement import may_retire
 from kappa.replay.rollout.promote import next_promote_step
-from kappa.replay.rollout.retiring import may_retire
 from kappa.replay.rollout.state import State
 from kappa.replay.rollout.step import Acknowledge, Append, Sight
 from kappa.state.journal.events import (
@@ -806,7 +805,7 @@ class Protocol:
     def _folded_by(self, state: State, build: str) -> int:
         return self._build_of[state.folded_by(build)]
 
-    # Operators and retiring: replay/rollout/intents.py, replay/rollout/retire.py.
+    # Operators, and the deletion of retired builds.
 
     def _operator(self, world: World) -> Moves:
         state = self._state(world.journal)
@@ -829,7 +828,7 @@ class Protocol:
         yield from self._service(world, state)
 
     def _service(self, world: World, state: State) -> Moves:
-        """Retires, pauses and resumes: replay/rollout/retiring.py and pausing.py."""
+        """Retires, pauses and resumes: by the requests of operators."""
         for pipeline in self._pipelines:
             may_be = (False, False)
             if pipeline in state.serving:

@@ -39,8 +39,14 @@ from kappa.base.errors import Broken, KappaError
 from kappa.base.failpoint import acting
 from kappa.base.sections import RolloutSettings
 from kappa.replay.platform.controller import Controller
-from kappa.replay.rollout.intents import abandon, ask_promote, ask_undo, ask_verify
-from kappa.replay.rollout.pausing import ask_pause, ask_resume
+from kappa.replay.rollout.operator_requests import (
+    abandon,
+    ask_pause,
+    ask_promote,
+    ask_resume,
+    ask_undo,
+    ask_verify,
+)
 from kappa.state.store import Store
 
 STEPS = 30

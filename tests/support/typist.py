@@ -34,7 +34,7 @@ _IMPORTED = (
     "kappa.replay.rollout.plan.make_plan",
     "kappa.replay.rollout.plan.plan_text",
     "kappa.replay.rollout.history",
-    "kappa.replay.rollout.saved_plan",
+    "kappa.replay.rollout.plan.saved_plan",
     "kappa.replay.status.running",
     "kappa.replay.status.status",
     "kappa.replay.status.status_text",

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from kappa.replay.rollout.plan.facts import Observed
     from kappa.replay.rollout.plan.finding import Accepting
-    from kappa.replay.rollout.plan.observed import Observed
     from kappa.replay.rollout.plan.plan import Plan
     from kappa.replay.status.here import Here
 
@@ -108,7 +108,7 @@ def apply_saved(here: Here, file: Path, *, timeout: float | None) -> None:
     Raises Conflict if the plan is stale.
     """
     from kappa.replay.rollout.plan.plan_text import plan_text
-    from kappa.replay.rollout.saved_plan import SavedPlan
+    from kappa.replay.rollout.plan.saved_plan import SavedPlan
 
     here.must_run()
     saved = SavedPlan.read(file)

@@ -105,7 +105,7 @@ def _outcome(state: State, ended: Rollout) -> str:
 
 def approve(here: Here, ready: Iterable[Rollout], timeout: float | None) -> None:
     """Gives one yes to these candidates together and follows each until it serves."""
-    from kappa.replay.rollout.intents import ask_promote
+    from kappa.replay.rollout.operator_requests import ask_promote
     from kappa.replay.status.progress import ensure_not_waiting
     from kappa.state.journal.events import PromoteAsked
 

@@ -141,7 +141,7 @@ OfBuild = Annotated[
 
 def refuse_numbers(context: typer.Context, given: str | list[str] | None) -> object:
     """Returns the pipelines given. Raises UsageError if one is digits only: a rollout's number."""
-    from kappa.replay.rollout.numbered import is_number  # most commands need none of it
+    from kappa.replay.rollout.rollout_numbers import is_number  # most commands need none of it
 
     for name in [given] if isinstance(given, str) else given or ():
         if is_number(name):

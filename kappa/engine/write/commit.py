@@ -3,8 +3,8 @@
 Rows in Arrow are committed from the driver by delta-rs, in some ten milliseconds. Rows of Spark, or
 in files, are committed by delta-spark, unless they turn out to be few or, of contributions by key,
 small; many contributions by key are folded by DuckDB beside a table not much larger (rewritten.py).
-There is one process, and a table's commits follow one another. Law 2 is decided here: a slice that
-does not begin where the frontier ends stops the job.
+There is one process, and a table's commits follow one another. Law 2 is checked in follows.py: a
+slice that does not begin where the frontier ends stops the job.
 """
 
 from __future__ import annotations

@@ -1,36 +1,28 @@
-"""The plan: what a deploy would do, why, what it costs, and what refuses it.
+"""The plan: the actions of a deploy, their reasons and costs, and everything that refuses them.
 
-Planning changes nothing but caches, and appends nothing to the journal; stage.py begins what a plan
-shows. A fact that cannot be had is absent, and refuses nothing. Read in this order:
+Planning changes only caches, and appends nothing to the journal; stage.py begins the rollouts of a
+plan. A fact that cannot be had is absent, and refuses nothing. Read in this order:
 
-    plan             a plan, its steps and its refusals: values
-    validate         what the files alone refuse
-    observed         the facts of a plan; `declared`: pipelines by their files, without a broker
-    observe          gathers the facts: files, journal, log and disk
-    make_plan        facts to a plan
-    judge            what blocks a step, and what is let through
-    notes            what should be known of a step
-    outlet_notes     what a switch sends by sinks and alerts
-    circles          pipelines that read, through sinks, what they change themselves
-    branch           where a branch may begin
-    overlay          whether the tables that serve have the rows already
-    retry            the plan that begins an ended rollout again
-    plan_text        a plan for people and machines
+    plan                 a plan, its steps and its refusals: values
+    facts                the facts that a plan is made on: values
+    observe              gathers the facts: files, journal, log and disk
+    declared_pipelines   the pipelines as the project's files declare them, without a broker
+    validate             refusals by the files alone
+    make_plan            makes a plan from the facts, with notes on its steps
+    preflight            findings that refuse a step, or should be known before it
+    finding              a finding, and the allowances of the operator
+    branch               where a branch may begin
+    overlay              whether the tables that serve have the rows of a new version already
+    retry                the plan that begins an ended rollout again
+    plan_text            a plan for people and machines
+    saved_plan           a plan in a file, refused if stale
 
-The obstacles to a replay in code, log and cost:
+What preflight and notes look into:
 
-    finding          a finding, and what lets one through
-    sinks            the topics that sinks go to
-    subjects         the subjects that are pinned, and their newest versions
-    preflight        what the log can no longer give, or not in time
-    replication      what one broker's loss would take
-    cost             records, bytes, disk and time of a replay
-    sample           a sample of a log; `readable`: whether its records can be read as declared
-    determinism      the lint: what may give other rows in a replay; `doubts`: names that it knows
-
-The changes of a new version:
-
-    code_diff        what changed in the code, as a diff
-    readers          what changes for readers
-    event_changes    what becomes of the fields of events
+    cost                 records, bytes, disk and time of a replay
+    log_sample           a sample of a log, and whether its records can be read as declared
+    determinism          the lint: code that may give other rows in a replay
+    circles              pipelines that read, through sinks, what they change themselves
+    code_diff            changes of the code, as a diff
+    schema_changes       changes of tables for readers, and of the fields of events
 """

@@ -1,9 +1,9 @@
 """The start of a branch: new code on a state of the serving build. Pure.
 
-A branch is for changes that concern only the future. Its tables are begun with those of the serving
-build at the nearest frontier that is kept. That build's own code brings them to the offsets (law
-15). So the state must be what new code would keep itself: the same topics, tables, keys, folds and
-columns. kappa/tables/branch.py begins it.
+A branch is for changes that concern only the future. The branch begins with copies of the serving
+build's tables at the nearest kept frontier. The serving build's own code brings the copies to the
+requested offsets (law 15). So the state must be the state that the new code would keep: the same
+topics, tables, keys, folds and columns. kappa/tables/branch.py begins a branch.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from kappa.code.declaration import declarations, has_identity
 from kappa.code.fingerprint import SEMANTICS
 from kappa.declare.topic_kind import TopicKind
 from kappa.records.tombstones import may_be_missed
+from kappa.replay.rollout.plan.facts import Declared, LogFacts
 from kappa.replay.rollout.plan.finding import Finding
-from kappa.replay.rollout.plan.observed import Declared, LogFacts
 from kappa.state.build import Base, Birth
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets, lost_ranges
@@ -29,7 +29,7 @@ _HINT = "from the log's beginning it can be built: kappa deploy {}"
 
 @dataclass(frozen=True, slots=True)
 class Branching:
-    """The offsets where a branch was asked to begin; None means the newest of the serving build."""
+    """The requested beginning of a branch; None means the serving build's newest offsets."""
 
     offsets: Offsets | None
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -37,10 +37,10 @@ class Branching:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """The beginning of a branch: its base, and the frontier whose tables it takes.
+    """The beginning of a branch: the base, and the frontier whose tables the branch takes.
 
-    `frontier` is None if it begins with empty tables, at the origin `start`. `at` is the time of
-    the request.
+    `frontier` is None if the branch begins with empty tables, at the origin `start`. `at` is the
+    time of the request.
     """
 
     base: Base
@@ -50,10 +50,10 @@ class Branch:
 
 
 def branch_of(born: Birth, shown: Sequence[Frontier], asked: Branching) -> Branch:
-    """Returns the branch that is asked for, of the build that serves.
+    """Returns the requested branch of the serving build.
 
-    `shown` are that build's frontiers that still exist, the newest last. Raises UsageError if the
-    build was never at those offsets, or if its state there cannot be had.
+    `shown` are the build's frontiers that still exist, the newest last. Raises UsageError if the
+    build was never at the requested offsets, or if the state there is gone.
     """
     if not shown:
         raise UsageError(
@@ -113,7 +113,7 @@ def branch_of(born: Birth, shown: Sequence[Frontier], asked: Branching) -> Branc
 
 
 def unlike(born: Birth, declared: Declared, branch: Branch, log: LogFacts) -> Iterator[Finding]:
-    """Yields what keeps new code from using the state of a build; nothing lets it through."""
+    """Yields reasons why new code cannot use the state of a build; none can be let through."""
     hint = _HINT.format(born.pipeline)
 
     def refused(why: str) -> Finding:
@@ -179,20 +179,20 @@ def _kind(table: TableBirth) -> str:
 
 
 def _changes(before: TableBirth, after: TableBirth) -> Iterator[tuple[str, str, str]]:
-    """Yields what differs in the state that a table keeps: what, how it was, and how it is."""
+    """Yields differences in the state that a table keeps: (aspect, before, after)."""
     compared = (
         ("keys", ", ".join(before.keys), ", ".join(after.keys)),
         ("topic", before.latest or "", after.latest or ""),
         ("file", (before.file or "")[:12], (after.file or "")[:12]),
-        # Rows that are gone, and records that were refused, are not there any more.
+        # Expired rows and refused records are not in the state any more.
         ("expiry", str(before.expiry or ""), str(after.expiry or "")),
-        # A branch may have no slice to compute it in.
+        # A branch may have no slice in which to compute the view.
         ("query", _shown(before.view), _shown(after.view)),
         *(
             (f"fold of {column}", _fold(before, column), _fold(after, column))
             for column in sorted(before.fold.keys() | after.fold.keys())
         ),
-        # An older build has no record of these.
+        # An older build has no record of sketched types.
         *(
             (f"type of what {column} counts", of, after.sketched.get(column, ""))
             for column, of in before.sketched.items()
@@ -210,7 +210,7 @@ def _changes(before: TableBirth, after: TableBirth) -> Iterator[tuple[str, str, 
 
 
 def _shown(query: str | None) -> str:
-    """Returns a maintained view's query in one line that differs where the query does."""
+    """Returns a maintained view's query in one line; different queries give different lines."""
     return "" if query is None else " ".join(query.split())
 
 

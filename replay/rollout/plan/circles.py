@@ -1,4 +1,4 @@
-"""Circles of pipelines through sinks: one reads what it changes itself. Pure."""
+"""Circles of pipelines through sinks: a pipeline reads the changes of its own sinks. Pure."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kappa.replay.rollout.plan.observed import Declared, Observed
+from kappa.replay.rollout.plan.facts import Declared, Observed
 from kappa.replay.rollout.plan.plan import PlanStep, Refusal
 
 
 @dataclass(frozen=True, slots=True)
 class TopicUse:
-    """The topics that a pipeline reads, and those that its sinks send."""
+    """The topics that a pipeline reads, and the topics that its sinks send."""
 
     reads: frozenset[str] = frozenset()
     sends: frozenset[str] = frozenset()
 
 
 def topic_uses(observed: Observed) -> Mapping[str, TopicUse]:
-    """Returns the topics of each pipeline: as declared, else of what serves or is on its way."""
+    """Returns the topics of each pipeline, as declared; else as the pipeline's builds were born."""
     state = observed.state
     found = dict[str, TopicUse]()
     for build in (*state.serving.values(), *(each.build for each in state.active_rollouts)):
@@ -33,7 +33,7 @@ def topic_uses(observed: Observed) -> Mapping[str, TopicUse]:
 
 
 def declared_uses(declared: Mapping[str, Declared]) -> Mapping[str, TopicUse]:
-    """Returns the topics of each pipeline as it is declared."""
+    """Returns the topics of each pipeline, as declared."""
     return {
         name: TopicUse(
             frozenset(topic.name for topic in each.pipeline.topics),
@@ -44,7 +44,7 @@ def declared_uses(declared: Mapping[str, Declared]) -> Mapping[str, TopicUse]:
 
 
 def circle_refusals(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
-    """Yields a refusal if what a pipeline sends comes back to it."""
+    """Yields a refusal if changes that a pipeline sends come back to the pipeline."""
     if step.acts:
         hint = "; what serves counts until a deploy of {}"
         yield from refused_circle(step.pipeline, topic_uses(observed), hint)
@@ -53,9 +53,9 @@ def circle_refusals(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
 def refused_circle(
     pipeline: str, uses: Mapping[str, TopicUse], more: str = ""
 ) -> Iterator[Refusal]:
-    """Yields a refusal if what a pipeline sends comes back to it.
+    """Yields a refusal if changes that a pipeline sends come back to the pipeline.
 
-    `more` ends its hint, with the last pipeline of the circle in place of {}.
+    `more` ends the hint of the refusal, with the last pipeline of the circle in place of {}.
     """
     found = circle_through(pipeline, uses)
     if not found:
@@ -75,9 +75,9 @@ def refused_circle(
 
 
 def circle_through(pipeline: str, uses: Mapping[str, TopicUse]) -> tuple[tuple[str, str], ...]:
-    """Returns the shortest circle from a pipeline back to it; it is empty if there is none.
+    """Returns the shortest circle from a pipeline back to itself; empty without a circle.
 
-    Each of its steps is a pipeline, and the topic that it sends to the next.
+    Each step is (pipeline, topic that the pipeline sends to the next).
     """
     nothing = TopicUse()
     ways: deque[tuple[str, tuple[tuple[str, str], ...]]] = deque([(pipeline, ())])

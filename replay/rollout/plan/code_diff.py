@@ -1,8 +1,7 @@
-"""Which function, topic or table changed since a build, as a readable diff. Pure.
+"""The functions, topics and tables that changed since a build, as a readable diff. Pure.
 
-Both sides are written anew from their syntax trees, without comments, docstrings and layout. The
-version leaves those out too (kappa/code/scan.py), so a change that decides no row is never
-shown.
+Both sides are written anew from syntax trees, without comments, docstrings and layout. The version
+leaves these out too (kappa/code/scan.py), so a change that decides no row is never shown.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _SEED = re.compile(r"rows of a file with SHA-256 ([0-9a-f]{64})")
 
 @dataclass(frozen=True, slots=True)
 class CodeSide:
-    """One of two versions: its parts' fingerprints, the files of its code, its declarations."""
+    """A side of a diff: fingerprints of parts, the files of the code, and declarations."""
 
     parts: Mapping[str, str]
     files: Mapping[str, bytes]
@@ -38,9 +37,9 @@ class CodeSide:
 
 @dataclass(frozen=True, slots=True)
 class PartDiff:
-    """One part that differs: its name, the name in words, and the lines of a unified diff.
+    """A part that differs: the name, the name in words, and the lines of a unified diff.
 
-    It has no lines if the earlier code is unknown.
+    Without lines if the earlier code is unknown.
     """
 
     part: str
@@ -66,7 +65,7 @@ def _diff(part: str, old: CodeSide, new: CodeSide) -> Iterator[str]:
 
 
 def _lines(part: str, side: CodeSide, other: CodeSide) -> list[str] | None:
-    """Returns a part as lines: [] if the side has none of that name, None if it is unknown."""
+    """Returns a part as lines: [] if the side lacks the part, None if the code is unknown."""
     if part not in side.parts:
         return []
     kind, _, rest = part.partition(" ")
@@ -92,7 +91,7 @@ def _lines(part: str, side: CodeSide, other: CodeSide) -> list[str] | None:
 
 
 def _of_file(line: str, side: CodeSide, other: CodeSide) -> str:
-    """Returns a line about the rows of a file in words for people, if the side has the file."""
+    """Returns a line about the rows of a file in words, if the side has the file."""
     found = _SEED.match(line)
     if found is None:
         return line
@@ -124,7 +123,7 @@ def _statements(kind: str, name: str, module: Module) -> tuple[Statement, ...]:
 def _meanings(
     statements: tuple[Statement, ...], module: Module, other: Module | None
 ) -> Iterator[str]:
-    """Yields what imported names mean, if they mean something else on the other side.
+    """Yields the meaning of imported names that mean something else on the other side.
 
     The code alone would look the same.
     """
@@ -148,7 +147,7 @@ def _module(path: str, side: CodeSide) -> Module | None:
             _finding(side.files),
         )
     except SyntaxError:
-        # It was written for another Python.
+        # The code was written for another Python.
         return None
 
 

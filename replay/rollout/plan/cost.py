@@ -1,8 +1,8 @@
 """The cost of a replay: records and bytes per partition, disk, and time. Pure.
 
-An unknown fact is None. The time is estimated from the last replay of the same pipeline. It counts
-from its staging until it had caught up (the journal has both), with the starts of processes. A
-replay that took a moment predicts nothing for a larger log.
+An unknown fact is None. The time is estimated from the last replay of the same pipeline, from
+staging until the build had caught up (the journal has both), with the starts of processes. A replay
+that took a moment predicts nothing for a larger log.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kappa.base.units import duration, size
-from kappa.replay.rollout.plan.observed import DiskFacts, LogFacts, Replayed
+from kappa.replay.rollout.plan.facts import DiskFacts, LogFacts, Replayed
 from kappa.state.journal.events import CaughtUp, Staged
 from kappa.state.journal.journal import JournalRecord
 from kappa.state.offsets import Offsets
 
-# Less is mostly the start of JVMs, half a minute on a busy machine: its rate predicts nothing.
+# A shorter replay is mostly the start of JVMs, half a minute on a busy machine: the rate of such a
+# replay predicts nothing.
 _TELLING_SECONDS = 60.0
 _TELLING_RECORDS = 100_000
-# A log of up to so many times the records takes about as long, if the last replay was short.
+# After a short replay, a log with up to this many times the records takes about as long.
 _ALIKE = 2
 _HOUR_SECONDS = 3600.0
 
@@ -39,8 +40,9 @@ class PartitionCost:
 class Cost:
     """The cost of a replay.
 
-    `rate` and `ingest` are records a second: of the last replay, and of what arrived in the last
-    hour. `cores` is how many a replay may use; 0: not known.
+    `rate` and `ingest` are in records a second: of the last replay, and of arrivals in the last
+    hour. `cores` is the number of cores that a replay may use; 0 if unknown. `seconds` is the time,
+    and disk and bytes are in bytes.
     """
 
     partitions: tuple[PartitionCost, ...]
@@ -64,7 +66,7 @@ class Cost:
 
     @property
     def text(self) -> str:
-        """The cost in one line."""
+        """The cost in a line."""
         read = (
             f"{self.records:,} records in {len(self.partitions)} "
             f"partition{'' if len(self.partitions) == 1 else 's'}, "
@@ -89,9 +91,9 @@ def cost_of(
     replayed: Replayed | None,
     cores: int = 0,
 ) -> Cost:
-    """Returns the cost of reading these topics from `origin` to their end.
+    """Returns the cost of reading these topics from `origin` to the end.
 
-    `serving` is the build whose size is taken for the new one's.
+    The size of build `serving` is taken for the size of the new build.
     """
     names = frozenset(topics)
     partitions = tuple(
@@ -131,7 +133,7 @@ def last_replays(
 ) -> Mapping[str, Replayed]:
     """Returns the last replay of each pipeline that caught up.
 
-    `origin_of` returns where a build began to read.
+    `origin_of` returns the offsets where a build began to read.
     """
     staged: dict[int, JournalRecord] = {}
     found: dict[str, Replayed] = {}
@@ -167,7 +169,7 @@ def _seconds(
         return None
     if rate is None:
         return replayed.seconds if records <= _ALIKE * replayed.records else None
-    # What arrives meanwhile has to be folded too.
+    # Records that arrive meanwhile have to be folded, too.
     return records / (rate - ingest) if rate > ingest else None
 
 

@@ -1,11 +1,11 @@
 """The determinism lint: code that may give other rows in a replay, by file and line. Pure.
 
-A pipeline's rows must follow from its records alone. The lint looks at all that the function
-reaches (kappa/code/reach.py): bodies of UDFs, helpers, what modules compute when they are
-imported, and SQL in strings. What it misses and Spark finds in the plan of the function
-(kappa/engine/spark/rowlocal.py) is named with the function's line. It is a lint: it knows names
-(doubts.py), and does not follow values. Views and checks are left alone: they are computed anew
-each time, and no row of a table follows from them.
+A pipeline's rows must follow from its records alone. The lint looks at all code that the function
+reaches (kappa/code/reach.py): bodies of UDFs, helpers, code that runs at the import of modules, and
+SQL in strings. Spark finds more in the plan of the function (kappa/engine/spark/rowlocal.py); a
+finding of Spark is named with the function's line. The lint knows names, and does not follow
+values. Views and checks are left alone: each reading computes views and checks anew, and no row of
+a table follows.
 """
 
 from __future__ import annotations
@@ -13,26 +13,261 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from kappa.code.reach import reached
 from kappa.code.scan import Module, Statement, imported_by, root
 from kappa.code.sources import Find
-from kappa.replay.rollout.plan.doubts import (
-    CHANCE,
-    FROM_RECORD,
-    METHODS,
-    SPARK,
-    SPARK_CLASSES,
-    SPARK_NAMES,
-    Doubt,
-    doubt_of,
-)
 from kappa.replay.rollout.plan.finding import Finding
+
+FROM_RECORD = (
+    "take it from the record: _timestamp, _partition and _offset stand beside the event's columns"
+)
+_KEYED = (
+    "give the table a key and a fold: Kappa groups and folds, in an order that a replay repeats"
+)
+_AS_TOPIC = "produce it to a topic and read that: a replay must find it again"
+_IN_CODE = "write it into the code, or produce it to a topic: a build's snapshot holds code alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A reason why code is doubtful, and how to write the code otherwise."""
+
+    why: str
+    hint: str
+
+
+CLOCK = Doubt("reads the clock", FROM_RECORD)
+CHANCE = Doubt("is random", FROM_RECORD)
+PLACE = Doubt("depends on the process or machine that runs it", FROM_RECORD)
+ORDER = Doubt("depends on the order of rows", _KEYED)
+NETWORK = Doubt("asks somebody else", _AS_TOPIC)
+FILES = Doubt("reads what lies outside the code", _IN_CODE)
+
+SPARK = "pyspark.sql.functions"
+SPARK_NAMES: Mapping[str, Doubt] = {
+    **dict.fromkeys(
+        ("current_timestamp", "current_date", "curdate", "current_time", "localtimestamp", "now"),
+        CLOCK,
+    ),
+    **dict.fromkeys(("rand", "randn", "randstr", "uniform", "uuid", "shuffle"), CHANCE),
+    **dict.fromkeys(
+        (
+            "monotonically_increasing_id",
+            "spark_partition_id",
+            "input_file_name",
+            "current_user",
+            "session_user",
+            "reflect",
+            "java_method",
+        ),
+        PLACE,
+    ),
+    **dict.fromkeys(
+        (
+            "first",
+            "first_value",
+            "last",
+            "last_value",
+            "any_value",
+            "collect_list",
+            "collect_set",
+            "array_agg",
+            "listagg",
+            "string_agg",
+        ),
+        ORDER,
+    ),
+}
+# By full names, whatever the alias; names within a listed module count, too.
+_NAMES: Mapping[str, Doubt] = {
+    **{
+        f"{module}.{name}": kind
+        for module in (SPARK, f"{SPARK}.builtin")
+        for name, kind in SPARK_NAMES.items()
+    },
+    **dict.fromkeys(
+        (
+            "time.time",
+            "time.time_ns",
+            "time.monotonic",
+            "time.monotonic_ns",
+            "time.perf_counter",
+            "time.perf_counter_ns",
+        ),
+        CLOCK,
+    ),
+    **dict.fromkeys(
+        (
+            "time.process_time",
+            "time.process_time_ns",
+            "time.thread_time",
+            "datetime.datetime.now",
+            "datetime.datetime.utcnow",
+        ),
+        CLOCK,
+    ),
+    **dict.fromkeys(
+        (
+            "datetime.datetime.today",
+            "datetime.date.today",
+            "pandas.Timestamp.now",
+            "pandas.Timestamp.utcnow",
+            "pandas.Timestamp.today",
+        ),
+        CLOCK,
+    ),
+    **dict.fromkeys(
+        (
+            "random",
+            "secrets",
+            "numpy.random",
+            "uuid.uuid1",
+            "uuid.uuid4",
+            "uuid.uuid6",
+            "uuid.uuid7",
+            "os.urandom",
+            "os.getrandom",
+            "faker",
+        ),
+        CHANCE,
+    ),
+    **dict.fromkeys(
+        (
+            "uuid.getnode",
+            "os.getpid",
+            "os.getppid",
+            "os.uname",
+            "os.cpu_count",
+            "os.getlogin",
+            "platform",
+            "getpass",
+            "threading.get_ident",
+        ),
+        PLACE,
+    ),
+    **dict.fromkeys(
+        (
+            "requests",
+            "urllib.request",
+            "urllib3",
+            "http.client",
+            "httpx",
+            "aiohttp",
+            "socket",
+            "ssl",
+            "websocket",
+            "websockets",
+            "grpc",
+        ),
+        NETWORK,
+    ),
+    **dict.fromkeys(
+        (
+            "ftplib",
+            "smtplib",
+            "imaplib",
+            "poplib",
+            "xmlrpc.client",
+            "paramiko",
+            "boto3",
+            "botocore",
+            "google.cloud",
+            "azure",
+        ),
+        NETWORK,
+    ),
+    **dict.fromkeys(
+        (
+            "redis",
+            "psycopg",
+            "psycopg2",
+            "pymysql",
+            "pymongo",
+            "sqlalchemy",
+            "sqlite3",
+            "kafka",
+            "confluent_kafka",
+        ),
+        NETWORK,
+    ),
+    **dict.fromkeys(
+        (
+            "os.environ",
+            "os.environb",
+            "os.getenv",
+            "os.getcwd",
+            "os.listdir",
+            "os.scandir",
+            "os.walk",
+            "os.stat",
+            "os.open",
+            "io.open",
+        ),
+        FILES,
+    ),
+    **dict.fromkeys(
+        (
+            "os.path.exists",
+            "os.path.isfile",
+            "os.path.getmtime",
+            "os.path.getsize",
+            "subprocess",
+            "os.system",
+            "os.popen",
+            "tempfile",
+            "glob",
+        ),
+        FILES,
+    ),
+}
+# Functions that read the clock with fewer arguments than this.
+_UNLESS_GIVEN = {
+    "time.localtime": 1,
+    "time.gmtime": 1,
+    "time.ctime": 1,
+    "time.asctime": 1,
+    "time.strftime": 2,
+    f"{SPARK}.unix_timestamp": 1,
+    f"{SPARK}.builtin.unix_timestamp": 1,
+}
+# Spark's expressions whose class has another name than the function.
+SPARK_CLASSES = {
+    "curdate": "currentdate",
+    "random": "rand",
+    "sessionuser": "currentuser",
+    "user": "currentuser",
+    "unixtimestamp": "currenttimestamp",
+}
+_BUILTINS: Mapping[str, Doubt] = {"open": FILES, "input": FILES, "hash": PLACE, "id": PLACE}
+# Methods that only files have, of whatever value.
+METHODS: Mapping[str, Doubt] = {"read_text": FILES, "read_bytes": FILES}
+
+
+def _doubt_of(full: str, arguments: int | None) -> Doubt | None:
+    """Returns the doubt about a full name, called with `arguments` arguments (None: not called)."""
+    begins, _, builtin = full.partition(".")
+    if begins == "builtins":
+        # A function that is passed on as a value may be called, too.
+        return _BUILTINS.get(builtin)
+    if full in _UNLESS_GIVEN:
+        return CLOCK if arguments is not None and arguments < _UNLESS_GIVEN[full] else None
+    parts = full.split(".")
+    return next(
+        (
+            _NAMES[known]
+            for length in range(1, len(parts) + 1)
+            if (known := ".".join(parts[:length])) in _NAMES
+        ),
+        None,
+    )
+
 
 _IMPORTS_BY_NAME = frozenset({"importlib.import_module", "__import__"})
 _CALLED = "|".join((*SPARK_NAMES, "random"))
-# In any text, as SQL is often composed elsewhere; a space before the bracket would find prose.
+# In any text, since SQL is often composed elsewhere; allowing a space before ( would find prose.
 _ANYWHERE = re.compile(rf"\b({_CALLED})\(", re.IGNORECASE)
 # In the argument of a call that takes SQL: there, a bare word is no column's name.
 _IN_SQL = re.compile(
@@ -45,9 +280,9 @@ _TAKES_SQL = frozenset({"expr", "selectExpr", "sql", "where", "filter"})
 
 
 def doubtful(module: str, attribute: str, find: Find) -> tuple[Finding, ...]:
-    """Returns what may give other rows in a replay, by file and line.
+    """Returns findings of code that may give other rows in a replay, by file and line.
 
-    All code is searched that `attribute` of `module` reaches.
+    The lint searches all code that `attribute` of `module` reaches.
     """
     found: dict[tuple[str, int, str], Finding] = {}
     for scanned, statements in reached(module, attribute, find):
@@ -66,9 +301,10 @@ def doubtful(module: str, attribute: str, find: Find) -> tuple[Finding, ...]:
 
 
 def overlooked(changing: Iterable[str], found: Iterable[Finding], line: str) -> Iterator[Finding]:
-    """Yields what Spark finds in a function's plan and the lint has not found in its code.
+    """Yields findings of Spark in a function's plan that the lint has not found in the code.
 
-    It gives another value each time. `line` is the function's.
+    `changing` are Spark's kinds of expressions that give another value each time. `line` is the
+    function's file and line.
     """
     known = set(map(_as_spark, found))
     for kind in changing:
@@ -81,8 +317,8 @@ def overlooked(changing: Iterable[str], found: Iterable[Finding], line: str) -> 
 
 
 def _as_spark(found: Finding) -> str:
-    """Returns Spark's name, in lower case, for a Spark function that was found; else ""."""
-    # Neither file name nor reason says what was found, and Python has functions of the same names.
+    """Returns Spark's name, in lower case, of a Spark function in a finding; else ""."""
+    # Only the middle of the message names the function; Python has functions of the same names.
     what = found.message.removeprefix(f"{found.name} uses ").partition(", which ")[0]
     if not (what.startswith(f"{SPARK}.") or what.endswith(_AS_SQL)):
         return ""
@@ -95,11 +331,12 @@ def _in_statement(
 ) -> Iterator[tuple[int, str, Doubt]]:
     used = list(_used(scanned, statement, find))
     yield from used
-    # An import inside a function is there to be used. If no use was found, it is named itself.
+    # An import inside a function has a use. If the lint finds no use, the import itself is a
+    # finding.
     for node in ast.walk(statement.node):
         if isinstance(node, ast.Import | ast.ImportFrom) and node is not statement.node:
             for _, imported in imported_by(node, scanned.source, find):
-                kind = doubt_of(str(imported), None)
+                kind = _doubt_of(str(imported), None)
                 if (
                     kind is not None
                     and find(imported.module.partition(".")[0]) is None
@@ -121,7 +358,7 @@ def _used(scanned: Module, statement: Statement, find: Find) -> Iterator[tuple[i
                 yield from _by_name(node, names)
             case ast.Name() | ast.Attribute():
                 for full in names.meant(node):
-                    kind = doubt_of(full, arguments)
+                    kind = _doubt_of(full, arguments)
                     if kind is not None:
                         yield node.lineno, full, kind
             case _:
@@ -129,7 +366,7 @@ def _used(scanned: Module, statement: Statement, find: Find) -> Iterator[tuple[i
 
 
 def _uses(node: ast.AST, arguments: int | None = None) -> Iterator[tuple[ast.AST, int | None]]:
-    """Yields all nodes, a dotted name as one, with the number of arguments if it is called."""
+    """Yields all nodes, a dotted name as a single node, with the number of arguments of a call."""
     yield node, arguments
     if root(node) is not None:
         return
@@ -142,7 +379,7 @@ def _uses(node: ast.AST, arguments: int | None = None) -> Iterator[tuple[ast.AST
 
 
 class _Names:
-    """The meanings of the names in one statement."""
+    """The meanings of the names in a statement."""
 
     def __init__(self, scanned: Module, statement: Statement, find: Find) -> None:
         self._scanned = scanned
@@ -167,7 +404,7 @@ class _Names:
     def _origins(self, name: str) -> Iterator[str]:
         yield from self._inside.get(name, ())
         if name not in self._names:
-            # A parameter, or bound within.
+            # The name is a parameter, or is bound within the statement.
             return
         imported = self._scanned.imports.get(name, ())
         yield from map(str, imported)
@@ -187,13 +424,13 @@ def _by_name(call: ast.Call, names: _Names) -> Iterator[tuple[int, str, Doubt]]:
         and isinstance(call.args[0], ast.Constant)
         and isinstance(call.args[0].value, str)
     ):
-        kind = doubt_of(call.args[0].value, None)
+        kind = _doubt_of(call.args[0].value, None)
         if kind is not None:
             yield call.lineno, call.args[0].value, kind
 
 
 def _given_sql(call: ast.Call) -> Iterator[tuple[int, str, Doubt]]:
-    """Yields what is doubtful in the text given to a call that takes SQL."""
+    """Yields doubtful words in texts that are arguments of calls that take SQL."""
     name = (
         call.func.attr
         if isinstance(call.func, ast.Attribute)
@@ -209,9 +446,9 @@ def _given_sql(call: ast.Call) -> Iterator[tuple[int, str, Doubt]]:
 
 
 def _in_text(constant: ast.Constant, words: re.Pattern[str]) -> Iterator[tuple[int, str, Doubt]]:
-    """Yields doubtful words in a text, with their lines.
+    """Yields doubtful words in a text, with line numbers.
 
-    What SQL quotes or comments out is blanked out first.
+    Quoted text and comments of SQL are blanked out first.
     """
     if not isinstance(constant.value, str):
         return

@@ -1,4 +1,4 @@
-"""A finding of a plan, and what people let through: values. Pure."""
+"""A finding of a plan, and the operator's allowances: values. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ BREAKING = "breaking"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that blocks a step, or (not `refuses`) should be known before it.
+    """A finding that blocks a step, or (not `refuses`) should be known before the step.
 
-    `name` is what lets it through: `--accept-gap`, `--allow-breaking`, or `--allow NAME=REASON`. A
+    `name` lets the finding through: `--accept-gap`, `--allow-breaking`, or `--allow NAME=REASON`. A
     finding with no name cannot be let through.
     """
 
@@ -29,8 +29,8 @@ class Finding:
 class Accepting:
     """The operator's allowances: a lost beginning, breaking changes, and findings by name.
 
-    `allowed` maps each name to a reason. `before` is what was let through and recorded earlier:
-    exactly that, and nothing else of that name.
+    `allowed` maps names to reasons. `before` are findings that were let through and recorded
+    earlier: exactly the recorded findings, and no other finding of the same name.
     """
 
     gap: bool = False
@@ -39,7 +39,7 @@ class Accepting:
     before: tuple[str, ...] = ()
 
     def lets_through(self, finding: Finding) -> str | None:
-        """Returns what is recorded of a finding that is let through, with the reason, or None."""
+        """Returns the text to record of a finding that is let through, with the reason, or None."""
         reason = self.allowed.get(finding.name) if finding.name else None
         flagged = (finding.name == GAP and self.gap) or (finding.name == BREAKING and self.breaking)
         # A finding in code begins with its name, which is its line.
@@ -61,7 +61,7 @@ class Accepting:
 
 
 def accepting(*, gap: bool, breaking: bool, allow: Iterable[str]) -> Accepting:
-    """Returns what the flags let through.
+    """Returns the allowances of the flags.
 
     Raises UsageError if an `--allow` has no name or no reason.
     """
@@ -78,7 +78,7 @@ def accepting(*, gap: bool, breaking: bool, allow: Iterable[str]) -> Accepting:
 
 
 def flag(finding: Finding) -> str:
-    """Returns what to type to let a finding through."""
+    """Returns the flag to type to let a finding through."""
     return {GAP: "--accept-gap", BREAKING: "--allow-breaking"}.get(
         finding.name, f"--allow '{finding.name}=REASON'"
     )

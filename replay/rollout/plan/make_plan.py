@@ -1,37 +1,29 @@
-"""The making of a plan: declared pipelines against what serves. Pure.
+"""Makes a plan: the declared pipelines compared with the builds that serve. Pure.
 
-observe.py gathers the facts; what is looked into has files of its own (replay/rollout/plan).
+observe.py gathers the facts; preflight.py finds reasons to refuse a step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from kappa.base.errors import UsageError, did_you_mean
+from kappa.base.units import count_of
 from kappa.code.declaration import declarations
 from kappa.code.fingerprint import differences
+from kappa.declare.topic import Topic
+from kappa.replay.rollout.libraries import changed_libraries
 from kappa.replay.rollout.plan.branch import Branching, branch_of
-from kappa.replay.rollout.plan.circles import circle_refusals
+from kappa.replay.rollout.plan.circles import circle_refusals, topic_uses
 from kappa.replay.rollout.plan.code_diff import CodeSide, PartDiff, part_diffs
 from kappa.replay.rollout.plan.cost import Cost, cost_of
-from kappa.replay.rollout.plan.event_changes import event_changes
+from kappa.replay.rollout.plan.facts import Declared, LogFacts, Observed
 from kappa.replay.rollout.plan.finding import GAP, Accepting
-from kappa.replay.rollout.plan.judge import conflicts_of, findings_of, judged, refusals_of
-from kappa.replay.rollout.plan.notes import (
-    archive_notes,
-    joining_notes,
-    kept_notes,
-    library_notes,
-    reject_notes,
-    subject_notes,
-    view_notes,
-)
-from kappa.replay.rollout.plan.observed import Declared, Observed
-from kappa.replay.rollout.plan.outlet_notes import with_outlets
 from kappa.replay.rollout.plan.overlay import has_its_rows
 from kappa.replay.rollout.plan.plan import Change, Plan, PlanStep, Refusal
-from kappa.replay.rollout.plan.readers import ReaderChange, reader_changes
+from kappa.replay.rollout.plan.preflight import conflicts_of, findings_of, judged, refusals_of
+from kappa.replay.rollout.plan.schema_changes import ReaderChange, event_changes, reader_changes
 from kappa.replay.rollout.rollout import Rollout
 from kappa.state.build import Birth, TopicBirth
 from kappa.state.offsets import Offsets
@@ -47,10 +39,10 @@ def make_plan(
 ) -> Plan:
     """Returns the plan for all pipelines, or for `only` some.
 
-    `again` makes a new build whatever the version (`kappa replay PIPELINE`). `branching` makes one
-    on the state of the build that serves (`kappa branch PIPELINE`). `accepting` is what the user
-    lets through. Raises UsageError if `only` names no pipeline of the project, or no such branch
-    can be made.
+    `again` makes a new build whatever the version (`kappa replay PIPELINE`). `branching` makes a
+    new build on the state of the serving build (`kappa branch PIPELINE`). `accepting` are the
+    user's allowances. Raises UsageError if `only` names no pipeline of the project, or if the
+    branch cannot be made.
     """
     refuse_unknown(only, observed.names)
     accepting = accepting or Accepting()
@@ -72,19 +64,19 @@ def make_plan(
         )
         found = tuple(findings_of(observed, step, again=again))
         named |= {finding.name for finding in found}
-        steps.append(with_outlets(observed, judged(step, found, accepting)))
+        steps.append(_with_outlet_notes(observed, judged(step, found, accepting)))
         refusals += [
             *conflicts_of(observed, step),
             *circle_refusals(observed, step),
             *refusals_of(step, found, accepting, again=again),
         ]
     gone = [] if only else sorted(observed.state.serving.keys() - observed.names)
-    # A file that cannot be loaded may declare it.
+    # A file that cannot be loaded may declare the pipeline.
     unknown = gone if observed.refused.keys() - observed.names else []
     steps += [_gone_step(observed, name) for name in gone if name not in unknown]
     notes = (
-        *subject_notes(observed),
-        *joining_notes(observed),
+        *_subject_notes(observed),
+        *_joining_notes(observed),
         *(
             f"pipeline {name} continues to serve: whether it is declared is not known, since not "
             "all files can be loaded"
@@ -103,7 +95,7 @@ def make_plan(
 
 
 def refuse_unknown(only: Iterable[str], names: Collection[str]) -> None:
-    """Raises UsageError, with the nearest name, if a name is not among those of the project."""
+    """Raises UsageError, with the nearest name, if a name is not a pipeline of the project."""
     for name in only:
         if name in names:
             continue
@@ -121,8 +113,8 @@ def _step(observed: Observed, declared: Declared, *, again: bool) -> PlanStep:
     kept = None if idle is None else observed.births[idle]
     is_kept = kept is not None and kept.version == declared.version
     if kept is not None and is_kept and born is None and not again:
-        # It was retired, and its build is still there: nothing is replayed.
-        notes = kept_notes(observed, kept)
+        # The pipeline was retired, and the build still exists: nothing is replayed.
+        notes = _kept_notes(observed, kept)
         return PlanStep(
             name, Change.KEPT, declared.version, None, idle, rollout=rollout, notes=notes
         )
@@ -136,7 +128,7 @@ def _step(observed: Observed, declared: Declared, *, again: bool) -> PlanStep:
             serving,
             serving,
             rollout=rollout,
-            notes=kept_notes(observed, born),
+            notes=_kept_notes(observed, born),
         )
     if kept is not None and is_kept:
         return _unreplayed(observed, declared, born, kept, Change.KEPT)
@@ -149,7 +141,7 @@ def _step(observed: Observed, declared: Declared, *, again: bool) -> PlanStep:
 def _unreplayed(
     observed: Observed, declared: Declared, born: Birth, after: Birth, change: Change
 ) -> PlanStep:
-    """Returns a change that folds nothing: build `after` will serve, or its tables will."""
+    """Returns a step that folds nothing: build `after`, or an overlay on its tables, will serve."""
     return PlanStep(
         born.pipeline,
         change,
@@ -160,7 +152,7 @@ def _unreplayed(
         _readers(born, declared),
         rollout=observed.state.active(born.pipeline),
         diffs=_diffs(observed, born, declared),
-        notes=kept_notes(observed, after),
+        notes=_kept_notes(observed, after),
     )
 
 
@@ -191,7 +183,7 @@ def _branched(observed: Observed, declared: Declared, branching: Branching) -> P
             if before
             else []
         ),
-        *library_notes(observed, born),
+        *_library_notes(observed, born),
     ]
     return replace(
         step,
@@ -199,8 +191,8 @@ def _branched(observed: Observed, declared: Declared, branching: Branching) -> P
         records=log.end.only(there).distance(branch.start),
         origin=born.origin_offsets,
         cost=_cost(observed, name, there, branch.start, step.serving),
-        notes=(*view_notes(declared), *archive_notes(log, step.topics, branch.start), *notes),
-        # What the rows before it lack, they lack for ever.
+        notes=(*_view_notes(declared), *_archive_notes(log, step.topics, branch.start), *notes),
+        # Rows before the branch lack the lost records for ever.
         accepted=tuple(each for each in born.accepted if each.startswith(f"{GAP}: ")),
         branch=branch,
     )
@@ -260,12 +252,12 @@ def _replayed(
         ),
         cost=_cost(observed, name, there, origin, serving),
         notes=(
-            *view_notes(declared),
-            *archive_notes(log, topics, origin),
+            *_view_notes(declared),
+            *_archive_notes(log, topics, origin),
             *(
                 ()
                 if born is None
-                else (*reject_notes(observed, born), *library_notes(observed, born))
+                else (*_reject_notes(observed, born), *_library_notes(observed, born))
             ),
         ),
     )
@@ -288,7 +280,7 @@ def _readers(born: Birth, declared: Declared) -> tuple[ReaderChange, ...]:
 
 
 def _events(born: Birth, declared: Declared) -> tuple[str, ...]:
-    # Of a new topic, or of a birth that keeps no declarations, nothing is known.
+    # A new topic, and a birth without declarations, have no lines to compare.
     before = {
         topic.name: born.declarations.get(f"topic {topic.name}")
         for topic in declared.pipeline.topics
@@ -306,3 +298,145 @@ def _diffs(observed: Observed, born: Birth, declared: Declared) -> tuple[PartDif
     return part_diffs(
         old, CodeSide(declared.parts, declared.files, declarations(declared.pipeline))
     )
+
+
+def _reject_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
+    """Returns a note of the records that the serving build has rejected, if any."""
+    rejected = observed.rejected.get(born.build, 0)
+    if not rejected:
+        return ()
+    note = (
+        f"build {born.build} has rejected {rejected:,} records: a replay reads them again, "
+        "and takes in what can be read now"
+    )
+    return (note,)
+
+
+def _view_notes(declared: Declared) -> Iterator[str]:
+    """Yields the way in which each maintained view is kept at each slice, and the reason."""
+    for view, way in declared.ways.items():
+        yield f"view {view} is kept {way}"
+
+
+def _archive_notes(
+    log: LogFacts, topics: Iterable[Topic | TopicBirth], origin: Offsets
+) -> Iterator[str]:
+    """Yields the ranges of offsets that come from archives: archive and topic are one log."""
+    names = {topic.name for topic in topics}
+    for mark in log.archived:
+        parts = {
+            part: (max(mark.start[part], origin.at(mark.topic, part)), end)
+            for part, end in sorted(mark.end.items())
+        }
+        ranges = [
+            f"{start} to {end - 1} of partition {part}"
+            for part, (start, end) in parts.items()
+            if end > start
+        ]
+        if mark.topic in names and ranges:
+            lost = [
+                f"{first} in partition {part}"
+                for _, part, first in log.topics_beginning.only({mark.topic}).items()
+                if first > origin.at(mark.topic, part)
+            ]
+            alone = f"; the topic itself begins at {', '.join(lost)}" if lost else ""
+            yield (
+                f"topic {mark.topic}: offsets {', '.join(ranges)} come from its archive, all "
+                f"that follows from the topic{alone}"
+            )
+
+
+def _subject_notes(observed: Observed) -> Iterator[str]:
+    """Yields the pinned subjects with a newer version in the schema registry."""
+    for subject, (pinned, newest) in sorted(observed.subjects.items()):
+        if newest is None:
+            yield f"subject {subject} is pinned at version {pinned}, and its newest one is unknown"
+        elif newest != pinned:
+            yield (
+                f"subject {subject} is at version {newest}, and version {pinned} is pinned: "
+                f"kappa schemas pin {subject}"
+            )
+
+
+def _joining_notes(observed: Observed) -> Iterator[str]:
+    """Yields topics that match a pattern and have not joined: nothing reads these topics."""
+    for pattern, names in sorted(observed.log.waiting.items()):
+        for name in names:
+            yield (
+                f"topic {name} matches the pattern {pattern} and has not joined it, so it is not "
+                f"read: kappa topics join '{pattern}'"
+            )
+
+
+def _library_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
+    """Returns a note of the libraries whose versions differ from a birth's, if any."""
+    changed = changed_libraries(born.libraries, observed.libraries)
+    if not changed:
+        return ()
+    note = (
+        f"other libraries are installed than when build {born.build} was born: "
+        f"{', '.join(changed)}; that alone replays nothing"
+    )
+    return (note,)
+
+
+def _kept_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
+    """Returns notes on a build that serves, or will serve again, without a replay."""
+    return (
+        *([] if born.base is None else [f"build {born.build} is {born.base}"]),
+        *_library_notes(observed, born),
+    )
+
+
+def _with_outlet_notes(observed: Observed, step: PlanStep) -> PlanStep:
+    """Returns a step with notes on sinks and alerts, if the step acts."""
+    if not step.acts:
+        return step
+    born = None if step.serving is None else observed.births[step.serving]
+    declared = observed.declared[step.pipeline]
+    found = (
+        *_sink_notes(observed, step, declared, born),
+        *_alert_notes(declared, born),
+        *_sink_reader_notes(observed, declared),
+    )
+    return replace(step, notes=(*step.notes, *found))
+
+
+def _sink_notes(
+    observed: Observed, step: PlanStep, declared: Declared, born: Birth | None
+) -> Iterator[str]:
+    sinks = {} if born is None else {sink.topic: sink for sink in born.sinks}
+    for sink in declared.pipeline.sinks:
+        before = sinks.pop(sink.name, None)
+        if before is None:
+            rows = observed.rows.get(sink.name)
+            counted = "" if rows is None else f", {count_of(rows, 'row')} now,"
+            yield f"sink {sink.name} is new: the snapshot of {sink.of}{counted} is sent"
+        elif before != sink.birth:
+            yield f"sink {sink.name} is another: what differs from its topic is sent"
+        elif step.replays or step.change is Change.KEPT:
+            yield f"sink {sink.name}: what differs in {sink.of} is sent when it serves"
+    for topic in sinks:
+        yield f"sink {topic} ends: its topic keeps what it has"
+
+
+def _alert_notes(declared: Declared, born: Birth | None) -> Iterator[str]:
+    before = set() if born is None else {alert.name for alert in born.alerts}
+    after = {alert.name for alert in declared.pipeline.alerts}
+    for name in sorted(after - before):
+        yield f"alert {name} is new: it begins with the first change after the switch"
+    for name in sorted(before - after):
+        yield f"alert {name} ends"
+
+
+def _sink_reader_notes(observed: Observed, declared: Declared) -> Iterator[str]:
+    """Yields the pipelines that read the topics of a pipeline's sinks."""
+    uses = topic_uses(observed)
+    for sink in declared.pipeline.sinks:
+        readers = sorted(name for name, use in uses.items() if sink.name in use.reads)
+        if readers:
+            yield (
+                f"pipeline{'' if len(readers) == 1 else 's'} {', '.join(readers)} read"
+                f"{'s' if len(readers) == 1 else ''} sink {sink.name}: what is sent changes"
+                f" {'its' if len(readers) == 1 else 'their'} tables too"
+            )

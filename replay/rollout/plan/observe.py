@@ -1,7 +1,7 @@
-"""Gathers the facts of a plan: project, journal, log and disk. It changes only caches.
+"""Gathers the facts of a plan: project, journal, log and disk; changes only caches.
 
-A fact that cannot be had leaves its place empty. An unreachable broker is an error, since nothing
-can be planned without.
+A fact that cannot be had is left empty. An unreachable broker is an error, since no plan can be
+made without the log.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from kappa.base.errors import DeclarationError, KappaError, Unreachable
 from kappa.base.process import cores_here
+from kappa.base.sections import RegistrySettings
 from kappa.base.settings import Settings
 from kappa.base.sql import quoted
 from kappa.code.code_snapshot import read_snapshot
 from kappa.declare.breaker import rejected_of
+from kappa.declare.formats.named import pin_of
 from kappa.declare.joined import matching
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.sink import Sink
@@ -27,12 +31,11 @@ from kappa.kafka.cluster import TopicFacts
 from kappa.replay.rollout.fold import fold
 from kappa.replay.rollout.libraries import installed_libraries
 from kappa.replay.rollout.plan.cost import last_replays
-from kappa.replay.rollout.plan.declared import declare_each
-from kappa.replay.rollout.plan.observed import Declared, DiskFacts, LogFacts, Observed
+from kappa.replay.rollout.plan.declared_pipelines import declare_each
+from kappa.replay.rollout.plan.facts import Declared, DiskFacts, LogFacts, Observed
+from kappa.replay.rollout.plan.log_sample import read_samples
 from kappa.replay.rollout.plan.overlay import has_its_rows
-from kappa.replay.rollout.plan.readable import read_samples
-from kappa.replay.rollout.plan.replication import least_brokers
-from kappa.replay.rollout.plan.subjects import pinned_subjects
+from kappa.replay.rollout.plan.preflight import least_brokers
 from kappa.replay.rollout.state import State
 from kappa.serving.outlets.sinks.sink_status import read_state
 from kappa.state.build import Birth, read_birth, tables_folder
@@ -49,13 +52,14 @@ if TYPE_CHECKING:
     from kappa.kafka.client import Log
 
 _HOUR_MS = 3_600_000
+# A plan waits no longer for one answer, since the newest version may be unknown.
+_MOST_SECONDS = 2.0
 
 
 def observe(settings: Settings, store: Store, log: Log, *, only: Collection[str] = ()) -> Observed:
-    """Looks at the project, the journal, the log and the disk.
+    """Returns the facts of the project, the journal, the log and the disk.
 
-    `only` names the pipelines to describe; empty means all. Raises DeclarationError as
-    `declare_each` does.
+    `only` names the pipelines to describe; empty means all. Raises the errors of `declare_each`.
     """
     records = JournalView(store).records()
     state = fold(records)
@@ -116,13 +120,13 @@ def observe(settings: Settings, store: Store, log: Log, *, only: Collection[str]
 
 
 def _cores(settings: Settings) -> int:
-    """Returns how many cores a replay may use; 0: not known."""
+    """Returns the number of cores that a replay may use; 0 if unknown."""
     cluster = cluster_of(settings)
     return cluster.cores if cluster is not None else settings.engine.cores or cores_here()
 
 
 def _is_new(declared: Declared, name: str, state: State, births: Mapping[str, Birth]) -> bool:
-    """Returns whether a deploy would replay: no build of this version, or of its rows, is there."""
+    """Returns whether a deploy would replay: no kept build has this version, or the same rows."""
     serving, idle = (
         None if build is None else births[build]
         for build in (state.serving.get(name), state.idle.get(name))
@@ -187,7 +191,7 @@ def _waiting(pattern: Topic, there: Iterable[str], sinks: Collection[str]) -> tu
 
 
 def _ensure_seen(log: Log, wanted: Mapping[str, Pipeline], there: Mapping[str, TopicFacts]) -> None:
-    """Raises AclMissing if a topic is not missing, but may not be seen by this client."""
+    """Raises AclMissing if a missing topic exists, but this client may not see the topic."""
     for pipeline in wanted.values():
         for topic in pipeline.topics:
             if topic.name not in there:
@@ -220,7 +224,7 @@ def _config(log: Log, name: str) -> Mapping[str, str] | None:
     except Unreachable:
         raise
     except KappaError:
-        # A client that may read a topic need not be allowed to read its settings.
+        # A client that may read a topic may still not be allowed to read the topic's settings.
         return None
 
 
@@ -242,7 +246,7 @@ def _bytes_of(store: Store, build: str) -> int:
 
 
 def _has_others(store: Store, log: Log, topic: str) -> bool:
-    """Returns True if a topic has records, and no sink of this root has ever sent one."""
+    """Returns True if a topic has records although no sink of this root has ever sent any."""
     known = read_state(store, topic)
     return (known is None or not known.written) and log.end([topic]) != log.beginning([topic])
 
@@ -254,7 +258,7 @@ def _rows(store: Store, sink: Sink) -> int | None:
     try:
         found = answer(store, f"select count(*) from {quoted(sink.of)}{condition}")
     except KappaError:
-        # The table is as new as its sink.
+        # The table is as new as the sink.
         return None
     return int(found.rows[0][0])
 
@@ -264,3 +268,35 @@ def _origin(store: Store, build: str) -> Offsets | None:
         return read_birth(store, build).begins
     except KappaError:
         return None
+
+
+def pinned_subjects(
+    settings: RegistrySettings, pipelines: Iterable[Pipeline]
+) -> Mapping[str, tuple[int, int | None]]:
+    """Returns the pinned and the newest version of each subject that pipelines read by.
+
+    The newest version is None if the registry does not answer. Returns nothing without a registry.
+    """
+    pins = {
+        pin.subject: pin.version
+        for pipeline in pipelines
+        for topic in pipeline.topics
+        for form in topic.formats
+        if (pin := pin_of(form)) is not None
+    }
+    if not pins or settings.url is None:
+        return {}
+    from kappa.kafka.registry import RegistryClient  # noqa: PLC0415  # most plans do without
+
+    quick = structs.replace(settings, timeout_seconds=min(settings.timeout_seconds, _MOST_SECONDS))
+    found: dict[str, tuple[int, int | None]] = {
+        subject: (pinned, None) for subject, pinned in pins.items()
+    }
+    try:
+        client = RegistryClient(quick)
+        for subject, pinned in pins.items():
+            found[subject] = (pinned, client.newest(subject))
+    except KappaError:
+        # A registry that is away is waited for once.
+        return found
+    return found

@@ -1,8 +1,8 @@
-"""Overlays: a change of what decides no rows, on the tables that serve already. Pure.
+"""Overlays: a version that changes no rows, on the tables that serve already. Pure.
 
-Views are computed when they are read, and checks, sinks and alerts only look at rows, so none of
-them decides any. A version that differs in nothing else needs no replay and no job. Its build
-serves the tables of the live build, or of the one below that.
+Views are computed at each reading, and checks, sinks and alerts only look at rows, so these decide
+no rows. A version that differs in nothing else needs no replay and no job. The new build serves the
+tables of the live build, or, if the live build is an overlay, of the build below.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from msgspec.structs import replace
 
 from kappa.code.fingerprint import born_rows_version
 from kappa.declare.options import REJECTS
-from kappa.replay.rollout.plan.observed import Declared
+from kappa.replay.rollout.plan.facts import Declared
 from kappa.state.build import Birth
 from kappa.state.table import TableBirth
 
 
 def has_its_rows(declared: Declared, born: Birth) -> bool:
-    """Returns True if what is declared has the rows of a build: it needs no replay.
+    """Returns True if a declared pipeline has the rows of a build, so that no replay is needed.
 
-    If libraries have made other columns of the same code since, it does need one.
+    A replay is needed if libraries have made other columns of the same code since the birth.
     """
     return declared.rows_version == born_rows_version(born) and _columns(
         declared.tables
@@ -29,9 +29,9 @@ def has_its_rows(declared: Declared, born: Birth) -> bool:
 
 
 def overlay_birth(birth: Birth, live: Birth) -> Birth:
-    """Returns an overlay's birth certificate, made of the declared one and the live build's.
+    """Returns an overlay's birth certificate, made of the declared and the live certificate.
 
-    What concerns the rows is the live build's: its tables, topics, origin, base and libraries.
+    Everything about rows is the live build's: tables, topics, origin, base and libraries.
     """
     declared = {table.name: table for table in birth.tables}
     return replace(
@@ -55,5 +55,5 @@ def overlay_birth(birth: Birth, live: Birth) -> Birth:
 
 
 def _columns(tables: Iterable[TableBirth]) -> dict[str, tuple[tuple[str, str], ...]]:
-    # The rejects have more columns in newer versions of Kappa, and are no table of the user's.
+    # The rejects table has more columns in newer versions of Kappa, and is not the user's.
     return {table.name: table.served for table in tables if table.name != REJECTS}

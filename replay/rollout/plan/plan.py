@@ -1,6 +1,6 @@
-"""A plan: what a deploy does with each pipeline, and what refuses it. Values. Pure.
+"""A plan: the action of a deploy for each pipeline, and the refusals. Values. Pure.
 
-make_plan.py makes it, `kappa plan` prints its steps, and stage.py walks the same steps.
+make_plan.py makes plans, `kappa plan` prints the steps, and stage.py walks the same steps.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from kappa.base.errors import Conflict, DeclarationError, KappaError
 from kappa.replay.rollout.plan.branch import Branch
 from kappa.replay.rollout.plan.code_diff import PartDiff
 from kappa.replay.rollout.plan.cost import Cost
-from kappa.replay.rollout.plan.observed import Declared
-from kappa.replay.rollout.plan.readable import TopicSample
-from kappa.replay.rollout.plan.readers import ReaderChange
+from kappa.replay.rollout.plan.facts import Declared
+from kappa.replay.rollout.plan.log_sample import TopicSample
+from kappa.replay.rollout.plan.schema_changes import ReaderChange
 from kappa.replay.rollout.rollout import Rollout
 from kappa.state.build import Birth, TopicBirth
 from kappa.state.offsets import Offsets
@@ -39,8 +39,8 @@ _REPLAYED = frozenset({Change.NEW, Change.CHANGED, Change.AGAIN})
 class Refusal:
     """A reason why a step cannot be walked; `conflict`: another rollout is in the way, for now.
 
-    `name` is what lets it through (finding.py); it is empty if nothing does. If it is `in_files`,
-    the project's files refuse their own pipeline, or one of them, and there is no step.
+    `name` lets the refusal through (finding.py); "" if nothing does. `in_files`: the project's
+    files refuse the pipeline, or a file itself, and there is no step.
     """
 
     pipeline: str
@@ -55,13 +55,12 @@ class Refusal:
 class PlanStep:
     """The part of a deploy that concerns one pipeline.
 
-    `build` is the one concerned: of a kept version the build that will serve again, else the one
-    that serves now. `declared`, `topics` and `origin` are what a new build is made of; `branch` is
-    what it begins with, if it is one. `live` is the birth of the build that serves, whose tables an
-    overlay serves too. `diffs` shows changes of code and declarations, `readers` changes for
-    readers, `events` what becomes of the fields of old events. `cost` is the cost of the replay,
-    `samples` the records sampled of its topics. `warnings` and `notes` should be known before it;
-    `accepted` stood in the way and was let through.
+    `build` is the kept build that will serve again, or else the build that serves now. A new build
+    is made of `declared`, `topics` and `origin`; `branch` is the beginning of a branch. `live` is
+    the birth of the serving build whose tables an overlay will serve. `diffs` are changes of code
+    and declarations, `readers` changes for readers, `events` changes of the fields of old events.
+    `cost` is the cost of the replay, `samples` are the samples of the topics. `warnings` and
+    `notes` should be known before the step; `accepted` are findings that were let through.
     """
 
     pipeline: str
@@ -88,7 +87,7 @@ class PlanStep:
 
     @property
     def acts(self) -> bool:
-        """True if a deploy does something."""
+        """True if a deploy does something for this pipeline."""
         return self.change in _REPLAYED | {Change.KEPT, Change.OVERLAY}
 
     @property
@@ -98,12 +97,12 @@ class PlanStep:
 
     @property
     def tables_of(self) -> str | None:
-        """The build whose tables an overlay will serve; None of any other step."""
+        """The build whose tables an overlay will serve; None for any other step."""
         return None if self.live is None else self.live.folded_by
 
     @property
     def text(self) -> str:
-        """The step in one line."""
+        """The step in a line."""
         underway = (
             f"; rollout {self.rollout.number} of build {self.rollout.build} is {self.rollout.phase}"
             if self.rollout
@@ -147,7 +146,7 @@ class PlanStep:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps of a deploy, and what refuses it, at record `looked_at` of the journal.
+    """The steps of a deploy, and the refusals, at record `looked_at` of the journal.
 
     `notes` are about the plan as a whole.
     """
@@ -165,13 +164,14 @@ class Plan:
 
     @property
     def is_error(self) -> bool:
-        """True if one refusal is all of it: commands tell that as they tell any error."""
+        """True if the plan is a single refusal, which commands report as any other error."""
         return not self.steps and len(self.refusals) == 1
 
     def ensure_possible(self) -> None:
         """Raises the first refusal.
 
-        It is Conflict if another rollout is in the way, DeclarationError if it is in files.
+        The error is Conflict if another rollout is in the way, and DeclarationError for a refusal
+        in files.
         """
         for refusal in self.refusals:
             raise _error_of(refusal)(refusal.message, hint=refusal.hint)
@@ -179,7 +179,7 @@ class Plan:
     def ensure_possible_as_shown(self) -> None:
         """Raises like `ensure_possible`, but names only the pipelines: the plan was printed.
 
-        The hint names the pipelines that can be deployed without them.
+        The hint names the pipelines that can be deployed without the refused pipelines.
         """
         if not self.refusals:
             return

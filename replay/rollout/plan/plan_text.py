@@ -15,9 +15,9 @@ from kappa.serving.query.render import Listing
 
 
 def plan_text(plan: Plan) -> str:
-    """Returns the plan for people: a line per step, with the details below it.
+    """Returns the plan for people: a line per step, with details below.
 
-    They are what changed, what readers will find, what it costs, and what blocks it.
+    The details are changes, effects on readers, costs, and refusals.
     """
     lines = []
     for step in plan.steps:
@@ -69,7 +69,7 @@ def plan_listing(plan: Plan) -> Listing:
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    """Returns all of it: generation, whether it changes anything, steps, refusals, notes."""
+    """Returns the whole plan for machines: generation, steps, refusals, notes."""
     return {
         "generation": plan.generation,
         "journal": plan.looked_at,
@@ -102,7 +102,7 @@ def _diff(diff: PartDiff) -> Iterator[str]:
         if not line.startswith("@@"):
             yield f"  {line}"
         elif number:
-            # Its line numbers are those of the code without comments, and would mislead.
+            # The line numbers count lines without comments, and would mislead.
             yield "  ..."
 
 

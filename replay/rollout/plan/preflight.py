@@ -1,39 +1,183 @@
-"""The parts of the log that are gone, or will be before a replay has read them. Pure.
+"""Preflight: findings that refuse a step or should be known before the step. Pure.
 
-An unknown fact refuses nothing. What refuses says what to do, and has a name if it may be let
-through. A compacted topic that is folded is refused at its declaration (kappa/declare/pipeline.py).
+The findings concern topics and retention, the cluster's replicas, the disk, the time, readers,
+code, samples of the log, sinks, and other rollouts. An unknown fact refuses nothing. A refusal says
+what to do, and has a name if the operator may let the finding through. A compacted topic that is
+folded is refused at its declaration (kappa/declare/pipeline.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from kappa.base.units import duration, size
+from kappa.code.fingerprint import SEMANTICS, changed_parts
 from kappa.declare.archived import Archive
 from kappa.declare.log_time import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
+from kappa.declare.options import REJECTS
 from kappa.declare.pipeline import Pipeline
+from kappa.declare.sink import Sink
 from kappa.declare.topic import Topic
 from kappa.declare.topic_kind import TopicKind
+from kappa.replay.rollout.plan.branch import unlike
 from kappa.replay.rollout.plan.cost import Cost
-from kappa.replay.rollout.plan.finding import GAP, Finding
-from kappa.replay.rollout.plan.observed import LogFacts
-from kappa.replay.rollout.plan.replication import replication
+from kappa.replay.rollout.plan.facts import Declared, LogFacts, Observed
+from kappa.replay.rollout.plan.finding import BREAKING, GAP, Accepting, Finding, flag
+from kappa.replay.rollout.plan.log_sample import readable
+from kappa.replay.rollout.plan.plan import PlanStep, Refusal
 from kappa.state.build import Birth
+from kappa.state.offsets import Offsets
 from kappa.tables.archive import ArchiveMark
 
 _FOR_EVER = -1
-# A retention shorter than so many times the replay is close: its time is an estimate.
+# A retention shorter than this many times the replay's estimated time is close.
 _CLOSE = 2.0
-# The archiver waits a minute for more than a trickle.
+# The archiver waits up to a minute for a few records.
 _FEW, _SHARE = 10_000, 0.1
-# Reading so many takes longer than the start of a replay.
+# Reading this many records takes longer than the start of a replay.
 _LONG = 10_000_000
+_IN_SYNC = "min.insync.replicas"
+
+
+def judged(step: PlanStep, found: tuple[Finding, ...], accepting: Accepting) -> PlanStep:
+    """Returns the step with warnings, and with the findings that were let through."""
+    warnings = tuple(finding.message for finding in found if not finding.refuses)
+    accepted = tuple(
+        let
+        for finding in found
+        if finding.refuses and (let := accepting.lets_through(finding)) is not None
+    )
+    return replace(step, warnings=warnings, accepted=(*step.accepted, *accepted))
+
+
+def refusals_of(
+    step: PlanStep, found: tuple[Finding, ...], accepting: Accepting, *, again: bool
+) -> Iterator[Refusal]:
+    """Yields a refusal for each finding that refuses and was not let through."""
+    command = (
+        f"kappa {'branch' if step.branch is not None else 'replay' if again else 'deploy'} "
+        f"{step.pipeline}"
+    )
+    if step.branch is not None:
+        command += f" --from {','.join(str(Offsets.parse(step.branch.base.offsets)).split())}"
+    for finding in found:
+        if finding.refuses and accepting.lets_through(finding) is None:
+            allow = f"let it through: {command} {flag(finding)}" if finding.name else ""
+            yield Refusal(
+                step.pipeline,
+                finding.message,
+                "; or ".join(filter(None, (finding.hint, allow))),
+                name=finding.name,
+            )
+
+
+def findings_of(observed: Observed, step: PlanStep, *, again: bool) -> Iterator[Finding]:
+    """Yields all findings that block a step, or should be known before the step."""
+    declared = observed.declared[step.pipeline]
+    if not again:
+        yield from _made_anew(observed, step, declared.pipeline)
+    if step.replays and step.cost is not None:
+        serving = None if step.serving is None else observed.births[step.serving]
+        if step.branch is not None and serving is not None:
+            yield from unlike(serving, declared, step.branch, observed.log)
+        # Records that the log has lost before the branch begins are in the base.
+        yield from (
+            each
+            for each in preflight(declared.pipeline, observed.log, step.cost, serving)
+            if step.branch is None or each.name != GAP
+        )
+        for sample in step.samples:
+            yield from readable(
+                sample,
+                most=observed.max_unreadable,
+                is_read_as_before=serving is not None
+                and not _is_redeclared(sample.topic, serving, declared),
+            )
+        yield from declared.doubtful
+    if step.acts:
+        yield from _sink_findings(declared.pipeline, observed.log)
+    breaking = [change.text for change in step.readers if change.breaking]
+    if step.acts and breaking:
+        yield Finding(
+            f"what reads the tables of {step.pipeline} may break: {'; '.join(breaking)}",
+            name=BREAKING,
+        )
+
+
+def _is_redeclared(topic: str, born: Birth, declared: Declared) -> bool:
+    """Returns whether other records of a topic may be valid now than for a build."""
+    return (
+        f"topic {topic}" in changed_parts(born.parts, declared.parts) or born.semantics != SEMANTICS
+    )
+
+
+def _made_anew(observed: Observed, step: PlanStep, pipeline: Pipeline) -> Iterator[Finding]:
+    for build in dict.fromkeys(build for build in (step.serving, step.build) if build is not None):
+        for topic in pipeline.topics:
+            before, there = (
+                observed.births[build].topic_ids.get(topic.name),
+                observed.log.ids.get(topic.name),
+            )
+            if before is not None and there is not None and before != there:
+                message = (
+                    f"topic {topic.name} was deleted and made anew since build {build} was "
+                    f"born: what it held then is in build {build} alone"
+                )
+                yield Finding(
+                    message, f"build from the topic that is there now: kappa replay {step.pipeline}"
+                )
+                return
+
+
+def conflicts_of(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
+    """Yields refusals by other rollouts, by pauses, and by other pipelines with the same names."""
+    if not step.acts:
+        return
+    name, state, declared = step.pipeline, observed.state, observed.declared[step.pipeline]
+    if step.rollout is not None:
+        yield Refusal(
+            name,
+            f"rollout {step.rollout.number} of pipeline {name} is on its way: build "
+            f"{step.rollout.build}, begun by {step.rollout.by}",
+            f"wait for it: kappa status -w; or end it: kappa abandon {name}",
+            conflict=True,
+        )
+    if name in state.paused:
+        yield Refusal(
+            name,
+            f"pipeline {name} is {state.paused[name].text}",
+            f"resume it first: kappa resume {name}",
+        )
+    written = (
+        {table.name for table in declared.tables} | {view.name for view in declared.pipeline.views}
+    ) - {REJECTS}
+    others = {
+        **state.serving,
+        **{rollout.pipeline: rollout.build for rollout in state.active_rollouts},
+    }
+    topics = {sink.name for sink in declared.pipeline.sinks}
+    for other, build in sorted(others.items()):
+        sent = sorted(topics & {sink.topic for sink in observed.births[build].sinks})
+        if other != name and sent:
+            yield Refusal(
+                name,
+                f"sink {sent[0]} is of pipeline {other} (build {build})",
+                f"give it another topic in pipeline {name}, or deploy {other} without it first",
+            )
+        shared = sorted(written & set(observed.births[build].public_names))
+        if other != name and shared:
+            yield Refusal(
+                name,
+                f"{shared[0]} is served by pipeline {other} (build {build})",
+                f"give it another name in pipeline {name}, or deploy {other} without it first",
+            )
 
 
 def preflight(
     pipeline: Pipeline, log: LogFacts, cost: Cost, serving: Birth | None
 ) -> Iterator[Finding]:
-    """Yields what blocks a replay, or should be known before it.
+    """Yields the log's and disk's findings that block a replay, or should be known before it.
 
     `serving` is the build that serves the pipeline now.
     """
@@ -64,7 +208,7 @@ def preflight(
                 topic, config.get("cleanup.policy", ""), _number(config.get("retention.ms"))
             )
             if topic.archive is not Archive.NONE and topic.name in archived:
-                # Else the log has lost its beginning: the archive has what a retention takes.
+                # The archive has the records that a retention deletes.
                 continue
             if topic.kind is TopicKind.RETAINED and _number(config.get("retention.bytes")) not in {
                 None,
@@ -97,7 +241,7 @@ def preflight(
 def _keeps_up(mark: ArchiveMark, log: LogFacts) -> bool:
     """Returns whether an archive has nearly all of each partition.
 
-    Then it has what a retention takes away next.
+    Then the archive has the records that a retention deletes next.
     """
     parts = (
         (end, log.beginning.at(topic, partition), mark.end.get(partition, 0))
@@ -253,3 +397,78 @@ def _number(text: str | None) -> int | None:
         return None if text is None else int(text)
     except ValueError:
         return None
+
+
+def _sink_findings(pipeline: Pipeline, log: LogFacts) -> Iterator[Finding]:
+    """Yields findings on the existing topics of a pipeline's sinks."""
+    for sink in pipeline.sinks:
+        there = log.partitions.get(sink.name)
+        if there is None:
+            continue
+        policy = log.configs.get(sink.name, {}).get("cleanup.policy", "compact")
+        if policy != "compact":
+            yield Finding(
+                f"topic {sink.name} has cleanup.policy={policy} on the broker, and "
+                f"{sink.source} declares it as a sink: rows would be deleted by their age",
+                "give the topic cleanup.policy=compact, or the sink another topic",
+                _sink_finding_name(sink),
+            )
+        if sink.name in log.others:
+            yield Finding(
+                f"topic {sink.name} has records that no sink has sent: the sink of {sink.source} "
+                "deletes the keys that its table lacks",
+                "give the sink a topic of its own",
+                _sink_finding_name(sink),
+            )
+        if there != sink.partitions:
+            yield Finding(
+                f"topic {sink.name} has {there} partitions, and {sink.source} declares "
+                f"{sink.partitions}",
+                f"declare partitions={there}",
+            )
+
+
+def _sink_finding_name(sink: Sink) -> str:
+    """Returns the name that lets the finding on a sink's topic through."""
+    return f"sink:{sink.name}"
+
+
+def least_brokers(up: int, replicas: Iterable[int]) -> int:
+    """Returns the least number of brokers in a cluster, by brokers up and topics' replicas.
+
+    A broker that is away belongs to the cluster, too.
+    """
+    return max(up, *replicas, 0)
+
+
+def replication(
+    topic: str, brokers: int, replicas: int, config: Mapping[str, str] | None
+) -> Iterator[Finding]:
+    """Yields findings on records that the loss of a single broker would lose or refuse.
+
+    Unknown facts find nothing. In a cluster of a single broker there is nothing to find.
+    """
+    if brokers < 2 or not replicas:
+        return
+    name, on = f"replication:{topic}", f"in a cluster of {brokers} brokers"
+    in_sync = (config or {}).get(_IN_SYNC, "")
+    if replicas < 2:
+        yield Finding(
+            f"topic {topic} has one replica of each partition {on}: if a broker loses its disk, "
+            "that part of the log is gone, and no replay finds it",
+            "give it more by Kafka's kafka-reassign-partitions.sh: docs/howto/runbook.md",
+            name,
+        )
+    elif in_sync == "1":
+        yield Finding(
+            f"topic {topic} has {_IN_SYNC}=1 {on}: a record that one broker alone has is "
+            "acknowledged, and if that one is lost, so is the record",
+            f"kappa topics alter {topic} --set {_IN_SYNC}=2",
+            name,
+        )
+    elif in_sync.isdecimal() and int(in_sync) >= replicas:
+        yield Finding(
+            f"topic {topic} has {replicas} replicas and {_IN_SYNC}={in_sync}: while any of its "
+            "brokers is away, nothing can be produced to it",
+            refuses=False,
+        )

@@ -1,27 +1,28 @@
-"""Retry: an ended rollout is begun again with its code and what was let through then. Pure."""
+"""Retry: an ended rollout is begun again, with the same code and allowances. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from kappa.base.errors import Conflict, UsageError
-from kappa.replay.rollout.conflicts import refuse_underway
-from kappa.replay.rollout.numbered import rollout_named
+from kappa.replay.rollout.operator_requests import refuse_underway
 from kappa.replay.rollout.plan.branch import Branching
+from kappa.replay.rollout.plan.facts import Observed
 from kappa.replay.rollout.plan.finding import Accepting
 from kappa.replay.rollout.plan.make_plan import make_plan
-from kappa.replay.rollout.plan.observed import Observed
 from kappa.replay.rollout.plan.plan import Change, Plan
 from kappa.replay.rollout.rollout import Phase, Rollout
+from kappa.replay.rollout.rollout_numbers import rollout_named
 from kappa.replay.rollout.state import State
 from kappa.state.offsets import Offsets
 
 
 def ended_without_serving(state: State, pipeline: str) -> Rollout:
-    """Returns the last rollout of a pipeline, which ended before its build ever served.
+    """Returns the last rollout of a pipeline, whose build never served.
 
-    `pipeline` may be its number. Raises Conflict if it has not ended. Raises UsageError if it ended
-    otherwise, if there is none, or if that number is not the last one's.
+    `pipeline` may be the rollout's number. Raises Conflict if the rollout has not ended. Raises
+    UsageError if the rollout ended otherwise, if there is no rollout, or if the number is not the
+    last rollout's.
     """
     named = rollout_named(state, pipeline)
     pipeline = pipeline if named is None else named.pipeline
@@ -65,9 +66,9 @@ def _again(last: Rollout) -> str:
 def plan_again(observed: Observed, pipeline: str) -> Plan:
     """Returns the plan that begins the last rollout of a pipeline again.
 
-    It makes a new build of the same code; of a branch, one at the same offsets. What was let
-    through then is let through if exactly the same is found now. Raises what
-    `ended_without_serving` raises, and Conflict if the code has changed since.
+    The plan makes a new build of the same code, for a branch at the same offsets. A finding that
+    was let through then is let through if exactly the same finding appears now. Raises the errors
+    of `ended_without_serving`, and Conflict if the code has changed since.
     """
     last = ended_without_serving(observed.state, pipeline)
     before = Accepting(before=last.accepted)
@@ -82,7 +83,7 @@ def plan_again(observed: Observed, pipeline: str) -> Plan:
     plan = make_plan(observed, only=(pipeline,), accepting=before, branching=branching)
     unreplayed = {Change.SAME, Change.KEPT, Change.OVERLAY}
     if last.tables_of is None and any(step.change in unreplayed for step in plan.steps):
-        # It was a replay of rows that serve or are kept: that replay is begun again.
+        # The last rollout replayed rows that serve or are kept: begin that replay again.
         plan = make_plan(observed, only=(pipeline,), again=True, accepting=before)
     reasons = tuple(dict.fromkeys((*last.reasons, f"rollout {last.number} is begun again")))
     return replace(plan, steps=tuple(replace(step, reasons=reasons) for step in plan.steps))

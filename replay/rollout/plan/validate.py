@@ -1,8 +1,8 @@
 """Validation: checks of the project's pipelines and boards, without broker and journal.
 
-It covers declarations, keys, folds, columns, the SQL of views and checks, determinism, circles of
-pipelines through their sinks, and the files of boards. What only log or journal can refuse, a plan
-refuses.
+Validation covers declarations, keys, folds, columns, the SQL of views and checks, determinism,
+circles of pipelines through sinks, and the files of boards. A plan makes the checks that need log
+or journal.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from kappa.base.settings import Settings
 from kappa.declare.board import Board
 from kappa.declare.board_files import FOLDER, boards_in
 from kappa.replay.rollout.plan.circles import TopicUse, declared_uses, refused_circle
-from kappa.replay.rollout.plan.declared import declare_each
+from kappa.replay.rollout.plan.declared_pipelines import declare_each
+from kappa.replay.rollout.plan.facts import Declared
 from kappa.replay.rollout.plan.finding import Accepting, flag
 from kappa.replay.rollout.plan.make_plan import refuse_unknown
-from kappa.replay.rollout.plan.observed import Declared
 from kappa.replay.rollout.plan.plan import Refusal
 from kappa.serving.query.reader.reader import open_reader
 from kappa.serving.query.render import Listing
@@ -28,7 +28,7 @@ from kappa.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Validated:
-    """One pipeline, or one board: what refuses it, and a pipeline's version, if it holds."""
+    """A pipeline, or a board, with refusals, and the version of a valid pipeline."""
 
     pipeline: str | None
     version: str | None
@@ -48,10 +48,9 @@ def validate(
     only: Collection[str] = (),
     accepting: Accepting | None = None,
 ) -> tuple[Validated, ...]:
-    """Validates all pipelines and boards, or `only` some pipelines, each on its own.
+    """Validates all pipelines and boards, or `only` some pipelines, each separately.
 
-    Raises UsageError if `only` names none of the project, and DeclarationError as `declare_each`
-    does.
+    Raises UsageError if `only` names no pipeline of the project, and the errors of `declare_each`.
     """
     names, found = declare_each(settings, store, only)
     refuse_unknown(only, names)
@@ -64,7 +63,7 @@ def validate(
 
 
 def ensure_valid(found: Collection[Validated]) -> None:
-    """Raises UsageError, which names what is refused, if anything is."""
+    """Raises UsageError, with the refused names, if anything is refused."""
     refused = [each.name for each in found if each.refused]
     what = "pipelines and boards" if any(each.board for each in found) else "pipelines"
     if refused:
@@ -72,7 +71,7 @@ def ensure_valid(found: Collection[Validated]) -> None:
 
 
 def validated_text(found: Collection[Validated]) -> str:
-    """Returns a line for each of them, with its refusals and what to do below it."""
+    """Returns a line for each pipeline and board, with refusals and hints below."""
     lines = []
     for each in found:
         if not each.refused:
@@ -104,7 +103,7 @@ def validated_listing(found: Collection[Validated]) -> Listing:
 
 
 def validated_document(found: Collection[Validated]) -> list[dict[str, Any]]:
-    """Returns everything that was found, for machines."""
+    """Returns all results for machines."""
     return [
         {
             "pipeline": each.pipeline,
@@ -147,7 +146,7 @@ def _validated(
 
 
 def _validated_board(name: str, found: Board | DeclarationError) -> Validated:
-    """Validates a board: its file, and that each query is one that reads; not what it names."""
+    """Validates a board: the file, and that each query only reads; not the names in queries."""
     if isinstance(found, DeclarationError):
         return Validated(None, None, (Refusal(name, found.message, found.hint),), board=name)
     refused = []

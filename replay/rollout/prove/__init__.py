@@ -1,14 +1,11 @@
-"""The proof: a served table against a fold of the log from its origin, in other slices.
+"""The proof: a served table compared with a fold of the log from its origin, in other slices.
 
 A proof changes nothing that serves: it folds into a folder of its own, and appends one Proved
 record, which changes no rollout. Read in this order:
 
-prove.py       the proof from pin to record
-provable.py    whether code, rules and log are still those of the build
-cutting.py     how the log is cut
-refold.py      the second fold, in a child process
-equality.py    the comparison, table by table
-row_hash.py    the hash of a table's rows, and what is left out of it
-causes.py      likely causes of a difference
-proof_text.py  a proof for people and machines
+    prove       the proof from pin to record: comparison of tables, and likely causes
+    cutting     how the log is cut into slices
+    refold      whether a second fold is possible, and the fold in a child process
+    row_hash    the hash of a table's rows, and the columns left out of the hash
+    proof_text  a proof for people and machines
 """

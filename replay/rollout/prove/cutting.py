@@ -12,15 +12,15 @@ from kappa.base.errors import UsageError
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Cuts, cut, even_ends, random_ends
 
-# In a random cut, every other slice is followed by one as small as in a quiet tail.
+# In a random cut, every other slice is followed by a slice as small as in a quiet tail.
 _SMALL = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """A way to cut the log: at random (from a seed), evenly in `count` slices, or into one.
+    """A way to cut the log: at random (from a seed), evenly in `count` slices, or not at all.
 
-    The one slice is read and computed by Spark as a batch job.
+    `one`: Spark reads and computes the whole log as a single batch job.
     """
 
     how: Literal["random", "even", "one"]
@@ -33,9 +33,9 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,5}|1000000")
 
 
 def cutting(slices: str, seed: int | None) -> Cutting:
-    """Returns how to cut the log, as it was typed: `random`, `one`, or a number.
+    """Returns the way to cut the log, as typed: `random`, `one`, or a number.
 
-    Raises UsageError if it is none of them.
+    Raises UsageError for any other text.
     """
     if slices == "random":
         return Cutting(
@@ -59,10 +59,10 @@ def cutting(slices: str, seed: int | None) -> Cutting:
 def cut_as(
     how: Cutting, start: Offsets, end: Offsets, *, slice_records: int, driver_rows: int
 ) -> Cuts:
-    """Returns where the log is cut.
+    """Returns the ends of the slices.
 
-    At random, the largest quarter of the slices, or more, is read and computed by Spark, and none
-    is larger than `slice_records`.
+    At random, Spark reads and computes at least the largest quarter of the slices, and no slice is
+    larger than `slice_records`.
     """
     match how.how:
         case "one":

@@ -21,12 +21,12 @@ from kappa.state.journal.events import Proved
 from kappa.state.journal.journal import JournalRecord, as_document
 
 if TYPE_CHECKING:
-    # A history shows proofs, and needs nothing of what it takes to find them.
+    # A history shows proofs without the imports of a comparison.
     from kappa.replay.rollout.prove.prove import Proof
 
 
 def proof_line(found: Proved) -> str:
-    """Returns the result in one line.
+    """Returns the result in a line.
 
     For example: `proved: 3 tables, 1,203,441 rows, equal at offsets hits:0=120`.
     """
@@ -45,7 +45,7 @@ def proof_line(found: Proved) -> str:
 
 
 def cut_line(found: Proved) -> str:
-    """Returns how the log was cut, and what to type to cut it so again; of a branch, from where."""
+    """Returns how the log was cut, and the flag to cut it so again; for a branch, with the base."""
     return _cut(found) if found.base is None else f"{_cut(found)}, of {found.base}"
 
 
@@ -60,7 +60,7 @@ def _cut(found: Proved) -> str:
 
 
 def proof_text(proof: Proof) -> str:
-    """Returns all of it for people."""
+    """Returns the proof for people."""
     return "".join(f"{line}\n" for line in _lines(proof))
 
 
@@ -74,7 +74,7 @@ def proof_listing(proof: Proof) -> Listing:
 
 
 def proof_document(proof: Proof) -> dict[str, Any]:
-    """Returns all of it for machines."""
+    """Returns the proof for machines."""
     found = proof.proved
     return {
         **record_document(proof.record, found),
@@ -93,7 +93,7 @@ def proof_document(proof: Proof) -> dict[str, Any]:
 
 
 def record_document(record: JournalRecord, found: Proved) -> dict[str, Any]:
-    """Returns what the journal has of it, for machines."""
+    """Returns the proof's journal record for machines."""
     fields = {
         name: value
         for name, value in as_document(record)["event"].items()
@@ -109,7 +109,7 @@ def record_document(record: JournalRecord, found: Proved) -> dict[str, Any]:
 
 
 def view_lines(found: Proved) -> Iterator[str]:
-    """Yields how maintained views compare with their queries over the tables."""
+    """Yields lines that compare maintained views with their queries over the tables."""
     if equal := [view.table for view in found.views if view.passed]:
         are = "view is its query" if len(equal) == 1 else "views are their queries"
         yield f"{len(equal)} maintained {are} over the tables: {', '.join(equal)}"

@@ -1,51 +1,79 @@
 """A proof: the serving build's log, folded again in other slices, gives the same rows.
 
-It begins at the build's recorded origin and ends exactly at a frontier of the build, which a lease
-keeps meanwhile (law 15). It runs in a child process (kappa/engine/children/refold.py) and in a
-folder of its own, so nothing that serves is touched. A proof that dies leaves that folder and a
-lease that ends. The result is appended to the journal. If log, code or Kappa's rules are not any
-more those of the build, nothing can be proved, and the reason is given.
+The second fold begins at the build's recorded origin and ends exactly at a frontier of the build,
+which a lease keeps meanwhile (law 15). The fold runs in a child process
+(kappa/engine/children/refold.py) and in a separate folder, so nothing that serves is touched. A
+proof that dies leaves that folder, and a lease that ends. If the log, the code or Kappa's rules
+differ from the build's, nothing can be proved, and the reason is given.
+
+The comparison is the diff's (replay/rollout/verify/diff.py), and stricter: rejects are compared,
+too, row by row, and rows have a hash. Columns that may depend on the order in which rows were
+folded, or on chance (law 8), are left out of the hash, and named. Rows that compaction decides are
+set aside and counted: unsettled keys (law 5), and rejects of compacted topics. The result is
+appended to the journal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
-from kappa.base.errors import UsageError
+from msgspec.structs import replace
+
 from kappa.base.settings import Settings
+from kappa.base.sql import quoted, text
+from kappa.code.code_snapshot import load_with_place, snapshot_sources
+from kappa.declare.options import REJECTS
 from kappa.declare.topic_kind import TopicKind
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.libraries import changed_libraries, installed_libraries
-from kappa.replay.rollout.numbered import serving_pipeline
-from kappa.replay.rollout.prove.causes import doubts_of, likely_causes
+from kappa.replay.rollout.plan.declared_pipelines import doubts
 from kappa.replay.rollout.prove.cutting import Cutting, cut_as
-from kappa.replay.rollout.prove.equality import Compared, compare_tables, hash_before
-from kappa.replay.rollout.prove.provable import ProofLog, ensure_provable
-from kappa.replay.rollout.prove.refold import folded_again
-from kappa.replay.rollout.state import State
-from kappa.replay.rollout.verify.diff import tallied
+from kappa.replay.rollout.prove.refold import ProofLog, ensure_provable, folded_again
+from kappa.replay.rollout.prove.row_hash import (
+    hash_of_all,
+    hash_sql,
+    left_out_of,
+    table_hash,
+    within,
+)
+from kappa.replay.rollout.rollout_numbers import ensure_served, serving_pipeline
+from kappa.replay.rollout.verify.diff import (
+    Relations,
+    RowSample,
+    TextsOf,
+    Unsettled,
+    compare_appended,
+    compare_keyed,
+    settled,
+    tallied,
+)
 from kappa.replay.rollout.verify.diff_listing import differing
-from kappa.replay.rollout.verify.unsettled import texts_for, unsettled_keys
+from kappa.replay.rollout.verify.unsettled_keys import plain_texts, texts_for, unsettled_keys
+from kappa.replay.rollout.verify.verification_progress import table_step
 from kappa.replay.rollout.verify.view_texts import compare_view_texts
-from kappa.serving.query.pair import connect_pair
+from kappa.serving.query.pair import AFTER, BEFORE, connect_pair
 from kappa.serving.query.pin.catalog import pin_build
 from kappa.serving.query.pin.snapshot import PinnedSnapshot
 from kappa.serving.query.query import connect
-from kappa.serving.query.reader.reader import Limits
+from kappa.serving.query.reader.reader import Limits, Reader
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
-from kappa.state.journal.events import OutcomeCount, Proved
+from kappa.state.journal.events import Check, Difference, OutcomeCount, Proved
 from kappa.state.journal.journal import Journal, JournalRecord
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 
-# Rows of each kind that are shown of a table.
+# The number of rows of each kind that are shown of a table.
 _SAMPLES = 5
+_SHOWN_LIBRARIES = 3
+_CODE = re.compile(r"\S+\.py:\d+ uses ")
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The result of a proof: its journal record, and each table's part in it."""
+    """The result of a proof: the journal record, and each table's part in the result."""
 
     record: JournalRecord
     birth: Birth
@@ -53,7 +81,7 @@ class Proof:
 
     @property
     def proved(self) -> Proved:
-        """The Proved event of its record."""
+        """The Proved event of the record."""
         assert isinstance(self.record.event, Proved)
         return self.record.event
 
@@ -69,13 +97,13 @@ def prove(
 ) -> Proof:
     """Folds the log of a pipeline's serving build again, compares, and records the result.
 
-    `pipeline` may be the number of the rollout that serves it. Raises UsageError if no such
-    pipeline serves, and NotProvable with the reason if nothing can be proved. Raises Conflict if
-    the build's tables were not kept to the end.
+    `pipeline` may be the number of the rollout that serves. Raises UsageError if the pipeline does
+    not serve, and NotProvable with the reason if nothing can be proved. Raises Conflict if the
+    build's tables were not kept to the end.
     """
     state = current_state(store)
     pipeline = serving_pipeline(state, pipeline)
-    build = _served(state, pipeline)
+    build = ensure_served(state, pipeline)
     with pin_build(store, build, lease_seconds=settings.rollout.lease_seconds) as pinned:
         birth, frontier = pinned.snapshot.births[build], pinned.snapshot.frontiers[build]
         ensure_provable(store, log, birth, frontier.offsets, frontier.witnesses)
@@ -90,8 +118,8 @@ def prove(
             anew,
             again,
         ):
-            tables, counts = _compared(settings, store, log, pinned, anew, again, on_progress)
-        # The log was folded again by the same rewritten queries: the texts of views are not.
+            tables, counts = _compare_all(settings, store, log, pinned, anew, again, on_progress)
+        # The second fold used the same rewritten queries, so the texts of views are compared apart.
         with connect(pinned.snapshot, store, limits=Limits.of(settings.verify, store)) as reader:
             views = tuple(
                 compare_view_texts(reader, pipeline, birth.tables, on_progress=on_progress)
@@ -146,18 +174,7 @@ def keep_proof(store: Store, found: Proved) -> JournalRecord:
             return record
 
 
-def _served(state: State, pipeline: str) -> str:
-    if pipeline not in state.serving:
-        raise UsageError(
-            f"no pipeline {pipeline} is served",
-            hint=f"there are {', '.join(sorted(state.serving))}"
-            if state.serving
-            else "nothing is served yet: kappa deploy",
-        )
-    return state.serving[pipeline]
-
-
-def _compared(
+def _compare_all(
     settings: Settings,
     store: Store,
     log: ProofLog,
@@ -184,6 +201,158 @@ def _compared(
             on_progress=on_progress,
         )
     pinned.confirm()
-    # Of a compacted topic, records may be gone that existed once.
+    # Compaction may have removed records of a compacted topic.
     retained = {topic.name for topic in birth.topics if topic.kind != TopicKind.COMPACTED}
     return tables, tuple(count for count in tallied(frontier, again) if count.topic in retained)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A compared table: the difference, samples, and the hashes of both sides.
+
+    `left_out` maps columns that are not in the hashes to the reason.
+    """
+
+    difference: Difference
+    samples: tuple[RowSample, ...]
+    hashes: tuple[str, str]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def equal(self) -> bool:
+        """True if no row differs, and the hashes are equal."""
+        return self.difference.equal and self.hashes[0] == self.hashes[1]
+
+
+def compare_tables(
+    reader: Reader,
+    birth: Birth,
+    *,
+    unsettled: Unsettled,
+    texts_of: TextsOf = lambda _table: plain_texts,
+    samples: int,
+    on_progress: Callable[[str], None] = lambda _text: None,
+) -> tuple[Compared, ...]:
+    """Compares all tables of two builds of one birth, the rejects last.
+
+    `on_progress` is called before each table. Raises Broken if a key is twice in a table.
+    """
+    found = []
+    for number, table in enumerate(birth.tables, 1):
+        on_progress(table_step("comparing", table.name, number, len(birth.tables)))
+        found.append(_compare_table(reader, birth, table, unsettled, texts_of, samples))
+    return tuple(found)
+
+
+def hash_before(tables: Iterable[Compared]) -> str:
+    """Returns the hash of all tables of the serving build together."""
+    return hash_of_all(
+        (each.difference.table, each.difference.rows_before or 0, each.hashes[0]) for each in tables
+    )
+
+
+def _compare_table(
+    reader: Reader,
+    birth: Birth,
+    table: TableBirth,
+    unsettled: Unsettled,
+    texts_of: TextsOf,
+    samples: int,
+) -> Compared:
+    found, common, left_out = (
+        Difference(table.name, None, None),
+        dict(table.served),
+        left_out_of(table),
+    )
+    if table.keys:
+        sources, aside = settled(reader, table, unsettled, texts_of)
+        difference, shown = compare_keyed(
+            reader,
+            found,
+            table.keys,
+            common,
+            samples,
+            sources=sources,
+            likeness={column: table.exactness(column) for column in common},
+        )
+    else:
+        sources, aside = _appended(reader, birth, table)
+        difference, shown = compare_appended(reader, found, common, samples, sources=sources)
+    hashed = [(name, kind) for name, kind in table.served if name not in left_out]
+    before, after = (_hash(reader, hashed, source) for source in sources)
+    return Compared(replace(difference, unsettled=aside), shown, (before, after), left_out)
+
+
+def _appended(reader: Reader, birth: Birth, table: TableBirth) -> tuple[Relations, int]:
+    whole = f"{BEFORE}.{quoted(table.name)}", f"{AFTER}.{quoted(table.name)}"
+    compacted = [topic.name for topic in birth.topics if topic.kind == TopicKind.COMPACTED]
+    if table.name != REJECTS or not compacted:
+        return whole, 0
+    # A reject whose key was written again may exist for one side only, by compaction.
+    names = ", ".join(map(text, compacted))
+    theirs = f"topic in ({names})"
+    aside = max(
+        int(reader.rows(f"select count(*) from {side} where {theirs}").rows[0][0]) for side in whole
+    )
+    before, after = (f"(select * from {side} where not {theirs})" for side in whole)
+    return (before, after), aside
+
+
+def _hash(reader: Reader, columns: Iterable[tuple[str, str]], source: str) -> str:
+    ((_, *sums),) = reader.rows(hash_sql(columns, source)).rows
+    return table_hash(map(int, sums))
+
+
+def likely_causes(
+    found: Iterable[str],
+    libraries: tuple[str, ...],
+    tables: Iterable[Compared],
+    views: Iterable[Check] = (),
+) -> Iterator[str]:
+    """Yields likely causes of a difference between tables, likeliest first. Pure.
+
+    The causes are `found` findings in the code, libraries, and the order of additions.
+    """
+    causes = list(found)
+    if libraries:
+        more = (
+            f" and {len(libraries) - _SHOWN_LIBRARIES} more"
+            if len(libraries) > _SHOWN_LIBRARIES
+            else ""
+        )
+        causes.append(
+            "libraries are others than at the build's birth: "
+            f"{', '.join(libraries[:_SHOWN_LIBRARIES])}{more}"
+        )
+    for table in tables:
+        causes += [
+            f"{table.difference.table}.{column} is {why}, and differs by more than {within(why)}"
+            for column, why in table.left_out.items()
+            if column in table.difference.changed_by_column
+        ]
+    causes += [
+        f"view {view.table} is kept by a query that does not mean what its text means:"
+        " kappa replay computes the view whole"
+        for view in views
+        if view.failing
+    ]
+    yield from causes or [
+        (
+            "nothing in the code explains it: other rows were written to the tables than their "
+            "job's, or Kappa has folded wrongly"
+        )
+    ]
+
+
+def doubts_of(store: Store, birth: Birth) -> tuple[str, ...]:
+    """Returns findings in a build's code: the lint's, and Spark's that were let through."""
+    place, pipeline = load_with_place(store, birth)
+    found = [each.message for each in doubts(pipeline, place, snapshot_sources(store, birth).find)]
+    return (
+        *found,
+        *(
+            each
+            for each in birth.accepted
+            if _CODE.match(each) and not any(each.startswith(message) for message in found)
+        ),
+    )

@@ -1,4 +1,4 @@
-"""The hash of a table's rows, whatever their order: two proofs can be compared by it.
+"""The hash of a table's rows, whatever their order, by which proofs are compared.
 
 Each value of a row is written as text, with its length in bytes and a colon before it; null is `~`:
 
@@ -13,8 +13,8 @@ Each value of a row is written as text, with its length in bytes and a colon bef
                                after -0.0 and NaN in it are made as above
 
 A row is the texts of its served columns, one after the other, in the order of the columns' names.
-The four 64-bit numbers of its SHA-256 (big-endian) are added up over all rows, each modulo 2^64. So
-a row counts as often as it occurs. The four sums as 64 hexadecimal digits are the hash of the
+The four 64-bit numbers of the SHA-256 of a row (big-endian) are added up over all rows, each modulo
+2^64. So each occurrence of a row counts. The four sums as 64 hexadecimal digits are the hash of the
 table. The hash of several tables is the SHA-256 of a line for each, in the order of their names. A
 line is name, number of rows and hash, with a space between and a newline at the end.
 
@@ -42,9 +42,9 @@ _WITHIN = {
 
 
 def hash_sql(columns: Iterable[tuple[str, str]], source: str) -> str:
-    """Returns DuckDB's query for the number of rows in `source`, and the sums of their hash.
+    """Returns DuckDB's query for the number of rows in `source`, and the sums of the hashes.
 
-    `columns` are (name, Spark's simple type).
+    `columns` are pairs (name, Spark's simple type).
     """
     row = " || ".join(_text(quoted(name), kind) for name, kind in sorted(columns)) or "''"
     words = (
@@ -69,7 +69,7 @@ def hash_of_all(tables: Iterable[tuple[str, int, str]]) -> str:
 
 
 def left_out_of(table: TableBirth) -> dict[str, str]:
-    """Returns the columns that order or chance may change, each with what it is."""
+    """Returns the columns that order or chance may change, each with the kind of column."""
     return {
         column: _WHY[table.exactness(column)]
         for column in table.fold
@@ -78,7 +78,10 @@ def left_out_of(table: TableBirth) -> dict[str, str]:
 
 
 def within(why: str) -> str:
-    """Returns within what two values of such a column are equal, by what it is."""
+    """Returns the tolerance for comparing two values of a column, in words.
+
+    `why` is the kind of column, as in the result of `left_out_of`.
+    """
     return _WITHIN[why]
 
 
@@ -94,7 +97,7 @@ def _plain(column: str, kind: Type | None) -> str:
         case Scalar("float" | "double"):
             return f"cast({_one_of_equals(column, kind)} as varchar)"
         case Scalar("timestamp"):
-            # An infinite one has no number.
+            # An infinite timestamp has no number.
             finite = f"cast(epoch_us({column}) as varchar)"
             return f"case when isfinite({column}) then {finite} else cast({column} as varchar) end"
         case Scalar() | Decimal():
@@ -130,5 +133,5 @@ def _parsed(kind: str) -> Type | None:
     try:
         return parse_type(kind)
     except DeclarationError:
-        # The headers of rejects contain bytes, which are no type of an event.
+        # The headers of rejects contain bytes, which are not a type of events.
         return None

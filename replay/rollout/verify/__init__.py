@@ -1,14 +1,14 @@
-"""The verification of a candidate: its checks, and its rows against those that serve.
+"""The verification of a candidate: its checks, and its rows compared with the rows that serve.
 
-Only rows at equal offsets are compared. It changes nothing but the journal, and only a verdict that
-was reached passes. Read in this order:
+Only rows at equal offsets are compared. A verification changes nothing but the journal, and a
+candidate passes only by a verdict that was reached. Read in this order:
 
-verify.py        the verification of one rollout, a process of its own
-verdict.py       the verdict on what was found, by checks, thresholds and rejects
-pairs.py         two builds at equal offsets, pinned
-diff.py          the differences of two builds, table by table
-rows.py          the rows of one table before and after, compared
-unsettled.py     keys of compacted topics that are set aside
-diff_listing.py  a comparison for people and machines
-verification_progress.py  the step that a verification has begun, for people who wait
+    verify                 the verification of one rollout, a process of its own, and its verdict
+    pairs                  two builds at equal offsets, pinned
+    diff                   the differences of two builds, table by table
+    unsettled_keys         keys of compacted topics that are set aside
+    diff_listing           a comparison for people and machines
+    view_texts             maintained views compared with their queries
+    view_check             the same for a serving build, once after a deploy; a process of its own
+    verification_progress  the current step of a verification, for people who wait
 """

@@ -1,31 +1,27 @@
 """The diff: how the served rows of two builds differ at equal offsets, computed by DuckDB.
 
-Each table is one query over the files of both sides: a full join by key, or, without keys, the rows
-themselves, grouped and counted. Both spill, so memory is bounded by settings and not by the tables.
-Keys match null-safely. A null, a NaN and both zeros equal themselves; the fold decides what else
-counts as equal (kappa/declare/table.py). The sides are opened by serving/query/pair.py, and
-unsettled.py sets keys aside. A proof compares by the same queries
-(replay/rollout/prove/equality.py).
+Each table is a query over the files of both sides: a full join by key, or, without keys, the rows
+themselves, grouped and counted. Both queries spill, so settings bound the memory, and not the size
+of tables. Keys match null-safely. A null, a NaN and both zeros equal themselves; the fold decides
+which other values count as equal (kappa/declare/table.py). serving/query/pair.py opens both sides,
+and unsettled_keys.py finds keys to set aside. A proof compares by the same queries
+(replay/rollout/prove/prove.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from kappa.base.errors import UsageError
+from kappa.base.errors import Broken, UsageError
 from kappa.base.sql import quoted, text
+from kappa.declare.folds.exactness import Exactness
 from kappa.declare.options import REJECTS
-from kappa.replay.rollout.verify.rows import (
-    Relations,
-    RowSample,
-    compare_appended,
-    compare_keyed,
-    count_rows,
-)
-from kappa.replay.rollout.verify.unsettled import KeyTexts, plain_texts
+from kappa.declare.values.columns import INTEGERS, Decimal, Scalar, parse_type
+from kappa.replay.rollout.verify.unsettled_keys import KeyTexts, plain_texts
 from kappa.replay.rollout.verify.verification_progress import table_step
 from kappa.serving.query.pair import AFTER, BEFORE, put_keys
 from kappa.serving.query.reader.reader import Reader
@@ -34,12 +30,200 @@ from kappa.state.frontier import Frontier
 from kappa.state.journal.events import Difference, OutcomeCount
 from kappa.state.table import TableBirth
 
+_DOUBLES = frozenset({Scalar("float"), Scalar("double")})
+
+
+@dataclass(frozen=True, slots=True)
+class RowSample:
+    """A row that differs, in the columns of both sides; a changed row with both versions.
+
+    `times`: for rows without keys, how many more equal rows that side has.
+    """
+
+    kind: Literal["added", "removed", "changed"]
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+    times: int = 1
+
+
+# The compared relations, before and after, as SQL that follows `from`.
+Relations = tuple[str, str]
+
+
+def compare_keyed(
+    reader: Reader,
+    found: Difference,
+    keys: tuple[str, ...],
+    common: Mapping[str, str],
+    samples: int,
+    *,
+    sources: Relations,
+    likeness: Mapping[str, Exactness],
+) -> tuple[Difference, tuple[RowSample, ...]]:
+    """Compares rows by key, in the `common` columns (name -> type).
+
+    `found` is the difference as far as known. `likeness` maps columns that a fold has made to a
+    kind of equality; other columns are exact. Raises Broken if a key is twice in a table.
+    """
+    values = [column for column in common if column not in keys]
+    numbers = [column for column in values if _is_number(common[column])]
+    differs = {
+        column: likeness.get(column, Exactness.EXACT).differs_sql(column) for column in values
+    }
+    changed = f"o._here and n._here and ({' or '.join(differs.values()) or 'false'})"
+    measured = [
+        "count(*) filter (where n._here is null)",
+        "count(*) filter (where o._here is null)",
+        "count(*) filter (where o._here and n._here)",
+        f"count(*) filter (where {changed})",
+        *(f"count(*) filter (where o._here and n._here and {each})" for each in differs.values()),
+        *(
+            f"max({_relative_change(column)}) filter (where {differs[column]})"
+            for column in numbers
+        ),
+    ]
+    if samples:
+        own, other = _packed("o", common), _packed("n", common)
+        # If one side lacks a row, that side's key is null.
+        by = f"row({', '.join(f'coalesce(o.{quoted(key)}, n.{quoted(key)})' for key in keys)})"
+        measured += [
+            f"arg_min({other}, {by}, {samples}) filter (where o._here is null)",
+            f"arg_min({own}, {by}, {samples}) filter (where n._here is null)",
+            f"arg_min(row({own}, {other}), {by}, {samples}) filter (where {changed})",
+        ]
+    match = " and ".join(f"(o.{quoted(key)} is not distinct from n.{quoted(key)})" for key in keys)
+    old, new = (f"(select *, true as _here from {source})" for source in sources)
+    # Names of served columns never begin with an underscore, so `_here` is free.
+    ((removed, added, both, different, *rest),) = reader.rows(
+        f"select {', '.join(measured)} from {old} o full join {new} n on {match}"
+    ).rows
+    rows_before, rows_after = (count_rows(reader, source) for source in sources)
+    if (rows_before, rows_after) != (removed + both, added + both):
+        raise Broken(
+            f"table {found.table} holds a key twice: {rows_before} rows before and "
+            f"{rows_after} after match as {both}",
+            hint="kappa replay makes a new build of it",
+        )
+    by_column = {column: count for column, count in zip(values, rest, strict=False) if count}
+    changes = {
+        column: change
+        for column, change in zip(numbers, rest[len(values) :], strict=False)
+        if change is not None
+    }
+    difference = replace(
+        found,
+        rows_before=rows_before,
+        rows_after=rows_after,
+        added=added,
+        removed=removed,
+        changed=different,
+        changed_by_column=by_column,
+        largest_relative_change=changes,
+    )
+    if not samples:
+        return difference, ()
+    more, gone, pairs = ((each or []) for each in rest[-3:])
+    return difference, (
+        *(RowSample("added", None, _by_column(common, row)) for row in more),
+        *(RowSample("removed", _by_column(common, row), None) for row in gone),
+        *(
+            RowSample("changed", _by_column(common, one), _by_column(common, other))
+            for one, other in pairs
+        ),
+    )
+
+
+def compare_appended(
+    reader: Reader,
+    found: Difference,
+    common: Mapping[str, str],
+    samples: int,
+    *,
+    sources: Relations,
+) -> tuple[Difference, tuple[RowSample, ...]]:
+    """Compares rows without keys, in the `common` columns: equal rows are counted."""
+    listed = ", ".join(quoted(column) for column in common)
+    before, after = sources
+    both = (
+        f"select {listed}, false as _new from {before} union all select {listed}, true from {after}"
+    )
+    counted = (
+        f"select {listed}, count(*) filter (where not _new) as _before, count(*) filter (where "
+        f"_new) as _after from ({both}) group by {listed}"
+    )
+    measured = [
+        "_before",
+        "_after",
+        "greatest(_after - _before, 0)",
+        "greatest(_before - _after, 0)",
+    ]
+    measured = [f"coalesce(sum({each}), 0)::bigint" for each in measured]
+    if samples:
+        row = _packed(None, common)
+        measured += [
+            (
+                f"arg_min(row({row}, _after - _before), {row}, {samples}) filter (where _after "
+                "> _before)"
+            ),
+            (
+                f"arg_min(row({row}, _before - _after), {row}, {samples}) filter (where "
+                "_before > _after)"
+            ),
+        ]
+    ((rows_before, rows_after, added, removed, *rest),) = reader.rows(
+        f"select {', '.join(measured)} from ({counted})"
+    ).rows
+    difference = replace(
+        found, rows_before=rows_before, rows_after=rows_after, added=added, removed=removed
+    )
+    more, gone = ((each or []) for each in rest) if rest else ([], [])
+    return difference, (
+        *(RowSample("added", None, _by_column(common, row), times) for row, times in more),
+        *(RowSample("removed", _by_column(common, row), None, times) for row, times in gone),
+    )
+
+
+def _relative_change(column: str) -> str:
+    old, new = f"cast(o.{quoted(column)} as double)", f"cast(n.{quoted(column)} as double)"
+    larger = f"greatest(abs({old}), abs({new}))"
+    # NaN and infinity have no distance. The distance of two large doubles may overflow: divide
+    # first.
+    distance = (
+        f"case when isfinite({new} - {old}) then abs({new} - {old}) / {larger} else abs({new} "
+        f"/ {larger} - {old} / {larger}) end"
+    )
+    return f"case when isfinite({old}) and isfinite({new}) then {distance} end"
+
+
+def _packed(side: str | None, columns: Iterable[str]) -> str:
+    each = (f"{side}.{quoted(column)}" if side else quoted(column) for column in columns)
+    return f"row({', '.join(each)})"
+
+
+def _by_column(columns: Iterable[str], row: tuple[Any, ...]) -> dict[str, Any]:
+    return dict(zip(columns, row, strict=True))
+
+
+def _is_number(kind: str) -> bool:
+    found = parse_type(kind)
+    return (
+        isinstance(found, Decimal)
+        or found in _DOUBLES
+        or (isinstance(found, Scalar) and found.name in INTEGERS)
+    )
+
+
+def count_rows(reader: Reader, source: str) -> int:
+    """Returns the number of rows of a relation."""
+    return int(reader.rows(f"select count(*) from {source}").rows[0][0])
+
+
 _UNSETTLED, _REJECTED = "unsettled", "rejected_twice"
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two builds, and the frontier at which it is compared."""
+    """A side of a comparison: a build, and the frontier at which rows are compared."""
 
     birth: Birth
     frontier: Frontier
@@ -47,7 +231,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The differences of two builds, samples of them, and counts of what became of records."""
+    """The differences of two builds, with samples, and counts of records by outcome."""
 
     differences: tuple[Difference, ...]
     samples: Mapping[str, tuple[RowSample, ...]]
@@ -73,11 +257,11 @@ def compare(
     only: Collection[str] | None = None,
     on_progress: Callable[[str], None] = lambda _text: None,
 ) -> Comparison:
-    """Compares all tables of two builds, or those in `only`; calls `on_progress` before each.
+    """Compares all tables of two builds, or the tables in `only`.
 
-    `samples` rows of each kind are shown, in the order of their keys. The offsets of the
-    `comparable` topics are equal on both sides. Raises UsageError if neither side has a table of
-    `only`, and Broken if a key is twice in a table.
+    `on_progress` is called before each table. The result has `samples` rows of each kind, in the
+    order of keys. The offsets of the `comparable` topics are equal on both sides. Raises UsageError
+    if neither side has a table of `only`, and Broken if a key is twice in a table.
     """
     old = {table.name: table for table in before.birth.tables if table.name != REJECTS}
     new = {table.name: table for table in after.birth.tables if table.name != REJECTS}
@@ -146,7 +330,7 @@ def _compared(
             reader, found, common, samples, sources=(_table(BEFORE, name), _table(AFTER, name))
         )
     sources, aside = settled(reader, new, unsettled, texts_of)
-    # If a column is folded otherwise than before, nothing says how far apart its values may be.
+    # If a column's fold has changed, no fold says how far apart equal values may be.
     likeness = {
         column: new.exactness(column)
         for column in common
@@ -166,7 +350,7 @@ def _compared(
 def settled(
     reader: Reader, table: TableBirth, unsettled: Unsettled, texts_of: TextsOf
 ) -> tuple[Relations, int]:
-    """Returns a table's rows before and after, but for unsettled keys, and how many those are."""
+    """Returns a table's settled rows before and after, and the number of unsettled keys."""
     whole = (_table(BEFORE, table.name), _table(AFTER, table.name))
     keys = unsettled(table)
     if keys is None:
@@ -187,11 +371,11 @@ def settled(
 def _put_rejected(
     reader: Reader, table: TableBirth, own: str, whole: Relations, texts: KeyTexts
 ) -> int:
-    """Adds keys of which one side alone has a row, and whose record both sides rejected.
+    """Sets aside keys with a row on one side only, whose record both sides rejected.
 
-    A reject changes no row, and yet compaction takes what was before it: a build that reads the
-    topic after that has no row. A record that only one side rejects is a difference between the
-    codes. Returns how many keys are set aside in all.
+    A reject changes no row, and yet compaction removes earlier records of the key: a build that
+    reads the topic afterwards has no row. A record that only one side rejects is a difference
+    between the codes. Returns the number of all keys set aside.
     """
     both = (
         f"{_table(BEFORE, REJECTS)} semi join {_table(AFTER, REJECTS)} using (topic, "
@@ -199,7 +383,7 @@ def _put_rejected(
     )
     theirs = f"{both} where topic = {text(table.latest or '')} and key is not null"
     plain = texts is plain_texts
-    # Plain keys stay in DuckDB, which spills; only objects have more texts than their own.
+    # Plain keys stay in DuckDB, which spills; only JSON objects may have further texts.
     read = f"{theirs} and starts_with(try(decode(key)), '{{')" if plain else theirs
     found = reader.rows(f"select distinct key from {read}").rows
     put_keys(reader, _REJECTED, texts(key for (key,) in found))
@@ -248,7 +432,7 @@ def _table(schema: str, table: str) -> str:
 
 
 def tallied(before: Frontier, after: Frontier) -> Iterable[OutcomeCount]:
-    """Yields what became of the records of each topic, but for those that were folded."""
+    """Yields counts of each topic's records that were duplicates or rejected."""
     for topic in sorted({*before.tally, *after.tally}):
         old, new = (list(side.tally.get(topic, {}).values()) for side in (before, after))
         yield OutcomeCount(

@@ -12,14 +12,13 @@ from kappa.serving.query.render import Form, Listing, cell, plain, rendered
 from kappa.state.journal.events import Difference, OutcomeCount
 
 if TYPE_CHECKING:
-    # A history shows differences, and needs nothing of what it takes to find them.
-    from kappa.replay.rollout.verify.diff import Comparison
+    # A history shows differences without the imports of a comparison.
+    from kappa.replay.rollout.verify.diff import Comparison, RowSample
     from kappa.replay.rollout.verify.pairs import Pair
-    from kappa.replay.rollout.verify.rows import RowSample
 
 
 def difference_line(difference: Difference) -> str:
-    """Returns a table's difference in one line.
+    """Returns a table's difference in a line.
 
     For example: `delays: 7,034 rows, 0 added, 0 removed, 412 changed (5.857 %): on_time 412`.
     """
@@ -33,14 +32,9 @@ def difference_line(difference: Difference) -> str:
     ]
     if difference.incomparable:
         return f"{difference.table}: {parts[0]}, not compared: {difference.incomparable}"
-    counted = (
-        ("added", difference.added),
-        ("removed", difference.removed),
-        ("changed", difference.changed),
-    )
     parts += [
         f"{rows:,} {what}" + (f" ({100 * difference.share(rows):.4g} %)" if rows else "")
-        for what, rows in counted
+        for what, rows in _kinds(difference)
     ]
     if difference.unsettled:
         parts.append(f"{difference.unsettled:,} unsettled")
@@ -62,19 +56,19 @@ def differing(counts: Iterable[OutcomeCount]) -> tuple[OutcomeCount, ...]:
 
 
 def count_line(count: OutcomeCount) -> str:
-    """Returns what became of some records, in one line."""
+    """Returns a count of records on both sides, in a line."""
     return f"{count.topic}: {count.what}: {count.before:,} before, {count.after:,} after"
 
 
 def rejects_line(counts: Iterable[OutcomeCount]) -> str:
-    """Returns all rejects of both sides in one line: `rejects: 120 before, 3 now`; "" if none."""
+    """Returns all rejects of both sides in a line: `rejects: 120 before, 3 now`; "" for none."""
     rejected = [count for count in counts if count.what == "rejected"]
     before, now = sum(count.before for count in rejected), sum(count.after for count in rejected)
     return f"rejects: {before:,} before, {now:,} now" if before or now else ""
 
 
 def diff_text(pair: Pair, found: Comparison, keys: Mapping[str, tuple[str, ...]]) -> str:
-    """Returns all of it for people; `keys` are those of each table."""
+    """Returns the comparison for people; `keys` has the keys of each table."""
     return "".join(f"{line}\n" for line in _lines(pair, found, keys))
 
 
@@ -87,7 +81,7 @@ def diff_listing(found: Comparison) -> Listing:
 
 
 def diff_document(pair: Pair, found: Comparison) -> dict[str, Any]:
-    """Returns all of it for machines."""
+    """Returns the comparison for machines."""
     return {
         "before": {"build": pair.before.build, "frontier": pair.before.number},
         "after": {"build": pair.after.build, "frontier": pair.after.number},
@@ -172,8 +166,8 @@ def table_lines(
 def _sampled(samples: list[RowSample], keys: tuple[str, ...]) -> Listing:
     """Returns samples of one kind as a table.
 
-    Of changed rows it has the keys and what changed in any of them, with both values if they
-    differ.
+    The table of changed rows has the keys and the columns that changed in any row, with both values
+    where these differ.
     """
     sides = [(sample.before or {}, sample.after or {}) for sample in samples]
     if samples[0].kind != "changed":
@@ -205,5 +199,5 @@ def _change_text(before: object, after: object) -> str:
 
 
 def _same(before: object, after: object) -> bool:
-    # As documents, as NaN is not NaN to Python; and by type, as null is not the text null.
+    # As documents, since NaN is not equal to NaN; and by type, since null is not the text null.
     return type(before) is type(after) and plain(before) == plain(after)

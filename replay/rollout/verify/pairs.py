@@ -1,9 +1,8 @@
-"""Pairs: two builds of one pipeline at equal offsets, pinned for a comparison of their rows.
+"""Pairs: two builds of one pipeline at equal offsets, pinned for a comparison of rows.
 
-They are found by the newest alignment of one with the other, while its lease lasts. Or they are
-found by their newest frontiers, if these happen to be at equal offsets. That is so if nothing is
-produced, or both are at the log's end. Nothing else is comparable: rows that differ by lag are no
-difference.
+A pair is the newest alignment of both builds, while its lease lasts. Or a pair is both builds'
+newest frontiers, if these happen to be at equal offsets: nothing is produced, or both builds are at
+the log's end. Nothing else is comparable: rows that differ by lag are no difference.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from kappa.base.errors import Conflict, UsageError
-from kappa.replay.rollout.numbered import build_named, rollout_named
+from kappa.replay.rollout.rollout_numbers import build_named, ensure_served, rollout_named
 from kappa.replay.rollout.state import State
 from kappa.replay.rollout.verify.diff import Comparison, Side, compare
-from kappa.replay.rollout.verify.unsettled import KeyLog, texts_for, unsettled_keys
+from kappa.replay.rollout.verify.unsettled_keys import KeyLog, texts_for, unsettled_keys
 from kappa.serving.query.pair import connect_pair
 from kappa.serving.query.pin.catalog import pin_pair
 from kappa.serving.query.pin.look import newest_frontier
@@ -38,7 +37,7 @@ _NAP_SECONDS = 0.3
 class Pair:
     """Two frontiers, equal in every partition of the `comparable` topics.
 
-    `lease` is that of their alignment, if one made them.
+    `lease` is the lease of the alignment, or None without an alignment.
     """
 
     before: Frontier
@@ -48,18 +47,19 @@ class Pair:
 
     @property
     def offsets(self) -> Offsets:
-        """The offsets of both, in the topics that both read."""
+        """The offsets of both frontiers, in the topics that both builds read."""
         return self.after.offsets.only(self.comparable)
 
 
 def builds_to_compare(
     state: State, pipeline: str, before: str | None, after: str | None
 ) -> tuple[str, str]:
-    """Returns the two builds to compare: those named, or what serves and the candidate. Pure.
+    """Returns the two builds to compare, earlier first. Pure.
 
-    If no candidate is on its way, they are the build before and what serves. Each may be named by
-    the number of its rollout; one number alone must be of one of these two. Raises UsageError if
-    the pipeline has no two such builds, or both serve the same tables.
+    By default the serving build and the candidate; without a candidate, the build before and the
+    serving build. A build may be named by the number of a rollout; a single number must belong to
+    one of the default builds. Raises UsageError if the pipeline lacks two builds, or if both serve
+    the same tables.
     """
     named = rollout_named(state, pipeline)
     if named is None:
@@ -86,13 +86,7 @@ def _named_or_newest(
     state: State, pipeline: str, before: str | None, after: str | None
 ) -> tuple[str, str]:
     before, after = (None if each is None else build_named(state, each) for each in (before, after))
-    if pipeline not in state.serving:
-        raise UsageError(
-            f"no pipeline {pipeline} is served",
-            hint=f"there are {', '.join(sorted(state.serving))}"
-            if state.serving
-            else "nothing is served yet: kappa deploy",
-        )
+    serving = ensure_served(state, pipeline)
     if before is None or after is None:
         if before is not None:
             raise UsageError(
@@ -100,7 +94,7 @@ def _named_or_newest(
                 hint=f"name both, or none: kappa diff {pipeline}",
             )
         rollout = state.active(pipeline)
-        serving, idle = state.serving[pipeline], state.idle.get(pipeline)
+        idle = state.idle.get(pipeline)
         if rollout is not None:
             return serving, rollout.build
         if idle is None:
@@ -130,7 +124,7 @@ def _named_or_newest(
 
 
 def aligned_pair(store: Store, live: str, candidate: str) -> Pair | None:
-    """Returns the newest alignment of a candidate, if it is one with that live build."""
+    """Returns the newest alignment of a candidate with this live build, or None."""
     last = Alignments(store, candidate).last()
     if last is None or last.live.build != folded_by(store, live):
         return None
@@ -140,7 +134,7 @@ def aligned_pair(store: Store, live: str, candidate: str) -> Pair | None:
 def newest_pair(store: Store, before: str, after: str) -> Pair:
     """Returns the newest frontiers of two builds.
 
-    Raises Conflict if they are not at equal offsets, with how far apart they are.
+    Raises Conflict, with the distance, if the frontiers are not at equal offsets.
     """
     one, other, comparable = _newest(store, before, after)
     here, there = one.offsets.only(comparable), other.offsets.only(comparable)
@@ -157,15 +151,15 @@ def newest_pair(store: Store, before: str, after: str) -> Pair:
 
 
 def _newest(store: Store, before: str, after: str) -> tuple[Frontier, Frontier, frozenset[str]]:
-    """Returns the newest frontiers of two builds, and the topics in which they are comparable."""
+    """Returns the newest frontiers of two builds, and the topics in which both are comparable."""
     one, other = (newest_frontier(store, build) for build in (before, after))
     return one, other, comparable_topics(*(read_birth(store, build) for build in (before, after)))
 
 
 def bring_together(store: Store, before: str, after: str, *, seconds: float) -> None:
-    """Has the build that rests behind the other fold what there is, and waits for it.
+    """Makes a resting build that is behind fold all records, and waits for the fold.
 
-    It waits no longer than some seconds. A platform must be up.
+    The wait ends after `seconds` in any case. A platform must be up.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -184,9 +178,9 @@ def bring_together(store: Store, before: str, after: str, *, seconds: float) -> 
 def pin_equal(
     store: Store, before: str, after: str, *, lease_seconds: float, wait_seconds: float = 0
 ) -> Iterator[tuple[Pair, PinnedSnapshot]]:
-    """Pins two builds at equal offsets. Raises Conflict if no such frontiers are kept.
+    """Pins two builds at equal offsets. Raises Conflict if no frontiers at equal offsets are kept.
 
-    If they are apart, one of them may rest: it is woken, and waited for (`bring_together`).
+    If the builds are apart, a resting build is woken, and waited for (`bring_together`).
     """
     with ExitStack() as kept:
         try:
@@ -236,7 +230,7 @@ def compare_pair(
 ) -> Comparison:
     """Compares a pinned pair; calls `on_progress` before each table.
 
-    Raises Conflict if it was not kept until the end.
+    Raises Conflict if the pair was not kept until the end.
     """
     births = pinned.snapshot.births
     before, after = (
@@ -268,6 +262,6 @@ def _chances(store: Store, before: str, after: str) -> Iterator[Pair]:
         yield aligned
     if turned is not None:
         yield Pair(turned.after, turned.before, turned.comparable, turned.lease)
-    # Maintenance may let go of a frontier between look and lease; it runs seconds apart.
+    # Maintenance, every few seconds, may let go of a frontier between look and lease.
     for _ in range(_LOOKS):
         yield newest_pair(store, before, after)

@@ -1,4 +1,4 @@
-"""The progress of a verification, in words for people: nothing is decided by it."""
+"""The progress of a verification, in words for people: no decision uses the progress."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kappa.state.build import folder
 from kappa.state.documents import Documents
 from kappa.state.store import Store
 
-# Below a candidate's folder.
+# A file in a candidate's folder.
 _NAME = "verification.json"
 
 
 class VerificationProgress(Struct, frozen=True):
-    """The step of a verification that was begun last, as text."""
+    """The step of a verification that began last, as text."""
 
     text: str
     format: int = 1
@@ -35,7 +35,7 @@ def putting_progress(store: Store, build: str) -> Callable[[str], None]:
     """Returns a function that puts the text of each step of a candidate's verification."""
 
     def put(text: str) -> None:
-        # Progress that cannot be written ends no verification.
+        # A verification continues if its progress cannot be written.
         with contextlib.suppress(KappaError, OSError):
             _PROGRESS.put(store.local, f"{folder(build)}/{_NAME}", VerificationProgress(text))
 

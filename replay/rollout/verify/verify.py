@@ -1,11 +1,12 @@
-"""Verification: a candidate's declared checks, and its rows against those of the live build.
+"""Verification: a candidate's declared checks, and a comparison with the live build.
 
-If a build serves already, both run at the newest alignment of the candidate with it, and the
-thresholds of the tables judge the differences. The first build of a pipeline is checked at its
-newest frontier. As a program (`python -m kappa.replay.rollout.verify.verify --rollout N ...`) it
-verifies one rollout and appends the verdict. The supervisor runs it in a process of its own, so
-that its memory and time are bounded. It changes nothing but the journal. Only a verdict that was
-reached passes.
+If a build serves already, both builds are examined at the newest alignment of the candidate with
+the live build, and the thresholds of the tables judge the differences. The first build of a
+pipeline is checked at its newest frontier. As a program (`python -m
+kappa.replay.rollout.verify.verify --rollout N ...`) this module verifies one rollout and appends
+the verdict. The supervisor runs the program in a separate process, so that memory and time are
+bounded. A verification changes nothing but the journal, and a candidate passes only by a verdict
+that was reached.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import argparse
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -24,16 +25,17 @@ from kappa.base.errors import Conflict, ExitCode, KappaError, Unreachable, Usage
 from kappa.base.program import run_program
 from kappa.base.settings import load_settings
 from kappa.declare.breaker import beyond_text, fails_on_more, is_beyond, rejected_of
+from kappa.declare.options import Thresholds
 from kappa.declare.values.reason import Reason
 from kappa.engine.job.rejected import RejectCounts
 from kappa.kafka.client import Log
 from kappa.kafka.client_options import client_options
 from kappa.kafka.stored_schemas import open_registry
 from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.plan.schema_changes import called_of
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.verify.pairs import aligned_pair, compare_pair
-from kappa.replay.rollout.verify.unsettled import KeyLog
-from kappa.replay.rollout.verify.verdict import judged
+from kappa.replay.rollout.verify.unsettled_keys import KeyLog
 from kappa.replay.rollout.verify.verification_progress import putting_progress, table_step
 from kappa.replay.rollout.verify.view_texts import compare_view_texts
 from kappa.serving.query.pin.catalog import pin_build, pin_pair
@@ -45,18 +47,19 @@ from kappa.serving.query.reader.views import view_refusals
 from kappa.state.build import Birth, read_birth
 from kappa.state.build_status import comparable_now
 from kappa.state.frontier import Frontiers
-from kappa.state.journal.events import Check, Failed, Verified
+from kappa.state.journal.events import Check, Difference, Failed, Verified
 from kappa.state.journal.journal import Journal
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store, open_store
+from kappa.state.table import TableBirth
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """The means of a verification: leases, limits of its queries, and the log (None: no broker).
+    """The means of a verification: lease, limits of queries, and the log (None: no broker).
 
-    Of maintained views over tables of more than `check_rows` rows a sample is compared with what
-    their queries give.
+    Of maintained views over tables of more than `check_rows` rows, only a sample is compared with
+    the views' queries.
     """
 
     lease_seconds: float
@@ -66,10 +69,11 @@ class Means:
 
 
 def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Verified:
-    """Returns the verdict on a candidate, compared with the build that serves, if one does.
+    """Returns the verdict on a candidate, compared with the build that serves, if any.
 
-    A candidate that serves the live build's tables is not compared: its rows are the same.
-    What is looked at is pinned meanwhile. Raises Conflict if it was not kept until the end.
+    A candidate that serves the live build's tables is not compared: the rows are the same. The
+    compared frontiers are pinned meanwhile. Raises Conflict if the frontiers were not kept until
+    the end.
     """
     birth = read_birth(store, rollout.build)
     before = None if live is None else read_birth(store, live)
@@ -108,7 +112,7 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
         except Conflict as error:
             return _never_compared(store, rollout, live, error.message)
         checked = _checked(store, pinned, rollout, means)
-        # Of an overlay that serves, the build that folds its tables.
+        # `pair.before` is the build that folds the tables, if an overlay serves.
         beyond = _beyond(store, pinned.snapshot, rollout.build, pair.before.build)
         try:
             found = compare_pair(
@@ -140,7 +144,7 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
 
 
 def _checked(store: Store, pinned: PinnedSnapshot, rollout: Rollout, means: Means) -> Verified:
-    """Returns what the checks find, with no verdict unless they could not be run at all."""
+    """Returns the results of the checks, with no verdict unless no check could be run."""
     snapshot = pinned.snapshot
     frontier = snapshot.frontiers[rollout.build]
     rejected, records = rejected_of(frontier.tally)
@@ -163,7 +167,7 @@ def _checked(store: Store, pinned: PinnedSnapshot, rollout: Rollout, means: Mean
                 records=records,
             )
     except UsageError as error:
-        # A view that the pipeline's own tables do not allow: readers would get that error.
+        # The pipeline's own tables do not allow a view: readers would get that error.
         return Verified(
             rollout.id,
             "inconclusive",
@@ -183,10 +187,10 @@ def _refuse_views(birth: Birth) -> None:
 def _beyond(
     store: Store, snapshot: Snapshot, build: str, live: str | None, *, is_shared: bool = False
 ) -> str:
-    """Returns what the build has rejected, if that is more than its pipeline allows; else "".
+    """Returns a text if the build has rejected more than its pipeline allows; else "".
 
-    Where no `max_rejects` is declared, its function may fail on no more records than that of the
-    `live` build. If the tables are shared with it, they have been judged.
+    Without a declared `max_rejects`, the build's function may fail on no more records than the
+    `live` build's function. Tables shared with the live build have been judged before.
     """
     birth, frontier = snapshot.births[build], snapshot.frontiers[build]
     counted = rejected_of(frontier.tally)
@@ -240,15 +244,15 @@ def _run_checks(
 
 
 def ensure_verified(store: Store, id_: int, means: Means) -> None:
-    """Verifies a rollout and appends the verdict, unless it has one or has ended meanwhile.
+    """Verifies a rollout and appends the verdict, unless the rollout has a verdict or has ended.
 
-    Raises Unreachable if the broker is.
+    Raises Unreachable if the broker is unreachable.
     """
     _ensure_verdict(store, id_, lambda rollout, live: verify(store, rollout, live, means))
 
 
 def ensure_given_up(store: Store, id_: int, reason: str) -> None:
-    """Appends that nothing could be concluded, unless the rollout has a verdict or has ended."""
+    """Appends an inconclusive verdict, unless the rollout has a verdict or has ended."""
     _ensure_verdict(store, id_, lambda rollout, live: _never_compared(store, rollout, live, reason))
 
 
@@ -273,15 +277,15 @@ def _ensure_verdict(
                     f"build {rollout.build} could not be verified: {error.message}",
                     error.hint,
                 )
-        # Refused if anything was appended meanwhile: the verdict may not be awaited any more.
+        # Refused if anything was appended meanwhile: perhaps nobody awaits the verdict any more.
         if journal.append(state.last + 1, verdict) is not None:
             return
 
 
 def _end_at(seconds: float, store: Store, id_: int) -> None:
-    """Ends this process after some seconds, whatever it does then.
+    """Ends this process after some seconds, in any case.
 
-    The thread is a daemon's: a process that is done sooner ends without it.
+    The timer is a daemon thread, so a process whose work is done ends earlier.
     """
 
     def end() -> None:
@@ -292,7 +296,7 @@ def _end_at(seconds: float, store: Store, id_: int) -> None:
                 f"the verification did not end within {seconds:g} s (verify.timeout_seconds)",
             )
         finally:
-            # DuckDB's threads would continue.
+            # After an ordinary exit DuckDB's threads would continue.
             os._exit(ExitCode.OK)
 
     timer = threading.Timer(seconds, end)
@@ -301,13 +305,13 @@ def _end_at(seconds: float, store: Store, id_: int) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
+    """Runs the program; returns the exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         settings = load_settings(given.project, root=given.root)
         store = open_store(settings)
         _end_at(settings.verify.timeout_seconds, store, given.rollout)
-        # Keys may be framed by a registry.
+        # A schema registry may frame the keys.
         open_registry(settings, store)
         log = Log(given.bootstrap, client_options(settings))
         ensure_verified(
@@ -329,3 +333,101 @@ def main(arguments: list[str] | None = None) -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+def judged(
+    seen: Verified,
+    tables: Iterable[TableBirth],
+    beyond: str = "",
+    *,
+    checked: Iterable[TableBirth] = (),
+) -> Verified:
+    """Returns the results with a verdict.
+
+    `tables` were compared, and `checked` are further tables with checks. A failed check, an
+    exceeded threshold, or too many rejects (`beyond`) beat anything that could not be measured, and
+    that beats a pass.
+    """
+    tables = tuple(tables)
+    called = {table.name: called_of(table) for table in (*checked, *tables)}
+    failed = [
+        *(
+            f"{check.failing} of {check.rows} rows of {called[check.table]} do not satisfy: "
+            f"{check.condition}"
+            for check in seen.checks
+            if check.failing
+        ),
+        *exceeded(seen.differences, tables),
+        *([beyond] if beyond else []),
+    ]
+    if failed:
+        return replace(seen, verdict="failed", reason="; ".join(failed))
+    untold = [
+        *([seen.reason] if seen.reason else []),
+        *(
+            f"a check of {called[check.table]} could not be run: {check.condition}: {check.error}"
+            for check in seen.checks
+            if check.failing is None
+        ),
+        *unmeasured(seen.differences, tables),
+    ]
+    return replace(seen, verdict="inconclusive", reason="; ".join(untold)) if untold else seen
+
+
+def exceeded(differences: Iterable[Difference], tables: Iterable[TableBirth]) -> tuple[str, ...]:
+    """Returns a sentence for each threshold that a table's difference exceeds.
+
+    A difference that equals a threshold does not exceed the threshold.
+    """
+    tables = tuple(tables)
+    called = {table.name: called_of(table) for table in tables}
+    return tuple(
+        f"{_percent(difference.share(rows))} of the rows of {called[difference.table]} were "
+        f"{what}, and {name} is {_percent(limit)}"
+        for difference, thresholds in _declared(differences, tables)
+        if difference.compared
+        for name, what, limit, rows in _limits(difference, thresholds)
+        if difference.share(rows) > limit
+    )
+
+
+def unmeasured(differences: Iterable[Difference], tables: Iterable[TableBirth]) -> tuple[str, ...]:
+    """Returns a sentence for each table with thresholds that could not be compared.
+
+    Both sides have the table, so the change is unknown.
+    """
+    tables = tuple(tables)
+    called = {table.name: called_of(table) for table in tables}
+    return tuple(
+        f"{called[difference.table]} has thresholds and could not be compared: "
+        f"{difference.incomparable}"
+        for difference, thresholds in _declared(differences, tables)
+        if difference.incomparable and thresholds != Thresholds()
+    )
+
+
+def _declared(
+    differences: Iterable[Difference], tables: Iterable[TableBirth]
+) -> Iterator[tuple[Difference, Thresholds]]:
+    # The candidate's declaration counts; the plan names a table that only the old build has.
+    thresholds = {table.name: table.thresholds for table in tables}
+    return (
+        (difference, thresholds[difference.table])
+        for difference in differences
+        if difference.table in thresholds
+    )
+
+
+def _limits(
+    difference: Difference, thresholds: Thresholds
+) -> Iterator[tuple[str, str, float, int]]:
+    measured = (
+        ("max_added", "added", thresholds.max_added, difference.added),
+        ("max_removed", "removed", thresholds.max_removed, difference.removed),
+        ("max_changed", "changed", thresholds.max_changed, difference.changed),
+    )
+    return ((name, what, limit, rows) for name, what, limit, rows in measured if limit is not None)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4g} %"

@@ -1,7 +1,8 @@
-"""The check of a serving build's maintained views against their texts, once after a deploy.
+"""Compares a serving build's maintained views with the texts of the views, after a deploy.
 
-As a program (`python -m kappa.replay.rollout.verify.view_check --build B`) it pins the build's
-newest frontier, compares, and puts what it found; `kappa status` has it. It decides nothing.
+As a program (`python -m kappa.replay.rollout.verify.view_check --build B`) this module pins the
+build's newest frontier, compares, and stores the result, which `kappa status` shows. No decision
+uses the result.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from kappa.state.store import Store, open_store
 
 
 def check_views(settings: Settings, store: Store, build: str) -> ViewCheck | None:
-    """Compares the views of a serving build with their texts, and puts what was found.
+    """Compares the views of a serving build with the texts of the views, and stores the result.
 
-    Returns None if it does not serve any more: only what serves has its views at each frontier.
-    Raises Conflict if the frontier was not kept until the end.
+    Returns None if the build does not serve any more: only a serving build has its views at each
+    frontier. Raises Conflict if the frontier was not kept until the end.
     """
     if build not in current_state(store).serving.values():
         return None
@@ -49,7 +50,7 @@ def check_views(settings: Settings, store: Store, build: str) -> ViewCheck | Non
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
+    """Runs the program; returns the exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         settings = load_settings(given.project, root=given.root)

@@ -1,7 +1,7 @@
-"""Whether maintained views have the rows of their texts, over the tables at one frontier.
+"""Whether maintained views have the rows of the views' texts, over the tables at one frontier.
 
-A slice keeps a view by a query that was rewritten, and no rewritten query is its own oracle. So the
-user's text, as DuckDB runs the text over the tables, is compared with the stored rows (I11).
+A slice keeps a view by a rewritten query, and no rewritten query is its own oracle. So the stored
+rows are compared with the rows of the user's text, run by DuckDB over the tables (I11).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from kappa.state.table import TableBirth
 from kappa.tables.parquet import cast_sql, duck_type
 
 if TYPE_CHECKING:
-    # Texts of proofs are told without DuckDB.
+    # Proofs are shown without DuckDB.
     from kappa.serving.query.reader.reader import Reader
 
 IS_ITS_TEXT = "its stored rows are those of its query"
-# Of a larger view rows of so many values of one column are compared.
+# For a larger view, rows with this many values of one column are compared.
 _SAMPLED = 32
 
 
@@ -34,10 +34,10 @@ def compare_view_texts(
     most_rows: int | None = None,
     on_progress: Callable[[str], None] = lambda _text: None,
 ) -> Iterator[Check]:
-    """Yields a check of each maintained view: its stored rows against those of its text.
+    """Yields a check of each maintained view: stored rows compared with the rows of the text.
 
-    `reader` has the tables of a build in the schema of its pipeline. Of a view that reads tables
-    of more than `most_rows` rows a sample is compared. A check that could not be run has its error.
+    `reader` has the tables of a build in the schema of the pipeline. For a view that reads tables
+    of more than `most_rows` rows, a sample is compared. A check that could not be run has an error.
     """
     views = [table for table in tables if table.view is not None]
     for number, view in enumerate(views, 1):
@@ -46,7 +46,7 @@ def compare_view_texts(
             # Without it, a limit in a join may be computed wrongly
             # (kappa/state/files/in_duckdb.py).
             reader.command("set disabled_optimizers = 'top_n'")
-            # There, as for readers, a text's own names of tables are looked up.
+            # A text's names of tables are looked up in the pipeline's schema, as for readers.
             reader.command(f"set search_path = {text(schema_of(pipeline))}")
             ((rows, unlike),) = reader.rows(_compared_sql(reader, view, most_rows)).rows
         except KappaError as error:
@@ -59,7 +59,7 @@ def compare_view_texts(
 
 
 def unlike_text(check: Check) -> str:
-    """Returns a sentence for a view that is not its text, or that could not be compared."""
+    """Returns a sentence for a view that differs from its text, or could not be compared."""
     if check.failing is None:
         return f"view {check.table} could not be compared with its query: {check.error}"
     return (
@@ -69,7 +69,7 @@ def unlike_text(check: Check) -> str:
 
 
 def _compared_sql(reader: Reader, view: TableBirth, most_rows: int | None) -> str:
-    """Returns the query for the count of a view's rows, and of those on one side alone."""
+    """Returns the query for the count of a view's rows, and of rows on one side alone."""
     assert view.view is not None
     where = "" if most_rows is None else _sample(reader, view, most_rows)
     casts = ", ".join(cast_sql(name, kind) for name, kind in view.served)
@@ -85,11 +85,11 @@ def _compared_sql(reader: Reader, view: TableBirth, most_rows: int | None) -> st
 
 
 def _sample(reader: Reader, view: TableBirth, most_rows: int) -> str:
-    """Returns the condition for the rows that are compared, or none if all of them are."""
+    """Returns the condition for the rows to compare, or "" for all rows."""
     read = " + ".join(f"(select count(*) from {quoted(name)})" for name in view.reads) or "0"
     if int(reader.rows(f"select {read}").rows[0][0]) <= most_rows:
         return ""
-    # DuckDB takes constants down to the files, where a query's groups and joins allow that.
+    # DuckDB pushes constants down to the files where a query's groups and joins allow it.
     by = view.by[0]
     drawn = reader.rows(
         f"select distinct {quoted(by)}::varchar from {quoted(view.name)} where {quoted(by)} is not"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kappa.base.errors import KappaError
 from kappa.replay.rollout.plan.finding import Finding
-from kappa.replay.rollout.plan.replication import least_brokers, replication
+from kappa.replay.rollout.plan.preflight import least_brokers, replication
 
 if TYPE_CHECKING:
     from kappa.declare.pipeline import Pipeline

@@ -30,7 +30,13 @@ from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.job.align import Aligner
 from kappa.engine.job.legs import Legs, tail
 from kappa.replay.platform.controller import Controller
-from kappa.replay.rollout.intents import abandon, ask_promote, ask_undo, ask_verify, undone
+from kappa.replay.rollout.operator_requests import (
+    abandon,
+    ask_promote,
+    ask_undo,
+    ask_verify,
+    undone,
+)
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
 from kappa.replay.rollout.verify.verify import Means, ensure_verified

@@ -19,9 +19,15 @@ from object_store import ObjectStore
 from shares import long_except
 
 from kappa.base.errors import Conflict
-from kappa.replay.rollout.intents import abandon, ask_promote, ask_undo, ask_verify
-from kappa.replay.rollout.pausing import ask_pause, ask_resume
-from kappa.replay.rollout.retiring import ask_retire
+from kappa.replay.rollout.operator_requests import (
+    abandon,
+    ask_pause,
+    ask_promote,
+    ask_resume,
+    ask_undo,
+    ask_verify,
+)
+from kappa.replay.rollout.pipeline_retirement import ask_retire
 from kappa.replay.rollout.rollout import Phase
 from kappa.replay.rollout.stage import stage
 from kappa.replay.rollout.state import State

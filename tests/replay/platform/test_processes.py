@@ -32,7 +32,7 @@ from kappa.replay.platform.processes import Processes
 from kappa.replay.platform.pulse import Pulse
 from kappa.replay.rollout.fold import fold
 from kappa.replay.rollout.rollout import Phase
-from kappa.replay.rollout.underway import Deaths
+from kappa.replay.rollout.supervisor_report import Deaths
 from kappa.state.build import Base, Birth, put_birth
 from kappa.state.build_status import Stopped, last_beat
 from kappa.state.journal.events import CaughtUp, Verified, VerifyAsked

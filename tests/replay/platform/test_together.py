@@ -25,10 +25,10 @@ from kappa.engine.write.publisher import Publisher
 from kappa.replay.platform.controller import Controller
 from kappa.replay.platform.next_step import next_step
 from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.generation import Code, show_document, show_listing, show_text, shown
 from kappa.replay.rollout.history import chapters
-from kappa.replay.rollout.intents import abandon, ask_promote, ask_undo, ask_verify
+from kappa.replay.rollout.operator_requests import abandon, ask_promote, ask_undo, ask_verify
 from kappa.replay.rollout.rollout import Phase
-from kappa.replay.rollout.show import Code, show_document, show_listing, show_text, shown
 from kappa.replay.rollout.state import State
 from kappa.state.build import Birth, TopicBirth, put_birth
 from kappa.state.build_status import Stopped

@@ -23,9 +23,9 @@ from test_controller import Platform
 from kappa.base.errors import Conflict, ExitCode, KappaError
 from kappa.base.sections import RolloutSettings
 from kappa.replay.rollout.fold import fold
-from kappa.replay.rollout.intents import abandon, ask_promote, ask_undo, ask_verify
+from kappa.replay.rollout.operator_requests import abandon, ask_promote, ask_undo, ask_verify
+from kappa.replay.rollout.plan.facts import Observed
 from kappa.replay.rollout.plan.make_plan import make_plan
-from kappa.replay.rollout.plan.observed import Observed
 from kappa.replay.rollout.rollout import Phase
 from kappa.replay.rollout.stage import stage
 from kappa.replay.rollout.state import State, soaked

@@ -16,9 +16,9 @@ from kappa.code.declaration import declarations
 from kappa.code.fingerprint import SEMANTICS
 from kappa.declare.expiry import Expiry
 from kappa.replay.rollout.plan.branch import Branching, branch_of
+from kappa.replay.rollout.plan.facts import Declared, Observed
 from kappa.replay.rollout.plan.finding import Finding
 from kappa.replay.rollout.plan.make_plan import make_plan
-from kappa.replay.rollout.plan.observed import Declared, Observed
 from kappa.replay.rollout.plan.plan import Change, Plan
 from kappa.replay.rollout.plan.plan_text import plan_document, plan_text
 from kappa.replay.rollout.plan.retry import plan_again

@@ -19,8 +19,8 @@ from kappa.base.errors import DeclarationError
 from kappa.base.settings import load_settings
 from kappa.declare.sink import SinkBirth
 from kappa.replay.rollout.plan.circles import TopicUse, circle_through
+from kappa.replay.rollout.plan.facts import Declared
 from kappa.replay.rollout.plan.make_plan import make_plan
-from kappa.replay.rollout.plan.observed import Declared
 from kappa.replay.rollout.plan.plan import Plan
 from kappa.replay.rollout.plan.validate import validate
 from kappa.state.build import Birth, TopicBirth

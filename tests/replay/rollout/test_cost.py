@@ -10,7 +10,7 @@ from msgspec import structs
 from plans import log
 
 from kappa.replay.rollout.plan.cost import Cost, cost_of, last_replays
-from kappa.replay.rollout.plan.observed import DiskFacts, LogFacts, Replayed
+from kappa.replay.rollout.plan.facts import DiskFacts, LogFacts, Replayed
 from kappa.state.journal.events import CaughtUp, Event
 from kappa.state.journal.journal import JournalRecord
 from kappa.state.offsets import Offsets

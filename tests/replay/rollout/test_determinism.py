@@ -10,7 +10,7 @@ from house import HOUSE
 from kappa import Table, Topic, ordered, pipeline
 from kappa.code.project import Place
 from kappa.code.sources import Find, SourceFile
-from kappa.replay.rollout.plan.declared import doubts
+from kappa.replay.rollout.plan.declared_pipelines import doubts
 from kappa.replay.rollout.plan.determinism import doubtful, overlooked
 from kappa.replay.rollout.plan.finding import Finding
 

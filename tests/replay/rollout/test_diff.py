@@ -23,8 +23,8 @@ from twins import PLANES, appended, compared, folded, latest, make_build
 from kappa import Avro, Topic
 from kappa.base.errors import Broken, KappaError, UsageError
 from kappa.declare.values.tally import Tally
-from kappa.replay.rollout.verify.rows import RowSample
-from kappa.replay.rollout.verify.unsettled import plain_texts, texts_in
+from kappa.replay.rollout.verify.diff import RowSample
+from kappa.replay.rollout.verify.unsettled_keys import plain_texts, texts_in
 from kappa.serving.query.reader.reader import Limits
 from kappa.state.build import TopicBirth, table_path
 from kappa.state.journal.events import Difference, OutcomeCount

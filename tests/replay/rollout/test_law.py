@@ -22,12 +22,12 @@ from kappa.kafka.client import Log
 from kappa.kafka.producer import ProducedRecord
 from kappa.kafka.reader import Record
 from kappa.replay.rollout.law import ensure_lawful
-from kappa.replay.rollout.plan.declared import declare_each
+from kappa.replay.rollout.plan.declared_pipelines import declare_each
+from kappa.replay.rollout.plan.facts import Declared
+from kappa.replay.rollout.plan.log_sample import pieces
 from kappa.replay.rollout.plan.make_plan import make_plan
 from kappa.replay.rollout.plan.observe import observe
-from kappa.replay.rollout.plan.observed import Declared
 from kappa.replay.rollout.plan.plan import Change, Plan, PlanStep
-from kappa.replay.rollout.plan.sample import pieces
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 

@@ -15,10 +15,10 @@ from kappa import Alert, Avro, Sink
 from kappa.base.errors import DeclarationError
 from kappa.declare.sink import SinkBirth
 from kappa.replay.rollout.current import current_state
-from kappa.replay.rollout.plan.declared import _refuse_unfit
+from kappa.replay.rollout.plan.declared_pipelines import _refuse_unfit
+from kappa.replay.rollout.plan.facts import Declared
 from kappa.replay.rollout.plan.finding import Accepting
 from kappa.replay.rollout.plan.make_plan import make_plan
-from kappa.replay.rollout.plan.observed import Declared
 from kappa.replay.rollout.plan.plan import Change, Plan
 from kappa.replay.rollout.stage import stage
 from kappa.state.build import TopicBirth, read_birth

@@ -13,9 +13,9 @@ from plans import observed
 
 from kappa.code.code_snapshot import digests
 from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.plan.facts import Declared
 from kappa.replay.rollout.plan.finding import Accepting
 from kappa.replay.rollout.plan.make_plan import make_plan
-from kappa.replay.rollout.plan.observed import Declared
 from kappa.replay.rollout.plan.plan import Change, PlanStep
 from kappa.replay.rollout.plan.plan_text import plan_document, plan_text
 from kappa.replay.rollout.plan.retry import plan_again

@@ -21,10 +21,10 @@ from kappa.code.code_snapshot import load_snapshot
 from kappa.code.fingerprint import version_of
 from kappa.kafka.client import Log
 from kappa.kafka.producer import ProducedRecord
+from kappa.replay.rollout.plan.facts import Declared, LogFacts, Observed
 from kappa.replay.rollout.plan.finding import Accepting, Finding
 from kappa.replay.rollout.plan.make_plan import make_plan
 from kappa.replay.rollout.plan.observe import observe
-from kappa.replay.rollout.plan.observed import Declared, LogFacts, Observed
 from kappa.replay.rollout.plan.plan import Change, Plan, PlanStep
 from kappa.replay.rollout.plan.plan_text import plan_text
 from kappa.replay.rollout.stage import stage

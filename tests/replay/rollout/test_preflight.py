@@ -10,8 +10,8 @@ from plans import ORDERS, birth, declared, log
 
 from kappa import Table, Topic
 from kappa.replay.rollout.plan.cost import Cost, cost_of
+from kappa.replay.rollout.plan.facts import LogFacts
 from kappa.replay.rollout.plan.finding import Finding
-from kappa.replay.rollout.plan.observed import LogFacts
 from kappa.replay.rollout.plan.preflight import preflight
 from kappa.state.build import Birth
 from kappa.state.offsets import Offsets

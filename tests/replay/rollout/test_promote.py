@@ -19,7 +19,7 @@ from kappa.base.sections import RolloutSettings
 from kappa.replay.platform.controller import Controller
 from kappa.replay.platform.next_step import next_step
 from kappa.replay.rollout.fold import fold
-from kappa.replay.rollout.intents import abandon, ask_undo
+from kappa.replay.rollout.operator_requests import abandon, ask_undo
 from kappa.replay.rollout.promote import ensure_acknowledged, next_promote_step
 from kappa.replay.rollout.step import Acknowledge, Append, Sight, Wait
 from kappa.state.build import Birth, TopicBirth, comparable_topics, put_birth

@@ -30,13 +30,17 @@ from kappa.code.fingerprint import SEMANTICS
 from kappa.kafka.cluster import TopicFacts
 from kappa.replay.rollout.fold import fold
 from kappa.replay.rollout.history import chapters, proof_records
-from kappa.replay.rollout.prove.causes import doubts_of, likely_causes
 from kappa.replay.rollout.prove.cutting import Cutting, cut_as, cutting
-from kappa.replay.rollout.prove.equality import Compared, compare_tables
 from kappa.replay.rollout.prove.proof_text import proof_line, view_lines
-from kappa.replay.rollout.prove.provable import ensure_provable, why_not_provable
-from kappa.replay.rollout.prove.prove import keep_proof, prove
-from kappa.replay.rollout.prove.refold import folding_text
+from kappa.replay.rollout.prove.prove import (
+    Compared,
+    compare_tables,
+    doubts_of,
+    keep_proof,
+    likely_causes,
+    prove,
+)
+from kappa.replay.rollout.prove.refold import ensure_provable, folding_text, why_not_provable
 from kappa.replay.rollout.prove.row_hash import hash_of_all, hash_sql, table_hash
 from kappa.replay.rollout.state import State
 from kappa.replay.rollout.verify.view_texts import IS_ITS_TEXT

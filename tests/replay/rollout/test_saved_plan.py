@@ -11,12 +11,11 @@ from journals import NOWHERE, held, served, staged, switch_asked, verified
 from plans import birth, declared, log, observed
 
 from kappa.base.errors import Conflict, Damaged, UsageError
-from kappa.replay.rollout.ground import ground_of, moved
+from kappa.replay.rollout.plan.facts import Observed
 from kappa.replay.rollout.plan.finding import Accepting
 from kappa.replay.rollout.plan.make_plan import make_plan
-from kappa.replay.rollout.plan.observed import Observed
 from kappa.replay.rollout.plan.plan import Plan
-from kappa.replay.rollout.saved_plan import SavedPlan, save_plan
+from kappa.replay.rollout.plan.saved_plan import SavedPlan, ground_of, moved, save_plan
 from kappa.state.journal.events import CaughtUp
 
 V1 = declared()

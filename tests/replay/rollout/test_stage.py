@@ -19,9 +19,9 @@ from plans import birth, declared, log
 from kappa.base.errors import Conflict, KappaError
 from kappa.code.code_snapshot import load_snapshot
 from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.plan.facts import Declared, Observed
 from kappa.replay.rollout.plan.finding import Accepting
 from kappa.replay.rollout.plan.make_plan import make_plan
-from kappa.replay.rollout.plan.observed import Declared, Observed
 from kappa.replay.rollout.plan.plan import Plan
 from kappa.replay.rollout.rollout import Phase
 from kappa.replay.rollout.stage import stage
@@ -307,7 +307,7 @@ def test_a_stage_that_is_killed_before_its_record_has_begun_nothing(store: Store
     program = """
         from plans import declared, log
         from kappa.state.store import Store
-        from kappa.replay.rollout.plan.observed import Observed
+        from kappa.replay.rollout.plan.facts import Observed
         from kappa.replay.rollout.plan.make_plan import make_plan
         from kappa.replay.rollout.state import State
         from kappa.replay.rollout.stage import stage

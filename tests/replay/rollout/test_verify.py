@@ -28,10 +28,16 @@ from kappa.replay.rollout.verify.pairs import (
     newest_pair,
     pin_equal,
 )
-from kappa.replay.rollout.verify.unsettled import texts_for, unsettled_keys
-from kappa.replay.rollout.verify.verdict import exceeded, judged, unmeasured
+from kappa.replay.rollout.verify.unsettled_keys import texts_for, unsettled_keys
 from kappa.replay.rollout.verify.verification_progress import verification_progress
-from kappa.replay.rollout.verify.verify import Means, ensure_verified, verify
+from kappa.replay.rollout.verify.verify import (
+    Means,
+    ensure_verified,
+    exceeded,
+    judged,
+    unmeasured,
+    verify,
+)
 from kappa.state.build_status import turns_asked
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import CaughtUp, Check, Difference, OutcomeCount, Verified

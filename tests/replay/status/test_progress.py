@@ -13,7 +13,7 @@ from rich.console import Console
 from kappa.base.errors import Unreachable
 from kappa.replay.rollout.fold import fold
 from kappa.replay.rollout.rollout import Rollout
-from kappa.replay.rollout.underway import Waiting
+from kappa.replay.rollout.supervisor_report import Waiting
 from kappa.replay.rollout.verify.verification_progress import table_step
 from kappa.replay.status.follow import Progress
 from kappa.replay.status.progress import news, standing, tell

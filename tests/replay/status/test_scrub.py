@@ -22,7 +22,7 @@ from kappa.base.clock import now
 from kappa.base.errors import Damaged, ExitCode
 from kappa.commands.app import run_command
 from kappa.declare.values.arrow import arrow_schema
-from kappa.replay.rollout.gc import look
+from kappa.replay.rollout.garbage import look
 from kappa.replay.status.doctor.examine import examine, unvouched
 from kappa.replay.status.doctor.scrub import scrub
 from kappa.serving.query.query import answer

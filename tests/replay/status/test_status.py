@@ -21,7 +21,7 @@ from kappa.code.fingerprint import SEMANTICS
 from kappa.commands.app import run_command
 from kappa.declare.values.arrow import arrow_schema
 from kappa.replay.rollout.current import current_state
-from kappa.replay.rollout.underway import Underway
+from kappa.replay.rollout.supervisor_report import Underway
 from kappa.replay.status.desk import beat_of
 from kappa.replay.status.held_back import HeldBack, held_back
 from kappa.replay.status.metrics import Seen, metrics_text

@@ -22,6 +22,7 @@ from kappa.engine.write.publisher import Keeper
 from kappa.replay.rollout.retire import ensure_data_deleted
 from kappa.serving.query.pin.catalog import pin_at
 from kappa.serving.query.pin.moments import (
+from kappa.replay.rollout.garbage import ensure_data_deleted
     AtEventTime,
     AtGeneration,
     AtOffsets,

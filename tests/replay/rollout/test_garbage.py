@@ -19,9 +19,7 @@ from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.write.commit import TableWriter
 from kappa.engine.write.publisher import Publisher
 from kappa.replay.rollout.fold import fold
-from kappa.replay.rollout.garbage import Garbage, What
-from kappa.replay.rollout.gc import gc, look
-from kappa.replay.rollout.retire import ensure_orphans_deleted
+from kappa.replay.rollout.garbage import Garbage, What, ensure_orphans_deleted, gc, look
 from kappa.state.build import Birth, put_birth, read_birth, table_path
 from kappa.state.files.address import files_in
 from kappa.state.frontier import Frontier, Frontiers

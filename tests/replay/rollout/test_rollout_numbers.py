@@ -9,9 +9,14 @@ import pytest
 from kappa.base.errors import Conflict, UsageError
 from kappa.replay.rollout.fold import fold
 from kappa.replay.rollout.history import generation_meant
-from kappa.replay.rollout.intents import active_rollout, awaited_rollout, ready_rollouts, undone
-from kappa.replay.rollout.numbered import build_named, numbered, part_named, rollout_named
+from kappa.replay.rollout.operator_requests import (
+    active_rollout,
+    awaited_rollout,
+    ready_rollouts,
+    undone,
+)
 from kappa.replay.rollout.plan.retry import ended_without_serving
+from kappa.replay.rollout.rollout_numbers import build_named, numbered, part_named, rollout_named
 from kappa.replay.rollout.state import State
 from kappa.replay.rollout.verify.pairs import builds_to_compare
 from kappa.state.journal.events import Abandoned, Event, PromoteAsked

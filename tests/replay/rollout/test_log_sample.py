@@ -15,13 +15,12 @@ from plans import ORDERS, birth, declared, log, observed
 from kappa import Topic
 from kappa.base.errors import Unreachable
 from kappa.kafka.reader import Record
+from kappa.replay.rollout.plan.facts import Declared
 from kappa.replay.rollout.plan.finding import Accepting
+from kappa.replay.rollout.plan.log_sample import TopicSample, Where, read_samples
 from kappa.replay.rollout.plan.make_plan import make_plan
-from kappa.replay.rollout.plan.observed import Declared
 from kappa.replay.rollout.plan.plan import Plan
 from kappa.replay.rollout.plan.plan_text import plan_document, plan_text
-from kappa.replay.rollout.plan.readable import TopicSample, read_samples
-from kappa.replay.rollout.plan.sample import Where
 from kappa.state.journal.events import CaughtUp
 from kappa.state.offsets import Offsets
 

@@ -1,7 +1,7 @@
-"""The pipelines that the project's files declare, with all that the files alone show.
+"""The pipelines as the project's files declare them, with everything that files alone show.
 
-It asks no broker. Spark describes a function once per rows version, in a child process. A function
-that was described before needs no JVM. Neither does a pipeline whose tables are all of topics.
+No broker is asked. Spark describes a function once per rows version, in a child process. No JVM is
+needed for a function that was described before, nor for a pipeline whose tables are all of topics.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from kappa.declare.alert import Alert
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.sink import Sink
 from kappa.replay.rollout.plan.determinism import doubtful, overlooked
+from kappa.replay.rollout.plan.facts import Declared
 from kappa.replay.rollout.plan.finding import Finding
-from kappa.replay.rollout.plan.observed import Declared
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.shape import table_births
 from kappa.tables.views.births import with_views
 from kappa.tables.views.ways import ways_of
 
-# Of one pipeline's queries over no rows: some 0.1 s and 50 MB on a quiet machine.
+# Limits for one pipeline's queries over no rows: usually 0.1 s and 50 MB on a quiet machine.
 _SQL_SECONDS = 30.0
 _SQL_MEMORY = 2 << 30
 
@@ -38,11 +38,11 @@ _SQL_MEMORY = 2 << 30
 def declare_each(
     settings: Settings, store: Store, only: Collection[str] = ()
 ) -> tuple[frozenset[str], Mapping[str, Declared | DeclarationError]]:
-    """Returns the names of all pipelines, and each of `only` (empty: of all) as it is declared.
+    """Returns the names of all pipelines, and each of `only` (empty: of all) as declared.
 
-    In place of a refused pipeline is its error. Files that cannot be loaded are refused, too, by
-    their paths. If `only` names a pipeline that none of the others declares, the error of the first
-    such file is raised.
+    A refused pipeline has an error in place of a declaration. Files that cannot be loaded are
+    refused, too, by path. If `only` names a pipeline that no loaded file declares, the error of the
+    first unloadable file is raised.
     """
     project = load_files(settings.project)
     if not project.pipelines.keys() >= set(only):
@@ -100,10 +100,11 @@ def declare_each(
 
 
 def _born(pipeline: Pipeline, output: Outputs) -> tuple[tuple[TableBirth, ...], Mapping[str, str]]:
-    """Returns the tables of a pipeline, its maintained views among them, and these views' ways.
+    """Returns the tables of a pipeline, with its maintained views, and the ways of these views.
 
-    Raises DeclarationError, with the line, for what its tables do not bear. Its queries are run
-    over no rows, which may take for ever: so that is done within limits, in a process of its own.
+    Raises DeclarationError, with the line, for views, checks and outlets that do not fit the
+    tables. The pipeline's queries are run over tables without rows. A query may take for ever, so
+    the queries run within limits of time and memory, in a separate process.
     """
     tables = table_births(pipeline, output.tables)
     if not (
@@ -132,7 +133,7 @@ def _born(pipeline: Pipeline, output: Outputs) -> tuple[tuple[TableBirth, ...], 
 
 
 def doubts(pipeline: Pipeline, place: Place, find: Find) -> tuple[Finding, ...]:
-    """Returns what is doubtful in the code that the function and its steps reach, each once."""
+    """Returns the lint's findings in the code that the function and its steps reach, each once."""
     return tuple(
         dict.fromkeys(
             found
@@ -145,7 +146,7 @@ def doubts(pipeline: Pipeline, place: Place, find: Find) -> tuple[Finding, ...]:
 def _refuse_views(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> None:
     """Raises DeclarationError for a view that does not follow from the pipeline's tables alone.
 
-    Maintained views are run over no rows next, and with them those that they read.
+    Maintained views are run over no rows next, together with the views that they read.
     """
     if not any(view.is_maintained for view in pipeline.views):
         return
@@ -162,7 +163,7 @@ def _refuse_views(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> None:
 def _refuse_unreadable(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> None:
     """Raises DeclarationError, with the line, for a view or check that cannot be read.
 
-    A whole replay would end with it.
+    Otherwise a whole replay would end with that error.
     """
     if not (pipeline.views or any(table.checks for table in pipeline.tables)):
         return
@@ -192,9 +193,9 @@ def _outlets_to_fit(pipeline: Pipeline) -> list[Sink | Alert]:
 
 
 def _refuse_unfit(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> None:
-    """Raises DeclarationError for a sink or alert that asks of its table what that has not.
+    """Raises DeclarationError for a sink or alert that does not fit its table.
 
-    Those are columns, a condition, and a format that its values have no place in.
+    Columns, the condition, and a format without a place for the table's values may not fit.
     """
     if not (outlets := _outlets_to_fit(pipeline)):
         return

@@ -16,7 +16,7 @@ from kappa.replay.rollout.step import (
     Wait,
     waits_for,
 )
-from kappa.replay.rollout.underway import (
+from kappa.replay.rollout.supervisor_report import (
     Deaths,
     Pace,
     Reporter,

@@ -1,7 +1,8 @@
 """The retirement of a pipeline in one record: its tables, their readers, and the request.
 
-The record makes a generation without the pipeline, as a promote makes one with another build. Its
-build is idle from then on: it keeps consuming until its time is over, so an undo is a switch to it.
+The record makes a generation without the pipeline, as a promote makes a generation with another
+build. From then on the pipeline's build is idle: the build keeps consuming until its time is over,
+so an undo is a switch to that build.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from dataclasses import dataclass
 
 from kappa.base.sql import quoted
 from kappa.declare.options import REJECTS
-from kappa.replay.rollout.conflicts import refuse_switched, refuse_underway
-from kappa.replay.rollout.intents import append_decided
-from kappa.replay.rollout.pausing import ensure_serves
+from kappa.replay.rollout.operator_requests import (
+    append_decided,
+    ensure_serves,
+    refuse_switched,
+    refuse_underway,
+)
 from kappa.replay.rollout.state import State
 from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.serving.query.query import ask
@@ -33,7 +37,7 @@ from kappa.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class LeavingTable:
-    """A table or view that leaves; a view has no files, and what is broken no count of rows."""
+    """A table or view that leaves. `rows` is None for a broken view; a view has no files."""
 
     name: str
     kind: str
@@ -44,10 +48,10 @@ class LeavingTable:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """The parts that a retirement of a pipeline takes away, and the readers that pin them.
+    """The tables that a retirement of a pipeline takes away, and the readers that pin the tables.
 
-    `readers` are (who, process) with the number of their leases. `dropped` is the idle build of the
-    pair before, which the retirement of its pipeline retires at once.
+    `readers` are (user, process id, number of leases). `dropped` is the idle build of the
+    pipeline's last switch, which the retirement retires at once.
     """
 
     pipeline: str
@@ -60,7 +64,7 @@ class Leaving:
 
 
 def may_retire(state: State, pipeline: str) -> bool:
-    """Returns False if a pipeline is retired already. Raises as `ask_retire` does. Pure."""
+    """Returns False if a pipeline is retired already. Raises the errors of `ask_retire`. Pure."""
     if pipeline in state.retirements:
         return False
     ensure_serves(state, pipeline)
@@ -71,7 +75,7 @@ def may_retire(state: State, pipeline: str) -> bool:
 def look_at_leaving(
     store: Store, state: State, pipeline: str, *, kept_seconds: float, now: float
 ) -> Leaving:
-    """Looks at what a retirement would take away at `now` (seconds since 1970)."""
+    """Returns what a retirement would take away at `now` (seconds since 1970)."""
     build = ensure_serves(state, pipeline)
     pinned = Counter(
         (lease.by, lease.pid)
@@ -121,10 +125,10 @@ def leaving_text(leaving: Leaving) -> str:
 def ask_retire(
     store: Store, pipeline: str, *, kept_seconds: float, seen: State | None = None
 ) -> JournalRecord | None:
-    """Retires a pipeline; returns the record, or None if it is retired already.
+    """Retires a pipeline; returns the record, or None if the pipeline is retired already.
 
     `seen` is the state that the operator has looked at. Raises UsageError if the pipeline never
-    served, and Conflict if a rollout of it has not ended, or another build serves by now.
+    served, and Conflict if a rollout of the pipeline has not ended, or another build serves by now.
     """
 
     def decide(looked: State, state: State) -> PipelineRetired | None:
@@ -151,7 +155,7 @@ def _tables(
     store: Store, reader: Reader, snapshot: Snapshot, pipeline: str, build: str
 ) -> Iterator[LeavingTable]:
     if snapshot.serving.get(pipeline) != build:
-        # Another switch came in between: the request itself will say so.
+        # Another switch came in between: the request itself will be refused.
         return
     birth = snapshot.births[build]
     broken = {each.name for each in reader.broken if each.pipeline == pipeline}

@@ -1,8 +1,9 @@
-"""The changes that readers see if one build's tables replace another's. Pure.
+"""Changes between two versions: of tables, as readers see them, and of topics' events. Pure.
 
 Tables, columns, types, keys and views are compared. A change breaks readers if a query that ran may
-fail or mean something else. A type that holds all values of the one before (type widening of Delta
-and Spark) breaks none.
+fail or mean something else. A type that holds all values of the type before (type widening of Delta
+and Spark) breaks no reader. Fields of events may be renamed, widened, narrowed, new or gone; the
+declaration before is known from the lines in a birth certificate (kappa/code/declaration.py).
 """
 
 from __future__ import annotations
@@ -12,7 +13,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kappa.base.errors import DeclarationError
-from kappa.declare.values.columns import INTEGERS, Array, Decimal, Scalar, Struct, Type, parse_type
+from kappa.declare.topic import Topic
+from kappa.declare.values.columns import (
+    INTEGERS,
+    Array,
+    Column,
+    Decimal,
+    Scalar,
+    Struct,
+    Type,
+    parse_columns,
+    parse_type,
+)
 from kappa.state.build import Birth
 from kappa.state.table import TableBirth
 
@@ -29,7 +41,7 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReaderChange:
-    """One change: of a `table` or view, or of its `column`.
+    """A change of a `table` or view, or of a `column`.
 
     `before` and `after` are types, keys or queries.
     """
@@ -45,21 +57,21 @@ class ReaderChange:
 
 # Digits of the greatest value of a whole number: a decimal with as many before its point fits.
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
-# What a double holds exactly.
+# Types whose values a double holds exactly.
 _IN_DOUBLE = frozenset({"tinyint", "smallint", "int", "float"})
 
 
 def reader_changes(
     born: Birth, tables: Iterable[TableBirth], views: Mapping[str, str]
 ) -> tuple[ReaderChange, ...]:
-    """Returns what readers of a build will find changed in `tables` and `views`."""
+    """Returns the changes that readers of a build will find in `tables` and `views`."""
     before = {table.name: table for table in born.tables}
     after = {table.name: table for table in tables}
     return (*_tables(before, after, born.views, views), *_views(born.views, views, before, after))
 
 
 def called_of(table: TableBirth) -> str:
-    """Returns a table as sentences name it: `table delays`, or `view by_day` if it is one."""
+    """Returns a table's name for sentences: `table delays`, or `view by_day`."""
     return f"{'table' if table.view is None else 'view'} {table.name}"
 
 
@@ -169,12 +181,12 @@ def _widens(old: str, new: str) -> bool:
     try:
         return widens(parse_type(old), parse_type(new))
     except DeclarationError:
-        # A type that only the platform's own tables have.
+        # Only the platform's own tables have such a type.
         return False
 
 
 def widens(old: Type, new: Type) -> bool:
-    """Returns whether every value of the old type is one of the new.
+    """Returns whether the new type holds every value of the old type.
 
     Source: https://docs.delta.io/latest/delta-type-widening.html.
     """
@@ -199,3 +211,87 @@ def widens(old: Type, new: Type) -> bool:
             )
         case _:
             return False
+
+
+def event_changes(topic: Topic, before: str) -> Iterator[str]:
+    """Yields a sentence for each field of old events that is read otherwise than before.
+
+    Another sentence is about the format of the events, or about the keys, if declared otherwise.
+    """
+    old_format, new_format = _format(before.splitlines()), [*topic.format.lines()]
+    if old_format != new_format:
+        yield (
+            f"topic {topic.name} is read as {_spelled(new_format)}, and was read as "
+            f"{_spelled(old_format)}"
+        )
+    # The first of these lines names the key.
+    keyed = [line for line in before.splitlines() if line.startswith("key ")][1:]
+    old_keys, new_keys = [line.removeprefix("key ") for line in keyed], [*topic.key_lines()]
+    if old_keys != new_keys:
+        yield (
+            f"keys of topic {topic.name} are read as {_spelled(new_keys, 'text')}, and were read "
+            f"as {_spelled(old_keys, 'text')}"
+        )
+    old = {
+        column.name: column for column in map(_column, before.splitlines()) if column is not None
+    }
+    read = set()
+    for column in topic.columns:
+        name = next((name for name in (column.name, *column.was) if name in old), None)
+        field = f"field {column.name} of topic {topic.name}"
+        if name is None:
+            yield f"{field} is new: {_where_missing(column)}"
+            continue
+        read.add(name)
+        if name != column.name:
+            yield f"{field} is renamed: it reads {name}, too"
+        yield from (f"{field} {change}" for change in _changes(old[name], column))
+    for name in old:
+        if name not in read:
+            yield f"field {name} of topic {topic.name} is no longer read"
+
+
+def _format(lines: list[str]) -> list[str]:
+    """Returns the lines of a format among a topic's lines: right before the columns."""
+    first = next((n for n, line in enumerate(lines) if line.startswith("column ")), len(lines))
+    return [
+        line for line in lines[:first] if line.split(" ")[0] not in {"kind", "partitions", "key"}
+    ]
+
+
+def _spelled(lines: list[str], otherwise: str = "JSON") -> str:
+    return ", ".join(lines).removeprefix("format ") or otherwise
+
+
+def _changes(old: Column, new: Column) -> Iterator[str]:
+    if str(old.type) != str(new.type):
+        if widens(old.type, new.type):
+            yield f"is widened: {new.type}, from {old.type}"
+        elif widens(new.type, old.type):
+            yield f"is narrowed: {new.type}, from {old.type}; what does not fit is rejected"
+        else:
+            yield f"is of another type: {new.type}, from {old.type}; what is not of it is rejected"
+    if old.nullable and not new.nullable:
+        yield f"may not be null any more: {_where_missing(new)}"
+
+
+def _where_missing(column: Column) -> str:
+    if column.default is not None:
+        return f"events without it have {column.default}"
+    return "events without it have null" if column.nullable else "events without it are rejected"
+
+
+def _column(line: str) -> Column | None:
+    """Returns the column of a declaration's line, with name, type and nullability only."""
+    kind, _, declared = line.partition(" ")
+    if kind != "column":
+        return None
+    words = declared.partition(" default ")[0].partition(" was ")[0].split(" ")
+    # The line has no backquotes, and a name declared in backquotes may have spaces.
+    for end in range(1, len(words)):
+        try:
+            (column,) = parse_columns(f"`{' '.join(words[:end])}` {' '.join(words[end:])}")
+        except DeclarationError:
+            continue
+        return column
+    return None

@@ -1,4 +1,4 @@
-"""One generation in full: who made it serve, when and why, its code and its receipts.
+"""One generation in full: the operator, the time, the reason, the code, and the receipts.
 
 Pure but for `code_of`.
 """
@@ -24,7 +24,7 @@ from kappa.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The code of a build: its snapshot's folder, a hash of its files, and whether it exists."""
+    """The code of a build: the snapshot's folder, the files' hash, and whether files exist."""
 
     folder: str
     sha256: str
@@ -33,10 +33,11 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One generation: its record, the rollouts it switched, and each pipeline's build then.
+    """A generation: the record, the switched rollouts, and each pipeline's build then.
 
-    A generation without a pipeline that was retired has switched no rollout. `sent` is what sinks
-    and alerts sent at each rollout's switch, by its id.
+    A generation that only retired a pipeline has switched no rollout. `sent` has, by the rollout's
+    id, lines of the changes that sinks and alerts sent at the switch. `previous` is the serving map
+    of the generation before.
     """
 
     record: JournalRecord
@@ -49,7 +50,10 @@ class Shown:
 
 
 def serving_in(state: State, generation: int) -> Mapping[str, str]:
-    """Returns the serving map of a generation. Raises UsageError if none has that number."""
+    """Returns the serving map of a generation.
+
+    Raises UsageError if no generation has that number.
+    """
     return _served(state, generation)[1].serving
 
 
@@ -74,7 +78,7 @@ def shown(
 ) -> Shown:
     """Returns all facts of a generation.
 
-    `births` and `codes` are those of the builds in its serving map.
+    `births` and `codes` belong to the builds in the generation's serving map.
     """
     record, served = _served(state, generation)
     before = next(
@@ -90,7 +94,7 @@ def shown(
 
 
 def code_of(store: Store, birth: Birth) -> Code:
-    """Returns where a build's code is, and its hash."""
+    """Returns the folder of a build's code, and the hash of the code."""
     code = f"{folder(birth.build)}/code"
     return Code(store.address(code), birth.code_sha256, bool(store.names(code)))
 
@@ -98,7 +102,7 @@ def code_of(store: Store, birth: Birth) -> Code:
 def show_listing(found: Shown) -> Listing:
     """Returns a row per switched pipeline and partition.
 
-    It has the build's origin, what readers saw before the switch, and what they saw after.
+    A row has the origin of the build, and the offsets that readers saw before and after the switch.
     """
     rows = (
         row
@@ -122,7 +126,7 @@ def _offset_rows(receipt: Receipt, origin: Offsets) -> Iterator[tuple[Any, ...]]
 
 
 def show_text(found: Shown) -> str:
-    """Returns all but the offsets for people, a fact a line."""
+    """Returns the generation for people, a fact a line, without offsets."""
     lines = [
         f"generation {found.served.generation}, served {found.record.at} by {found.record.by}",
         *(
@@ -143,7 +147,7 @@ def show_text(found: Shown) -> str:
 
 
 def left_text(retired: PipelineRetired) -> str:
-    """Returns what a retirement took out of service, in a line."""
+    """Returns a line that names everything that a retirement took out of service."""
     return (
         f"pipeline {retired.pipeline} was retired: {', '.join(retired.names)} left with build "
         f"{retired.build}, which was kept for {retired.kept_seconds:,.0f} s"
@@ -151,7 +155,7 @@ def left_text(retired: PipelineRetired) -> str:
 
 
 def show_document(found: Shown) -> dict[str, Any]:
-    """Returns all of it; `record` is the journal's record, unchanged."""
+    """Returns the whole generation for machines; `record` is the journal's record, unchanged."""
     return {
         "generation": found.served.generation,
         "previous_generation": found.served.generation - 1 or None,

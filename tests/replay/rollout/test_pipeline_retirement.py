@@ -13,12 +13,11 @@ from plans import birth, declared, log
 
 from kappa.base.errors import Conflict, ExitCode, KappaError, UsageError
 from kappa.replay.rollout.fold import fold
-from kappa.replay.rollout.intents import ask_undo
-from kappa.replay.rollout.pausing import ask_pause, ask_resume
+from kappa.replay.rollout.operator_requests import ask_pause, ask_resume, ask_undo
+from kappa.replay.rollout.pipeline_retirement import Leaving, LeavingTable, ask_retire, leaving_text
+from kappa.replay.rollout.plan.facts import Observed
 from kappa.replay.rollout.plan.make_plan import make_plan
-from kappa.replay.rollout.plan.observed import Observed
 from kappa.replay.rollout.plan.plan import Change
-from kappa.replay.rollout.retiring import Leaving, LeavingTable, ask_retire, leaving_text
 from kappa.replay.rollout.stage import stage
 from kappa.replay.rollout.state import State
 from kappa.state.build import put_birth, read_birth

@@ -1,7 +1,7 @@
 """The facts of a plan: project, journal, log, disk and earlier replays. Pure.
 
-A fact that could not be had is absent, and a plan calls it unknown. replay/rollout/plan/observe.py
-gathers them.
+A fact that could not be had is absent, and a plan calls the fact unknown. observe.py gathers all
+facts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kappa.base.errors import DeclarationError
 from kappa.code.fingerprint import declared_rows_version
 from kappa.declare.pipeline import Pipeline
 from kappa.replay.rollout.plan.finding import Finding
-from kappa.replay.rollout.plan.readable import TopicSample
+from kappa.replay.rollout.plan.log_sample import TopicSample
 from kappa.replay.rollout.state import State
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
@@ -24,9 +24,9 @@ from kappa.tables.archive import ArchiveMark
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A pipeline as declared now: its version, its tables, and the files that it needs.
+    """A pipeline as declared now: the version, the tables, and the files of the code.
 
-    `doubtful` is what the lint found in its code (determinism.py). `ways` says how each maintained
+    `doubtful` are the lint's findings in the code (determinism.py). `ways` says how each maintained
     view is kept (kappa/tables/views/ways.py).
     """
 
@@ -41,7 +41,7 @@ class Declared:
 
     @property
     def rows_version(self) -> str:
-        """Returns the part of its version that decides rows."""
+        """Returns the part of the version that decides rows."""
         return declared_rows_version(self.pipeline, self.parts)
 
 
@@ -49,14 +49,15 @@ class Declared:
 class LogFacts:
     """The broker's facts about the declared topics that exist.
 
-    Of topics of sinks it has `partitions` and `configs` alone. `others` are those of them that have
-    records which no sink of this root has sent.
+    For topics of sinks only `partitions` and `configs` are known. `others` are sinks' topics with
+    records that no sink of this root has sent.
 
-    `beginning` is that of the log that topics and their archives form together. `archived` are the
-    marks of those archives. `topics_beginning` is what the broker still has. `hour_ago` is where
-    each partition ended an hour ago. `configs` are the settings in force. `bytes` is what a
-    partition takes on the broker's disk. `waiting` are the topics that match a pattern and have not
-    joined it. `replicas` is how many of the cluster's `brokers` keep each partition, at least.
+    `beginning` is the beginning of the log that topics and their archives form together. `archived`
+    are the marks of these archives. `topics_beginning` is where the broker's topics begin.
+    `hour_ago` is where each partition ended an hour ago. `configs` are the settings in force.
+    `bytes` is the size of a partition on the broker's disk. `waiting` are the topics that match a
+    pattern and have not joined. `replicas` is the smallest number of the cluster's `brokers` that
+    keep a partition.
     """
 
     ids: Mapping[str, str]
@@ -76,7 +77,7 @@ class LogFacts:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The last replay of a pipeline that caught up: its offsets, and seconds since staging."""
+    """The last replay of a pipeline that caught up: offsets, and seconds since staging."""
 
     records: int
     seconds: float
@@ -84,7 +85,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class DiskFacts:
-    """The free space on the root's disk, and of each serving build its bytes and offsets.
+    """The free space of the root's disk, and bytes and offsets of each serving build.
 
     `free` is None if the root is in a bucket, which is never full.
     """
@@ -95,16 +96,16 @@ class DiskFacts:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """All facts of a plan. `names` are all declared pipelines, `declared` those looked at.
+    """All facts of a plan. `names` are all declared pipelines, `declared` the described pipelines.
 
-    `refused` are the errors of those that the project's files refuse, and of files, by their paths.
-    `snapshots` are the files of the builds that serve, `replays` the last replay of each pipeline,
-    `libraries` the packages installed now. `samples` are of the topics that would be replayed; of
-    one, at most the share `max_unreadable` may be rejected. `rejected` is how many records each
-    serving build has rejected. `shown` are its frontiers that still exist, the newest last.
-    `rows` is how many rows that are served now each sink's topic would have. `subjects` are those
-    that are pinned, each with its pinned and its newest version; None if the registry has not said.
-    `cores` is how many a replay may use; 0: not known.
+    `refused` has the errors of pipelines that the project's files refuse, and of files, by path.
+    `snapshots` are the files of serving builds, `replays` the last replay of each pipeline,
+    `libraries` the installed packages. `samples` are samples of the topics to be replayed; of a
+    sample, at most the share `max_unreadable` may be rejected. `rejected` is the number of records
+    that each serving build has rejected. `shown` are a build's frontiers that still exist, the
+    newest last. `rows` is the number of served rows that a sink's topic would have. `subjects` are
+    the pinned subjects, each with the pinned and the newest version; None if the registry has not
+    answered. `cores` is the number of cores that a replay may use; 0 if unknown.
     """
 
     names: frozenset[str]

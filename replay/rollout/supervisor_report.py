@@ -1,7 +1,8 @@
 """The report of the supervisor: waits, rates and deaths, which the journal does not have.
 
-The supervisor puts it into one small file whenever it changes, for `kappa status` and for commands
-that follow a rollout. Nothing is decided by it, and it is worthless once the supervisor has ended.
+The supervisor puts the report into one small file whenever the report changes, for `kappa status`
+and for commands that follow a rollout. No decision uses the report, and the report is worthless
+once the supervisor has ended.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ from kappa.state.frontier import Frontiers
 from kappa.state.store import Store
 
 _NAME = "run/underway.json"
-# Rates change all the time; nobody reads more often.
+# Rates change all the time, and nobody reads the report more often.
 _REPORT_SECONDS = 1.0
 _NONE: Mapping[str, str] = {}
-# A rate over less tells more of the moment than of the replay; over more, too little of now.
+# A rate over a shorter time is a momentary one, and a rate over a longer time is out of date.
 _LEAST_SECONDS = 1.0
 _WINDOW_SECONDS = 15.0
 
 
 class Waiting(Struct, frozen=True):
-    """The cause that one rollout waits for ("" for none), and its offsets a second."""
+    """The cause that a rollout waits for ("" for none), and the rate in offsets a second."""
 
     waits_for: str = ""
     rate: float | None = None
 
 
 class Deaths(Struct, frozen=True):
-    """The deaths in a row of a build's job, and the reason of the last one.
+    """The deaths in a row of a build's job, and the reason of the last death.
 
-    `silent_seconds` is for how long it has shown no sign of life; 0: it lives.
+    `silent_seconds` is how long the job has shown no sign of life; 0 if the job is alive.
     """
 
     count: int
@@ -46,7 +47,7 @@ class Deaths(Struct, frozen=True):
     silent_seconds: int = 0
 
     def text(self, build: str) -> str:
-        """Returns it in one line, with what to do."""
+        """Returns the deaths in one line, with the command to type."""
         if self.silent_seconds:
             return (
                 f"its job shows no sign of life for {self.silent_seconds} s, and is ended soon "
@@ -59,9 +60,9 @@ class Deaths(Struct, frozen=True):
 
 
 class Underway(Struct, frozen=True):
-    """All of it: waits by the rollout's number, deaths by build, and the builds that rest.
+    """The whole report: waits by the rollout's number, deaths by build, and the builds that rest.
 
-    `woken` is when builds were woken last.
+    `woken` maps a build to the time when the build was last woken.
     """
 
     rollouts: Mapping[int, Waiting] = field(default_factory=dict)
@@ -70,13 +71,15 @@ class Underway(Struct, frozen=True):
     woken: Mapping[str, str] = field(default_factory=dict)
 
     def trouble(self, build: str) -> str:
-        """Returns what is wrong with a build's job, or ""."""
+        """Returns a line about the trouble of a build's job, or ""."""
         return self.deaths[build].text(build) if build in self.deaths else ""
 
     def fresh_at(self, build: str, published: datetime | None) -> datetime | None:
-        """Returns when its readers last had all there was, if its newest frontier is of then.
+        """Returns when readers of a build last had all records.
 
-        A build that rests had all of it at the supervisor's last look.
+        `published` is the time of the build's newest frontier.
+
+        A build that rests had all records at the supervisor's last look.
         """
         if published is None or build in self.resting:
             return None if published is None else datetime.now(UTC)
@@ -88,7 +91,7 @@ _UNDERWAY = Documents(Underway, derived=True, synced=False)
 
 
 def read_underway(store: Store) -> Underway:
-    """Returns what the supervisor last reported, or nothing."""
+    """Returns the supervisor's last report, or an empty report."""
     return (
         _UNDERWAY.get(store.local, _NAME, "what the supervisor wrote of its rollouts") or Underway()
     )
@@ -100,15 +103,15 @@ def ensure_no_report(store: Store) -> None:
 
 
 class Pace:
-    """The pace of a growing count, measured by looks at it."""
+    """The pace of a growing count, measured by repeated looks."""
 
     def __init__(self) -> None:
         self._looks: deque[tuple[float, int]] = deque()
 
     def rate(self, count: int, at: float) -> float | None:
-        """Returns the recent growth a second, or None if it was not looked at long enough.
+        """Returns the recent growth a second, or None if the looks span too short a time.
 
-        A count that has fallen is that of work which began again: the pace is measured anew.
+        A count that has fallen belongs to work that began again: the pace is measured anew.
         """
         if self._looks and count < self._looks[-1][1]:
             self._looks.clear()
@@ -142,10 +145,10 @@ class Reporter:
         resting: frozenset[str] = frozenset(),
         woken: Mapping[str, str] = _NONE,
     ) -> None:
-        """Writes the report if it has changed.
+        """Writes the report if the report has changed.
 
-        `waits` is what each active rollout waits for. The jobs of `resting` builds are not to run;
-        `woken` is when builds were woken last.
+        `waits` has the cause that each active rollout waits for. The jobs of `resting` builds are
+        not to run; `woken` maps a build to the time when the build was last woken.
         """
         if (waits, woken) == (self._waits, self._woken) and self._clock() < self._due:
             return

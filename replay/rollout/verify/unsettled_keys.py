@@ -1,10 +1,10 @@
-"""Unsettled keys: those of a compacted topic written again after the compared offsets.
+"""Unsettled keys: keys of a compacted topic written again after the compared offsets.
 
-Compaction takes an older record away once a newer one of its key exists. A build that read the
-topic before that has read it, and one that reads it later has not. Up to the same offset both are
-right, and their rows differ. So the keys written since are read back from the log, and rows of
-those keys are set aside (law 5). Only a tombstone that was written and compacted away since is
-missed: Kafka keeps each for `delete.retention.ms`, a day by default.
+Compaction removes an older record once a newer record of its key exists. A build that read the
+topic before the compaction has read the older record, and a build that reads later has not. Up to
+the same offset both builds are right, and rows differ. So the keys written since are read back from
+the log, and rows with these keys are set aside (law 5). Only a tombstone that was written and
+compacted away since is missed: Kafka keeps tombstones for `delete.retention.ms`, a day by default.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
 
 class KeyLog(Protocol):
-    """The part of Kafka's client that is needed (kappa/kafka/client.py)."""
+    """The part of Kafka's client that unsettled keys need (kappa/kafka/client.py)."""
 
     def facts(self, name: str) -> TopicFacts | None:
-        """Returns one topic, or None if the broker has none of that name."""
+        """Returns a topic's facts, or None if the broker has no topic of that name."""
 
     def keys(self, topic: str, start: Offsets) -> Iterator[bytes]:
         """Yields the keys of the committed records from `start` to the end."""
 
 
-# Gives the texts that keys have in a table's column; those of no row are left out.
+# Gives the texts of keys in a table's column, without keys that no row can have.
 KeyTexts = Callable[[Iterable[bytes]], Iterator[str]]
 
 
 def plain_texts(keys: Iterable[bytes]) -> Iterator[str]:
-    """Yields the texts of keys without a format: themselves."""
+    """Yields the texts of keys without a format: the keys themselves."""
     for key in keys:
         try:
             yield key.decode()
@@ -53,7 +53,7 @@ def plain_texts(keys: Iterable[bytes]) -> Iterator[str]:
 
 
 def texts_in(topic: Topic) -> KeyTexts:
-    """Returns what reads the keys of a topic by their declared format."""
+    """Returns a reader of a topic's keys by the declared format."""
     value_of = KeyReader(topic).value
 
     def texts(keys: Iterable[bytes]) -> Iterator[str]:
@@ -68,9 +68,9 @@ def texts_in(topic: Topic) -> KeyTexts:
 
 
 def texts_for(store: Store, birth: Birth) -> Callable[[TableBirth], KeyTexts]:
-    """Returns what gives the reader of the keys of a table's compacted topic.
+    """Returns a function that gives the reader of the keys of a table's compacted topic.
 
-    A format of keys is in the build's own code alone, which is loaded if there is one.
+    A format of keys is in the build's own code alone, which is loaded if the keys have a format.
     """
 
     def texts_of(table: TableBirth) -> KeyTexts:
@@ -91,9 +91,9 @@ def unsettled_keys(
 ) -> Iterable[str] | None:
     """Returns the keys of a table's compacted topic with a record at or after `offsets`.
 
-    They are text, some repeated. Returns None if the table is not the latest of a compacted topic:
-    its rows are settled. Raises Unreachable if no broker can be asked, and Conflict if the topic is
-    gone, or another one has its name.
+    The keys are text, some repeated. Returns None if the table is not the latest of a compacted
+    topic: all rows are settled. Raises Unreachable if no broker can be asked, and Conflict if the
+    topic is gone, or another topic has its name.
     """
     topic = next((each for each in birth.topics if each.name == table.latest), None)
     if topic is None or topic.kind != TopicKind.COMPACTED:

@@ -1,4 +1,4 @@
-"""Numbers of rollouts as people type them: an argument of digits only is always one. Pure."""
+"""Numbers of rollouts as people type them: an argument of digits only is always a number. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from kappa.replay.rollout.state import State
 
 
 def numbered(state: State, number: int) -> Rollout:
-    """Returns the rollout with this number. Raises UsageError with the range that exists."""
+    """Returns the rollout with this number.
+
+    Raises UsageError with the range of existing numbers.
+    """
     if 1 <= number <= len(state.rollouts):
         return state.rollouts[number - 1]
     last = len(state.rollouts)
@@ -23,12 +26,12 @@ def numbered(state: State, number: int) -> Rollout:
 
 
 def is_number(text: str) -> bool:
-    """Returns whether an argument is a rollout's number: it is digits only."""
+    """Returns whether an argument is a rollout's number: digits only."""
     return text.isascii() and text.isdecimal()
 
 
 def rollout_named(state: State, text: str | None) -> Rollout | None:
-    """Returns the rollout whose number the text is. Returns None if it is no number.
+    """Returns the rollout whose number the text is. Returns None if the text is no number.
 
     Raises UsageError if no rollout has the number.
     """
@@ -42,7 +45,7 @@ def build_named(state: State, text: str) -> str:
 
 
 def build_in_words(build: str | None) -> str:
-    """Names a build, or that there is none, within a sentence."""
+    """Names a build, or says that there is no build, within a sentence."""
     return "no build" if build is None else f"build {build}"
 
 
@@ -51,8 +54,8 @@ def part_named(
 ) -> tuple[str | None, str | None]:
     """Returns the pipeline and the build to look at; each may be given as a rollout's number.
 
-    A rollout in place of a pipeline means its build, unless a build is named too. `look` is called
-    only if a number is given.
+    A rollout in place of a pipeline means the rollout's build, unless a build is named too. `look`
+    is called only if a number is given.
     """
     if not any(each is not None and is_number(each) for each in (pipeline, build)):
         return pipeline, build
@@ -63,10 +66,22 @@ def part_named(
     return pipeline, None if build is None else build_named(state, build)
 
 
-def serving_pipeline(state: State, text: str) -> str:
-    """Returns the pipeline that a text names; a rollout's number must be of what serves it.
+def ensure_served(state: State, pipeline: str) -> str:
+    """Returns the build that serves a pipeline. Raises UsageError if no build does."""
+    if pipeline not in state.serving:
+        raise UsageError(
+            f"no pipeline {pipeline} is served",
+            hint=f"there are {', '.join(sorted(state.serving))}"
+            if state.serving
+            else "nothing is served yet: kappa deploy",
+        )
+    return state.serving[pipeline]
 
-    Raises UsageError if no rollout has the number, or another one serves its pipeline.
+
+def serving_pipeline(state: State, text: str) -> str:
+    """Returns the pipeline that a text names: a name, or the number of the rollout that serves.
+
+    Raises UsageError if no rollout has the number, or if another rollout serves the pipeline.
     """
     rollout = rollout_named(state, text)
     if rollout is None:

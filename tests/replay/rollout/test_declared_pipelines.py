@@ -10,7 +10,7 @@ import pytest
 from kappa.base.errors import UsageError
 from kappa.base.settings import load_settings
 from kappa.code import project
-from kappa.replay.rollout.plan import declared
+from kappa.replay.rollout.plan import declared_pipelines
 from kappa.replay.rollout.plan.validate import ensure_valid, validate, validated_text
 from kappa.state.store import open_store
 
@@ -49,7 +49,7 @@ def write(folder: Path, name: str, sql: str, check: str = "n > 0") -> None:
 def test_an_endless_view_is_named_and_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str
 ) -> None:
-    monkeypatch.setattr(declared, "_SQL_SECONDS", 1.0)
+    monkeypatch.setattr(declared_pipelines, "_SQL_SECONDS", 1.0)
     write(tmp_path, "bad", sql)
     write(tmp_path, "good", GOOD)
     settings = load_settings(tmp_path)

@@ -16,8 +16,8 @@ def outgoing(
 ) -> Iterator[str]:
     """Yields a line for each outlet that sends something: `312 updates, 4 deletes to carriers`.
 
-    `before` is the build that serves until the switch. Of an outlet of a part of its table, the
-    number is the most that is sent. An alert sends at most `most` messages, and one for the rest.
+    `before` is the build that serves until the switch. For an outlet that takes a part of a table,
+    the number is an upper bound. An alert sends at most `most` messages, and one more for the rest.
     """
     found = {each.table: each for each in differences}
     yield from _of_sinks(after.sinks, found, () if before is None else before.sinks)
@@ -25,7 +25,7 @@ def outgoing(
     known = {} if before is None else {alert.name: alert for alert in before.alerts}
     for alert in after.alerts:
         earlier, difference = known.get(alert.name), found.get(alert.of)
-        # One that is new, or of another table now, begins with the first change after the switch.
+        # A new alert, or an alert on another table, begins with the first change after the switch.
         if earlier is None or earlier.of != alert.of or difference is None:
             continue
         is_most = earlier != alert or alert.of in keyless
@@ -67,7 +67,7 @@ def _changes(sink: SinkBirth, found: Difference) -> str:
 
 
 def _messages(alert: AlertBirth, found: Difference, most: int, *, is_most: bool) -> str:
-    """Returns how many messages an alert sends, for how many rows; nothing if it sends none."""
+    """Returns the number of an alert's messages and rows in words; "" without messages."""
     if not found.compared:
         return f"at most {most + 1:,} messages"
     counted = {"insert": found.added, "update": _updates(found), "delete": found.removed}
@@ -81,7 +81,7 @@ def _messages(alert: AlertBirth, found: Difference, most: int, *, is_most: bool)
 
 
 def _updates(found: Difference) -> int:
-    """Returns how many rows become others: all, if the table has other columns."""
+    """Returns the number of rows that change: all of them, if the table has other columns."""
     if found.columns_gone or found.columns_new or found.columns_retyped:
         return (found.rows_after or 0) - found.added
     return found.changed

@@ -1,7 +1,8 @@
-"""Whether the records of a log can be read as declared now, tried on a sample of each topic.
+"""Samples of a log, and whether the sampled records can be read as declared now.
 
-The sample decides nothing about a row. It is taken while a plan is made, so it is small, and what
-cannot be had is unknown.
+A sample has records of each partition's beginning, middle and end. Samples decide nothing about a
+row. Samples are small, since a plan is waiting, and everything that cannot be read in time is
+unknown. replay/rollout/law.py tries the law of slices on samples, too.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+from typing import Protocol
 
 from kappa.base.errors import KappaError
 from kappa.declare.topic import Topic
@@ -17,21 +21,86 @@ from kappa.declare.values.reason import Rejected
 from kappa.kafka.reader import Record
 from kappa.records.record import RecordReader
 from kappa.replay.rollout.plan.finding import Finding
-from kappa.replay.rollout.plan.sample import Sampled, Where, sample
 from kappa.state.offsets import Offsets
 
-# Of a topic with more, so many are sampled, evenly spread.
+# If a topic has more partitions, this many are sampled, evenly spread.
 _MOST_PARTITIONS = 64
 _MOST_BYTES = 16 << 20
 _PATIENCE_SECONDS = 5.0
 _SHOWN = 3
-# Of fewer records at one place, one that is broken would be too large a share.
+# With fewer records at a place, a single broken record would be too large a share.
 _FEW = 5
+
+
+class Where(StrEnum):
+    """The place in a partition where a record was taken."""
+
+    BEGINNING = "beginning"
+    MIDDLE = "middle"
+    END = "end"
+
+
+class Sampled(Protocol):
+    """The part of the broker's client that a sample needs."""
+
+    def beginning(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
+
+    def end(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
+
+    def records(self, topics: Iterable[str], start: Offsets, end: Offsets) -> Iterator[Record]: ...  # noqa: D102  # as in Log
+
+
+def sample(
+    log: Sampled, begin: Offsets, end: Offsets, at_most: int
+) -> Iterator[tuple[Where, Record]]:
+    """Yields about `at_most` records between two vectors, in order of offsets per partition.
+
+    If compaction or transactions have left a place empty, the records after the hole are taken.
+    """
+    found = list(pieces(begin, end, at_most))
+    for where, (start, stop), upto in zip(
+        Where, found, [*(start for start, _ in found[1:]), end], strict=True
+    ):
+        met: Counter[tuple[str, int]] = Counter()
+        for record in log.records(stop.next, start, stop):
+            met[record.topic, record.partition] += 1
+            yield where, record
+        for topic, partition, last in stop.items():
+            width = last - start.at(topic, partition)
+            if width > 0 and not met[topic, partition]:
+                behind = log.records(
+                    [topic],
+                    Offsets({topic: {partition: last}}),
+                    Offsets({topic: {partition: upto.at(topic, partition)}}),
+                )
+                yield from ((where, record) for record in islice(behind, width))
+
+
+def pieces(begin: Offsets, end: Offsets, at_most: int) -> Iterator[tuple[Offsets, Offsets]]:
+    """Yields three ranges, in order, with about `at_most` offsets together. Pure.
+
+    The ranges are the first offsets of all partitions, some in the middle, and the last.
+    """
+    parts = [
+        (topic, partition, begin.at(topic, partition), stop)
+        for topic, partition, stop in end.items()
+    ]
+    width = max(1, at_most // (3 * max(1, len(parts))))
+    reached = begin
+    for third in range(3):
+        start: dict[str, dict[int, int]] = {}
+        stop: dict[str, dict[int, int]] = {}
+        for topic, partition, first, last in parts:
+            here = max(reached.at(topic, partition), first + (last - first - width) * third // 2)
+            start.setdefault(topic, {})[partition] = min(here, last)
+            stop.setdefault(topic, {})[partition] = min(here + width, last)
+        reached = Offsets(stop)
+        yield Offsets(start), reached
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Records of a sample that would be rejected for one reason: how many, and one of them."""
+    """Records of a sample that would be rejected for a reason: the count, and an example."""
 
     reason: str
     count: int
@@ -42,11 +111,11 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class TopicSample:
-    """The sample of one topic.
+    """The sample of a topic.
 
-    `read` and `rejected` count records by the place they were taken at. `partitions` counts those
-    sampled, of all that have records. `unknown` says why nothing, or not everything, could be
-    sampled.
+    `read` and `rejected` count records by place. `partitions` counts the sampled partitions, and
+    `of_partitions` the partitions that have records. `unknown` says why nothing, or not everything,
+    could be sampled.
     """
 
     topic: str
@@ -59,7 +128,7 @@ class TopicSample:
 
     @property
     def text(self) -> str:
-        """The sample's size and its readable share, in one line."""
+        """The sample's size and readable share, in a line."""
         read, rejected = sum(self.read.values()), sum(self.rejected.values())
         where = (
             "1 partition"
@@ -84,8 +153,8 @@ def read_samples(
 ) -> Mapping[str, TopicSample]:
     """Reads some records at the beginning, middle and end of each partition of each topic.
 
-    Empty topics are left out. It ends after some seconds, whatever the log does: what is not read
-    by then is unknown.
+    Empty topics are left out. The reading ends after some seconds, whatever the log does:
+    everything that is not read by then is unknown.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     samples = (_sample_of(log, topic, begin, end, at_each_place, deadline) for topic in topics)
@@ -123,10 +192,11 @@ def _sample_of(
 
 
 def readable(found: TopicSample, *, most: float, is_read_as_before: bool) -> Iterator[Finding]:
-    """Yields what a sample shows: a refusal if too much of it would be rejected, else a warning.
+    """Yields a refusal if too much of a sample would be rejected, or a warning if anything would.
 
-    Too much is more than the share `most` of the sample, or of one place in it. If the build that
-    serves reads the topic by the same declaration, it has rejected the same: that refuses nothing.
+    Too much is more than the share `most` of the sample, or of a place in the sample. If the
+    serving build reads the topic by the same declaration, that build has rejected the same records,
+    so nothing is refused.
     """
     if not found.unreadable:
         return
@@ -138,7 +208,7 @@ def readable(found: TopicSample, *, most: float, is_read_as_before: bool) -> Ite
     others = len(found.unreadable) - len(shown)
     more = f"and {others} more reason{'' if others == 1 else 's'}"
     examples = "; ".join([*shown, more] if others else shown)
-    # Without figures: they move as the log grows, and another finding would not be let through.
+    # Without figures, which change as the log grows: an allowance is for exactly this text.
     beyond = [
         f"{'in' if where is Where.MIDDLE else 'at'} the {where}"
         for where in Where
@@ -167,7 +237,7 @@ def readable(found: TopicSample, *, most: float, is_read_as_before: bool) -> Ite
 
 
 class _Reading:
-    """The sample of one topic, as it is read."""
+    """A topic's sample in the making."""
 
     def __init__(self, topic: Topic, deadline: float) -> None:
         self._topic = topic
@@ -182,7 +252,7 @@ class _Reading:
         self.unknown = ""
 
     def take(self, where: Where, record: Record) -> None:
-        """Tries one record."""
+        """Tries to read a record by the declaration."""
         self._read[where] += 1
         self._partitions.add(record.partition)
         self._bytes += len(record.key or b"") + len(record.value or b"")
@@ -202,7 +272,7 @@ class _Reading:
         return bool(self.unknown)
 
     def sample(self, of_partitions: int) -> TopicSample:
-        """Returns what was sampled."""
+        """Returns the sample so far."""
         unreadable = tuple(
             Unreadable(
                 reason,

@@ -1,0 +1,465 @@
+"""Requests of an operator: undo, promote, verify, abandon, pause, resume. Each appends a record.
+
+A request is decided on the journal's current state, and the record is put at exactly the next
+number. If another record took that number, the journal is read again. The same request is then made
+of the new state, or refused with the name of the first operator. The controller acts on the records
+(replay/platform/controller.py).
+
+A request names a rollout or a build, never "the current build of this pipeline". So a yes to a
+rollout that ended meanwhile is a Conflict. Where a command takes a pipeline, a text of digits only
+is the number of a rollout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import assert_never
+
+from kappa.base.errors import Conflict, UsageError
+from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.fold import check_may_follow
+from kappa.replay.rollout.generation import serving_in
+from kappa.replay.rollout.rollout import Phase, Rollout
+from kappa.replay.rollout.rollout_numbers import build_in_words, rollout_named, serving_pipeline
+from kappa.replay.rollout.state import State
+from kappa.state.alignment import Alignments
+from kappa.state.build import Birth, read_birth
+from kappa.state.journal.events import (
+    Abandoned,
+    Event,
+    Paused,
+    PromoteAsked,
+    Resumed,
+    Served,
+    SwitchAsked,
+    VerifyAsked,
+)
+from kappa.state.journal.journal import Journal, JournalRecord
+from kappa.state.store import Store
+
+
+def ask_undo(
+    store: Store,
+    pipeline: str | None,
+    *,
+    to: int | None = None,
+    reason: str = "undo",
+    seen: State | None = None,
+) -> JournalRecord:
+    """Asks for the build that served before, or in generation `to`; returns the record.
+
+    The record's number is the id of the new rollout. `seen` is the state that the operator has
+    looked at, by default the current state. Raises the errors of `undone`. Raises Conflict if
+    another build serves by now, or if a rollout of the pipeline has not ended. Raises UsageError if
+    another pipeline serves a table of the same name by now.
+    """
+
+    def decide(looked: State, state: State) -> Event:
+        name, build = undone(looked, pipeline, to)
+        refuse_underway(state, name)
+        refuse_switched(state, name, looked.serving.get(name), build)
+        _refuse_shared_names(state, name, build, partial(read_birth, store))
+        return SwitchAsked(name, build, reason)
+
+    return _ask(store, decide, seen)
+
+
+def undone(state: State, pipeline: str | None, to: int | None = None) -> tuple[str, str]:
+    """Returns the pipeline to undo, and the build that will serve again. Pure.
+
+    The build is the build that served before, or in generation `to`. `pipeline` is a name, or the
+    number of the rollout that serves; None means the only pipeline that can be undone. Raises
+    UsageError if no pipeline or several can be undone, or if the build is not kept.
+    """
+    pipeline = None if pipeline is None else serving_pipeline(state, pipeline)
+    if to is not None:
+        then = serving_in(state, to)
+        others = tuple(name for name, build in then.items() if state.serving.get(name) != build)
+        name = _only_pipeline(
+            pipeline, others, none=f"what generation {to} served serves now", verb="undo"
+        )
+        if name not in then or then[name] == state.serving.get(name):
+            what = "serves now" if name in then else "had no build then"
+            raise UsageError(
+                f"pipeline {name} of generation {to} {what}: there is nothing to undo",
+                hint=f"kappa show {to} shows that generation",
+            )
+        _ensure_kept(state, name, then[name], f"which served pipeline {name} in generation {to}")
+        return name, then[name]
+    before = tuple(state.idle) or tuple(
+        each for each in state.serving if state.served_before(each) in state.retired
+    )
+    name = _only_pipeline(
+        pipeline, before, none="no build has served before the one that does", verb="undo"
+    )
+    build = state.idle.get(name) or state.served_before(name)
+    if build is None:
+        raise UsageError(
+            f"pipeline {name} has no build that served before",
+            hint="kappa history shows what served; kappa replay makes a new build",
+        )
+    _ensure_kept(state, name, build, f"which served pipeline {name} before")
+    return name, build
+
+
+def _ensure_kept(state: State, pipeline: str, build: str, which: str) -> None:
+    if state.idle.get(pipeline) != build:
+        raise UsageError(
+            f"build {build}, {which}, is retired: its soak is over, or a newer build took "
+            "its place",
+            hint="bring the code of that version back, then: kappa deploy",
+        )
+
+
+def abandon(
+    store: Store,
+    pipeline: str | None,
+    *,
+    reason: str = "abandoned by hand",
+    seen: int | None = None,
+) -> JournalRecord:
+    """Gives up the active rollout of a pipeline, or the only active rollout; returns the record.
+
+    `seen` is the id of the rollout that the operator has looked at, by default the pipeline's.
+    Raises UsageError if no rollout is active, or several are, and Conflict if the rollout has ended
+    meanwhile.
+    """
+
+    def decide(looked: State, state: State) -> Event:
+        id_ = active_rollout(looked, pipeline, "abandon").id if seen is None else seen
+        return Abandoned(seen_rollout(state, id_).id, reason)
+
+    return _ask(store, decide)
+
+
+def ask_promote(store: Store, *pipelines: str, seen: Sequence[int] = ()) -> JournalRecord:
+    """Records a yes to one verified candidate, or to several together; returns the record.
+
+    Candidates named together serve in one generation, or no candidate serves. `seen` are the ids of
+    the rollouts that the operator has looked at, by default the rollouts of the pipelines. Raises
+    UsageError if no rollout is active, or if several are active and no pipeline is named. Raises
+    Conflict, and appends nothing, if a rollout is not ready, or no longer ready.
+    """
+
+    def decide(looked: State, state: State) -> Event:
+        ids = seen or [rollout.id for rollout in ready_rollouts(looked, *pipelines)]
+        first, *rest = (seen_rollout(state, id_, ready=True).id for id_ in ids)
+        return PromoteAsked(first, tuple(rest))
+
+    return _ask(store, decide)
+
+
+def ready_rollouts(state: State, *pipelines: str) -> tuple[Rollout, ...]:
+    """Returns the rollouts of these pipelines, each once; all wait for a yes. Pure.
+
+    Raises the errors of `ask_promote`.
+    """
+    if not pipelines and len(state.active_rollouts) > 1:
+        names = sorted(rollout.pipeline for rollout in state.active_rollouts)
+        waiting = sorted(rollout.pipeline for rollout in state.active_rollouts if rollout.waits)
+        together = (
+            f"; or those that are ready, together: kappa promote {' '.join(waiting)}"
+            if len(waiting) > 1
+            else ""
+        )
+        raise UsageError(
+            f"there are several pipelines: {', '.join(names)}",
+            hint=f"name one: kappa promote PIPELINE{together}",
+        )
+    ready = [ready_rollout(state, name, "promote") for name in (pipelines or (None,))]
+    return tuple({rollout.id: rollout for rollout in ready}.values())
+
+
+def ask_verify(store: Store, pipeline: str | None, *, seen: int | None = None) -> JournalRecord:
+    """Asks for another verification of a ready candidate, at a new alignment; returns the record.
+
+    `seen` is the id of the rollout that the operator has looked at, by default the pipeline's.
+    Raises the errors of `ask_promote`.
+    """
+
+    def decide(looked: State, state: State) -> Event:
+        id_ = ready_rollout(looked, pipeline, "verify").id if seen is None else seen
+        rollout = seen_rollout(state, id_, ready=True)
+        last = Alignments(store, rollout.build).last()
+        return VerifyAsked(rollout.id, 0 if last is None else last.number)
+
+    return _ask(store, decide)
+
+
+def ready_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
+    """Returns the rollout of a pipeline, or the only active rollout, that waits for a yes.
+
+    Raises the errors of `ask_promote`.
+    """
+    return _waiting(state, active_rollout(state, pipeline, verb))
+
+
+def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
+    """Returns the active rollout of a pipeline, or the only active rollout.
+
+    Raises UsageError if no rollout is active, or if several are active and no pipeline is named.
+    Raises Conflict if a rollout named by number has ended.
+    """
+    named = rollout_named(state, pipeline)
+    if named is not None:
+        return seen_rollout(state, named.id)
+    name = _only_pipeline(
+        pipeline,
+        tuple(rollout.pipeline for rollout in state.active_rollouts),
+        none="no rollout is active",
+        verb=verb,
+    )
+    active = state.active(name)
+    if active is None:
+        begun = sorted({rollout.pipeline for rollout in state.rollouts})
+        raise UsageError(
+            f"pipeline {name} has no active rollout",
+            hint="kappa history shows how the last one ended"
+            if name in begun
+            else f"it never had one; these pipelines had: {', '.join(begun) or 'none yet'}",
+        )
+    return active
+
+
+def seen_rollout(state: State, id_: int, *, ready: bool = False) -> Rollout:
+    """Returns the rollout with an id, which has not ended, or (`ready`) waits for a yes. Pure.
+
+    Raises Conflict if the rollout has moved on.
+    """
+    rollout = state.rollout(id_)
+    if ready:
+        return _waiting(state, rollout)
+    if not rollout.active:
+        raise _moved_on(state, rollout)
+    return rollout
+
+
+def awaited_rollout(state: State, pipeline: str | None) -> Rollout:
+    """Returns the active rollout of a pipeline, or the only active rollout, or else the last.
+
+    A rollout may be over before anybody waits. A rollout's number names exactly that rollout.
+    """
+    named = rollout_named(state, pipeline)
+    if named is not None:
+        return named
+    meant = [rollout for rollout in state.rollouts if pipeline in {None, rollout.pipeline}]
+    if meant and not any(rollout.active for rollout in meant):
+        return meant[-1]
+    return active_rollout(state, pipeline, "wait")
+
+
+def _ask(
+    store: Store, decide: Callable[[State, State], Event], seen: State | None = None
+) -> JournalRecord:
+    record = append_decided(store, decide, seen)
+    assert record is not None, "each of these requests is a record"
+    return record
+
+
+def append_decided(
+    store: Store, decide: Callable[[State, State], Event | None], seen: State | None = None
+) -> JournalRecord | None:
+    """Appends the event that `decide` makes of the state looked at and of the current state.
+
+    The first state that is read counts as looked at, unless `seen` is given. Returns None, and
+    appends nothing, if `decide` returns None: the request is fulfilled already.
+    """
+    journal = Journal(store)
+    while True:
+        state = current_state(store)
+        seen = seen or state
+        event = decide(seen, state)
+        if event is None:
+            return None
+        check_may_follow(state, event)
+        # Refused: another record has the number. Read that record, and decide the same request
+        # again.
+        record = journal.append(state.last + 1, event)
+        if record is not None:
+            return record
+
+
+def _waiting(state: State, rollout: Rollout) -> Rollout:
+    if not rollout.waits:
+        raise _moved_on(state, rollout)
+    return rollout
+
+
+def _only_pipeline(asked: str | None, there: tuple[str, ...], *, none: str, verb: str) -> str:
+    if asked is not None:
+        return asked
+    if len(there) != 1:
+        raise UsageError(
+            f"there are several pipelines: {', '.join(sorted(there))}" if there else none,
+            hint=f"name one: kappa {verb} PIPELINE" if there else "kappa history shows what was",
+        )
+    return there[0]
+
+
+def ask_pause(store: Store, pipeline: str) -> JournalRecord | None:
+    """Pauses a pipeline; returns the record, or None if the pipeline is paused already.
+
+    Raises UsageError if the pipeline does not serve, and Conflict if a rollout has not ended.
+    """
+
+    def decide(_: State, state: State) -> Paused | None:
+        return Paused(pipeline) if may_pause(state, pipeline) else None
+
+    return append_decided(store, decide)
+
+
+def ask_resume(store: Store, pipeline: str) -> JournalRecord | None:
+    """Resumes a pipeline; returns the record, or None if the pipeline is not paused.
+
+    Raises UsageError if no such pipeline has a build.
+    """
+
+    def decide(_: State, state: State) -> Resumed | None:
+        return Resumed(pipeline) if may_resume(state, pipeline) else None
+
+    return append_decided(store, decide)
+
+
+def may_pause(state: State, pipeline: str) -> bool:
+    """Returns False if a pipeline is paused already. Raises the errors of `ask_pause`. Pure."""
+    if pipeline in state.paused:
+        return False
+    ensure_serves(state, pipeline)
+    refuse_underway(state, pipeline)
+    return True
+
+
+def may_resume(state: State, pipeline: str) -> bool:
+    """Returns False if a pipeline is not paused. Raises the errors of `ask_resume`. Pure."""
+    if pipeline not in {*state.paused, *state.serving, *state.idle}:
+        raise _unknown(state, pipeline)
+    return pipeline in state.paused
+
+
+def ensure_serves(state: State, pipeline: str) -> str:
+    """Returns the build that serves a pipeline. Raises UsageError if no build serves. Pure."""
+    if pipeline in state.serving:
+        return state.serving[pipeline]
+    if pipeline in state.retirements:
+        retirement = state.retirements[pipeline]
+        raise UsageError(
+            f"pipeline {pipeline} was {retirement.text}: it serves no more",
+            hint=retirement.way_back,
+        )
+    raise _unknown(state, pipeline)
+
+
+def _unknown(state: State, pipeline: str) -> UsageError:
+    return UsageError(
+        f"no build of pipeline {pipeline} serves",
+        hint=f"there are {', '.join(sorted(state.serving))}"
+        if state.serving
+        else "nothing is served: kappa deploy",
+    )
+
+
+def _moved_on(state: State, rollout: Rollout) -> Conflict:
+    """Returns the Conflict of a second request; the text names the first request."""
+    name, it, first = (
+        rollout.pipeline,
+        f"rollout {rollout.number} of pipeline {rollout.pipeline}",
+        f"{rollout.asked_by} was first",
+    )
+    follow = f"kappa wait {name} waits for it; kappa abandon {name} gives it up"
+    match rollout.phase:
+        case Phase.READY | Phase.HOLDING:
+            return Conflict(
+                f"{first}: {it}, begun by {rollout.by}, is on its way to serve, with build "
+                f"{rollout.build}",
+                hint=follow,
+            )
+        case Phase.REPLAYING | Phase.VERIFYING:
+            return Conflict(
+                f"{it}, begun by {rollout.by}, is {rollout.phase}, and not ready: "
+                f"{rollout.asked_by} asked for that",
+                hint=follow,
+            )
+        case Phase.SERVED:
+            record = state.served_in(rollout.id)
+            assert record is not None
+            assert isinstance(record.event, Served)
+            generation = record.event.generation
+            return Conflict(
+                f"{first}: {it} has served, as generation {generation}, with build {rollout.build}",
+                hint=f"kappa show {generation} shows it; kappa undo {name} takes it back",
+            )
+        case Phase.ABANDONED | Phase.FAILED:
+            ended = (
+                f"{first}: {it} was given up: {rollout.reason}"
+                if rollout.phase is Phase.ABANDONED
+                else f"{it}, begun by {rollout.by}, has failed: {rollout.reason}"
+            )
+            active = state.active(name)
+            if active is None:
+                return Conflict(ended, hint=f"to begin anew: kappa deploy {name}")
+            return Conflict(
+                f"{ended}; rollout {active.number}, begun by {active.by}, is "
+                f"{active.phase} now, with build {active.build}",
+                hint=follow,
+            )
+        case _:
+            assert_never(rollout.phase)
+
+
+def _refuse_shared_names(
+    state: State, pipeline: str, build: str, birth_of: Callable[[str], Birth]
+) -> None:
+    """Raises UsageError if another pipeline serves, or will serve, a name of a kept build.
+
+    Two tables of one name cannot both be served. The case arises after a pipeline was retired.
+    """
+    others = {
+        **state.serving,
+        **{rollout.pipeline: rollout.build for rollout in state.active_rollouts},
+    }
+    others.pop(pipeline, None)
+    for other, theirs in sorted(others.items()):
+        shared = sorted(
+            set(birth_of(build).public_names).intersection(birth_of(theirs).public_names)
+        )
+        if shared:
+            raise UsageError(
+                f"build {build} of pipeline {pipeline} cannot serve again: {shared[0]} is a table "
+                f"of pipeline {other} by now (build {theirs})",
+                hint=f"deploy {other} without it first, or: kappa retire {other}",
+            )
+
+
+def refuse_underway(state: State, pipeline: str) -> None:
+    """Raises Conflict if a rollout of the pipeline has not ended."""
+    active = state.active(pipeline)
+    if active is not None:
+        raise Conflict(
+            f"rollout {active.number} of pipeline {pipeline} has not ended: "
+            f"{active.asked_by} was first, it is {active.phase}, with build {active.build}",
+            hint=f"kappa status -w follows it; kappa abandon {pipeline} gives it up",
+        )
+
+
+def refuse_switched(
+    state: State, pipeline: str, serving: str | None, build: str | None = None
+) -> None:
+    """Raises Conflict if `serving` does not serve any more, or `build` is not kept any more.
+
+    `serving` is None for a retired pipeline, and `build` is None for a request to retire.
+    """
+    now = state.serving.get(pipeline)
+    if now != serving:
+        raise Conflict(
+            f"{state.switched_by(pipeline)} was first: pipeline {pipeline} is served by "
+            f"{build_in_words(now)} now, and not by {build_in_words(serving)}",
+            hint="look again: kappa history; then ask again",
+        )
+    if build is None:
+        return
+    if state.idle.get(pipeline) != build:
+        raise Conflict(
+            f"build {build} of pipeline {pipeline} was retired meanwhile: its soak is over",
+            hint="bring the code of that version back, then: kappa deploy",
+        )
