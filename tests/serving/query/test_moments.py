@@ -19,10 +19,9 @@ from msgspec.structs import replace
 
 from kappa.base.errors import KappaError, UsageError
 from kappa.engine.write.publisher import Keeper
-from kappa.replay.rollout.retire import ensure_data_deleted
+from kappa.replay.rollout.garbage import ensure_data_deleted
 from kappa.serving.query.pin.catalog import pin_at
 from kappa.serving.query.pin.moments import (
-from kappa.replay.rollout.garbage import ensure_data_deleted
     AtEventTime,
     AtGeneration,
     AtOffsets,
