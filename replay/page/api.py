@@ -1,7 +1,7 @@
 """The addresses of the API: the documents of the commands' `-o json`, and the same intents.
 
-Nothing is decided here. serving/http/http.py is the server, replay/status/desk.py what is looked
-at, replay/page/routes.py the same for people.
+Nothing is decided here. serving/http/http.py has the server, replay/status/shared_looks.py the
+looks at the platform, replay/page/routes.py the pages for people.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from kappa.base.errors import UsageError
-from kappa.replay.page.asked_once import do_once
-from kappa.replay.page.intent import Intent, explain, record_intent
+from kappa.replay.page.intents import Intent, do_once, explain, record_intent
 from kappa.replay.rollout.history import Chapter, chapters, proof_records, service_records
 from kappa.replay.rollout.numbered import numbered, part_named
 from kappa.replay.rollout.state import State
 from kappa.replay.status.alerts import alert_statuses, alerts_listing, dead_letters_listing
-from kappa.replay.status.desk import Desk
-from kappa.replay.status.listings import history_listing
+from kappa.replay.status.listings import history_listing, rejects_listing
 from kappa.replay.status.metrics import Seen, metrics_text
-from kappa.replay.status.rejects_text import rejects_listing
+from kappa.replay.status.shared_looks import Desk
 from kappa.replay.status.status_text import status_document
 from kappa.serving.http.exposition import MEDIA_TYPE
 from kappa.serving.http.problem import HttpError

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from kappa.replay.page.trail import Step, rate_of, rates
+from kappa.replay.page.build_rates import Step, rate_of, rates
 from kappa.replay.rollout.rollout import Phase
 from kappa.replay.rollout.state import State
 from kappa.replay.status.status import BuildStatus, Status

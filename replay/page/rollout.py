@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
-from kappa.replay.rollout.verify.diff import Comparison
 from kappa.replay.rollout.verify.diff_listing import count_line, differing, rejects_line
-from kappa.replay.rollout.verify.rows import RowSample
 from kappa.replay.status.status import BuildStatus
-from kappa.serving.query.render import plain
 from kappa.state.journal.events import Served
 from kappa.state.journal.verification import Check, Difference, OutcomeCount
 from kappa.state.offsets import Offsets
@@ -218,44 +214,3 @@ def _count_lines(counts: tuple[OutcomeCount, ...]) -> Iterator[str]:
     line = rejects_line(counts)
     yield from ([line] if line else [])
     yield from map(count_line, differing(counts))
-
-
-@dataclass(frozen=True, slots=True)
-class SampledRows:
-    """Sampled rows of one kind; a cell is the value, or of a changed one (before, after)."""
-
-    table: str
-    kind: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[tuple[Any, ...], ...], ...]
-
-
-def sampled(found: Comparison) -> tuple[SampledRows, ...]:
-    """Lists the samples of a comparison by table and kind, the plainest differences first."""
-    return tuple(
-        _sampled(table, kind, shown)
-        for table, samples in found.samples.items()
-        for kind in ("changed", "added", "removed")
-        if (shown := [s for s in samples if s.kind == kind])
-    )
-
-
-def _sampled(table: str, kind: str, samples: list[RowSample]) -> SampledRows:
-    columns = tuple((samples[0].after or samples[0].before or {}).keys())
-    return SampledRows(
-        table,
-        kind,
-        columns,
-        tuple(tuple(_cell(sample, column) for column in columns) for sample in samples),
-    )
-
-
-def _cell(sample: RowSample, column: str) -> tuple[Any, ...]:
-    before, after = sample.before or {}, sample.after or {}
-    if sample.before is None or sample.after is None:
-        return ((after or before)[column],)
-    return (
-        (after[column],)
-        if plain(before[column]) == plain(after[column])
-        else (before[column], after[column])
-    )

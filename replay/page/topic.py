@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kappa.base.clock import moment_text
 from kappa.kafka.reader import Record
 from kappa.replay.rollout.underway import Pace
-from kappa.replay.status.desk import Desk
+from kappa.replay.status.shared_looks import Desk
 from kappa.serving.http.problem import HttpError
 from kappa.state.offsets import Offsets
 

@@ -1,15 +1,16 @@
 """The controller: folds the journal and takes one step of each active rollout a tick.
 
-It remembers nothing that matters: state is a fold of the journal, so the next tick continues after
-a crash. It starts no process itself (Workers) and reads no topic's records.
+The controller keeps no state that matters: its state is a fold of the journal, so the next tick
+continues after a crash. The controller itself starts no process (Workers) and reads no records of
+topics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import assert_never
+from typing import TYPE_CHECKING, Protocol, assert_never
 
 from kappa.base.errors import Broken, Conflict, KappaError, UsageError
 from kappa.base.failpoint import failpoint
@@ -17,7 +18,6 @@ from kappa.base.sections import RolloutSettings
 from kappa.declare.topic_kind import TopicKind
 from kappa.engine.job.legs import has_tail
 from kappa.replay.platform.next_step import next_step
-from kappa.replay.platform.ports import LogView, Workers
 from kappa.replay.rollout.fold import advance, check_may_follow, fold
 from kappa.replay.rollout.promote import ensure_acknowledged
 from kappa.replay.rollout.retire import ensure_data_deleted, ensure_orphans_deleted
@@ -40,12 +40,48 @@ from kappa.state.journal.events import Event, Failed, Held, Retired, Served, Ver
 from kappa.state.journal.journal import Journal
 from kappa.state.lease import ensure_released, ensure_renewed
 from kappa.state.offsets import Offsets
-from kappa.state.stopped import comparable_now
+from kappa.state.stopped import Stopped, comparable_now
 from kappa.state.store import Store
+
+if TYPE_CHECKING:
+    from kappa.kafka.cluster import TopicFacts
+
+
+class LogView(Protocol):
+    """The part of Kafka that the controller needs (kappa/kafka implements it)."""
+
+    def end(self, topics: Iterable[str]) -> Offsets:
+        """Returns the end of these topics for readers of committed records."""
+
+    def facts(self, name: str) -> TopicFacts | None:
+        """Returns the facts of a topic. None if the broker has no such topic."""
+
+
+class Workers(Protocol):
+    """The child processes that the controller needs (processes.py implements them)."""
+
+    def job_runs(self, build: str) -> bool:
+        """Returns True while a process of the build's job exists."""
+
+    def job_stopped(self, build: str) -> Stopped | None:
+        """Returns why the build's job is not started again. None if it may start."""
+
+    def job_deaths(self, build: str) -> int:
+        """Counts the deaths in a row of the build's job."""
+
+    def ensure_aligned_again(self, build: str) -> None:
+        """Aligns a build that tails, and lets the tail continue afterwards."""
+
+    def ensure_verifying(self, rollout: int) -> str | None:
+        """Starts the verification of a rollout unless the verification runs.
+
+        Returns a reason if the verification has died too often to be started again, else
+        None.
+        """
 
 
 class Controller:
-    """Brings every active rollout on, a step a tick, and retired builds to their end."""
+    """Takes every active rollout forward, a step a tick, and retired builds to their end."""
 
     def __init__(
         self,
@@ -74,10 +110,11 @@ class Controller:
         self._orphans_looked_for = False
 
     def tick(self) -> State:
-        """Looks at everything once and takes at most one step per rollout. Returns the state.
+        """Looks at all rollouts once, takes at most one step of each, and returns the state.
 
-        Raises KappaError or OSError, after all else was brought on, if something could not be
-        looked at or done: Unreachable if the broker did not answer. Nothing is decided without it.
+        If an observation or a step failed, raises its KappaError or OSError after all other
+        rollouts had their step: Unreachable if the broker did not answer. A rollout without
+        an observation gets no decision.
         """
         with self._news.looking() as due:
             if due:
@@ -106,7 +143,7 @@ class Controller:
         return self.state
 
     def _sight(self, rollout: Rollout) -> Sight:
-        """Looks at a rollout and at those that are promoted together with it."""
+        """Observes a rollout and the rollouts that are promoted together with it."""
         seen = self._look(rollout)
         try:
             return replace(
@@ -188,9 +225,10 @@ class Controller:
                 return seen
 
     def _alignment(self, rollout: Rollout) -> Alignment | None:
-        """Returns the candidate's newest alignment if it is new enough. None if it is gone.
+        """Returns the candidate's newest alignment if it is new enough, else None.
 
-        Its lease is renewed until the rollout ends.
+        Also returns None if the lease of the alignment is gone. The lease is renewed until
+        the rollout ends.
         """
         last = Alignments(self._store, rollout.build).last()
         if last is None or last.number <= rollout.alignment_after:
@@ -245,7 +283,7 @@ class Controller:
     def _append(self, event: Event) -> None:
         """Appends the next record.
 
-        If another writer was first, the next tick looks and chooses again.
+        If another writer was first, the next tick observes and chooses again.
         """
         check_may_follow(self.state, event)
         if isinstance(event, Held | Served):
@@ -257,7 +295,7 @@ class Controller:
     def _let_go(self) -> None:
         """Releases the leases of alignments whose rollouts have ended.
 
-        One that is forgotten here expires by itself.
+        A lease that is forgotten here expires by itself.
         """
         for rollout in self.state.rollouts:
             if not rollout.active and rollout.id not in self._let_go_of:
@@ -288,5 +326,5 @@ class Controller:
 
 
 def _visible_offsets(sight: Sight) -> Offsets:
-    """Returns what the live build's readers see of the topics that the candidate reads too."""
+    """Returns the offsets that readers of the live build see of the topics of both builds."""
     return Offsets() if sight.live is None else sight.live.offsets.only(sight.comparable)

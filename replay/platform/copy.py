@@ -1,9 +1,11 @@
-"""The copy of a project's root to another one, between disks and buckets.
+"""The copy of a project's root between disks and buckets, and its adoption.
 
-Records come after what they name: tables, then what is written down of builds, then their birth
-certificates, then the journal. Paths in a Delta log are relative to it, so tables are right
-wherever they are. Until the copy is whole a note in it says that it is none yet. A copy that was
-cut short is gone on with: only data files, which never change, are not copied again.
+Records come after the files that they name: tables, then the records of builds, then their birth
+certificates, then the journal. Paths in a Delta log are relative to the log, so tables are right
+wherever they are. Until the copy is whole, a note in the copy says that it is no root yet. A copy
+that was cut short continues: only data files, which never change, are not copied again.
+
+An adopted copy is a root of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from msgspec.structs import replace
 from kappa.base.errors import Conflict, Superseded, UsageError
 from kappa.base.settings import Settings
 from kappa.state.files.transfer import copy_file
-from kappa.state.root import LOCK, lock_of, move_root
+from kappa.state.lock import Lock
+from kappa.state.root import LOCK, Root, adopt_root, ensure_is_copy, lock_of, move_root
 from kappa.state.store import Store, open_store
 
 # In a target while it is no root yet: of which root it will be a copy.
@@ -61,11 +64,12 @@ def copy_root(
     take_over: bool = False,
     on_progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> CopiedRoot:
-    """Copies the root of a project to another folder or bucket, and returns what is there.
+    """Copies the root of a project to another folder or bucket, and returns the copy.
 
-    `on_progress` gets how many objects of how many are there. Raises Conflict if the platform is
-    up, Superseded if another host has claimed the target, or the root and it is not to `take_over`,
-    UsageError if the target is not empty, and SettingsError if it can be no root of this project.
+    `on_progress` gets the number of objects that are copied and the number of all objects.
+    Raises Conflict if the platform is up, Superseded if another host has claimed the target, or
+    the root while `take_over` is false, UsageError if the target is not empty, and
+    SettingsError if the target cannot be a root of this project.
     """
     target = open_store(replace(settings, root=to))
     if target.url == source.url:
@@ -97,7 +101,7 @@ def ensure_whole_root(store: Store) -> None:
 
 @contextmanager
 def _claiming(hint: str) -> Iterator[None]:
-    """Hints at what to do here if another host has claimed a root."""
+    """Adds a hint to the error if another host has claimed a root."""
     try:
         yield
     except Superseded as error:
@@ -141,7 +145,7 @@ def _copied(source: Store, target: Store, on_progress: Callable[[int, int], None
 
 
 def objects_of(store: Store) -> tuple[str, ...]:
-    """Lists all objects of a root that are the project's, in the order in which they are copied."""
+    """Lists all objects of a root that are the project's, in the order of the copy."""
     found = (name for name in store.names("") if _LOCAL.fullmatch(name) is None)
     named = ((_part_of(name), name) for name in found)
     return tuple(name for part, name in sorted(named) if part < len(_PARTS))
@@ -149,3 +153,30 @@ def objects_of(store: Store) -> tuple[str, ...]:
 
 def _part_of(name: str) -> int:
     return next((n for n, part in enumerate(_PARTS) if part.fullmatch(name)), len(_PARTS))
+
+
+def adopt(store: Store, *, sends: bool) -> Root:
+    """Makes a copy a root of its own, with a new id, and returns the new root.
+
+    Unless the root `sends`, its sinks, alerts and pulled sources are off; a root that was
+    adopted before may send from now on. Events in the copied spool are the first root's to
+    send: these events are moved aside. Raises UsageError if the root is no copy, and Conflict
+    if the platform is up on the root.
+    """
+    from kappa.serving.collect.collector import SPOOL  # noqa: PLC0415  # it takes a server
+
+    is_new = ensure_is_copy(store, sends=sends)
+    lock = Lock(store.local.path(LOCK), what="kappa")
+    try:
+        lock.acquire()
+    except Conflict as error:
+        raise Conflict("kappa is up on this root", hint="kappa down, and then again") from error
+    with ExitStack() as ending:
+        ending.callback(lock.release)
+        # The claim in a copied bucket is of a host that has claimed the first one.
+        store.control.take(over=is_new)
+        ending.callback(store.control.release)
+        if is_new:
+            for name in store.local.names(SPOOL):
+                store.local.set_aside(name)
+        return adopt_root(store, sends=sends)

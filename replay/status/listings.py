@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +11,14 @@ from msgspec import to_builtins
 from kappa.replay.rollout.history import Chapter, ProofRecord, ServiceRecord
 from kappa.replay.rollout.prove.proof_text import cut_line, proof_line, record_document
 from kappa.replay.rollout.rollout import Rollout
-from kappa.serving.query.render import Listing
+from kappa.serving.query.render import Listing, cell
 from kappa.state.journal.service import PipelineRetired
 
 if TYPE_CHECKING:
-    # At run time these would import what it takes to ask a broker and to run jobs.
     from kappa.declare.topic import Topic
     from kappa.kafka.client import Log
     from kappa.replay.rollout.garbage import Garbage
+    from kappa.serving.query.rejects import Reject
     from kappa.state.build import TopicBirth
 
 
@@ -116,6 +116,61 @@ def gc_listing(found: tuple[Garbage, ...], *, done: bool) -> Listing:
     return Listing(("build", "what", "count", "bytes", "note"), tuple(rows))
 
 
+def rejects_listing(found: Iterable[Reject]) -> Listing:
+    """Makes a row of each reject; the table leaves out what `kappa rejects show` has."""
+    columns = (
+        "pipeline",
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "reason",
+        "detail",
+        "key",
+        "value",
+        "redriven_at",
+        "redrives",
+        "headers",
+        "build",
+    )
+    return Listing(
+        columns,
+        tuple(_reject_row(each) for each in found),
+        wide=frozenset({"redrives", "headers", "build"}),
+    )
+
+
+def reject_text(reject: Reject) -> str:
+    """Returns all of one reject for people, a fact a line.
+
+    Bytes are text if they are UTF-8, else hexadecimal digits.
+    """
+    original = reject.original.position
+    facts = [
+        ("place", str(reject.at)),
+        ("timestamp", cell(reject.timestamp)),
+        ("pipeline", reject.pipeline),
+        ("build", reject.build),
+        ("reason", reject.reason),
+        ("detail", cell(reject.detail)),
+        *([("redrives", str(original))] if original != reject.at else []),
+        *(
+            [
+                (
+                    "redriven",
+                    f"folded at {reject.at.topic}:{reject.at.partition}:{reject.redriven_at}",
+                )
+            ]
+            if reject.redriven_at is not None
+            else []
+        ),
+        ("key", _bytes_text(reject.key)),
+        *(("header", f"{cell(name)}: {_bytes_text(value)}") for name, value in reject.headers),
+        ("value", _bytes_text(reject.value)),
+    ]
+    return "".join(f"{name:<10} {text}\n" for name, text in facts)
+
+
 def _chapter_row(chapter: Chapter) -> tuple[Any, ...]:
     rollout, receipt, served = chapter.rollout, chapter.receipt, chapter.served
     base = rollout.base or (None if receipt is None else receipt.base)
@@ -205,3 +260,29 @@ def _proof_row(kept: ProofRecord) -> tuple[Any, ...]:
         (),
         record_document(record, found),
     )
+
+
+def _reject_row(reject: Reject) -> tuple[Any, ...]:
+    at, original = reject.at, reject.original.position
+    headers = [{"name": name, "value": value} for name, value in reject.headers]
+    place = (reject.pipeline, at.topic, at.partition, at.offset, reject.timestamp)
+    return (
+        *place,
+        reject.reason,
+        reject.detail,
+        reject.key,
+        reject.value,
+        reject.redriven_at,
+        None if original == at else original.offset,
+        headers,
+        reject.build,
+    )
+
+
+def _bytes_text(value: bytes | None) -> str:
+    if value is None:
+        return "null"
+    try:
+        return cell(value.decode())
+    except UnicodeDecodeError:
+        return f"hex {value.hex()}"

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 from kappa.base.errors import Damaged, KappaError
 from kappa.base.units import seconds_left
 from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
+from kappa.declare.joined import matching
 from kappa.declare.values.tally import Tally
 from kappa.replay.rollout.current import readable_state
 from kappa.replay.rollout.libraries import changed_libraries, installed_libraries
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State, soak_end
 from kappa.replay.rollout.underway import Underway, Waiting
-from kappa.replay.status.held_back import HeldBack, held_back
-from kappa.replay.status.unread import Unread, unread_topics
 from kappa.state.build import Birth, read_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.pause import Pause
@@ -32,18 +31,53 @@ from kappa.state.store import Store
 from kappa.state.view_check import read_view_check
 
 if TYPE_CHECKING:
-    # At run time it would import DuckDB.
     from kappa.serving.query.overflows import Overflow
 
 
-class Ends(Protocol):
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """Offsets of a partition that an open transaction, begun at the first, keeps from readers."""
+
+    topic: str
+    partition: int
+    offset: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A topic that matches a pattern of a pipeline, which does not read it."""
+
+    pipeline: str
+    pattern: str
+    topic: str
+
+    @property
+    def text(self) -> str:
+        """Returns a sentence for people, without the command that mends it."""
+        return (
+            f"topic {self.topic} matches the pattern {self.pattern} of pipeline {self.pipeline}, "
+            "and is not read"
+        )
+
+    @property
+    def mended_by(self) -> str:
+        """Returns the command after which a deploy reads the topic."""
+        return f"kappa topics join '{self.pattern}'"
+
+
+class Named(Protocol):
+    """The part of the broker's client that is asked."""
+
+    def topics(self) -> Mapping[str, object]: ...  # noqa: D102  # as in Log
+
+
+class Ends(Named, Protocol):
     """The part of the broker's client that a status needs."""
 
     def end(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
 
     def high_watermark(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
-
-    def topics(self) -> Mapping[str, object]: ...  # noqa: D102  # as in Log
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +258,43 @@ def observe_status(
         unread,
         tuple(damaged),
         silent,
+    )
+
+
+def held_back(end: Offsets, high_watermark: Offsets) -> tuple[HeldBack, ...]:
+    """Lists what open transactions hold back.
+
+    That is what is between the end for readers of committed records and the log's own end.
+    """
+    return tuple(
+        HeldBack(topic, partition, end.at(topic, partition), high - end.at(topic, partition))
+        for topic, partition, high in high_watermark.items()
+        if high > end.at(topic, partition)
+    )
+
+
+def unread_topics(births: Iterable[Birth], log: Named) -> tuple[Unread, ...]:
+    """Lists the topics that match a pattern of a build, and that none of its pipeline reads.
+
+    `births` are those of all builds that are wanted. The broker is asked if there is a pattern.
+    """
+    known = tuple(births)
+    patterns = {
+        (birth.pipeline, topic.pattern)
+        for birth in known
+        for topic in birth.topics
+        if topic.pattern is not None
+    }
+    if not patterns:
+        return ()
+    there = tuple(log.topics())
+    sinks = {sink.topic for birth in known for sink in birth.sinks}
+    read = {(birth.pipeline, name) for birth in known for name in birth.topic_ids}
+    return tuple(
+        Unread(pipeline, pattern, name)
+        for pipeline, pattern in sorted(patterns)
+        for name in matching(pattern, there, sinks)
+        if (pipeline, name) not in read
     )
 
 

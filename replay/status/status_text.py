@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -9,14 +10,13 @@ from msgspec import to_builtins
 
 from kappa.base.units import pace_text
 from kappa.replay.rollout.rollout import Phase
+from kappa.replay.status.status import Status
 from kappa.serving.query.render import Listing
 
 if TYPE_CHECKING:
-    # At run time these would import what it takes to ask a broker.
-    from kappa.replay.status.running import Running
-    from kappa.replay.status.status import BuildStatus, Status
+    from kappa.replay.status.run_records import Running
+    from kappa.replay.status.status import BuildStatus
     from kappa.state.slice_progress import SliceProgress
-
 
 _SHOWN_LIBRARIES = 3
 
@@ -117,6 +117,37 @@ def status_heading(
         loud = f"WARNING: {status.disk}; tables are served as they are\n{loud}"
     place = "" if http is None else f"HTTP at {http}\n"
     return f"{supervisor}\n{kafka}\n{place}{served}\n{loud}"
+
+
+def lag_listing(status: Status, topics: Iterable[str]) -> Listing:
+    """Makes a row of each build and partition that it reads, of some topics or of all.
+
+    An end is null if the broker did not answer, or has the topic no more.
+    """
+    only = frozenset(topics)
+    rows = []
+    for build in status.builds:
+        wanted = build.topics & only if only else build.topics
+        known = build.offsets.only(wanted)
+        if status.end is not None:
+            known = known.highest(status.end.only(wanted))
+        for topic, partition, _ in known.items():
+            at = build.offsets.at(topic, partition)
+            end = None if status.end is None else status.end.at(topic, partition)
+            rows.append(
+                (
+                    build.pipeline,
+                    build.role,
+                    build.build,
+                    topic,
+                    partition,
+                    at,
+                    end,
+                    None if end is None else max(0, end - at),
+                )
+            )
+    columns = ("pipeline", "role", "build", "topic", "partition", "frontier", "end", "behind")
+    return Listing(columns, tuple(rows))
 
 
 def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:

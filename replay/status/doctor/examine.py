@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +21,6 @@ from kappa.engine.job.legs import leg_records
 from kappa.replay.rollout.fold import advance
 from kappa.replay.rollout.rollout import IllegalTransition
 from kappa.replay.rollout.state import State
-from kappa.replay.status.doctor.damage import Damage
 from kappa.state.alignment import alignment_records
 from kappa.state.build import (
     Birth,
@@ -72,8 +72,6 @@ _RECORDS: tuple[tuple[Callable[[Store, str], NumberedRecords[Any]], str, str], .
         "the candidate is aligned again",
     ),
 )
-
-
 # All documents that are read back. Those that a build's or the journal's records are not, and that
 # follow from nothing else, are the birth certificates, and how far an archive lasts.
 _DOCUMENT = re.compile(
@@ -87,6 +85,31 @@ _FOLDERS = (
     *("alerts", "archive", "builds", "cache", "collector"),
     *("journal", "leases", "run", "schemas"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One damaged thing.
+
+    `follows` is what does not work because of it, and `then` what will after a repair. A repair
+    moves `names`, objects below the root, aside; without any, the hint is all that can be done.
+    """
+
+    what: str
+    follows: str
+    names: tuple[str, ...] = ()
+    then: str = ""
+    hint: str = ""
+
+    def lines(self, number: int) -> tuple[str, ...]:
+        """Returns it as lines for people, with its number."""
+        files = "1 file is" if len(self.names) == 1 else f"{len(self.names)} files are"
+        return (
+            f"{number}. {self.what}",
+            f"   now:    {self.follows}",
+            *((f"   repair: {files} moved aside; {self.then}",) if self.names else ()),
+            *((f"   hint:   {self.hint}",) if self.hint else ()),
+        )
 
 
 def examine(store: Store, *, now: float) -> tuple[Damage, ...]:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kappa.base.clock import now
 from kappa.base.errors import Conflict
-from kappa.replay.status.doctor.damage import Damage
+from kappa.replay.status.doctor.examine import Damage
 from kappa.state.build import birth_copy, birth_name
 from kappa.state.documents import note_of
 from kappa.state.frontier import frontier_records

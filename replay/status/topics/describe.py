@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kappa.base.errors import Conflict
 from kappa.base.units import size
 from kappa.declare.topic import Topic
 from kappa.declare.topic_settings import declared_config
 from kappa.kafka.cluster import TopicFacts
 from kappa.kafka.topic_config import own_config
-from kappa.replay.status.topics.users import TopicUser
+from kappa.replay.rollout.state import State
 from kappa.serving.query.render import Listing
+from kappa.state.build import Birth
 from kappa.state.offsets import Offsets
 
 if TYPE_CHECKING:
     from kappa.kafka.client import Log
+
+
+@dataclass(frozen=True, slots=True)
+class TopicUser:
+    """A build that uses a topic; `sends`: by a sink. `role` is live, idle or candidate."""
+
+    pipeline: str
+    build: str
+    role: str
+    sends: bool = False
+
+    def __str__(self) -> str:
+        return (
+            f"pipeline {self.pipeline} {'sends' if self.sends else 'reads'} it "
+            f"({self.role} build {self.build})"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +114,6 @@ def description_text(found: TopicDescription) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _setting(found: TopicDescription, name: str, value: str) -> str:
-    wanted = found.declared_config.get(name)
-    differs = wanted is not None and wanted != value
-    return f"  {name}={value}" + (f", declared as {wanted}" if differs else "")
-
-
 def description_document(found: TopicDescription) -> dict[str, Any]:
     """Returns all of it, for machines."""
     declared = found.declared
@@ -128,3 +140,40 @@ def description_document(found: TopicDescription) -> dict[str, Any]:
             for each in found.users
         ],
     }
+
+
+def users_of(topic: str, state: State, births: Mapping[str, Birth]) -> tuple[TopicUser, ...]:
+    """Lists the users of a topic among the builds that are wanted, by pipeline."""
+    return tuple(sorted(_users(topic, state, births), key=lambda each: (each.pipeline, each.build)))
+
+
+def refuse_used(topic: str, users: Iterable[TopicUser], allowed: Iterable[str]) -> None:
+    """Raises Conflict if a pipeline uses a topic and is not allowed by its name."""
+    names = {each.pipeline for each in users}
+    using = [each for each in users if each.pipeline not in set(allowed)]
+    if using:
+        raise Conflict(
+            f"topic {topic} is used: {'; '.join(map(str, using))}",
+            hint=f"first retire what uses it: kappa retire {using[0].pipeline}; or: kappa topics "
+            f"delete {topic} {' '.join(f'--allow {name}' for name in sorted(names))}",
+        )
+
+
+def _setting(found: TopicDescription, name: str, value: str) -> str:
+    wanted = found.declared_config.get(name)
+    differs = wanted is not None and wanted != value
+    return f"  {name}={value}" + (f", declared as {wanted}" if differs else "")
+
+
+def _users(topic: str, state: State, births: Mapping[str, Birth]) -> Iterator[TopicUser]:
+    roles = {
+        **dict.fromkeys((each.build for each in state.active_rollouts), "candidate"),
+        **dict.fromkeys(state.idle.values(), "idle"),
+        **dict.fromkeys(state.serving.values(), "live"),
+    }
+    for build, role in roles.items():
+        birth = births[build]
+        if any(each.name == topic for each in birth.topics):
+            yield TopicUser(birth.pipeline, build, role)
+        if any(each.topic == topic for each in birth.sinks):
+            yield TopicUser(birth.pipeline, build, role, sends=True)

@@ -27,16 +27,16 @@ from page_world import EVIL, ROWS, World
 from kappa.base.errors import Conflict
 from kappa.commands.look import _status_text
 from kappa.declare.sink import SinkBirth
-from kappa.replay.page import api, compared, routes, trail
+from kappa.replay.page import api, build_rates, routes, samples
+from kappa.replay.page.build_rates import Step, rate_of, rates
 from kappa.replay.page.overview import health_of
 from kappa.replay.page.rollout import deeds_of, rollout_view, service_deeds
 from kappa.replay.page.timeline import timeline
 from kappa.replay.page.topic import Paces, as_text, newest_records
-from kappa.replay.page.trail import Step, rate_of, rates
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.fold import fold
 from kappa.replay.rollout.verify import diff
-from kappa.replay.status.desk import Desk
+from kappa.replay.status.shared_looks import Desk
 from kappa.replay.status.status import BuildStatus, observe_status
 from kappa.replay.status.status_text import status_heading, status_listing
 from kappa.serving.http import events, token
@@ -318,15 +318,15 @@ def test_samples_are_found_once_and_who_comes_meanwhile_waits_for_nobody(
 ) -> None:
     world = World(tmp_path)
     world.lives()
-    compared._lock.acquire()
+    samples._lock.acquire()
     try:
-        assert compared.samples_of(world.desk, "web-2", "web-3") is None
+        assert samples.samples_of(world.desk, "web-2", "web-3") is None
         with serving(world) as server:
             page = got(server, "/rollouts/5/samples")
         assert "are being compared" in page.text
         assert any("data-again" in each for each in page.all("div"))
     finally:
-        compared._lock.release()
+        samples._lock.release()
 
     tried: list[int] = []
 
@@ -334,10 +334,10 @@ def test_samples_are_found_once_and_who_comes_meanwhile_waits_for_nobody(
         tried.append(1)
         raise Conflict("no equal offsets")
 
-    monkeypatch.setattr(compared, "pin_equal", fails)
+    monkeypatch.setattr(samples, "pin_equal", fails)
     for _ in range(3):
         with pytest.raises(Conflict, match="no equal"):
-            compared.samples_of(world.desk, "web-1", "web-3")
+            samples.samples_of(world.desk, "web-1", "web-3")
     assert tried == [1]
 
 
@@ -359,7 +359,7 @@ def test_a_comparison_that_takes_too_long_is_broken_off_and_said_to_be(
         assert "compared for 0.3 s" in page.text
         assert "kappa diff web web-2 web-3" in page.text
         # A second look gets the same answer, and begins nothing anew.
-        monkeypatch.setattr(compared, "pin_equal", None)
+        monkeypatch.setattr(samples, "pin_equal", None)
         assert "compared for 0.3 s" in got(server, "/rollouts/5/samples").text
     assert time.monotonic() - begun < 20
 
@@ -369,11 +369,11 @@ def test_what_was_kept_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     world.build("web-1")
     read: list[int] = []
     monkeypatch.setattr(
-        trail,
+        build_rates,
         "read_kept",
         lambda store, build, number: read.append(number) or read_kept(store, build, number),
     )
-    trails = trail.Trails(world.store)
+    trails = build_rates.Trails(world.store)
 
     assert [len(trails.of("web-1", world.now)) for _ in range(3)] == [40] * 3
     assert read == [40]

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from msgspec.structs import replace
 
 from kappa.base.clock import moment_text
 from kappa.base.errors import UsageError
 from kappa.declare.topic import Topic
 from kappa.declare.values.columns import Array, Scalar, Struct, Type
 from kappa.declare.values.reason import Rejected
-from kappa.kafka.producer import ProducedRecord
+from kappa.kafka.producer import Acknowledged, ProducedRecord
 from kappa.kafka.reader import Record
 from kappa.records.keys import KeyReader
+from kappa.records.lines.envelope import envelope_record
+from kappa.records.lines.produce import produce_lines
 from kappa.records.lines.written import envelope_line
 from kappa.records.record import RecordReader, Removal, Tombstone
+from kappa.serving.query.pin.at_log import parse_offsets
+from kappa.serving.query.pin.past import parse_time
 from kappa.serving.query.render import cell, plain
 from kappa.state.offsets import Offsets
 
@@ -26,7 +34,17 @@ if TYPE_CHECKING:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WAIT_SECONDS = 0.5
+_BEGINNING, _END = "beginning", "end"
+_OFFSET = re.compile(r"[0-9]{1,19}")
+_STEP = 5_000
+PARQUET = ".parquet"
+
+
 Decode = Callable[[Record], "SeenRecord"]
+
+
+# Returns what is shown of so many records.
+Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +68,75 @@ class SeenRecord:
             "offset": self.record.offset,
             **{name: each for name, each in found.items() if each is not None},
         }
+
+
+def begin_of(log: Log, topic: str, start: str | None) -> Offsets:
+    """Returns where reading begins; `start` is as a user wrote it, None: the beginning.
+
+    That is `beginning`, `end`, an offset of every partition, offsets by partition, or a time.
+    Nothing before the log's beginning is meant. Raises UsageError if it is none of these.
+    """
+    log.must_have(topic)
+    beginning = log.beginning([topic])
+    if start is None or start == _BEGINNING:
+        return beginning
+    if start == _END:
+        return log.end([topic])
+    if _OFFSET.fullmatch(start):
+        return Offsets({topic: dict.fromkeys(beginning.next[topic], int(start))}).highest(beginning)
+    if "=" in start:
+        found = parse_offsets(start if ":" in start else f"{topic}:{start}")
+        if set(found.next) != {topic}:
+            raise UsageError(
+                f"{start!r} is of another topic than {topic}",
+                hint=f"write {topic}:0=1000, with a comma before the next partition",
+            )
+        return found.highest(beginning)
+    time, _ = parse_time(start)
+    return log.at_time([topic], int(time.timestamp() * 1000)).highest(beginning)
+
+
+def of_partitions(topic: str, end: Offsets, partitions: Sequence[int]) -> Offsets:
+    """Returns the end for some partitions, or for all if none is named.
+
+    Raises UsageError for a partition that the topic does not have.
+    """
+    there = end.next.get(topic, {})
+    unknown = [each for each in partitions if each not in there]
+    if unknown:
+        raise UsageError(
+            f"topic {topic} has no partition {unknown[0]}", hint=f"it has 0 to {len(there) - 1}"
+        )
+    return Offsets(
+        {
+            topic: {
+                part: last for part, last in there.items() if not partitions or part in partitions
+            }
+        }
+    )
+
+
+def newest(topic: str, begin: Offsets, end: Offsets, count: int) -> Offsets:
+    """Returns where the newest `count` offsets of each partition begin."""
+    return Offsets(
+        {topic: {part: max(begin.at(topic, part), last - count) for _, part, last in end.items()}}
+    )
+
+
+def following(
+    log: Log, topic: str, start: Offsets, ends: Callable[[], Offsets]
+) -> Iterator[Record]:
+    """Yields the records from `start` on, for ever: as they are committed."""
+    with log.reader() as reader:
+        at = start
+        while True:
+            end = ends()
+            at = Offsets({topic: {part: at.at(topic, part) for _, part, _ in end.items()}})
+            if end.distance(at):
+                yield from reader.read(at, end.highest(at))
+                at = end.highest(at)
+            else:
+                reader.wait_beyond(at, _WAIT_SECONDS)
 
 
 def decoder_of(topic: Topic | None) -> Decode:
@@ -157,22 +244,6 @@ def _condition(text: str, topic: Topic | None) -> tuple[str, str]:
     return name, value
 
 
-def following(
-    log: Log, topic: str, start: Offsets, ends: Callable[[], Offsets]
-) -> Iterator[Record]:
-    """Yields the records from `start` on, for ever: as they are committed."""
-    with log.reader() as reader:
-        at = start
-        while True:
-            end = ends()
-            at = Offsets({topic: {part: at.at(topic, part) for _, part, _ in end.items()}})
-            if end.distance(at):
-                yield from reader.read(at, end.highest(at))
-                at = end.highest(at)
-            else:
-                reader.wait_beyond(at, _WAIT_SECONDS)
-
-
 def seen_text(seen: SeenRecord) -> str:
     """Returns a record for people, in a line: its place, time, key and value.
 
@@ -204,3 +275,59 @@ def as_produced(record: Record) -> ProducedRecord:
     """Returns a record as it is produced again."""
     timestamp = record.timestamp_ms if record.timestamp_ms >= 0 else None
     return ProducedRecord(record.value, record.key, timestamp, record.headers, record.partition)
+
+
+def export_lines(records: Iterable[Record], decode: Decode, file: BinaryIO) -> int:
+    """Writes records as lines of JSON; returns how many."""
+    count = 0
+    for record in records:
+        file.write(seen_line(decode(record)).encode())
+        count += 1
+    return count
+
+
+def export_parquet(
+    records: Iterable[Record], decode: Decode, file: BinaryIO, *, decoded: bool
+) -> int:
+    """Writes records as a Parquet file; returns how many."""
+    from kappa.records.lines.parquet import write_records  # noqa: PLC0415  # it takes Arrow
+
+    return write_records(file, (_placed(decode(each)) for each in records), decoded=decoded)
+
+
+def counted(records: Iterable[Record], show: Progress) -> Iterator[Record]:
+    """Yields records, and shows how many there were now and then."""
+    for number, record in enumerate(records):
+        if number % _STEP == 0:
+            show(number)
+        yield record
+
+
+def import_lines(
+    log: Log, topic: str, lines: Iterable[bytes], *, partitions: bool, show: Progress
+) -> Acknowledged:
+    """Produces the records of exported lines, in order. `partitions`: each to its own."""
+
+    def record_of(line: bytes) -> ProducedRecord:
+        return _placed_by(envelope_record(line), partitions=partitions)
+
+    return produce_lines(log, topic, lines, record_of, on_progress=show)
+
+
+def import_parquet(
+    log: Log, topic: str, path: Path, *, partitions: bool, show: Progress
+) -> Acknowledged:
+    """Produces the records of an exported Parquet file, in order."""
+    from kappa.records.lines.parquet import read_records  # noqa: PLC0415  # it takes Arrow
+
+    records = (_placed_by(each, partitions=partitions) for each in read_records(path))
+    return log.produce(records, topic, on_progress=show)
+
+
+def _placed_by(record: ProducedRecord, *, partitions: bool) -> ProducedRecord:
+    return record if partitions else replace(record, partition=None)
+
+
+def _placed(seen: SeenRecord) -> tuple[ProducedRecord, int, str | None, str | None]:
+    event = None if seen.event is None else json.dumps(seen.event, ensure_ascii=False)
+    return as_produced(seen.record), seen.record.offset, event, seen.reject

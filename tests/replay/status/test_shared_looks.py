@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from kappa.base.errors import UsageError
-from kappa.replay.status.desk import Desk, beat_of
-from kappa.replay.status.held_back import HeldBack
-from kappa.replay.status.here import Here
-from kappa.replay.status.status import BuildStatus, Status
+from kappa.replay.status.context import Here
+from kappa.replay.status.shared_looks import Desk, beat_of
+from kappa.replay.status.status import BuildStatus, HeldBack, Status
 from kappa.serving.query.reader.client import Client, ClientLeft
 from kappa.state.offsets import Offsets
 from kappa.state.stopped import Stopped

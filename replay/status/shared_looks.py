@@ -29,7 +29,8 @@ from kappa.state.journal.view import JournalView
 
 if TYPE_CHECKING:
     from kappa.kafka.client import Log
-    from kappa.replay.status.here import Here
+    from kappa.replay.status.context import Here
+
 
 _Found = TypeVar("_Found")
 # All requests within this time share one look; what it shows changes about as often.

@@ -4,8 +4,6 @@ Each is looked up and imported when it is first needed: a query loads no files o
 asks for no supervisor. Nothing is decided or changed here.
 """
 
-# ruff: noqa: PLC0415  # a command imports what it needs and nothing else: see kappa/commands/__init__.py
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -21,8 +19,12 @@ if TYPE_CHECKING:
     from kappa.declare.topic import Topic
     from kappa.kafka.client import Log
     from kappa.replay.rollout.state import State
-    from kappa.replay.status.running import Running
+    from kappa.replay.status.run_records import Running
     from kappa.state.store import Store
+
+
+# ruff: noqa: PLC0415  # a command imports what it needs and nothing else: see kappa/commands/__init__.py
+
 
 _PATIENCE_SECONDS = 2.0
 
@@ -82,14 +84,14 @@ class Here:
     @property
     def running(self) -> Running | None:
         """The supervisor; None if none is up."""
-        from kappa.replay.status.running import running
+        from kappa.replay.status.run_records import running
 
         return running(self.settings)
 
     @property
     def http(self) -> str | None:
         """The URL at which HTTP is served; None if it is not."""
-        from kappa.replay.status.running import served_at
+        from kappa.replay.status.run_records import served_at
 
         return served_at(self.store)
 

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
+from typing import Any
 
 from kappa.base.errors import KappaError
 from kappa.replay.rollout.verify.diff import Comparison
 from kappa.replay.rollout.verify.pairs import compare_pair, pin_equal
-from kappa.replay.status.desk import Desk
+from kappa.replay.rollout.verify.rows import RowSample
+from kappa.replay.status.shared_looks import Desk
 from kappa.serving.query.reader.explained import TooMuch
 from kappa.serving.query.reader.reader import Limits
+from kappa.serving.query.render import plain
 
 _SAMPLES = 5
 # How long whoever looks waits for a build that rests.
@@ -26,7 +30,16 @@ _TROUBLE_SECONDS = 10.0
 # What took too long will again: whoever looks on must not keep the machine at it.
 _GIVEN_UP_SECONDS = 600.0
 _lock = threading.Lock()
-_found: dict[tuple[str, str, str], tuple[float, Comparison | KappaError]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class SampledRows:
+    """Sampled rows of one kind; a cell is the value, or of a changed one (before, after)."""
+
+    table: str
+    kind: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[tuple[Any, ...], ...], ...]
 
 
 def samples_of(desk: Desk, before: str, after: str) -> Comparison | None:
@@ -49,8 +62,21 @@ def samples_of(desk: Desk, before: str, after: str) -> Comparison | None:
     return known
 
 
+def sampled(found: Comparison) -> tuple[SampledRows, ...]:
+    """Lists the samples of a comparison by table and kind, the plainest differences first."""
+    return tuple(
+        _sampled(table, kind, shown)
+        for table, samples in found.samples.items()
+        for kind in ("changed", "added", "removed")
+        if (shown := [s for s in samples if s.kind == kind])
+    )
+
+
+_known: dict[tuple[str, str, str], tuple[float, Comparison | KappaError]] = {}
+
+
 def _cached(key: tuple[str, str, str]) -> Comparison | KappaError | None:
-    at, known = _found.get(key, (0.0, None))
+    at, known = _known.get(key, (0.0, None))
     return known if time.monotonic() - at < _true_seconds(known) else None
 
 
@@ -65,9 +91,9 @@ def _true_seconds(known: Comparison | KappaError | None) -> float:
 
 
 def _cache(key: tuple[str, str, str], found: Comparison | KappaError) -> Comparison | KappaError:
-    while len(_found) >= _KEPT:
-        _found.pop(next(iter(_found)))
-    _found[key] = time.monotonic(), found
+    while len(_known) >= _KEPT:
+        _known.pop(next(iter(_known)))
+    _known[key] = time.monotonic(), found
     return found
 
 
@@ -98,3 +124,24 @@ def _compared(desk: Desk, before: str, after: str) -> Comparison | KappaError:
         )
     except KappaError as error:
         return error
+
+
+def _sampled(table: str, kind: str, samples: list[RowSample]) -> SampledRows:
+    columns = tuple((samples[0].after or samples[0].before or {}).keys())
+    return SampledRows(
+        table,
+        kind,
+        columns,
+        tuple(tuple(_cell(sample, column) for column in columns) for sample in samples),
+    )
+
+
+def _cell(sample: RowSample, column: str) -> tuple[Any, ...]:
+    before, after = sample.before or {}, sample.after or {}
+    if sample.before is None or sample.after is None:
+        return ((after or before)[column],)
+    return (
+        (after[column],)
+        if plain(before[column]) == plain(after[column])
+        else (before[column], after[column])
+    )
