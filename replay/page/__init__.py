@@ -1,6 +1,7 @@
 """The pages as values: each file makes the content of one page. Templates: serving/http/page.
 
-Values are pure where possible. A page changes nothing: its scripts ask the API. Read in this order:
+Values are pure where possible. A page changes nothing: the scripts of a page ask the API. Read in
+this order:
 
     routes       the addresses of all pages, and a page as a response of HTTP
     overview     pipelines with their builds and health

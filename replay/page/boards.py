@@ -1,4 +1,7 @@
-"""The answers of all charts of a board, over one pinned snapshot."""
+"""The charts of a board: the queries, their answers over a pinned snapshot, and drawings.
+
+Rows are the rows of the JSON answer of a query: columns by name, with DuckDB's types.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from kappa.state.build import Birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.store import Store
 
-# Queries of one board at once. Others have the other places of the sandbox.
+# Queries of a board at once. Other clients have the other places of the sandbox.
 _AT_ONCE = 2
 # A snapshot that was not kept until the end is taken anew.
 _ATTEMPTS = 3
@@ -46,7 +49,7 @@ _NUMBERS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class DrawnNumber:
-    """One value, and one beside it with its name, if the query gives two."""
+    """One value, and a second value with a name, if the query gives two."""
 
     value: object
     beside: tuple[str, object] | None
@@ -54,7 +57,7 @@ class DrawnNumber:
 
 @dataclass(frozen=True, slots=True)
 class DrawnBar:
-    """One bar: its beginning and width, both in percent of the room for all of them."""
+    """A bar: beginning and width, both in percent of the width of the chart."""
 
     label: object
     value: object
@@ -64,7 +67,7 @@ class DrawnBar:
 
 @dataclass(frozen=True, slots=True)
 class DrawnBars:
-    """Bars with the names of both columns."""
+    """Bars, with the names of both columns."""
 
     columns: tuple[str, ...]
     bars: tuple[DrawnBar, ...]
@@ -80,7 +83,7 @@ class DrawnRows:
 
 @dataclass(frozen=True, slots=True)
 class DrawnLines:
-    """Lines as the script draws them (`chart`), and their last rows for people."""
+    """Lines as the script draws them (`chart`), and the last rows for people."""
 
     chart: Mapping[str, Any]
     last: DrawnRows
@@ -89,13 +92,13 @@ class DrawnLines:
 Drawn = DrawnNumber | DrawnBars | DrawnRows | DrawnLines
 
 
-# Pipeline and name of a stored table; a maintained view is one.
+# Pipeline and name of a stored table, such as a maintained view.
 Read = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class ChartAnswer:
-    """A chart with what it draws, or with its trouble; `note` if rows are left out."""
+    """A chart with its drawing, or with its error (`trouble`); `note` if rows are left out."""
 
     chart: Chart
     drawn: Drawn | None
@@ -105,7 +108,7 @@ class ChartAnswer:
 
 @dataclass(frozen=True, slots=True)
 class BoardAnswer:
-    """All charts, as of one snapshot: its generation, and its frontier of each pipeline read.
+    """All charts at one pinned snapshot: the generation, and the frontier of each pipeline read.
 
     `reads` are the stored tables that the queries read.
     """
@@ -126,8 +129,8 @@ def answer_board(
 ) -> BoardAnswer:
     """Answers the queries of a board, as queries over HTTP are, all from one snapshot.
 
-    A query that fails is the trouble of its chart. Raises Conflict if no snapshot was kept until
-    the end, and ClientLeft if the `client` leaves before.
+    A query that fails is the trouble of its chart. Raises Conflict if no snapshot was kept
+    until the end, and ClientLeft if the `client` leaves before.
     """
     attempt = 0
     while True:
@@ -188,9 +191,10 @@ def _answered(snapshot: Snapshot, board: Board, charts: tuple[ChartAnswer, ...])
 
 
 def drawn(kind: ChartKind, answer: Mapping[str, Any]) -> tuple[Drawn, str]:
-    """Returns what a chart of that kind shows of an answer, and a note if rows are left out.
+    """Returns the drawing of an answer by the kind of the chart. Pure.
 
-    Raises UsageError if the query's columns or rows are not those of such a chart.
+    The second value is a note if rows are left out, else "". Raises UsageError if the chart
+    cannot draw the query's columns or rows.
     """
     names = tuple(column["name"] for column in answer["columns"])
     types = tuple(column["type"] for column in answer["columns"])
@@ -290,7 +294,7 @@ def _lines(
 
 
 def _value(given: object, kind: str) -> object:
-    """Returns a value of JSON with the type that it is shown by: a decimal comes as a text."""
+    """Returns a value of JSON in the type of its column: decimals come as text."""
     return Decimal(given) if isinstance(given, str) and _NUMBERS.fullmatch(kind) else given
 
 
@@ -303,7 +307,7 @@ def _finite(value: object) -> float | None:
 
 
 def _seconds(value: object) -> float | None:
-    """Returns a date or time in seconds since 1970; one without a zone is in UTC."""
+    """Returns a date or time in seconds since 1970; without a zone, UTC is assumed."""
     try:
         at = datetime.fromisoformat(str(value))
     except ValueError:
@@ -324,11 +328,11 @@ def tables_read(
     births: Mapping[str, Birth],
     names_in: Callable[[str], Iterable[tuple[str, str]]],
 ) -> frozenset[Read]:
-    """Lists the stored tables that a query reads, of the builds that serve, by pipeline.
+    """Lists the stored tables that a query reads, of the builds that serve. Pure.
 
-    A view that is computed when it is read stands for the tables that it reads in turn. A name that
-    nothing serves is left out; so is that of a `with`. `names_in` returns the relations that a
-    query names, as (schema, name).
+    Each table is a pair of pipeline and name. A view that is computed when read stands for the
+    tables that the view reads in turn. A name that nothing serves is left out, and so is a name
+    of a `with`. `names_in` returns the relations that a query names, as (schema, name).
     """
     found: set[Read] = set()
     seen: set[Read] = set()

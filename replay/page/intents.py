@@ -1,4 +1,10 @@
-"""Intents over HTTP: explained before they are done, and recorded in the journal."""
+"""Intents over HTTP: explained, recorded in the journal, and done once for each key.
+
+A request with a key is done once, and answered alike each time. A claim of the key is put before
+the act and the answer after the act. A crash in between leaves a claim without an answer. Then
+nobody knows whether the request was done, so the request is not done again. The journal shows
+whether the request was done.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +53,10 @@ _LONGEST_KEY = 200
 class Intent(BaseModel):
     """An intent about rollouts.
 
-    Without `pipelines` it means the one pipeline that it can mean; only a promote may name several.
-    `rollout` is the one that the client looked at: another one that took its place meanwhile is
-    not meant. A generation does not tell them apart, since none of them serves yet.
+    Without `pipelines` the intent means the only pipeline that is possible; only a promote may
+    name several. `rollout` is the rollout that the client looked at: a rollout that was begun
+    since then is not meant. A generation does not tell these rollouts apart, since neither
+    serves yet.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -72,7 +79,7 @@ class Intent(BaseModel):
 
 
 def explain(here: Here, state: State, wanted: Intent) -> str:
-    """Returns what would be done, in a sentence. Raises what the intent itself would raise."""
+    """Returns the effect of an intent, in a sentence. Raises the errors of the intent itself."""
     match wanted.intent:
         case "promote":
             ready = _ready(state, wanted)
@@ -134,10 +141,10 @@ def explain(here: Here, state: State, wanted: Intent) -> str:
 
 
 def record_intent(here: Here, state: State, wanted: Intent) -> dict[str, Any]:
-    """Appends what is wanted to the journal.
+    """Appends an intent to the journal.
 
-    Returns its record as the journal keeps it, and the number of the rollout that it is about. If a
-    pipeline is retired, paused or resumed already, it returns `already` with a sentence.
+    Returns its record as the journal keeps it, and the number of the rollout that it is about.
+    If a pipeline is retired, paused or resumed already, it returns `already` with a sentence.
     """
     record = _recorded(here, state, wanted)
     if record is None:
@@ -214,10 +221,10 @@ def do_once(
     *,
     clock: Callable[[], float] = time.time,
 ) -> Mapping[str, Any]:
-    """Returns what `act` returns, or returned when the same request had this key.
+    """Returns the result of `act`, or the earlier result of the same request and key.
 
     An error of `act` is raised, and frees the key. Raises UsageError if the key was used for
-    another request, and Conflict if the first one is not done yet or was broken off.
+    another request, and Conflict if the first request is not done yet or was broken off.
     """
     if not key or len(key) > _LONGEST_KEY:
         raise UsageError(
@@ -227,7 +234,7 @@ def do_once(
     _forget(store, clock() - _KEPT_SECONDS)
     name = f"{_FOLDER}/{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()}.json"
     asked = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
-    # Its id makes it another one than that of the same request at the same moment.
+    # The id tells this claim from a claim of the same request at the same moment.
     claim = {"format": 1, "asked": asked, "at": clock(), "id": secrets.token_hex(8)}
     if not store.put_new_json(name, claim):
         return _first_answer(_claim(store, name), asked)
@@ -263,7 +270,7 @@ def _forget(store: Store, before: float) -> None:
 
 
 def _claim(store: Store, name: str) -> Mapping[str, Any] | None:
-    """Returns the claim of a key. One that cannot be read is one that was broken off, then."""
+    """Returns the claim of a key. An unreadable claim counts as broken off."""
     found: Any
     try:
         found = store.get_json(name)

@@ -1,8 +1,11 @@
-"""The addresses of the overview, rollouts, history and generations.
+"""The addresses of all pages: overview, rollouts, history, data and boards.
 
-data_routes.py and board_routes.py have the others. Each looks once, makes the values of one page,
-and renders them. Nothing is decided or changed here: what a page asks for (promote, abandon, undo,
-a query) its scripts ask of the API.
+Each address looks once, makes the values of a page, and renders the values. No decision is made
+here, and nothing is changed: actions that a page offers (promote, abandon, undo, a query) are
+requests of scripts to the API.
+
+The file of a board is read at each request, so a reload of the page shows a change. All clients
+that watch a board share a look at the queries.
 """
 
 from __future__ import annotations
@@ -53,16 +56,16 @@ from kappa.state.lease import sorted_leases
 if TYPE_CHECKING:
     from kappa.replay.status.status import BuildStatus
 
-# So many fit a screen or two; all of them are in the API.
+# So many fit a screen or two; the API has all.
 _MOMENTS = 100
 router = APIRouter(include_in_schema=False)
 ROUTERS = (router, static.router, login.router)
-# So many fit a screen or two; all of them are in the API.
+# So many fit a screen or two; the API has all.
 _ROWS = 12
 _REJECTS = 50
 _ALERTS = 50
 _LETTERS = 20
-# A board is there to be watched: up to a third of the time goes into asking its queries.
+# A board is there to be watched: queries may take up to a third of the time.
 _REST = 2
 
 
@@ -91,7 +94,7 @@ def page(request: Request, name: str, state: State, now: datetime, **values: Any
 
 @router.get("/")
 def overview(request: Request) -> Response:
-    """Shows each pipeline: what serves, how fresh, how fast, its lag, and its candidate."""
+    """Shows each pipeline: the live build, its freshness, rate and lag, and the candidate."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     trails = _trails(request, desk)
@@ -117,7 +120,7 @@ def overview(request: Request) -> Response:
 
 @router.get("/rollouts/{number}")
 def rollout(request: Request, number: int) -> Response:
-    """Shows one rollout."""
+    """Shows a rollout."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     wanted = _numbered(state, number)
@@ -135,7 +138,7 @@ def rollout(request: Request, number: int) -> Response:
 
 @router.get("/rollouts/{number}/samples")
 def samples(request: Request, number: int) -> Response:
-    """Shows samples of the rows in which a rollout's build and the live one differ."""
+    """Shows samples of the rows in which a rollout's build and the live build differ."""
     desk, now = desk_of(request), datetime.now(UTC)
     state = desk.here.state()
     view = rollout_view(state, _numbered(state, number), None, None)
@@ -153,7 +156,7 @@ def samples(request: Request, number: int) -> Response:
 
 @router.get("/history")
 def history(request: Request, before: int | None = None) -> Response:
-    """Shows the timeline: its newest part, or what is older than record `before`."""
+    """Shows the timeline: the newest part, or the part older than record `before`."""
     desk, now = desk_of(request), datetime.now(UTC)
     state = desk.here.state()
     moments = timeline(state, before=before, most=_MOMENTS + 1)
@@ -170,7 +173,7 @@ def history(request: Request, before: int | None = None) -> Response:
 
 @router.get("/generations/{number}")
 def generation(request: Request, number: int) -> Response:
-    """Shows one generation and what it served."""
+    """Shows a generation and the builds that served in that generation."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, here = desk.here.state(), desk.here
     births = {build: read_birth(here.store, build) for build in serving_in(state, number).values()}
@@ -235,7 +238,7 @@ def tables(request: Request) -> Response:
 
 @router.get("/tables/{pipeline}/{name}")
 def table(request: Request, pipeline: str, name: str) -> Response:
-    """Shows a table with some of its rows, and a box for SQL."""
+    """Shows a table with some rows, and a box for SQL."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status, here = desk.here.state(), desk.status(), desk.here
     found = (
@@ -289,7 +292,7 @@ def table(request: Request, pipeline: str, name: str) -> Response:
 
 @router.get("/alerts")
 def alerts(request: Request) -> Response:
-    """Shows the alerts, their last messages on the page, and their dead letters."""
+    """Shows the alerts, the last messages on the page, and the dead letters."""
     here, now = desk_of(request).here, datetime.now(UTC)
     state = here.state()
     found = alert_statuses(here.store)
@@ -371,7 +374,7 @@ def rejects(request: Request, pipeline: str = "", reason: str = "", build: str =
 
 
 def _sample(request: Request, whole: str) -> dict[str, Any]:
-    """Returns some rows of a table by the sandbox: a view may be as slow as a query."""
+    """Returns some rows of a table from the sandbox: a view may be as slow as a query."""
     stand = stand_of(request)
     reply = stand.sandbox.ask(
         stand.store,
@@ -391,7 +394,7 @@ def _paces(request: Request) -> Paces:
 
 @router.get("/boards")
 def boards(request: Request) -> Response:
-    """Shows all boards of the project, also those with a mistake in their file."""
+    """Shows all boards of the project, also boards whose file has a mistake."""
     desk, now = desk_of(request), datetime.now(UTC)
     found = boards_in(desk.here.settings.project)
     return page(
@@ -406,7 +409,7 @@ def boards(request: Request) -> Response:
 
 @router.get("/boards/{name}")
 def board(request: Request, name: str, *, kiosk: bool = False) -> Response:
-    """Shows one board with its charts; `kiosk`: alone, in large letters, for a screen on a wall."""
+    """Shows a board with all charts; `kiosk`: alone, in large letters, for a wall screen."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, here = desk.here.state(), desk.here
     found = boards_in(here.settings.project).get(board_name(name))

@@ -1,7 +1,7 @@
-"""Samples of the rows in which two builds differ: found once, one comparison at a time.
+"""Samples of the rows in which two builds differ: one comparison at a time, kept a while.
 
-A client that arrives meanwhile does not wait. A comparison that takes longer than
-`serve.compare_seconds` is ended, and its page shows that.
+A client that arrives during a comparison does not wait. A comparison that takes longer than
+`serve.compare_seconds` is ended, and the page shows the timeout.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _SAMPLES = 5
 # How long whoever looks waits for a build that rests.
 _TOGETHER_SECONDS = 10.0
 _KEPT = 8
-# Builds that go on are compared at their frontiers; a result stays true of those.
+# Builds that go on are compared at their frontiers; a result stays true of these frontiers.
 _FRESH_SECONDS = 60.0
 _TROUBLE_SECONDS = 10.0
-# What took too long will again: whoever looks on must not keep the machine at it.
+# A comparison that took too long will again: clients must not keep the machine busy.
 _GIVEN_UP_SECONDS = 600.0
 _lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class SampledRows:
-    """Sampled rows of one kind; a cell is the value, or of a changed one (before, after)."""
+    """Sampled rows of a kind; a cell is the value, or (before, after) of a changed value."""
 
     table: str
     kind: str
@@ -43,9 +43,10 @@ class SampledRows:
 
 
 def samples_of(desk: Desk, before: str, after: str) -> Comparison | None:
-    """Compares two builds with samples, as `kappa diff` does. None while one is being made.
+    """Compares two builds with samples, as `kappa diff` does. None during a comparison.
 
-    Raises Conflict if they have no equal offsets that are kept, and TooMuch if it takes too long.
+    Raises Conflict if the builds have no equal offsets that are kept, and TooMuch if the
+    comparison takes too long.
     """
     here = desk.here
     key = here.store.url, before, after
@@ -53,7 +54,7 @@ def samples_of(desk: Desk, before: str, after: str) -> Comparison | None:
         if not _lock.acquire(blocking=False):
             return None
         try:
-            # Another one may have been quicker.
+            # Another request may have been quicker.
             known = _cached(key) or _cache(key, _compared(desk, before, after))
         finally:
             _lock.release()
@@ -63,7 +64,7 @@ def samples_of(desk: Desk, before: str, after: str) -> Comparison | None:
 
 
 def sampled(found: Comparison) -> tuple[SampledRows, ...]:
-    """Lists the samples of a comparison by table and kind, the plainest differences first."""
+    """Lists the samples of a comparison by table and kind, changed rows first."""
     return tuple(
         _sampled(table, kind, shown)
         for table, samples in found.samples.items()

@@ -1,4 +1,4 @@
-"""The platform as it runs: one supervisor for each root, its children, and the HTTP server.
+"""The platform as it runs: a supervisor for each root, child processes, and the HTTP server.
 
 The platform takes the steps that rollouts need. The decision on a step is not made here: a step is
 a fold of the journal (replay/rollout). No module here reads the records of a topic. Read in this

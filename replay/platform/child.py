@@ -1,8 +1,8 @@
 """A child process of the supervisor: started, asked to end, killed if late, reaped.
 
-A child runs in a session of its own that dies with the supervisor (kappa/base/process.py), unless
-the child is to outlive the supervisor. For the main thread alone: the kernel ties a child to the
-thread that made it.
+A child runs in its own session, which dies with the supervisor (kappa/base/process.py), unless the
+child is to outlive the supervisor. For the main thread alone: the kernel ties a child to the thread
+that started the child.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from kappa.code.task import Task
 
 _LOG_BYTES = 10_000_000
 _NAP_SECONDS = 0.02
+# A program that fails ends with a line like this (kappa/base/program.py), near the end of its log.
+_ERROR, _END_BYTES = "error: ", 64_000
 _FIRST_SECONDS = 0.5
 _LONGEST_SECONDS = 30.0
-# A child that ran for so long was well: its next death counts as the first.
+# A child that ran for so long was well: the next death counts as the first.
 WELL_SECONDS = 60.0
 
 
@@ -41,18 +43,18 @@ class BackOff:
     not_before: float = 0.0
 
     def after_death(self, *, ran_seconds: float, now: float) -> BackOff:
-        """Returns the back-off after one more death."""
+        """Returns the back-off after another death."""
         deaths = 1 if ran_seconds >= WELL_SECONDS else self.deaths + 1
         pause = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** (deaths - 1))
         return BackOff(deaths, now + pause)
 
 
-# Gives a task to a process that waits for one; None if there is none.
+# Gives a task to a waiting process, and returns the process; None without a waiting process.
 HandOver = Callable[[Task], subprocess.Popen[bytes] | None]
 
 
 class ChildProcess:
-    """One child process, whether the child runs or not."""
+    """A child process, running or not."""
 
     def __init__(
         self,
@@ -100,7 +102,7 @@ class ChildProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the child; None if it was not started or has been reaped."""
+        """The process id of the child; None before the start and once the child was reaped."""
         return None if self._process is None else self._process.pid
 
     @property
@@ -132,7 +134,7 @@ class ChildProcess:
         if process is None or process.stdin is None:
             return None
         try:
-            # Of a pipe that nobody has written to, it takes all.
+            # An empty pipe takes the whole line.
             os.write(process.stdin.fileno(), line)
         except BrokenPipeError:
             return None
@@ -140,12 +142,12 @@ class ChildProcess:
         return process
 
     def ensure_started(self, module: str, *arguments: str) -> None:
-        """Starts the child unless it runs, or has died and waits for its next start."""
+        """Starts the child unless it runs, or has died and waits for the next start."""
         if self._process is None and self._clock() >= self._back_off.not_before:
             self.start(module, *arguments)
 
     def ended(self) -> int | None:
-        """Reaps the child, with all of its session, if it has ended.
+        """Reaps a child that has ended, with all of the session.
 
         Returns the exit code; None if the child still runs or was not started.
         """
@@ -159,7 +161,7 @@ class ChildProcess:
         return code
 
     def reap(self) -> None:
-        """Reaps the child if it has ended, which is a death whatever the exit code is."""
+        """Reaps a child that has ended, which is a death whatever the exit code is."""
         if (code := self.ended()) is not None:
             self.has_died(code)
 
@@ -187,7 +189,7 @@ class ChildProcess:
         self._back_off = BackOff()
 
     def ask_to_end(self) -> None:
-        """Asks the child to end, and kills the child if its patience is over. Does not wait."""
+        """Asks the child to end, and kills the child once the patience is over. Does not wait."""
         if self._process is None or self._process.poll() is not None:
             return
         if self._killed_at is None:
@@ -200,14 +202,14 @@ class ChildProcess:
             self.kill()
 
     def kill(self) -> None:
-        """Kills the child with all of its session, stopped processes too, and sees them gone."""
+        """Kills the session of the child, stopped processes too, and waits for its end."""
         if self._process is not None:
             ensure_session_gone(self._process.pid)
             self._process.wait()
             _close_input(self._process)
 
     def end(self) -> None:
-        """Ends the child and waits for its end."""
+        """Ends the child and waits."""
         end_all([self])
 
     def _begun(self, command: list[str], log: Path) -> subprocess.Popen[bytes]:
@@ -221,10 +223,6 @@ class ChildProcess:
                 inherits=self.inherits,
                 source=subprocess.PIPE if self._is_handed_tasks else subprocess.DEVNULL,
             )
-
-
-# A program ends with such a line (kappa/base/program.py), near the end of its log.
-_ERROR, _END_BYTES = "error: ", 64_000
 
 
 def _close_input(process: subprocess.Popen[bytes]) -> None:
@@ -245,7 +243,7 @@ def end_all(children: list[ChildProcess]) -> None:
 def open_log(path: Path) -> Path:
     """Prepares a log: makes the folder, and moves a large file aside.
 
-    One older file is kept. Returns the path of the log.
+    The last older file is kept. Returns the path of the log.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):

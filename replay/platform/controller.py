@@ -1,6 +1,6 @@
-"""The controller: folds the journal and takes one step of each active rollout a tick.
+"""The controller: folds the journal and takes a step of each active rollout a tick.
 
-The controller keeps no state that matters: its state is a fold of the journal, so the next tick
+The controller keeps no state that matters: the state is a fold of the journal, so the next tick
 continues after a crash. The controller itself starts no process (Workers) and reads no records of
 topics.
 """
@@ -48,23 +48,23 @@ if TYPE_CHECKING:
 
 
 class LogView(Protocol):
-    """The part of Kafka that the controller needs (kappa/kafka implements it)."""
+    """The part of Kafka that the controller needs (implemented in kappa/kafka)."""
 
     def end(self, topics: Iterable[str]) -> Offsets:
         """Returns the end of these topics for readers of committed records."""
 
     def facts(self, name: str) -> TopicFacts | None:
-        """Returns the facts of a topic. None if the broker has no such topic."""
+        """Returns the facts of a topic. None if the broker has no topic of that name."""
 
 
 class Workers(Protocol):
-    """The child processes that the controller needs (processes.py implements them)."""
+    """The child processes that the controller needs (implemented in processes.py)."""
 
     def job_runs(self, build: str) -> bool:
         """Returns True while a process of the build's job exists."""
 
     def job_stopped(self, build: str) -> Stopped | None:
-        """Returns why the build's job is not started again. None if it may start."""
+        """Returns why the build's job is not started again. None if the job may start."""
 
     def job_deaths(self, build: str) -> int:
         """Counts the deaths in a row of the build's job."""
@@ -81,7 +81,7 @@ class Workers(Protocol):
 
 
 class Controller:
-    """Takes every active rollout forward, a step a tick, and retired builds to their end."""
+    """Takes every active rollout forward, a step a tick, and ends retired builds."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Controller:
     ) -> None:
         """`clock` gives seconds since 1970, for leases and soaks."""
         self.state = State()
-        # What each active rollout waited for at the last tick: told to people, and nothing else.
+        # The reason for which each active rollout waited at the last tick, for people alone.
         self.waits: dict[int, str] = {}
         self._store = store
         self._journal = Journal(store)
@@ -103,18 +103,18 @@ class Controller:
         self._processes = processes
         self._rules = rules
         self._clock = clock
-        # What a candidate has to reach: sampled once per phase and attempt, again after a crash.
+        # The target of a candidate: sampled once per phase and attempt, again after a crash.
         self._targets: dict[tuple[int, Phase, int], Offsets] = {}
         self._let_go_of: set[int] = set()
         self._deleted: set[str] = set()
         self._orphans_looked_for = False
 
     def tick(self) -> State:
-        """Looks at all rollouts once, takes at most one step of each, and returns the state.
+        """Looks at all rollouts, takes at most a step of each, and returns the state.
 
-        If an observation or a step failed, raises its KappaError or OSError after all other
-        rollouts had their step: Unreachable if the broker did not answer. A rollout without
-        an observation gets no decision.
+        If an observation or a step failed, raises the KappaError or OSError after all other
+        rollouts had a step: Unreachable if the broker did not answer. A rollout without an
+        observation gets no decision.
         """
         with self._news.looking() as due:
             if due:
@@ -124,7 +124,7 @@ class Controller:
         for begun in self.state.active_rollouts:
             rollout = self.state.rollout(begun.id)
             if not rollout.active:
-                # It ended with another one of its group.
+                # The rollout ended with another rollout of its group.
                 continue
             try:
                 step = next_step(self._sight(rollout), self._rules)
@@ -143,7 +143,7 @@ class Controller:
         return self.state
 
     def _sight(self, rollout: Rollout) -> Sight:
-        """Observes a rollout and the rollouts that are promoted together with it."""
+        """Observes a rollout and the rollouts that are promoted together with this rollout."""
         seen = self._look(rollout)
         try:
             return replace(
@@ -151,7 +151,7 @@ class Controller:
                 others=tuple(self._look(self.state.rollout(number)) for number in rollout.together),
             )
         except (Broken, UsageError) as error:
-            # The other one fails for it when its turn comes; this one waits for a new yes.
+            # The other rollout fails at its own turn; this rollout waits for a new yes.
             return replace(seen, unseen=error.message)
 
     def _look(self, rollout: Rollout) -> Sight:
@@ -162,7 +162,7 @@ class Controller:
         )
         frontier = Frontiers(self._store, rollout.build).newest()
         if live is not None and self.state.serves_the_same(rollout.build, live_build):
-            # Neither the job nor the log has a part in it: one look is at both.
+            # Both builds have the same tables: neither a job nor the log has a part in the switch.
             return Sight(
                 self.state,
                 rollout,
@@ -225,7 +225,7 @@ class Controller:
                 return seen
 
     def _alignment(self, rollout: Rollout) -> Alignment | None:
-        """Returns the candidate's newest alignment if it is new enough, else None.
+        """Returns the candidate's newest alignment if new enough, else None.
 
         Also returns None if the lease of the alignment is gone. The lease is renewed until
         the rollout ends.
@@ -309,7 +309,8 @@ class Controller:
         for build in sorted(
             self.state.to_retire() | soaked(self.state, now, self._rules.soak_seconds)
         ):
-            # Where an undo was first, its record has this number, and the next tick looks again.
+            # If an undo was first, the undo's record has this number, and the next tick looks
+            # again.
             self._append(Retired(build))
         for build in sorted(self.state.retired - self._deleted):
             if self._processes.job_runs(build):
@@ -318,7 +319,7 @@ class Controller:
                 if ensure_data_deleted(self._store, build, now=self._clock()):
                     self._deleted.add(build)
             except Conflict:
-                # Its job has outlived its supervisor for a moment; it is being killed.
+                # The job has outlived its supervisor for a moment, and is being killed.
                 continue
         if not self._orphans_looked_for:
             ensure_orphans_deleted(self._store, frozenset(self.state.versions), now=self._clock())

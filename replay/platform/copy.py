@@ -1,9 +1,10 @@
-"""The copy of a project's root between disks and buckets, and its adoption.
+"""The copy of a project's root between disks and buckets, and the adoption of a copy.
 
-Records come after the files that they name: tables, then the records of builds, then their birth
-certificates, then the journal. Paths in a Delta log are relative to the log, so tables are right
-wherever they are. Until the copy is whole, a note in the copy says that it is no root yet. A copy
-that was cut short continues: only data files, which never change, are not copied again.
+Records come after the files that the records name: tables, then the records of builds, then the
+birth certificates of builds, then the journal. Paths in a Delta log are relative to the log, so
+tables are right in any folder. Until the copy is whole, a note in the copy says that the copy is no
+root yet. A copy that was cut short continues: only data files, which never change, are not copied
+again.
 
 An adopted copy is a root of its own.
 """
@@ -27,10 +28,10 @@ from kappa.state.lock import Lock
 from kappa.state.root import LOCK, Root, adopt_root, ensure_is_copy, lock_of, move_root
 from kappa.state.store import Store, open_store
 
-# In a target while it is no root yet: of which root it will be a copy.
+# A note in a target that is no root yet: the root of which the target will be a copy.
 _NOTE = "copying.json"
 _BUILD = r"builds/[^/]+"
-# What this host keeps for itself, where the root is a folder.
+# The files that this host keeps for itself, if the root is a folder.
 _LOCAL = re.compile(
     rf"{_BUILD}/(checkpoint|spark|slice|lock|beat|shipped[^/]*)(/.*)?|archive/lock|.*\.(tmp|newest)"
 )
@@ -42,14 +43,14 @@ _PARTS = (
     re.compile(rf"{_BUILD}/birth\.json"),
     re.compile(r"journal/.*|run/asked/.*"),
 )
-# Names by chance: what has one never changes.
+# Files with random names, which never change.
 _DATA = re.compile(rf"({_BUILD}/tables|archive)/(?!.*_delta_log/).*\.parquet")
 _AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedRoot:
-    """A copy: its URL, how many objects it has, and how many were copied just now."""
+    """A copy: the URL, the number of objects, and how many objects were copied just now."""
 
     url: str
     objects: int
@@ -120,14 +121,14 @@ def _copied(source: Store, target: Store, on_progress: Callable[[int, int], None
     with _claiming("name a folder or a prefix that has nothing below it"):
         target.put_json(_NOTE, {"from": source.url})
     for name in sorted(there - {*wanted}, key=_part_of, reverse=True):
-        # The source has dropped it since.
+        # The source has dropped the object since.
         target.delete(name)
     missing = [name for name in wanted if name not in there or _DATA.fullmatch(name) is None]
     done = len(wanted) - len(missing)
 
     def copy(name: str) -> None:
         if _DATA.fullmatch(name) is not None:
-            # The source may drop it meanwhile.
+            # The source may drop the object meanwhile.
             with suppress(FileNotFoundError):
                 copy_file(source.address(name), target.address(name))
                 target.sync([Path(target.address(name))])
@@ -158,10 +159,10 @@ def _part_of(name: str) -> int:
 def adopt(store: Store, *, sends: bool) -> Root:
     """Makes a copy a root of its own, with a new id, and returns the new root.
 
-    Unless the root `sends`, its sinks, alerts and pulled sources are off; a root that was
-    adopted before may send from now on. Events in the copied spool are the first root's to
-    send: these events are moved aside. Raises UsageError if the root is no copy, and Conflict
-    if the platform is up on the root.
+    Unless the root `sends`, sinks, alerts and pulled sources are off; a root that was adopted
+    before may send from now on. Events in the copied spool are the first root's to send: these
+    events are moved aside. Raises UsageError if the root is no copy, and Conflict if the
+    platform is up on the root.
     """
     from kappa.serving.collect.collector import SPOOL  # noqa: PLC0415  # it takes a server
 
@@ -173,7 +174,7 @@ def adopt(store: Store, *, sends: bool) -> Root:
         raise Conflict("kappa is up on this root", hint="kappa down, and then again") from error
     with ExitStack() as ending:
         ending.callback(lock.release)
-        # The claim in a copied bucket is of a host that has claimed the first one.
+        # The claim in a copied bucket is of the host that has claimed the first root.
         store.control.take(over=is_new)
         ending.callback(store.control.release)
         if is_new:

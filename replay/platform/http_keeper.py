@@ -4,12 +4,12 @@ The keeper outlives a supervisor that was killed, so clients get answers at the 
 server (serve.py) is a child of the keeper and ends with the keeper. While a new server starts,
 connections wait in the kernel. The next supervisor takes over the socket, ends the keeper and
 starts its own keeper with that socket (services.py). A keeper whose root was deleted ends itself.
-The keeper imports little: its process needs a sixth of the memory of a server.
+The keeper imports little: the process needs a sixth of the memory of a server.
 
-The socket is the kernel's: connections wait in it while its owner changes, and the kernel neither
-refuses nor resets them. The children of a killed keeper end only after the socket was handed over.
-A connection that a server has accepted ends with that server: an accepted connection cannot be
-handed over. Source: unix(7), SCM_RIGHTS.
+The socket is the kernel's: connections wait in the socket while the owner changes, and the kernel
+neither refuses nor resets a connection. The children of a killed keeper end only after the socket
+was handed over. A connection that a server has accepted ends with that server: an accepted
+connection cannot be handed over. Source: unix(7), SCM_RIGHTS.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from kappa.serving.http.address import HttpAddress, listening_at
 from kappa.state.lock import Lock
 
 _TICK_SECONDS = 0.2
-# Queries have it to end. The keeper's own patience is longer (services.py).
+# The time for queries to end. The patience for the keeper itself is longer (services.py).
 _PATIENCE_SECONDS = 10.0
 _DOOR_SECONDS = 2.0
 _LONGEST = 1024
@@ -56,7 +56,7 @@ def keep(
     """Keeps a server at an address, or another port, until this process is asked to end.
 
     Uses the socket that an earlier keeper has `handed` over, if any, and hands the socket over
-    at its `door`. Ends as well if the file of the lock is gone. Raises Conflict if another
+    at the `door`. Ends as well if the file of the lock is gone. Raises Conflict if another
     keeper has the lock.
     """
     with (
@@ -89,7 +89,7 @@ def keep(
 
 
 class SocketDoor:
-    """The keeper's side of the handover: hands its socket to each caller.
+    """The keeper's side of the handover: hands the socket to each caller.
 
     A caller also gets the address for which the socket was opened.
     """
@@ -127,7 +127,7 @@ class SocketDoor:
 
 
 def socket_handed_over(path: Path, address: HttpAddress) -> socket.socket | None:
-    """Returns the socket of the keeper behind a door, if it was opened for this address.
+    """Returns the socket of the keeper behind a door, if opened for this address.
 
     Returns None if no keeper answers, or the socket is for another address.
     """
@@ -148,7 +148,7 @@ def socket_handed_over(path: Path, address: HttpAddress) -> socket.socket | None
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the keeper, whose output is its log; returns its exit code."""
+    """Runs the keeper, whose output is a log; returns the exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         keep(

@@ -47,7 +47,7 @@ class Kafka:
         return self._log.bootstrap_servers
 
     def ensure_running(self, *, has_space: bool = True) -> None:
-        """Starts the broker unless it runs, or has died while its disk has no space.
+        """Starts the broker unless it runs, or has died while the disk has no space.
 
         Raises KappaError if the broker cannot run. Each next try waits longer.
         """
@@ -67,7 +67,7 @@ class Kafka:
             self._log = log
 
     def stop(self) -> None:
-        """Ends the broker if it is embedded."""
+        """Ends an embedded broker."""
         if self._broker is not None:
             self._broker.stop()
 
@@ -77,7 +77,7 @@ class Kafka:
         return self._log.end(topics)
 
     def facts(self, name: str) -> TopicFacts | None:
-        """Returns the facts of a topic. None if the broker has no such topic."""
+        """Returns the facts of a topic. None if the broker has no topic of that name."""
         assert self._log is not None, "it was started"
         return self._log.facts(name)
 
@@ -93,7 +93,7 @@ class Kafka:
             return
         if self._broker is not None:
             self._say("the broker has died, and is started again")
-        # Each start counts as a death to come: one that succeeds is forgotten once it ran well.
+        # Each start counts as a death to come; the death of a broker that ran well is forgotten.
         now = time.monotonic()
         self._back_off = self._back_off.after_death(ran_seconds=now - self._begun_at, now=now)
         self._begun_at = now

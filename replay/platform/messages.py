@@ -10,16 +10,16 @@ from kappa.base.clock import now
 from kappa.base.errors import Broken, KappaError, Superseded
 
 if TYPE_CHECKING:
-    # The keeper of HTTP speaks too, and is small: it needs no journal.
+    # The keeper of HTTP imports this module, and is small: the keeper needs no journal.
     from kappa.replay.rollout.state import State
 
 
 def saying(*files: TextIO) -> Callable[[str], None]:
-    """Returns a function that prints a line with its time to each file."""
+    """Returns a function that prints a line with the time to each file."""
 
     def say(text: str) -> None:
         for file in files:
-            # A full disk or a closed terminal costs the line, and no job its life.
+            # A full disk or a closed terminal loses the line, and ends no job.
             with contextlib.suppress(OSError):
                 print(f"{now()} {text}", file=file, flush=True)
 

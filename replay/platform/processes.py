@@ -1,8 +1,8 @@
 """The children that work on builds: a job per wanted build, a verification per rollout.
 
-This module starts, ends and restarts the children; the controller decides what the journal says
-(controller.py). A catch-up and a verification run at a low priority, so that the live job keeps its
-freshness.
+This module starts, ends and restarts the children; the controller decides on records of the journal
+(controller.py). A catch-up and a verification run at a low priority, so that the live job stays
+fresh.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ _PATIENCE_SECONDS = 30.0
 # So long a job's start takes most of the machine.
 _START_SECONDS = 8.0
 _VERIFICATION_DEATHS = 3
-# A job beats each second: people are told of one that has missed some.
+# A job beats each second: people are told of a job that has missed some beats.
 SILENT_SECONDS = 3.0
-# A job imports its modules before its first beat, and may wait half a minute for the end of what a
-# dead one has left (kappa/state/lock.py). Ended for that, on a busy machine it would never begin.
+# A job imports its modules before the first beat, and may wait half a minute for the end of
+# processes that a dead job has left (kappa/state/lock.py). On a busy machine, a shorter time would
+# end every job before its first beat.
 _FIRST_BEAT_SECONDS = 45.0
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """The course of one build's job processes so far.
+    """The course of a build's job processes so far.
 
     `died_of` is the cause of the last death; `caught_up` is true once a catch-up has ended
     well.
@@ -63,7 +64,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """The end of one process of a job.
+    """The end of a process of a job.
 
     `stopped` is the reason that the job itself wrote down, if any; `error` is the last error
     sentence in the log.
@@ -78,7 +79,7 @@ class JobEnd:
 
 
 def after_end(course: Course, end: JobEnd, *, now: float) -> Course:
-    """Returns the course of a job after one of its processes has ended. Pure."""
+    """Returns the course of a job after a process of the job has ended. Pure."""
     match end:
         case JobEnd(asked_to_end=True):
             return replace(course, back_off=BackOff())
@@ -112,7 +113,7 @@ def deaths_of(course: Course, *, runs_seconds: float, silent_seconds: float = 0.
 class Pulse:
     """The time since the beat of a child changed, as repeated looks at the beat show.
 
-    A child that has just started is silent only once it had time for a start. Clocks are not
+    A child that has just started is silent only after the time of a start. Clocks are not
     compared: the beat has to change between two looks. So a machine that slept for a night has
     lost no time.
     """
@@ -128,7 +129,7 @@ class Pulse:
         self._changed_at = clock() + _FIRST_BEAT_SECONDS
 
     def silent_seconds(self) -> float:
-        """Returns for how many seconds the beat has not changed, as far as it was looked at."""
+        """Returns for how many seconds the beat has not changed, as far as looks have shown."""
         seen = self._look()
         if seen != self._seen:
             self._seen, self._changed_at = seen, self._clock()
@@ -179,8 +180,8 @@ class Processes:
     ) -> None:
         """Reaps children that ended, starts missing jobs, ends jobs that are not wanted.
 
-        If no build `serves` yet, a catch-up begins at a normal priority: it delays no other
-        job.
+        If no build `serves` yet, a catch-up begins at a normal priority: no other job is
+        delayed.
         """
         moved = bootstrap_servers != self._bootstrap_servers
         self._bootstrap_servers = bootstrap_servers
@@ -196,7 +197,7 @@ class Processes:
                 build not in wanted
                 or moved
                 or build in self._aligning
-                # It was asked at an earlier tick, and is killed once patience ends.
+                # The job was asked to end at an earlier tick, and is killed once the patience ends.
                 or job.child.asked_to_end
             ):
                 job.child.ask_to_end()
@@ -209,7 +210,7 @@ class Processes:
             self._spares.ensure_ready()
 
     def ensure_aligned_again(self, build: str) -> None:
-        """Ends the build's tail and starts it again by an alignment, unless one runs already."""
+        """Ends the build's tail and starts an alignment, unless an alignment runs already."""
         job = self._jobs.get(build)
         last = Alignments(self._store, build).last()
         if job is None or job.leg is not LegKind.ALIGNMENT or job.last_alignment != last:
@@ -222,7 +223,7 @@ class Processes:
 
     @property
     def aligning(self) -> frozenset[str]:
-        """The builds that are to be aligned before their tail goes on."""
+        """The builds that are to be aligned before the tail goes on."""
         return frozenset(self._aligning)
 
     def job_runs(self, build: str) -> bool:
@@ -230,7 +231,7 @@ class Processes:
         return build in self._jobs or is_held(self._store.local.path(f"{folder(build)}/lock"))
 
     def job_stopped(self, build: str) -> Stopped | None:
-        """Returns why the build's job is not started again. None if it may start."""
+        """Returns why the build's job is not started again. None if the job may start."""
         return self._course(build).stopped
 
     def job_deaths(self, build: str) -> int:
@@ -252,7 +253,8 @@ class Processes:
         Returns a reason if the verification has died too often to be started again, else
         None.
         """
-        # One that has just ended is reaped before the journal, with its verdict, is read again.
+        # A verification that has just ended is reaped before the journal, with its verdict, is
+        # read.
         if rollout in self._verifications:
             return None
         if self._verification_deaths.get(rollout, 0) >= _VERIFICATION_DEATHS:
@@ -279,7 +281,8 @@ class Processes:
     def _leg(self, build: str) -> LegKind:
         if stands_before_base(self._store, build):
             return LegKind.BASE
-        # The tail's own process writes it down; between the catch-up's end and that, we alone know.
+        # The process of the tail records the tail; until then only this process knows that the
+        # catch-up has ended.
         if not (self._course(build).caught_up or has_tail(self._store, build)):
             return LegKind.CATCH_UP
         return LegKind.ALIGNMENT if build in self._aligning else LegKind.TAIL

@@ -18,7 +18,7 @@ from kappa.state.store import Store
 
 
 class Reserve:
-    """The reserve of one root, for its supervisor."""
+    """The reserve of a root, for the supervisor."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Reserve:
         return full_text(self._free(), self._length)
 
     def ensure_space(self) -> bool:
-        """Gives the reserve up, or makes it anew, as the disk has space.
+        """Gives the reserve up, or makes the reserve anew, by the space of the disk.
 
         Returns True if there is space for processes that write much.
         """
@@ -60,7 +60,7 @@ class Reserve:
         return not self._full
 
     def _make(self) -> None:
-        # A disk without space for it is told of at the next look.
+        # If the disk has no space for the file, the next look reports it.
         with contextlib.suppress(OSError):
             handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:

@@ -31,10 +31,10 @@ from kappa.state.turns import end_turn, turns_asked
 # Of the time for which a topic keeps something, a turn takes this part; and at most an hour.
 _PART = 4
 _LONGEST_TURN_SECONDS = 3600.0
-# The first record after a rest waits for a look: for a short one at first, when people watch.
+# The first record after a rest waits for a look. At first, when people watch, looks are frequent.
 _LOOK_SECONDS = 0.5
 _WATCHED_SECONDS = 10.0
-# What a topic keeps may be changed.
+# The settings of a topic may change.
 _PROMISE_SECONDS = 60.0
 
 
@@ -68,10 +68,10 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """A look at a build: its folded offsets, and the ends of its topics in the log.
+    """A look at a build: the folded offsets, and the ends of the topics in the log.
 
     `heard_seconds` is how long ago the build heard of all deletions. A build that is `kept`
-    neither serves nor is on its way to. `runs` tells whether a job runs, `asked` whether a turn
+    neither serves nor is a candidate. `runs` tells whether a job runs, `asked` whether a turn
     was asked for.
     """
 
@@ -85,9 +85,9 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Repose:
-    """The memory of a build: whether it `rests`, and since when its offsets are the same.
+    """The memory of a build: whether the build `rests`, and since when the offsets are the same.
 
-    `target` are the offsets that a kept build folds before it rests again.
+    `target` are the offsets that a kept build folds before the next rest.
     """
 
     rests: bool
@@ -106,12 +106,12 @@ def after_look(
     rest_after: float,
     many: int,
 ) -> Repose:
-    """Returns whether a build is to rest or to run after a look at it. Pure.
+    """Returns whether a build is to rest or to run after a look. Pure.
 
     Args:
         before: The state after the look before; None at the first look.
-        seen: What the look has found.
-        promise: What the topics of the build promise.
+        seen: The findings of the look.
+        promise: The promise of the build's topics.
         now: Seconds that only go forward.
         rest_after: The build rests after so many seconds without a change.
         many: So many unread records wake a kept build, too.
@@ -148,7 +148,7 @@ def _seconds(config: Mapping[str, str], name: str) -> float:
 
 
 class TopicEnds(Protocol):
-    """The part of Kafka that rests need (kappa/kafka implements it)."""
+    """The part of Kafka that rests need (implemented in kappa/kafka)."""
 
     def end(self, topics: Iterable[str]) -> Offsets:
         """Returns the end of these topics for readers of committed records."""
@@ -158,7 +158,7 @@ class TopicEnds(Protocol):
 
 
 class WatchedBuild:
-    """The newest frontier of one build, as looks from outside know it."""
+    """The newest frontier of a build, as looks from outside know the frontier."""
 
     def __init__(self, store: Store, build: str, clock: Callable[[], float]) -> None:
         self._legs, self._frontiers = Legs(store, build), Frontiers(store, build)
@@ -166,7 +166,7 @@ class WatchedBuild:
         self._newest: Frontier | None = None
 
     def tailed(self) -> Frontier | None:
-        """Returns the newest frontier if the build's newest leg is its tail, else None."""
+        """Returns the newest frontier if the newest leg is the tail, else None."""
         with self._news.looking() as due:
             if due:
                 self._newest = self._frontiers.newest() if self._legs.has_tail() else None
@@ -174,7 +174,7 @@ class WatchedBuild:
 
 
 class Rests:
-    """All builds of one supervisor, at rest or not."""
+    """All builds of a supervisor, at rest or not."""
 
     def __init__(
         self,
@@ -262,7 +262,7 @@ class Rests:
             newest, before = frontiers[build], self._known.get(build)
             end, promise = ends.get(build), self._promise(build, log)
             if end is None or promise is None:
-                # Its topic is gone: its job says so.
+                # A topic of the build is gone: the job reports this.
                 self._known[build] = Repose(rests=False, since=now, offsets=newest.offsets)
                 continue
             seen = Looked(
@@ -285,7 +285,7 @@ class Rests:
             )
 
     def _is_due(self, build: str, newest: Frontier, kept: frozenset[str], now: float) -> bool:
-        """Returns False for a build that folds: the log's end says nothing new about it."""
+        """Returns False for a build that folds: the log's end tells nothing new."""
         known = self._known.get(build)
         if known is None or known.rests or build in kept or known.kept:
             return True

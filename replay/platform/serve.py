@@ -43,7 +43,7 @@ from kappa.state.files.bucket import ANSWERING, patient
 from kappa.state.journal.journal import Journal
 from kappa.state.store import Store
 
-# What is still answered then is cut short.
+# Responses that take longer are cut short.
 _GRACE_SECONDS = 2
 
 
@@ -118,7 +118,8 @@ def _serve_at(
             f"{', '.join(('the parser', 'DuckDB', *confine.layers()))}"
         )
         for number in (signal.SIGTERM, signal.SIGINT):
-            # Uvicorn ends by them, and then raises them again for the earlier handler: this one.
+            # Uvicorn ends by these signals, and then raises them again for the earlier handler:
+            # this one.
             signal.signal(number, lambda *_: None)
         # In a thread, so that the start does not wait; the first query finds a process ready.
         threading.Thread(target=sandbox.start, name="sandbox", daemon=True).start()
@@ -134,11 +135,11 @@ def _unready(store: Store) -> tuple[str, ...]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the server, whose output is its log; returns its exit code."""
+    """Runs the server, whose output is a log; returns the exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         with socket.socket(fileno=given.socket) as listening:
-            # It is for this process alone, not for those of its queries.
+            # The socket is for this process alone, not for the processes of queries.
             listening.set_inheritable(False)
             _serve_kept(Here(given.project, given.root), given.host, listening)
         return ExitCode.OK

@@ -1,12 +1,12 @@
 """The services of `kappa up`: the child processes beside the jobs of builds.
 
-The archiver, the courier and the collector are programs that get the broker's address: such a
-program is ended and started again when the address changes. The keeper of HTTP has no broker. The
-check of maintained views runs once for each build that serves.
+The archiver, the courier and the collector are programs that get the broker's address: the program
+is ended and started again when the address changes. The keeper of HTTP has no broker. The check of
+maintained views runs once for each build that serves.
 
 The keeper of HTTP (replay/platform/http_keeper.py) outlives a supervisor that was killed. The lock
-of the keeper names its process, so the next supervisor, or `kappa down`, finds and ends the keeper.
-A `kappa serve` has no such lock.
+of the keeper names the process, so the next supervisor, or `kappa down`, finds and ends the keeper.
+A `kappa serve` takes no lock.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class BrokerService:
             )
 
     def end(self) -> None:
-        """Ends the program. The next process of the program continues its work."""
+        """Ends the program. The next process of the program continues the work."""
         self._child.end()
 
     def _take_end(self, code: int) -> None:
@@ -165,14 +165,14 @@ class ArchiverService(BrokerService):
 class CourierService(BrokerService):
     """The program that runs sinks and alerts, if a build that serves has any.
 
-    The courier of a root that may not send never runs. A courier that has started stays: it ends
-    each sink and each alert by itself.
+    The courier of a root that may not send never runs. A courier that has started stays: the
+    courier ends each sink and each alert by itself.
     """
 
     what = "the courier"
     module = "kappa.serving.outlets.courier.courier"
     log = "courier"
-    # A courier may be killed at any time: the next courier continues after what its topics have.
+    # A courier may be killed at any time: the next courier continues after the records sent.
     patience_seconds = 2.0
 
     @cached_property
@@ -188,8 +188,8 @@ class CourierService(BrokerService):
 class CollectorService(BrokerService):
     """The program that takes events over the network, if `[collect]` names topics.
 
-    The collector runs on a full disk, too: events go to the broker, and the collector refuses what
-    the broker cannot take.
+    The collector runs on a full disk, too: events go to the broker, and the collector refuses
+    events that the broker cannot take.
     """
 
     what = "the collector"
@@ -257,7 +257,7 @@ class HttpService:
         self._close_handed(is_over=False)
 
     def end(self) -> None:
-        """Ends the keeper, and with the keeper its server."""
+        """Ends the keeper, and with the keeper the server."""
         self._close_handed(is_over=True)
         self._child.end()
         ensure_no_keeper(self._store)
@@ -270,10 +270,10 @@ class HttpService:
 
 
 class ViewCheckService:
-    """The child that checks the maintained views of one serving build after another.
+    """The child that checks the maintained views of serving builds, a build at a time.
 
-    A check waits until slices have kept the views for a while: right after a replay the views were
-    computed whole, and the verification compared them.
+    A check waits until slices have kept the views for a while: right after a replay the views
+    were computed whole, and the verification compared the views.
     """
 
     def __init__(
@@ -297,7 +297,7 @@ class ViewCheckService:
             patience_seconds=1.0,
             nice=LOW_PRIORITY,
         )
-        # For each build that waits for its check: the number of its frontier at the first look.
+        # For each build that waits for a check: the number of its frontier at the first look.
         self._first: dict[str, int] = {}
         self._done = set[str]()
         self._look_at = 0.0
@@ -338,7 +338,7 @@ class ViewCheckService:
 
 
 class Services:
-    """All services of one supervisor."""
+    """All services of a supervisor."""
 
     def __init__(self, store: Store, settings: Settings, *, say: Callable[[str], None]) -> None:
         """Makes services that do not run yet; `say` gets messages for the operator."""
@@ -368,7 +368,7 @@ class Services:
 
 
 def ensure_no_keeper(store: Store) -> bool:
-    """Ends the keeper of this root and waits until it is gone. Returns False if there was none."""
+    """Ends the keeper of this root and waits. Returns False without a keeper."""
     keeper = holding_process(store.local.path(KEEPER))
     if keeper is None:
         return False

@@ -2,7 +2,7 @@
 
 Spares are `engine.spares` processes; a spare that is taken is replaced. The supervisor hands a job
 over by the standard input of a spare, also while Spark boots: the boot is ahead of any other start.
-A command takes a spare by its door (kappa/engine/children/spare.py), and the door is gone then.
+A command takes a spare by a door (kappa/engine/children/spare.py), and the door is gone then.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from kappa.replay.platform.child import BackOff, ChildProcess, end_all
 from kappa.state.store import Store
 
 LOG = "spare"
-# It has nothing to lose.
+# A spare has nothing to lose.
 _PATIENCE_SECONDS = 1.0
 
 
 @dataclass(slots=True)
 class _Spare:
-    """A spare process, the folder of its Spark, and the libraries that it has imported."""
+    """A spare process, the folder of its Spark, and the imported libraries."""
 
     child: ChildProcess
     pid: int
@@ -48,7 +48,7 @@ class _Spare:
 
 
 class Spares:
-    """All spares of one supervisor, and the spares that have been taken."""
+    """All spares of a supervisor, and the spares that have been taken."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Spares:
         self._clock = clock
         self._folder = store.local.path(SPARES)
         self._free: list[_Spare] = []
-        # Those that work for a command, and those that have become jobs.
+        # Spares that work for a command, and spares that have become jobs.
         self._taken: list[_Spare] = []
         self._jobs: list[tuple[subprocess.Popen[bytes], _Spare]] = []
         self._back_off = BackOff()
@@ -130,7 +130,7 @@ class Spares:
 
     def _reap(self) -> None:
         for spare in tuple(self._free):
-            # First: a command may be done with it by now.
+            # First: a command may be done with the spare by now.
             if spare.taken:
                 self._free.remove(spare)
                 self._taken.append(spare)

@@ -17,7 +17,7 @@ class StopRequested(BaseException):
 
 
 class StopRequest:
-    """True once this process was asked to end. A signal interrupts only where it may."""
+    """True once this process was asked to end. A signal interrupts only within `interrupting`."""
 
     def __init__(self) -> None:
         """Makes an unset request; signals are noted within `with` only."""
@@ -43,7 +43,8 @@ class StopRequest:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Ignored from here on, while all is being ended: an operator who cannot wait has SIGKILL.
+        # Signals are ignored from here on, while all is being ended: an impatient operator has
+        # SIGKILL.
         for number in self._before:
             signal.signal(number, signal.SIG_IGN)
 

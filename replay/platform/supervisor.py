@@ -3,8 +3,8 @@
 The supervisor owns the broker, the child processes and the loop. All its knowledge is in the
 journal and the folders of the builds, so the next `kappa up` continues after a supervisor that was
 killed. The children end with the supervisor, however the supervisor ends; only the keeper of HTTP
-goes on serving after a kill. A lock admits one supervisor per root. Run as a program, this module
-is the detached supervisor.
+goes on serving after a kill. A lock admits a single supervisor per root. Run as a program, this
+module is the detached supervisor.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from kappa.state.store import Store, open_store
 
 _TICK_SECONDS = 0.2
 _NAP_SECONDS = 0.05
-# So soon a supervisor whose root was taken over ends; what it does meanwhile is refused.
+# So soon a supervisor whose root was taken over ends; its changes are refused meanwhile.
 _CLAIM_SECONDS = 5.0
 # Jobs have 30 s to end, then the broker has 20.
 _DOWN_SECONDS = 90.0
@@ -107,7 +107,7 @@ def end_left_server(settings: Settings) -> bool:
     Returns False if there was no server.
     """
     store = open_store(settings)
-    # Another `kappa up` has come meanwhile: the server is its own.
+    # If another `kappa up` has started meanwhile, the server is the server of that supervisor.
     return holder(store.local.path(LOCK)) is None and ensure_no_keeper(store)
 
 
@@ -163,11 +163,11 @@ def _run(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> 
                 stop,
             )
     except StopRequested:
-        # While it waited for the broker; what it has started so far ends below, as ever.
+        # The request came while the platform waited for the broker. All children end below.
         pass
     finally:
         failpoint("supervisor.before_down")
-        # It names this process, and no command takes a dead one for the platform.
+        # The record names this process; no command may take a dead process for the platform.
         with contextlib.suppress(KappaError):
             store.local.delete(RUNNING)
         failpoint("supervisor.after_down")
@@ -271,7 +271,7 @@ def ensure_detached(
         )
     deadline = time.monotonic() + _UP_SECONDS
     while (found := running_at(store)) is None:
-        # Where two came at once, the other one may have the lock, and be the one to wait for.
+        # If two started at once, the other supervisor may have the lock: then wait for the other.
         if process.poll() is not None and holder(store.local.path(LOCK)) is None:
             with path.open("rb") as log:
                 log.seek(begins_at)
@@ -281,20 +281,20 @@ def ensure_detached(
         if time.monotonic() > deadline:
             raise TimedOut("kappa is not up yet", hint=f"see what it does: {path}")
         time.sleep(_NAP_SECONDS)
-    # Another host may have taken it over since.
+    # Another host may have taken the root over since.
     store.control.ensure_mine()
     return found
 
 
 def last_line(path: Path, begins_at: int) -> str | None:
-    """Returns the last whole line of a log after a position, without its time."""
+    """Returns the last whole line of a log after a position, without the time."""
     with path.open("rb") as log:
         log.seek(begins_at)
         whole, ended, _ = log.read().rpartition(b"\n")
     if not ended:
         return None
     line = whole.splitlines()[-1].decode(errors="replace")
-    # Its own lines begin with their time; those of a library do not.
+    # The supervisor's own lines begin with a time; the lines of a library do not.
     return line.partition(" ")[2] if line[:1].isdigit() else line
 
 
@@ -311,7 +311,7 @@ def _why_not_up(output: str, path: Path, code: int) -> KappaError:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the detached supervisor, whose output is its log; returns its exit code."""
+    """Runs the detached supervisor, whose output is a log; returns the exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         with named_errors():

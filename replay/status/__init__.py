@@ -9,13 +9,13 @@ page show the same. Read in this order:
     metrics           the text for Prometheus
     context           the settings, root, pipelines and broker of a command
     listings          history, topics, collection and rejects as rows
-    follow            a rollout's progress to its end, and the lines of it on a terminal
-    shared_looks      one observation shared by all clients of HTTP
+    follow            a rollout's progress to the end, and progress lines on a terminal
+    shared_looks      observations that all clients of HTTP share
     alerts            alerts, and the messages that were given up
     schemas           declared schemas beside the subjects of the registry
-    archive           archives, and whether they agree with their topics
+    archive           archives, and whether each agrees with the topic
     outgoing_changes  the changes that sinks and alerts send at a switch
     logs              the log files of the processes
     topics/           topics by hand: description, users, records, and changes
-    doctor/           damage below a root, its consequences, and its repair
+    doctor/           damage below a root, the consequences, and the repair
 """

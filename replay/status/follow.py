@@ -1,4 +1,8 @@
-"""A rollout's progress: lines that move on a terminal, a plain line now and then elsewhere."""
+"""A rollout followed from outside: the progress, and lines that show the progress.
+
+On a terminal a few lines move; elsewhere a plain line appears now and then. A follower only reads:
+a follower that stops changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +34,18 @@ from kappa.state.offsets import Offsets
 from kappa.state.slice_progress import SliceProgress, read_progress
 from kappa.state.store import Store
 
-# Without a terminal: often enough to see that it lives, seldom enough for a CI's log.
+# Without a terminal: often enough as a sign of life, seldom enough for the log of a CI.
 _PLAIN_SECONDS = 10.0
 # How far the live build is behind is asked of the broker, so not at every look.
 _LOG_END_SECONDS = 2.0
-# What to do where a candidate has not passed.
+# The next action after a verification that has not passed.
 _AFTER = {
     "failed": "mend the pipeline or its check and deploy again",
     "inconclusive": "see to what kept it from being told, and try the same code again: kappa "
     "retry {pipeline}",
 }
 _LOOK_SECONDS = 0.2
-# After the supervisor's death and while it starts, none is up for a moment.
+# Between the death of a supervisor and the start of the next, none is up for a moment.
 _PATIENCE_SECONDS = 5.0
 
 
@@ -49,10 +53,11 @@ _PATIENCE_SECONDS = 5.0
 class Progress:
     """The progress of a rollout.
 
-    `start` is where its build began to read, `folded` what its frontier shows (None: nothing yet).
-    `waiting` and `trouble` are the supervisor's words; `live` is the build that serves, `shown`
-    what its readers see. `slice` is how far the job is in the slice that comes next, and
-    `verifying` the step that the verification has begun.
+    `start` are the offsets from which the build began to read, `folded` the offsets of the
+    frontier (None: no frontier yet). `waiting` and `trouble` are the supervisor's words; `live`
+    is the build that serves, `shown` the offsets that readers of the live build see. `slice` is
+    the progress of the job in the next slice, and `verifying` the step that the verification
+    has begun.
     """
 
     rollout: Rollout
@@ -66,9 +71,10 @@ class Progress:
     verifying: str = ""
 
     def done(self, end: Offsets) -> tuple[int, int]:
-        """Counts the offsets read and folded, and those from its start to `end`: at least as many.
+        """Counts the offsets read and folded, and all offsets from the start to `end`.
 
-        What is read of the next slice counts too, so that it grows while a long one is read.
+        The second number is never less than the first. Records read of the next slice count
+        too, so that the first number grows while a long slice is read.
         """
         folded = 0 if self.folded is None else self.folded.distance(self.start)
         folded += 0 if self.slice is None else self.slice.read
@@ -83,11 +89,12 @@ def follow(
     supervised: Callable[[], bool],
     until: Callable[[Rollout], bool] = lambda rollout: not rollout.active,
 ) -> Iterator[Progress]:
-    """Yields a rollout's progress, some times a second, until it has served or ended without.
+    """Yields a rollout's progress several times a second, until the rollout has ended.
 
-    `until` ends it earlier, at the first rollout that it is true of. `timeout` is in seconds (None:
-    no end); `supervised` returns whether a supervisor is up. Raises TimedOut if the time ends
-    first, and Unreachable if no supervisor brings the rollout on. Both leave it as it is.
+    Stops earlier at the first rollout for which `until` is true. `timeout` is in seconds (None:
+    no limit); `supervised` returns whether a supervisor is up. Raises TimedOut after the
+    timeout, and Unreachable if no supervisor takes the rollout forward. Both errors leave the
+    rollout unchanged.
     """
     begun = seen_up = time.monotonic()
     before: Progress | None = None
@@ -95,7 +102,7 @@ def follow(
     while True:
         state = current_state(store)
         rollout = state.rollout(id_)
-        # The data of one that has ended may be on their way out.
+        # The data of a rollout that has ended may be under deletion.
         start = read_birth(store, rollout.build).reads_from if start is None else start
         newest = Frontiers(store, rollout.build).newest() if rollout.active else None
         folded = (
@@ -136,7 +143,7 @@ def follow(
 
 
 def _trouble(underway: Underway, candidate: str, live: str | None) -> str:
-    """Returns what is wrong with the job of a candidate, or of the live build, or ""."""
+    """Returns the trouble of the candidate's job, or of the live build's job, or ""."""
     for build in (candidate, live):
         if build is not None and (trouble := underway.trouble(build)):
             return f"build {build}: {trouble}"
@@ -153,13 +160,16 @@ def tell(
     sends: Callable[[Rollout], Iterable[str]] = lambda _rollout: (),
     clock: Callable[[], float] = time.monotonic,
 ) -> Rollout:
-    """Shows a rollout's progress to its end. Returns the rollout as it ended.
+    """Shows a rollout's progress to the end. Returns the ended rollout.
 
-    `end` is the log's end when the rollout was begun: the share that is folded refers to it.
-    `end_now` asks for the end of now, for the lag of the live build. `sends` lists what a switch
-    sends, for a candidate that has just passed. What happened up to `known` is not shown again. On
-    a terminal a few lines move; elsewhere there is one line every ten seconds, beside the news and
-    what goes wrong.
+    Args:
+        steps: The progress, as `follow` yields it.
+        end: The log's end when the rollout was begun: the share that is folded refers to it.
+        console: Gets moving lines on a terminal; elsewhere a line every ten seconds, and the news.
+        known: The events of the rollout up to this state are not shown again.
+        end_now: Asks for the current end of the log, for the lag of the live build.
+        sends: Lists the changes that a switch sends, for a candidate that has just passed.
+        clock: Gives seconds that only go forward.
     """
     last = known
     log_end = _LogEnd(end_now, clock)
@@ -190,9 +200,10 @@ def tell(
 
 
 def standing(progress: Progress, end: Offsets, log_end: Offsets | None) -> tuple[str, ...]:
-    """Lists phase and share, rate and time left, slice, cause of waiting, trouble, live build.
+    """Lists the lines of a rollout's current progress. Pure.
 
-    Pure.
+    The lines have phase and share, rate and time left, the slice, the reason for waiting, the
+    trouble, and the lag of the live build.
     """
     rollout, waiting = progress.rollout, progress.waiting
     folded, total = progress.done(end)
@@ -231,7 +242,7 @@ def standing(progress: Progress, end: Offsets, log_end: Offsets | None) -> tuple
 
 
 def ensure_served(rollout: Rollout) -> None:
-    """Raises the error that the end of a rollout means if it did not serve."""
+    """Raises the error of a rollout that has ended without serving."""
     match rollout.phase:
         case Phase.FAILED if rollout.verified is not None and rollout.verified.verdict != "passed":
             raise VerificationFailed(
@@ -258,9 +269,9 @@ def ensure_served(rollout: Rollout) -> None:
 
 
 def ensure_not_waiting(rollout: Rollout) -> None:
-    """Raises if a rollout that had its yes has lost it.
+    """Raises KappaError if a rollout has lost the yes.
 
-    Another one of its group was given up, has failed, or is verified again.
+    Another rollout of the group was given up, has failed, or is verified again.
     """
     if rollout.waits:
         raise KappaError(
@@ -276,7 +287,7 @@ def has_passed(rollout: Rollout) -> bool:
 
 
 def news(before: Rollout | None, now: Rollout) -> tuple[str, ...]:
-    """Lists what has happened to a rollout between two looks."""
+    """Lists the events of a rollout between two looks, a line each."""
     lines = []
     if before is None:
         comes = (
@@ -320,7 +331,7 @@ class _LogEnd:
 
 @contextmanager
 def _moving(console: Console) -> Iterator[Live | None]:
-    """Yields lines that are written again in place, if there is a terminal."""
+    """Yields lines that are written again in place on a terminal, else None."""
     if not console.is_terminal:
         yield None
         return

@@ -1,4 +1,8 @@
-"""History, topics and collection as rows under columns. Pure, except for the topics."""
+"""History, topics, collection and rejects as rows under columns.
+
+All listings are pure, except the listing of topics, which asks the broker. `reject_text` has a
+reject in full for people.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +78,7 @@ def history_listing(
 
 
 def topics_listing(log: Log, declared: Mapping[str, Topic] | Mapping[str, TopicBirth]) -> Listing:
-    """Makes a row of each topic that is declared, now or by a build, or on the broker."""
+    """Makes a row of each topic that the broker has, or the project or a build declares."""
     found = log.topics()
     begin, end = log.beginning(found), log.end(found)
     rows = []
@@ -102,7 +106,10 @@ def topics_listing(log: Log, declared: Mapping[str, Topic] | Mapping[str, TopicB
 
 
 def gc_listing(found: tuple[Garbage, ...], *, done: bool) -> Listing:
-    """Makes a row per build and kind of thing; `done`: it is deleted, not only found."""
+    """Makes a row per build and kind of garbage.
+
+    `done` tells whether the garbage is deleted, not only found.
+    """
     rows = (
         (
             each.build,
@@ -117,7 +124,7 @@ def gc_listing(found: tuple[Garbage, ...], *, done: bool) -> Listing:
 
 
 def rejects_listing(found: Iterable[Reject]) -> Listing:
-    """Makes a row of each reject; the table leaves out what `kappa rejects show` has."""
+    """Makes a row of each reject. The table leaves out columns that `kappa rejects show` has."""
     columns = (
         "pipeline",
         "topic",
@@ -141,9 +148,9 @@ def rejects_listing(found: Iterable[Reject]) -> Listing:
 
 
 def reject_text(reject: Reject) -> str:
-    """Returns all of one reject for people, a fact a line.
+    """Returns a reject in full for people, a fact a line.
 
-    Bytes are text if they are UTF-8, else hexadecimal digits.
+    Bytes are text if valid UTF-8, else hexadecimal digits.
     """
     original = reject.original.position
     facts = [
@@ -207,7 +214,7 @@ def _chapter_row(chapter: Chapter) -> tuple[Any, ...]:
 
 
 def _way(rollout: Rollout) -> str:
-    """Returns how the build of a rollout came to its tables."""
+    """Returns the origin of the tables of a rollout's build, in a word."""
     if rollout.switch:
         return "switch"
     if rollout.tables_of is not None:

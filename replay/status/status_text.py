@@ -22,7 +22,7 @@ _SHOWN_LIBRARIES = 3
 
 
 def status_listing(status: Status, now: datetime) -> Listing:
-    """Makes a row of each build that is wanted."""
+    """Makes a row of each wanted build."""
     machines = (
         "phase",
         "total",
@@ -64,7 +64,7 @@ def status_listing(status: Status, now: datetime) -> Listing:
 def status_document(
     status: Status, running: Running | None, broker: str | None, http: str | None, now: datetime
 ) -> dict[str, Any]:
-    """Returns what runs, the generation, and a row for each build that is wanted."""
+    """Returns supervisor, broker and HTTP, the generation, and a row for each wanted build."""
     return {
         "generation": status.generation,
         "supervisor": None if running is None else {"pid": running.pid, "started": running.started},
@@ -81,9 +81,10 @@ def status_document(
 def status_heading(
     status: Status, running: Running | None, broker: str | None, http: str | None = None
 ) -> str:
-    """Returns what runs, a line each, with a warning for builds that reject too much.
+    """Returns supervisor, broker and HTTP, a line each, and warnings.
 
-    `http` is where HTTP is served, also while no supervisor runs.
+    `http` is the URL at which HTTP is served, also while no supervisor runs. `broker` is the
+    address of Kafka, if known.
     """
     supervisor = (
         "kappa is not up: kappa up -d starts it"
@@ -120,9 +121,9 @@ def status_heading(
 
 
 def lag_listing(status: Status, topics: Iterable[str]) -> Listing:
-    """Makes a row of each build and partition that it reads, of some topics or of all.
+    """Makes a row of each build and partition that the build reads, of some topics or of all.
 
-    An end is null if the broker did not answer, or has the topic no more.
+    An end is null if the broker did not answer, or no longer has the topic.
     """
     only = frozenset(topics)
     rows = []
@@ -190,7 +191,7 @@ def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
 
 
 def _slice(slice_: SliceProgress) -> dict[str, Any]:
-    """Returns how far a job is in its slice, counted from 1."""
+    """Returns the progress of a job in the slice, counted from 1."""
     return {
         "number": slice_.slice + 1,
         "of": slice_.of,
@@ -202,7 +203,7 @@ def _slice(slice_: SliceProgress) -> dict[str, Any]:
 
 
 def _note(build: BuildStatus) -> str:
-    """Returns what a person should know of a build, the worst first."""
+    """Returns the facts of a build that a person should know, the worst first."""
     if build.stopped is not None:
         return build.stopped.text
     parts = [

@@ -1,4 +1,4 @@
-"""The least rules (ACLs) that a project needs of its cluster, and their uses. Pure."""
+"""The needs of a project from the cluster: access rules (ACLs), and replicas."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NeededAcl:
-    """A rule, and all that needs it."""
+    """An access rule, and all uses that need the rule."""
 
     acl: Acl
     uses: tuple[str, ...]
 
 
 def needed_acls(pipelines: Iterable[Pipeline], writer: str = "") -> list[NeededAcl]:
-    """Lists the rules for all that these pipelines and the commands on their topics do.
+    """Lists the rules that these pipelines, and commands on the topics, need. Pure.
 
-    `writer` is the name by which the sinks of an adopted root write; it ends the first root's.
-    In Kafka, Read and Write allow Describe too, and Write all that an exact producer asks for. So
-    no rule is for the cluster itself.
+    `writer` is the name by which the sinks of an adopted root write; the name ends the writer
+    of the first root. In Kafka, Read and Write allow Describe too, and Write allows all
+    requests of an exact producer. So no rule is for the cluster itself.
     """
     of_sinks = ("Create", "DescribeConfigs", "Read", "Write")
     found: dict[Acl, dict[str, None]] = {}
@@ -59,7 +59,7 @@ def needed_acls(pipelines: Iterable[Pipeline], writer: str = "") -> list[NeededA
 
 
 def risks(log: Log, pipelines: Iterable[Pipeline]) -> tuple[Finding, ...]:
-    """Returns what the loss of one broker would take of the topics of pipelines and sinks."""
+    """Returns the losses in topics of pipelines and sinks if a broker is lost."""
     there = log.topics()
     brokers = least_brokers(log.brokers(), (each.replicas for each in there.values()))
     names = {
@@ -76,7 +76,7 @@ def risks(log: Log, pipelines: Iterable[Pipeline]) -> tuple[Finding, ...]:
             try:
                 config = log.config(name)
             except KappaError:
-                # A client that may read a topic need not be allowed to read its settings.
+                # A client that may read a topic need not be allowed to read the topic's settings.
                 config = None
             found += replication(name, brokers, there[name].replicas, config)
     return tuple(found)

@@ -1,4 +1,7 @@
-"""A topic as the broker has it, beside its declaration, with its users."""
+"""A topic as the broker has it, beside the declaration, with the users.
+
+Users are the builds that read a topic, and the sinks that send the topic.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicUser:
-    """A build that uses a topic; `sends`: by a sink. `role` is live, idle or candidate."""
+    """A build that uses a topic. `role` is live, idle or candidate; `sends`: by a sink."""
 
     pipeline: str
     build: str
@@ -39,9 +42,9 @@ class TopicUser:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic: `config` is what is set on it, `declared_config` what its declaration sets.
+    """A topic: the settings on the broker (`config`) and the declared settings.
 
-    `bytes` are its partitions' on disk, of the embedded broker alone.
+    `bytes` are the sizes of the partitions on disk, for the embedded broker alone.
     """
 
     facts: TopicFacts
@@ -63,7 +66,7 @@ def describe(
     brokers_time: bool,
     sizes: Mapping[int, int],
 ) -> TopicDescription:
-    """Looks at a topic. Raises UsageError if the broker has none of that name."""
+    """Observes a topic. Raises UsageError if the broker has no topic of that name."""
     facts = log.must_have(name)
     wanted = {} if declared is None else declared_config(declared, brokers_time=brokers_time)
     there = log.config(name)
@@ -97,7 +100,7 @@ def description_listing(found: TopicDescription) -> Listing:
 
 
 def description_text(found: TopicDescription) -> str:
-    """Returns all but the partitions for people, a fact a line."""
+    """Returns all facts but the partitions for people, a fact a line."""
     facts, declared = found.facts, found.declared
     count = f"{facts.partitions} partition{'' if facts.partitions == 1 else 's'}"
     taken = f", {size(sum(found.bytes.values()))} on disk" if found.bytes else ""
@@ -115,7 +118,7 @@ def description_text(found: TopicDescription) -> str:
 
 
 def description_document(found: TopicDescription) -> dict[str, Any]:
-    """Returns all of it, for machines."""
+    """Returns all facts for machines."""
     declared = found.declared
     return {
         "topic": found.facts.name,
@@ -143,12 +146,12 @@ def description_document(found: TopicDescription) -> dict[str, Any]:
 
 
 def users_of(topic: str, state: State, births: Mapping[str, Birth]) -> tuple[TopicUser, ...]:
-    """Lists the users of a topic among the builds that are wanted, by pipeline."""
+    """Lists the users of a topic among the wanted builds, by pipeline."""
     return tuple(sorted(_users(topic, state, births), key=lambda each: (each.pipeline, each.build)))
 
 
 def refuse_used(topic: str, users: Iterable[TopicUser], allowed: Iterable[str]) -> None:
-    """Raises Conflict if a pipeline uses a topic and is not allowed by its name."""
+    """Raises Conflict if a pipeline that is not `allowed` by name uses the topic."""
     names = {each.pipeline for each in users}
     using = [each for each in users if each.pipeline not in set(allowed)]
     if using:

@@ -1,4 +1,10 @@
-"""A record as people read it: decoded as its topic is declared, or refused with a reason."""
+"""The records of a topic for people: a range of records, as text, and in files.
+
+A record is decoded by the declaration of the topic, or refused with a reason. Exported files are
+Parquet or lines of JSON. An import puts back the exported records, byte for byte: keys, values,
+headers, and times where the topic has the times of producers. Offsets are others; partitions follow
+from the keys, or are kept on request.
+"""
 
 from __future__ import annotations
 
@@ -43,13 +49,13 @@ PARQUET = ".parquet"
 Decode = Callable[[Record], "SeenRecord"]
 
 
-# Returns what is shown of so many records.
+# Shows progress after so many records.
 Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class SeenRecord:
-    """A record with its event, or the reason why it is no valid one; neither: it is raw."""
+    """A record with the event, or the reason why the record is invalid; neither: raw."""
 
     record: Record
     event: dict[str, Any] | None = None
@@ -57,12 +63,12 @@ class SeenRecord:
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Returns its time and place, by which records of several partitions are in order."""
+        """The time and place, which give the order of records of several partitions."""
         return self.record.timestamp_ms, self.record.partition, self.record.offset
 
     @property
     def beside(self) -> dict[str, Any]:
-        """Returns what a line has beside the record itself, if it is known."""
+        """The fields that a line has beside the record itself, as far as known."""
         found = {"event": self.event, "reject": self.reject}
         return {
             "offset": self.record.offset,
@@ -71,10 +77,11 @@ class SeenRecord:
 
 
 def begin_of(log: Log, topic: str, start: str | None) -> Offsets:
-    """Returns where reading begins; `start` is as a user wrote it, None: the beginning.
+    """Returns the offsets at which reading begins, from the text `start` of a user.
 
-    That is `beginning`, `end`, an offset of every partition, offsets by partition, or a time.
-    Nothing before the log's beginning is meant. Raises UsageError if it is none of these.
+    `start` is `beginning`, `end`, an offset of every partition, offsets by partition, or a
+    time; None means the beginning. Offsets before the log's beginning mean the beginning.
+    Raises UsageError for any other text.
     """
     log.must_have(topic)
     beginning = log.beginning([topic])
@@ -117,7 +124,7 @@ def of_partitions(topic: str, end: Offsets, partitions: Sequence[int]) -> Offset
 
 
 def newest(topic: str, begin: Offsets, end: Offsets, count: int) -> Offsets:
-    """Returns where the newest `count` offsets of each partition begin."""
+    """Returns the offsets at which the newest `count` offsets of each partition begin."""
     return Offsets(
         {topic: {part: max(begin.at(topic, part), last - count) for _, part, last in end.items()}}
     )
@@ -126,7 +133,7 @@ def newest(topic: str, begin: Offsets, end: Offsets, count: int) -> Offsets:
 def following(
     log: Log, topic: str, start: Offsets, ends: Callable[[], Offsets]
 ) -> Iterator[Record]:
-    """Yields the records from `start` on, for ever: as they are committed."""
+    """Yields the records from `start` on, for ever, as records are committed."""
     with log.reader() as reader:
         at = start
         while True:
@@ -140,9 +147,10 @@ def following(
 
 
 def decoder_of(topic: Topic | None) -> Decode:
-    """Returns how records of a topic are decoded; without a declaration they stay raw.
+    """Returns the decoder for records of a topic; without a declaration records stay raw.
 
-    Only what the declaration says of one record is looked at: not lateness, nor duplicates.
+    The decoder applies only rules of the declaration on a single record: not lateness, nor
+    duplicates.
     """
     if topic is None:
         return SeenRecord
@@ -169,7 +177,7 @@ def decoder_of(topic: Topic | None) -> Decode:
 
 
 def _shown(value: Any, kind: Type) -> Any:
-    """Returns a value of a row as readers of tables see it."""
+    """Returns a value of a row in the type that readers of tables see."""
     if value is None:
         return None
     match kind:
@@ -188,10 +196,10 @@ def _shown(value: Any, kind: Type) -> Any:
 def filter_of(
     key: str | None, conditions: Sequence[str], topic: Topic | None
 ) -> Callable[[SeenRecord], bool]:
-    """Returns whether a record is wanted: by its key, and by `FIELD=VALUE` of its event.
+    """Returns a filter for records: by the key, and by `FIELD=VALUE` of the event.
 
-    Keys that have a format, or are a change's, are compared by their value. Raises UsageError for a
-    condition on no column of the declaration.
+    Keys that have a format, or are a change's keys, are compared by value. Raises UsageError
+    for a condition on no column of the declaration.
     """
     wanted = [_condition(each, topic) for each in conditions]
     has_key = None if key is None else _key_filter(key, topic)
@@ -245,9 +253,9 @@ def _condition(text: str, topic: Topic | None) -> tuple[str, str]:
 
 
 def seen_text(seen: SeenRecord) -> str:
-    """Returns a record for people, in a line: its place, time, key and value.
+    """Returns a record for people, in a line: place, time, key and value.
 
-    In place of a value that is no text is the event that it is.
+    In place of a value that is no text, the line has the event.
     """
     record = seen.record
     place = f"{record.partition}@{record.offset}  {moment_text(record.timestamp_ms)}"
@@ -267,18 +275,18 @@ def _is_text(value: bytes | None) -> bool:
 
 
 def seen_line(seen: SeenRecord) -> str:
-    """Returns a record as a line of JSON, which is an envelope with its offset and event."""
+    """Returns a record as a line of JSON: an envelope with the offset and the event."""
     return f"{envelope_line(as_produced(seen.record), beside=seen.beside)}\n"
 
 
 def as_produced(record: Record) -> ProducedRecord:
-    """Returns a record as it is produced again."""
+    """Returns a record in the form for a producer."""
     timestamp = record.timestamp_ms if record.timestamp_ms >= 0 else None
     return ProducedRecord(record.value, record.key, timestamp, record.headers, record.partition)
 
 
 def export_lines(records: Iterable[Record], decode: Decode, file: BinaryIO) -> int:
-    """Writes records as lines of JSON; returns how many."""
+    """Writes records as lines of JSON; returns the number of records."""
     count = 0
     for record in records:
         file.write(seen_line(decode(record)).encode())
@@ -289,14 +297,14 @@ def export_lines(records: Iterable[Record], decode: Decode, file: BinaryIO) -> i
 def export_parquet(
     records: Iterable[Record], decode: Decode, file: BinaryIO, *, decoded: bool
 ) -> int:
-    """Writes records as a Parquet file; returns how many."""
+    """Writes records as a Parquet file; returns the number of records."""
     from kappa.records.lines.parquet import write_records  # noqa: PLC0415  # it takes Arrow
 
     return write_records(file, (_placed(decode(each)) for each in records), decoded=decoded)
 
 
 def counted(records: Iterable[Record], show: Progress) -> Iterator[Record]:
-    """Yields records, and shows how many there were now and then."""
+    """Yields records, and shows the number of records now and then."""
     for number, record in enumerate(records):
         if number % _STEP == 0:
             show(number)
@@ -306,7 +314,10 @@ def counted(records: Iterable[Record], show: Progress) -> Iterator[Record]:
 def import_lines(
     log: Log, topic: str, lines: Iterable[bytes], *, partitions: bool, show: Progress
 ) -> Acknowledged:
-    """Produces the records of exported lines, in order. `partitions`: each to its own."""
+    """Produces the records of exported lines, in order.
+
+    `partitions` tells whether each record goes to the exported partition.
+    """
 
     def record_of(line: bytes) -> ProducedRecord:
         return _placed_by(envelope_record(line), partitions=partitions)
@@ -317,7 +328,7 @@ def import_lines(
 def import_parquet(
     log: Log, topic: str, path: Path, *, partitions: bool, show: Progress
 ) -> Acknowledged:
-    """Produces the records of an exported Parquet file, in order."""
+    """Produces the records of an exported Parquet file, in order, as `import_lines` does."""
     from kappa.records.lines.parquet import read_records  # noqa: PLC0415  # it takes Arrow
 
     records = (_placed_by(each, partitions=partitions) for each in read_records(path))
