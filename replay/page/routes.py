@@ -56,11 +56,10 @@ from kappa.state.lease import sorted_leases
 if TYPE_CHECKING:
     from kappa.replay.status.status import BuildStatus
 
-# So many fit a screen or two; the API has all.
-_MOMENTS = 100
 router = APIRouter(include_in_schema=False)
 ROUTERS = (router, static.router, login.router)
 # So many fit a screen or two; the API has all.
+_MOMENTS = 100
 _ROWS = 12
 _REJECTS = 50
 _ALERTS = 50

@@ -7,8 +7,8 @@ starts its own keeper with that socket (services.py). A keeper whose root was de
 The keeper imports little: the process needs a sixth of the memory of a server.
 
 The socket is the kernel's: connections wait in the socket while the owner changes, and the kernel
-neither refuses nor resets a connection. The children of a killed keeper end only after the socket
-was handed over. A connection that a server has accepted ends with that server: an accepted
+neither refuses nor resets a connection. The keeper that a killed supervisor has left ends only
+after the handover. A connection that a server has accepted ends with that server: an accepted
 connection cannot be handed over. Source: unix(7), SCM_RIGHTS.
 """
 

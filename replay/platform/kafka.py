@@ -43,8 +43,7 @@ class Kafka:
     @property
     def bootstrap_servers(self) -> str:
         """The address for clients, once `ensure_running` has returned."""
-        assert self._log is not None, "it was started"
-        return self._log.bootstrap_servers
+        return self._client.bootstrap_servers
 
     def ensure_running(self, *, has_space: bool = True) -> None:
         """Starts the broker unless it runs, or has died while the disk has no space.
@@ -73,18 +72,20 @@ class Kafka:
 
     def end(self, topics: Iterable[str]) -> Offsets:
         """Returns the end of these topics for readers of committed records."""
-        assert self._log is not None, "it was started"
-        return self._log.end(topics)
+        return self._client.end(topics)
 
     def facts(self, name: str) -> TopicFacts | None:
         """Returns the facts of a topic. None if the broker has no topic of that name."""
-        assert self._log is not None, "it was started"
-        return self._log.facts(name)
+        return self._client.facts(name)
 
     def config(self, name: str) -> Mapping[str, str]:
         """Returns all settings of a topic that are in force."""
+        return self._client.config(name)
+
+    @property
+    def _client(self) -> Log:
         assert self._log is not None, "it was started"
-        return self._log.config(name)
+        return self._log
 
     def _ensure_own(self, *, has_space: bool) -> None:
         if self._broker is not None and (self._broker.alive() or not has_space):

@@ -144,19 +144,8 @@ def archive_status(
 def archive_listing(found: Iterable[ArchiveStatus]) -> Listing:
     """Makes a row of each archive."""
     columns = (
-        "topic",
-        "archive",
-        "state",
-        "partitions",
-        "records",
-        "rejected",
-        "behind",
-        "bytes",
-        "topic_bytes",
-        "files",
-        "from",
-        "to",
-        "note",
+        *("topic", "archive", "state", "partitions", "records", "rejected", "behind"),
+        *("bytes", "topic_bytes", "files", "from", "to", "note"),
     )
     return Listing(columns, tuple(_row(each) for each in found), wide=frozenset({"files"}))
 
@@ -217,14 +206,8 @@ def checked_listing(found: Iterable[Checked]) -> Listing:
 def _checked_row(checked: Checked) -> tuple[object, ...]:
     one = checked.found
     return (
-        checked.topic,
-        checked.fingerprint,
-        one.partition,
-        one.start,
-        one.end,
-        one.records,
-        one.compared_from,
-        one.compared,
+        *(checked.topic, checked.fingerprint, one.partition, one.start, one.end, one.records),
+        *(one.compared_from, one.compared),
         one.wrong or "as it should be",
     )
 
@@ -266,37 +249,12 @@ def _note(state: ArchiveState, why: str | None) -> str:
 
 def _row(each: ArchiveStatus) -> tuple[object, ...]:
     mark = each.mark
-    if mark is None:
-        return (
-            each.topic,
-            each.fingerprint,
-            each.state,
-            0,
-            0,
-            0,
-            each.behind,
-            0,
-            each.topic_bytes,
-            0,
-            {},
-            {},
-            each.note,
-        )
-    tally = sum(mark.tally.values(), Tally())
-    ends = (
-        {str(part): offset for part, offset in sorted(one.items())}
-        for one in (mark.start, mark.end)
-    )
-    counts = (len(mark.end), tally.decoded + tally.rejected + tally.tombstone, tally.rejected)
+    start, end = ({}, {}) if mark is None else (mark.start, mark.end)
+    tally = Tally() if mark is None else sum(mark.tally.values(), Tally())
+    records = tally.decoded + tally.rejected + tally.tombstone
     return (
-        each.topic,
-        each.fingerprint,
-        each.state,
-        *counts,
-        each.behind,
-        each.bytes,
-        each.topic_bytes,
-        each.files,
-        *ends,
+        *(each.topic, each.fingerprint, each.state, len(end), records, tally.rejected),
+        *(each.behind, each.bytes, each.topic_bytes, each.files),
+        *({str(part): offset for part, offset in sorted(of.items())} for of in (start, end)),
         each.note,
     )

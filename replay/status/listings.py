@@ -35,46 +35,21 @@ def history_listing(
 
     Receipts and proofs in full are for machines.
     """
-    columns = (
-        "rollout",
-        "generation",
-        "at",
-        "by",
-        "pipeline",
-        "build",
-        "version",
-        "what",
-        "state",
-        "why",
-        "served_at",
-        "live_build",
-        "live_offsets",
-        "candidate_offsets",
-        "checks",
-        "differences",
-        "hint",
-        "accepted",
-        "proof",
+    machines = (
+        *("served_at", "live_build", "live_offsets", "candidate_offsets"),
+        *("checks", "differences", "hint", "accepted", "proof"),
     )
-    wide = frozenset(
-        {
-            "served_at",
-            "live_build",
-            "live_offsets",
-            "candidate_offsets",
-            "checks",
-            "differences",
-            "hint",
-            "accepted",
-            "proof",
-        }
+    columns = (
+        *("rollout", "generation", "at", "by", "pipeline", "build", "version"),
+        *("what", "state", "why", *machines),
     )
     rows = [
         *((chapter.rollout.id, _chapter_row(chapter)) for chapter in chapters),
         *((each.record.number, _proof_row(each)) for each in proofs),
         *((each.record.number, _service_row(each)) for each in service),
     ]
-    return Listing(columns, tuple(row for _, row in sorted(rows, key=itemgetter(0))), wide=wide)
+    ordered = tuple(row for _, row in sorted(rows, key=itemgetter(0)))
+    return Listing(columns, ordered, wide=frozenset(machines))
 
 
 def topics_listing(log: Log, declared: Mapping[str, Topic] | Mapping[str, TopicBirth]) -> Listing:
@@ -125,26 +100,13 @@ def gc_listing(found: tuple[Garbage, ...], *, done: bool) -> Listing:
 
 def rejects_listing(found: Iterable[Reject]) -> Listing:
     """Makes a row of each reject. The table leaves out columns that `kappa rejects show` has."""
+    machines = ("redrives", "headers", "build")
     columns = (
-        "pipeline",
-        "topic",
-        "partition",
-        "offset",
-        "timestamp",
-        "reason",
-        "detail",
-        "key",
-        "value",
-        "redriven_at",
-        "redrives",
-        "headers",
-        "build",
+        *("pipeline", "topic", "partition", "offset", "timestamp", "reason", "detail"),
+        *("key", "value", "redriven_at", *machines),
     )
-    return Listing(
-        columns,
-        tuple(_reject_row(each) for each in found),
-        wide=frozenset({"redrives", "headers", "build"}),
-    )
+    rows = tuple(_reject_row(each) for each in found)
+    return Listing(columns, rows, wide=frozenset(machines))
 
 
 def reject_text(reject: Reject) -> str:
@@ -184,15 +146,9 @@ def _chapter_row(chapter: Chapter) -> tuple[Any, ...]:
     checks = () if rollout.verified is None else rollout.verified.checks
     differences = () if rollout.verified is None else rollout.verified.differences
     return (
-        rollout.number,
-        chapter.generation,
-        rollout.at,
-        rollout.by,
-        rollout.pipeline,
-        rollout.build,
-        rollout.version,
-        _way(rollout),
-        str(rollout.phase),
+        *(rollout.number, chapter.generation, rollout.at, rollout.by),
+        *(rollout.pipeline, rollout.build, rollout.version),
+        *(_way(rollout), str(rollout.phase)),
         "; ".join(
             [
                 *rollout.reasons,
@@ -207,9 +163,7 @@ def _chapter_row(chapter: Chapter) -> tuple[Any, ...]:
         None if receipt is None else receipt.candidate_offsets.plain(),
         [{**to_builtins(check), "passed": check.passed} for check in checks],
         [to_builtins(difference) for difference in differences],
-        rollout.hint,
-        rollout.accepted,
-        None,
+        *(rollout.hint, rollout.accepted, None),
     )
 
 
@@ -228,43 +182,25 @@ def _service_row(kept: ServiceRecord) -> tuple[Any, ...]:
     # As in the plan: retire, pause, resume.
     what = "retire" if retired is not None else event.kind.removesuffix("d")
     return (
-        None,
-        None if retired is None else retired.generation,
-        record.at,
-        record.by,
-        event.pipeline,
+        *(None, None if retired is None else retired.generation),
+        *(record.at, record.by, event.pipeline),
         None if retired is None else retired.build,
-        kept.version,
-        what,
-        f"{what}d",
+        *(kept.version, what, f"{what}d"),
         "" if retired is None else f"{', '.join(retired.names)} left",
-        *(None,) * 4,
-        (),
-        (),
-        "",
-        (),
-        None,
+        *(*(None,) * 4, (), (), "", (), None),
     )
 
 
 def _proof_row(kept: ProofRecord) -> tuple[Any, ...]:
     record, found = kept.record, kept.found
     return (
-        None,
-        None,
-        record.at,
-        record.by,
-        found.pipeline,
-        found.build,
-        kept.version,
-        "proof",
+        *(None, None, record.at, record.by),
+        *(found.pipeline, found.build, kept.version, "proof"),
         "proved" if found.equal else "not equal",
         "; ".join([f"{proof_line(found)}, {cut_line(found)}, hash {found.hash}", *found.causes]),
-        *(None,) * 4,
-        (),
+        *(*(None,) * 4, ()),
         [to_builtins(difference) for difference in found.differences],
-        "",
-        (),
+        *("", ()),
         record_document(record, found),
     )
 
@@ -274,12 +210,8 @@ def _reject_row(reject: Reject) -> tuple[Any, ...]:
     headers = [{"name": name, "value": value} for name, value in reject.headers]
     place = (reject.pipeline, at.topic, at.partition, at.offset, reject.timestamp)
     return (
-        *place,
-        reject.reason,
-        reject.detail,
-        reject.key,
-        reject.value,
-        reject.redriven_at,
+        *(*place, reject.reason, reject.detail),
+        *(reject.key, reject.value, reject.redriven_at),
         None if original == at else original.offset,
         headers,
         reject.build,

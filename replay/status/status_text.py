@@ -24,41 +24,16 @@ _SHOWN_LIBRARIES = 3
 def status_listing(status: Status, now: datetime) -> Listing:
     """Makes a row of each wanted build."""
     machines = (
-        "phase",
-        "total",
-        "offsets",
-        "kept_until",
-        "waits_for",
-        "rate",
-        "eta_seconds",
-        "trouble",
-        "verdict",
-        "checks",
-        "libraries",
-        "late",
-        "duplicate",
-        "broken",
-        "overflows",
-        "slice",
-        "paused_since",
+        *("phase", "total", "offsets", "kept_until", "waits_for", "rate", "eta_seconds"),
+        *("trouble", "verdict", "checks", "libraries", "late", "duplicate", "broken"),
+        *("overflows", "slice", "paused_since"),
     )
     columns = (
-        "pipeline",
-        "role",
-        "rollout",
-        "build",
-        "version",
-        "state",
-        "folded",
-        "behind",
-        "age_seconds",
-        "rejected",
-        *machines,
-        "note",
+        *("pipeline", "role", "rollout", "build", "version", "state", "folded", "behind"),
+        *("age_seconds", "rejected", *machines, "note"),
     )
-    return Listing(
-        columns, tuple(_build_row(build, now) for build in status.builds), wide=frozenset(machines)
-    )
+    rows = tuple(_build_row(build, now) for build in status.builds)
+    return Listing(columns, rows, wide=frozenset(machines))
 
 
 def status_document(
@@ -135,18 +110,9 @@ def lag_listing(status: Status, topics: Iterable[str]) -> Listing:
         for topic, partition, _ in known.items():
             at = build.offsets.at(topic, partition)
             end = None if status.end is None else status.end.at(topic, partition)
-            rows.append(
-                (
-                    build.pipeline,
-                    build.role,
-                    build.build,
-                    topic,
-                    partition,
-                    at,
-                    end,
-                    None if end is None else max(0, end - at),
-                )
-            )
+            behind = None if end is None else max(0, end - at)
+            place = (build.pipeline, build.role, build.build, topic, partition)
+            rows.append((*place, at, end, behind))
     columns = ("pipeline", "role", "build", "topic", "partition", "frontier", "end", "behind")
     return Listing(columns, tuple(rows))
 
@@ -157,32 +123,21 @@ def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
         None if build.rollout is None else build.rollout.verified,
     )
     return (
-        build.pipeline,
-        build.role,
+        *(build.pipeline, build.role),
         None if build.rollout is None else build.rollout.number,
-        build.build,
-        build.version,
-        _state(build),
-        build.folded,
-        build.lag,
+        *(build.build, build.version, _state(build), build.folded, build.lag),
         None if age is None else round(age, 1),
         build.rejected,
         None if build.rollout is None else str(build.rollout.phase),
         None if build.lag is None else build.folded + build.lag,
-        build.offsets.plain(),
-        build.kept_until,
-        build.waits_for,
-        build.rate,
+        *(build.offsets.plain(), build.kept_until, build.waits_for, build.rate),
         None if build.eta_seconds is None else round(build.eta_seconds, 1),
         build.trouble,
         None if verified is None else verified.verdict,
         []
         if verified is None
         else [{**to_builtins(check), "passed": check.passed} for check in verified.checks],
-        build.libraries,
-        build.late,
-        build.duplicate,
-        build.broken,
+        *(build.libraries, build.late, build.duplicate, build.broken),
         [{"table": one.table, "column": one.column, "rows": one.rows} for one in build.overflows],
         None if build.slice is None else _slice(build.slice),
         None if build.pause is None else build.pause.at,

@@ -57,7 +57,6 @@ from pathlib import Path
 from kappa.base.settings import load_settings
 from kappa.state.store import Store
 from kappa.replay.platform.processes import Processes
-from kappa.replay.platform.processes import Pulse
 settings = load_settings(Path(sys.argv[1]))
 processes = Processes(Store(settings.root_url), settings, say=lambda text: print(text, flush=True))
 while True:
