@@ -1,6 +1,7 @@
 """Laws of the keeper of HTTP: one place, whatever happens to server and supervisor.
 
-It ends when it is asked to, when the next supervisor comes, or when its root is gone.
+The keeper ends when it is asked to, when the next supervisor comes, or when its root is gone. The
+next supervisor takes over its socket and the connections that wait, and none is reset.
 """
 
 from __future__ import annotations

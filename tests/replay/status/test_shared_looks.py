@@ -1,4 +1,4 @@
-"""Laws of the desk: one look serves all requests while it is true.
+"""Laws of shared looks: one look serves all requests while it is true.
 
 A new generation is looked at anew. A failure is reported to all, and not tried again by each.
 """

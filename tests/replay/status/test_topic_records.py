@@ -1,4 +1,4 @@
-"""The line of a record for people: its event, where the value itself is no text."""
+"""Laws of a topic's records: shown as text, exported, and imported byte for byte."""
 
 from __future__ import annotations
 
