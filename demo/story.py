@@ -27,7 +27,7 @@ from demo.witnesses import Witnesses, folded
 from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
 from kappa.replay.rollout.current import current_state
-from kappa.replay.status.running import running, served_at
+from kappa.replay.status.run_records import running, served_at
 from kappa.serving.query.query import answer
 from kappa.state.offsets import Offsets
 from kappa.state.store import open_store

@@ -33,7 +33,7 @@ from kappa.commands import (
     topics,
 )
 from kappa.commands.terminal.output import say, show_failure
-from kappa.replay.status.here import Here
+from kappa.replay.status.context import Here
 
 _COMMANDS = {
     each.__name__: each

@@ -14,7 +14,7 @@ from kappa.base.errors import Copied, Damaged, ExitCode, KappaError, UsageError
 from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import As, Yes, here_of
 from kappa.commands.terminal.output import ask_consent, print_listing, say
-from kappa.replay.status.here import Here
+from kappa.replay.status.context import Here
 from kappa.serving.query.render import Form, Listing
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _answering(here: Here) -> Log | None:
 
 def _say_unread(here: Here, log: Log) -> None:
     """Names topics that match a pattern and are not read."""
-    from kappa.replay.status.unread import unread_topics
+    from kappa.replay.status.status import unread_topics
     from kappa.state.build import read_birth
 
     # What is damaged was named before.
@@ -149,7 +149,7 @@ def _tell_risks(here: Here, log: Log) -> None:
     """Reports what the loss of one broker would take; our own broker is the only one."""
     if here.settings.runs_broker:
         return
-    from kappa.replay.status.doctor.risks import risks
+    from kappa.replay.status.doctor.cluster import risks
 
     try:
         found = risks(log, here.pipelines.values())
@@ -163,7 +163,7 @@ def _tell_risks(here: Here, log: Log) -> None:
 
 
 def _print_acls(here: Here, output: Form, *, script: bool) -> None:
-    from kappa.replay.status.doctor.acls import needed_acls
+    from kappa.replay.status.doctor.cluster import needed_acls
     from kappa.state.root import read_root
 
     kafka = here.settings.kafka

@@ -17,7 +17,7 @@ from kappa.commands.terminal.output import console, print_listing, write_bytes
 from kappa.serving.query.render import Form, rendered
 
 if TYPE_CHECKING:
-    from kappa.replay.status.here import Here
+    from kappa.replay.status.context import Here
 
 
 _WATCH_SECONDS = 1.0
@@ -89,7 +89,7 @@ def show(
     """Show one generation in full: who, when, why, which code, and its receipt."""
     from kappa.replay.rollout import generation as generations
     from kappa.replay.rollout.history import generation_meant
-    from kappa.replay.status.sending import sent_in
+    from kappa.replay.status.outgoing_changes import sent_in
     from kappa.state.build import read_birth
 
     here = here_of(context)
@@ -157,7 +157,7 @@ def diff(
     """
     from kappa.replay.rollout.verify.diff_listing import diff_document, diff_listing, diff_text
     from kappa.replay.rollout.verify.pairs import builds_to_compare, compare_pair, pin_equal
-    from kappa.replay.status.running import running_at
+    from kappa.replay.status.run_records import running_at
     from kappa.serving.query.reader.reader import Limits
 
     here = here_of(context)
@@ -292,7 +292,7 @@ def _status_text(here: Here, form: Form) -> tuple[str, bool]:
 def _status_of(here: Here, form: Form) -> tuple[str, bool]:
     from kappa.replay.rollout.current import readable_state
     from kappa.replay.rollout.supervisor_report import read_underway
-    from kappa.replay.status.sending import waiting_text
+    from kappa.replay.status.outgoing_changes import waiting_text
     from kappa.replay.status.status import observe_status
     from kappa.replay.status.status_text import status_document, status_heading, status_listing
 

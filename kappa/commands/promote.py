@@ -60,8 +60,8 @@ def promote(
     Those that are named together begin to serve in one generation.
     """
     from kappa.replay.rollout.operator_requests import ready_rollouts
-    from kappa.replay.status.progress import verification_text
-    from kappa.replay.status.sending import sending_text
+    from kappa.replay.status.follow import verification_text
+    from kappa.replay.status.outgoing_changes import sending_text
 
     here = here_of(context)
     here.must_run()

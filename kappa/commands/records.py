@@ -21,7 +21,7 @@ from kappa.serving.query.render import Form, Listing
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kappa.replay.status.topics.tail import SeenRecord
+    from kappa.replay.status.topics.records import SeenRecord
     from kappa.state.offsets import Offsets
 
 _NEWEST = 10
@@ -84,11 +84,13 @@ def tail(
 
     Without --from these are the newest. A line of JSON is an envelope, as kappa produce reads it.
     """
-    from kappa.replay.status.topics.range import begin_of, newest, of_partitions
-    from kappa.replay.status.topics.tail import (
+    from kappa.replay.status.topics.records import (
+        begin_of,
         decoder_of,
         filter_of,
         following,
+        newest,
+        of_partitions,
         seen_line,
         seen_text,
     )
@@ -142,9 +144,15 @@ def export(
 
     These are the committed records up to the end that the log has now.
     """
-    from kappa.replay.status.topics.export import PARQUET, counted, export_lines, export_parquet
-    from kappa.replay.status.topics.range import begin_of, of_partitions
-    from kappa.replay.status.topics.tail import decoder_of
+    from kappa.replay.status.topics.records import (
+        PARQUET,
+        begin_of,
+        counted,
+        decoder_of,
+        export_lines,
+        export_parquet,
+        of_partitions,
+    )
 
     here = here_of(context)
     log = here.log()
@@ -187,7 +195,7 @@ def import_(
 
     Keys, values, headers and times are what they were; offsets are new.
     """
-    from kappa.replay.status.topics.export import PARQUET, import_lines, import_parquet
+    from kappa.replay.status.topics.records import PARQUET, import_lines, import_parquet
 
     log = here_of(context).log()
     with moving("importing") as show:

@@ -56,7 +56,7 @@ def list_rejects(
     `kappa rejects` alone does the same.
     """
     from kappa.replay.rollout.rollout_numbers import part_named
-    from kappa.replay.status.rejects_text import rejects_listing
+    from kappa.replay.status.listings import rejects_listing
     from kappa.serving.query.rejects import Wanted, newest_rejects
 
     here = here_of(context)
@@ -87,7 +87,7 @@ def show_reject(
     """Show all of one record that was rejected, once for each pipeline that has rejected it."""
     from kappa.records.redrive import parse_position
     from kappa.replay.rollout.rollout_numbers import part_named
-    from kappa.replay.status.rejects_text import reject_text, rejects_listing
+    from kappa.replay.status.listings import reject_text, rejects_listing
     from kappa.serving.query.rejects import Wanted, newest_rejects
 
     here = here_of(context)

@@ -33,7 +33,7 @@ def up(
     in a bucket has one host on which this runs.
     """
     from kappa.replay.platform import supervisor
-    from kappa.replay.status.running import served_at
+    from kappa.replay.status.run_records import served_at
 
     here = here_of(context)
     with moving("starting") if detach else contextlib.nullcontext() as show:

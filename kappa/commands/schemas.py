@@ -14,7 +14,7 @@ from kappa.serving.query.render import Form, Listing
 
 if TYPE_CHECKING:
     from kappa.kafka.registry import RegistryClient
-    from kappa.replay.status.here import Here
+    from kappa.replay.status.context import Here
 
 app = typer.Typer(
     no_args_is_help=True, help="The subjects of the schema registry, and those that are pinned."

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kappa.declare.topic import Topic
-    from kappa.replay.status.here import Here
-    from kappa.replay.status.topics.describe import TopicDescription
-    from kappa.replay.status.topics.users import TopicUser
+    from kappa.replay.status.context import Here
+    from kappa.replay.status.topics.describe import TopicDescription, TopicUser
 
 
 app = typer.Typer(
@@ -149,7 +148,7 @@ def delete_topic(
     yes: Yes = False,
 ) -> None:
     """Delete a topic with all its records; one that a pipeline uses only if that is allowed."""
-    from kappa.replay.status.topics.users import refuse_used
+    from kappa.replay.status.topics.describe import refuse_used
 
     here = here_of(context)
     log = here.log()
@@ -189,7 +188,7 @@ def lag(
 ) -> None:
     """Show how far each build has folded each partition, and how far it is behind."""
     from kappa.replay.status.status import observe_status
-    from kappa.replay.status.topics.lag import lag_listing
+    from kappa.replay.status.status_text import lag_listing
 
     here = here_of(context)
     log = here.log()
@@ -224,7 +223,7 @@ def _described(here: Here, topic: str) -> TopicDescription:
 
 
 def _users(here: Here, topic: str) -> tuple[TopicUser, ...]:
-    from kappa.replay.status.topics.users import users_of
+    from kappa.replay.status.topics.describe import users_of
     from kappa.state.build import read_birth
 
     state = here.state()

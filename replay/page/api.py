@@ -1,7 +1,7 @@
-"""The addresses of the API: the documents of the commands' `-o json`, and the same intents.
+"""The addresses of the API: the documents of the commands' `-o json`, and the intents.
 
-Nothing is decided here. serving/http/http.py is the server, replay/status/desk.py what is looked
-at, replay/page/routes.py the same for people.
+No decision is made here. serving/http/http.py has the server, replay/status/shared_looks.py the
+observations, replay/page/routes.py the pages for people.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from kappa.base.errors import UsageError
-from kappa.replay.page.asked_once import do_once
-from kappa.replay.page.intent import Intent, explain, record_intent
+from kappa.replay.page.intents import Intent, do_once, explain, record_intent
 from kappa.replay.rollout.history import Chapter, chapters, proof_records, service_records
 from kappa.replay.rollout.rollout_numbers import numbered, part_named
 from kappa.replay.rollout.state import State
 from kappa.replay.status.alerts import alert_statuses, alerts_listing, dead_letters_listing
-from kappa.replay.status.desk import Desk
-from kappa.replay.status.listings import history_listing
+from kappa.replay.status.listings import history_listing, rejects_listing
 from kappa.replay.status.metrics import Seen, metrics_text
-from kappa.replay.status.rejects_text import rejects_listing
+from kappa.replay.status.shared_looks import Desk
 from kappa.replay.status.status_text import status_document
 from kappa.serving.http.exposition import MEDIA_TYPE
 from kappa.serving.http.problem import HttpError
@@ -61,9 +59,9 @@ def rollouts(
     request: Request,
     active: Annotated[bool, Query(description="only those that have not ended")] = False,
 ) -> Response:
-    """Lists every rollout, oldest first, with its receipt if it served.
+    """Lists every rollout, oldest first, with a receipt for each rollout that served.
 
-    The `ETag` is what an intent's `If-Match` wants.
+    Send the `ETag` back as an intent's `If-Match`.
     """
     state = desk_of(request).here.state()
     listing = history_listing(
@@ -76,7 +74,7 @@ def rollouts(
 
 @router.get(f"{API}/rollouts/{{number}}", tags=["platform"])
 def rollout(request: Request, number: int) -> Response:
-    """Shows one rollout by its number: its row of `GET /api/v1/rollouts`."""
+    """Shows a rollout by number: the row of `GET /api/v1/rollouts`."""
     state = desk_of(request).here.state()
     try:
         wanted = numbered(state, number)
@@ -98,7 +96,7 @@ def history(request: Request) -> Response:
 
 @router.get(f"{API}/tables", tags=["platform"])
 def tables(request: Request) -> Response:
-    """Lists what is served, with path and version for other tools: as `kappa tables -o json`."""
+    """Lists the served tables, with path and version for other tools: as `kappa tables -o json`."""
     desk = desk_of(request)
     return _document(tables_listing(desk.tables(desk.generation())).objects())
 
@@ -111,7 +109,7 @@ def topics(request: Request) -> Response:
 
 @router.get(f"{API}/sinks", tags=["platform"])
 def sinks(request: Request) -> Response:
-    """Lists the sinks, with what each has sent and its last error: as `kappa sinks -o json`."""
+    """Lists the sinks, with sent records and the last error of each: as `kappa sinks -o json`."""
     found = sink_statuses(desk_of(request).here.store, time.time())
     return _document(sinks_listing(found).objects())
 
@@ -124,7 +122,7 @@ def rejects(
     reason: str | None = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 20,
 ) -> Response:
-    """Lists the newest rejects, of what serves or of one build: as `kappa rejects -o json`."""
+    """Lists the newest rejects, of serving builds or of one build: as `kappa rejects -o json`."""
     here = desk_of(request).here
     found = newest_rejects(
         here.store,
@@ -137,7 +135,7 @@ def rejects(
 
 @router.get(f"{API}/alerts", tags=["platform"])
 def alerts(request: Request) -> Response:
-    """Lists the alerts and their dead letters: as `kappa alerts list -o json`, and `--dead`."""
+    """Lists the alerts and the dead letters: as `kappa alerts list -o json`, and `--dead`."""
     here = desk_of(request).here
     found = alert_statuses(here.store)
     letters = ((each.name, letter) for each in found for letter in each.dead)
@@ -165,9 +163,9 @@ def intent(
 ) -> Response:
     """Asks for a promote, an undo, an abandon or another verification, a retirement or a pause.
 
-    Returns the journal's record of it at once, and the rollout's number; or, as `already`, why no
-    record is needed. What becomes of it is in `/events` and in
-    `GET /api/v1/rollouts`.
+    Returns the journal's record of the request at once, and the rollout's number; or, as
+    `already`, why no record is needed. The further course is in `/events` and in `GET
+    /api/v1/rollouts`.
     """
     here = desk_of(request).here
     if if_match is None:
@@ -253,7 +251,7 @@ def metrics(request: Request) -> Response:
 
 
 def desk_of(request: Request) -> Desk:
-    """Returns the desk that all answers are made at."""
+    """Returns the desk of the application, which all responses use."""
     desk = request.app.state.desk
     assert isinstance(desk, Desk), "who made the app has put it"
     return desk

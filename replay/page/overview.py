@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from kappa.replay.page.trail import Step, rate_of, rates
+from kappa.replay.page.build_rates import Step, rate_of, rates
 from kappa.replay.rollout.rollout import Phase
 from kappa.replay.rollout.state import State
 from kappa.replay.status.status import BuildStatus, Status
 from kappa.state.journal.projections import Retirement
 
-# A job that has published within this time is at work on what is still missing.
+# A job that has published within this time is at work on the missing records.
 _AT_WORK_SECONDS = 10.0
 
 
@@ -20,7 +20,7 @@ _AT_WORK_SECONDS = 10.0
 class Health:
     """The health of a build in a word; `tone` is ok, busy, warn, bad or unknown.
 
-    Each tone has a shape of its own on the page.
+    Each tone has its own shape on the page.
     """
 
     word: str
@@ -30,9 +30,10 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class PipelineCard:
-    """One pipeline.
+    """A pipeline with its builds.
 
-    `rate` is the offsets a second that the live build folds, `chart` the same over the last hour.
+    `rate` is the offsets a second that the live build folds, `chart` the rates over the last
+    hour.
     """
 
     pipeline: str
@@ -47,14 +48,17 @@ class PipelineCard:
 
     @property
     def retirement(self) -> Retirement | None:
-        """The retirement of a pipeline whose build is kept for an undo of it."""
+        """The retirement of a pipeline whose build is kept for an undo of the retirement."""
         return None if self.idle is None else self.idle.retirement
 
 
 def cards(
     status: Status, state: State, trails: Callable[[str], Sequence[Step]], now: datetime
 ) -> tuple[PipelineCard, ...]:
-    """Makes a card of each pipeline with a build, by name. `trails` returns those of a build."""
+    """Makes a card of each pipeline with a build, by name.
+
+    `trails` returns the history of a build.
+    """
     found: dict[str, dict[str, BuildStatus]] = {}
     for build in status.builds:
         found.setdefault(build.pipeline, {})[build.role] = build
@@ -90,7 +94,7 @@ def health_of(build: BuildStatus, now: datetime, *, supervised: bool = True) -> 
 
 
 def phase_health(build: BuildStatus) -> Health:
-    """Returns the health of a rollout, by its phase."""
+    """Returns the health of a rollout, by the phase."""
     assert build.rollout is not None, "a candidate has one"
     if build.stopped is not None or build.trouble:
         return Health(
@@ -117,7 +121,7 @@ def _card(
     live = roles.get("live")
     steps = () if live is None else trails(live.build)
     idle = roles.get("idle")
-    # An idle build that is on its way back is a candidate too.
+    # An idle build that is switched back is a candidate too.
     candidate = roles.get("candidate") or (
         idle if idle is not None and idle.rollout is not None else None
     )
@@ -137,7 +141,7 @@ def _card(
 
 
 def _since(state: State, pipeline: str) -> tuple[str | None, int | None]:
-    """Returns when, and in which generation, a pipeline's build began to serve."""
+    """Returns the time and the generation in which a pipeline's build began to serve."""
     for chapter in reversed(state.rollouts):
         if chapter.pipeline == pipeline and (record := state.served_in(chapter.id)) is not None:
             return record.at, getattr(record.event, "generation", None)

@@ -1,17 +1,14 @@
-"""One rollout as values: stages, lag by partition, results, and what may be asked. Pure."""
+"""A rollout as values: stages, lag by partition, results, and possible actions. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
-from kappa.replay.rollout.verify.diff import Comparison, RowSample
 from kappa.replay.rollout.verify.diff_listing import count_line, differing, rejects_line
 from kappa.replay.status.status import BuildStatus
-from kappa.serving.query.render import plain
 from kappa.state.journal.events import Check, Difference, OutcomeCount, Served
 from kappa.state.offsets import Offsets
 
@@ -28,7 +25,7 @@ _ENDED = frozenset({Phase.FAILED, Phase.ABANDONED})
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage of a rollout: `done`, `now`, `next`, or `ended` if the rollout ended in it."""
+    """A stage of a rollout: `done`, `now`, `next`, or `ended` if the rollout ended there."""
 
     name: str
     standing: str
@@ -36,9 +33,10 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """The candidate's way through one partition: from `begin` to `at`, of `end`.
+    """The candidate's progress in one partition: from `begin` to `at`, of `end`.
 
-    `begin` is where its job began to read; `end` is None if the broker was not asked.
+    `begin` is the offset at which the job began to read; `end` is None if the broker was not
+    asked.
     """
 
     topic: str
@@ -49,21 +47,21 @@ class PartitionLag:
 
     @property
     def lag(self) -> int | None:
-        """The offsets that are still missing."""
+        """The offsets that are still missing. None if the end is unknown."""
         return None if self.end is None else max(0, self.end - self.at)
 
     @property
     def read(self) -> tuple[int, int] | None:
-        """Offsets that were folded and their total; None if unknown."""
+        """The offsets that were folded and all offsets to the end; None if the end is unknown."""
         folded = max(0, self.at - self.begin)
         return None if self.lag is None else (folded, folded + self.lag)
 
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """Something that can be asked: the API's `intent`, and the `command` that does the same.
+    """An action that a client can ask for: the API's `intent`, and the equal `command`.
 
-    It is of a pipeline and a `rollout`, or `to` a generation.
+    The action is of a pipeline and a `rollout`, or `to` a generation.
     """
 
     intent: str
@@ -77,7 +75,7 @@ class Deed:
 
 @dataclass(frozen=True, slots=True)
 class RolloutView:
-    """All that the page of a rollout shows."""
+    """All values that the page of a rollout shows."""
 
     rollout: Rollout
     stages: tuple[Stage, ...]
@@ -96,7 +94,7 @@ class RolloutView:
 def rollout_view(
     state: State, rollout: Rollout, build: BuildStatus | None, end: Offsets | None
 ) -> RolloutView:
-    """Makes the view of a rollout; `build` is its build's status if it is still wanted."""
+    """Makes the view of a rollout; `build` is the status of the build, if still wanted."""
     record = state.served_in(rollout.id)
     generation = (
         record.event.generation if record is not None and isinstance(record.event, Served) else None
@@ -141,7 +139,7 @@ def rollout_view(
 
 
 def deeds_of(state: State, rollout: Rollout) -> Iterator[Deed]:
-    """Lists what may be asked of a rollout now."""
+    """Lists the actions that are possible for a rollout now."""
     name = rollout.pipeline
     if rollout.waits:
         yield Deed("promote", name, "Promote", f"kappa promote {name}", rollout.number, main=True)
@@ -153,13 +151,13 @@ def deeds_of(state: State, rollout: Rollout) -> Iterator[Deed]:
 
 
 def undo_deed(state: State, pipeline: str) -> Iterator[Deed]:
-    """Yields the way back to the kept build, if there is one and no rollout is active."""
+    """Yields the undo to the kept build, if there is a kept build and no active rollout."""
     if pipeline in state.idle and state.active(pipeline) is None:
         yield Deed("undo", pipeline, "Undo", f"kappa undo {pipeline}")
 
 
 def service_deeds(state: State, pipeline: str) -> Iterator[Deed]:
-    """Yields what may be asked of a pipeline as a whole, if no rollout of it is active."""
+    """Yields the actions on a pipeline as a whole, if no rollout of the pipeline is active."""
     if pipeline in state.paused:
         yield Deed("resume", pipeline, "Resume", f"kappa resume {pipeline}")
     if pipeline not in state.serving or state.active(pipeline) is not None:
@@ -174,7 +172,7 @@ def _stages(rollout: Rollout) -> Iterator[Stage]:
         each for each in _STEPS if not rollout.switch or each[1] in {Phase.HOLDING, Phase.SERVED}
     ]
     phases = [phase for _, phase in steps]
-    # A ready one that has its yes is on its way to the hold.
+    # A ready rollout with its yes is about to hold.
     phase = Phase.HOLDING if rollout.phase is Phase.READY and not rollout.waits else rollout.phase
     if phase in _ENDED:
         reached = (
@@ -216,44 +214,3 @@ def _count_lines(counts: tuple[OutcomeCount, ...]) -> Iterator[str]:
     line = rejects_line(counts)
     yield from ([line] if line else [])
     yield from map(count_line, differing(counts))
-
-
-@dataclass(frozen=True, slots=True)
-class SampledRows:
-    """Sampled rows of one kind; a cell is the value, or of a changed one (before, after)."""
-
-    table: str
-    kind: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[tuple[Any, ...], ...], ...]
-
-
-def sampled(found: Comparison) -> tuple[SampledRows, ...]:
-    """Lists the samples of a comparison by table and kind, the plainest differences first."""
-    return tuple(
-        _sampled(table, kind, shown)
-        for table, samples in found.samples.items()
-        for kind in ("changed", "added", "removed")
-        if (shown := [s for s in samples if s.kind == kind])
-    )
-
-
-def _sampled(table: str, kind: str, samples: list[RowSample]) -> SampledRows:
-    columns = tuple((samples[0].after or samples[0].before or {}).keys())
-    return SampledRows(
-        table,
-        kind,
-        columns,
-        tuple(tuple(_cell(sample, column) for column in columns) for sample in samples),
-    )
-
-
-def _cell(sample: RowSample, column: str) -> tuple[Any, ...]:
-    before, after = sample.before or {}, sample.after or {}
-    if sample.before is None or sample.after is None:
-        return ((after or before)[column],)
-    return (
-        (after[column],)
-        if plain(before[column]) == plain(after[column])
-        else (before[column], after[column])
-    )

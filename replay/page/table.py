@@ -1,4 +1,4 @@
-"""One table or view as values: its columns, its folds, and its readers. Pure."""
+"""A table or view as values: columns, folds, and readers. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kappa.state.lease import Lease
 
 @dataclass(frozen=True, slots=True)
 class ShownColumn:
-    """A column that readers see: DuckDB's type, and its role: key, fold, latest value, or none."""
+    """A column that readers see: DuckDB's type, and the role: key, fold, latest value, or none."""
 
     name: str
     kind: str
@@ -23,7 +23,7 @@ class ShownColumn:
 
 @dataclass(frozen=True, slots=True)
 class ReaderProcess:
-    """A process that has the table's build pinned now, with the number of its leases."""
+    """A process that has the table's build pinned now, with the number of leases."""
 
     by: str
     pid: int
@@ -32,10 +32,10 @@ class ReaderProcess:
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """All that is shown of a table.
+    """All values that the page of a table shows.
 
-    `sql` makes a view, maintained or not, as declared but for the indentation; `views` are those of
-    the same pipeline that are made of it.
+    `sql` makes a view, maintained or not, as declared but for the indentation; `views` are the
+    views of the same pipeline that read the table.
     """
 
     table: ServedTable
@@ -58,8 +58,8 @@ def table_view(
 ) -> TableView:
     """Makes the view of a table.
 
-    `names_in` returns the tables that a query names; `whole` is its own name with its schema's,
-    quoted.
+    `names_in` returns the tables that a query names; `whole` is the quoted name of the table
+    with the schema.
     """
     born = next((each for each in birth.tables if each.name == table.name), None)
     folds: Mapping[str, tuple[str, str | None]] = {} if born is None else born.fold
@@ -92,7 +92,7 @@ def table_view(
 
 
 def first_query(table: ServedTable, whole: str) -> str:
-    """Returns the first content of the box for SQL: all columns, by the public name if any."""
+    """Returns the first text of the box for SQL: all columns, by the public name if any."""
     plain = table.name.isidentifier() and table.name.islower() and table.name != "rejects"
     return f"select *\nfrom {table.name if plain else whole}\nlimit 100"
 

@@ -19,7 +19,7 @@ from kappa.state.journal.journal import JournalRecord
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """One pipeline's part in a generation."""
+    """The part of a pipeline in a generation."""
 
     rollout: Rollout
     pipeline: str
@@ -32,10 +32,10 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One entry; `number` is the journal's.
+    """An entry of the timeline; `number` is the number in the journal.
 
-    It has `generation` and `switches` if it served, else a `rollout`, a `proof`, or neither: then
-    `detail` is all, as of a pause.
+    An entry that served has `generation` and `switches`; any other entry has a `rollout`, a
+    `proof`, or only a `detail`, as a pause has.
     """
 
     number: int
@@ -53,7 +53,7 @@ class Moment:
 def timeline(
     state: State, *, before: int | None = None, most: int | None = None
 ) -> tuple[Moment, ...]:
-    """Lists all moments, or the newest `most` of those with a lower number than `before`."""
+    """Lists all moments, or the newest `most` moments with a number below `before`."""
     found = [
         *_generations(state),
         *_others(state),
@@ -69,7 +69,7 @@ def timeline(
 
 
 def undo_to(state: State, generation: int) -> Iterator[Deed]:
-    """Yields the way back to each build of that generation that is kept and does not serve."""
+    """Yields the undo to each build of a generation that is kept and does not serve."""
     record = next(
         (
             each

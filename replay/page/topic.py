@@ -1,6 +1,6 @@
 """A topic's newest records as values, by partition, and how fast the log grows.
 
-Records are shown of topics that a build reads only: others of the cluster may be private.
+Only records of topics that a build reads are shown: other topics of the cluster may be private.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kappa.base.clock import moment_text
 from kappa.kafka.reader import Record
 from kappa.replay.rollout.supervisor_report import Pace
-from kappa.replay.status.desk import Desk
+from kappa.replay.status.shared_looks import Desk
 from kappa.serving.http.problem import HttpError
 from kappa.state.offsets import Offsets
 
@@ -39,7 +39,7 @@ class LogRecord:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition: its begin and end in the log, and the newest records, newest first."""
+    """A partition: the begin and end in the log, and the newest records, newest first."""
 
     number: int
     begin: int
@@ -49,7 +49,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic and its partitions; from partition `shown` on no records are shown."""
+    """A topic with its partitions; from partition `shown` on no records are shown."""
 
     name: str
     partitions: tuple[Partition, ...]
@@ -57,13 +57,13 @@ class TopicView:
 
 
 class Paces:
-    """The growth of topics, by looks at their ends. The first look gives none yet."""
+    """The growth of topics, from looks at the ends of topics. The first look gives no rate yet."""
 
     def __init__(self) -> None:
         self._paces: dict[str, Pace] = {}
 
     def rates(self, ends: Mapping[str, int], at: float) -> dict[str, float | None]:
-        """Returns offsets a second, lately, by topic; `ends` are sums over its partitions.
+        """Returns recent offsets a second, by topic; `ends` are sums over a topic's partitions.
 
         For one caller at a time.
         """
@@ -89,8 +89,8 @@ def _sums(names: Iterable[str], log: Log) -> dict[str, int]:
 def newest_records(desk: Desk, name: str) -> TopicView:
     """Returns the newest records of a topic.
 
-    Raises HttpError if no build reads it or the broker has none of that name, and Unreachable if
-    the broker does not answer.
+    Raises HttpError if no build reads the topic or the broker has no topic of that name, and
+    Unreachable if the broker does not answer.
     """
     log = desk.reached()
     if not any(name in build.topics for build in desk.status().builds):
@@ -152,7 +152,7 @@ def as_text(content: bytes | None) -> str | None:
         return None
     head = content[:_MOST_BYTES]
     try:
-        # What was cut may have ended within a character.
+        # The cut may be within a character.
         shown = codecs.getincrementaldecoder("utf-8")().decode(
             head, final=len(content) <= _MOST_BYTES
         )

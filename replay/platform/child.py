@@ -1,35 +1,60 @@
-"""A child process of the supervisor: it is started, asked to end, killed if late, reaped.
+"""A child process of the supervisor: started, asked to end, killed if late, reaped.
 
-It runs in a session of its own that dies with the supervisor (kappa/base/process.py), unless it is
-to outlive it. For the main thread alone: the kernel ties a child to the thread that made it.
+A child runs in its own session, which dies with the supervisor (kappa/base/process.py), unless the
+child is to outlive the supervisor. For the main thread alone: the kernel ties a child to the thread
+that started the child.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from kappa.base.failpoint import failpoint
 from kappa.base.process import ensure_session_gone, start_apart, start_tied
 from kappa.base.program import command_of
 from kappa.code.task import Task
-from kappa.replay.platform.back_off import BackOff
 
 _LOG_BYTES = 10_000_000
 _NAP_SECONDS = 0.02
-# A program ends with such a line (kappa/base/program.py), near the end of its log.
+# A program that fails ends with a line like this (kappa/base/program.py), near the end of its log.
 _ERROR, _END_BYTES = "error: ", 64_000
+_FIRST_SECONDS = 0.5
+_LONGEST_SECONDS = 30.0
+# A child that ran for so long was well: the next death counts as the first.
+WELL_SECONDS = 60.0
 
-# Gives a task to a process that waits for one; None if there is none.
+
+@dataclass(frozen=True, slots=True)
+class BackOff:
+    """A child's deaths in a row, and the time before which the child is not started again.
+
+    The next start waits, twice as long after each death. Times are in seconds of the child's
+    clock.
+    """
+
+    deaths: int = 0
+    not_before: float = 0.0
+
+    def after_death(self, *, ran_seconds: float, now: float) -> BackOff:
+        """Returns the back-off after another death."""
+        deaths = 1 if ran_seconds >= WELL_SECONDS else self.deaths + 1
+        pause = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** (deaths - 1))
+        return BackOff(deaths, now + pause)
+
+
+# Gives a task to a waiting process, and returns the process; None without a waiting process.
 HandOver = Callable[[Task], subprocess.Popen[bytes] | None]
 
 
 class ChildProcess:
-    """One child, whether it runs or not."""
+    """A child process, running or not."""
 
     def __init__(
         self,
@@ -47,11 +72,17 @@ class ChildProcess:
     ) -> None:
         """Makes a child that does not run yet.
 
-        `what` names it to the operator, who reads what `say` gets. `clock` gives seconds that only
-        go forward. It is killed `patience_seconds` after it was asked to end; others have `nice`
-        more of the machine, 0 to 19. It `inherits` these open files. One that `outlives` this
-        process is not killed with it, and is not nice. One that `is_handed_tasks` gets a task by
-        its input. `hand_over` may give what is to be started to such a process.
+        Args:
+            what: The name of the child in messages for the operator.
+            log: The file to which the child's output is appended.
+            say: Gets messages for the operator.
+            clock: Gives seconds that only go forward.
+            patience_seconds: The time from a request to end until the child is killed.
+            nice: The priority of the child, 0 to 19: a greater number leaves more to others.
+            inherits: The open files that the child inherits.
+            outlives: Whether the child outlives a kill of this process; then `nice` has no effect.
+            is_handed_tasks: Whether the child gets a task by its standard input.
+            hand_over: May give the program that is to be started to a waiting process.
         """
         self.what = what
         self._log = log
@@ -71,12 +102,12 @@ class ChildProcess:
 
     @property
     def pid(self) -> int | None:
-        """Its process; None if it was not started or has been reaped."""
+        """The process id of the child; None before the start and once the child was reaped."""
         return None if self._process is None else self._process.pid
 
     @property
     def ran_seconds(self) -> float:
-        """The seconds since its start."""
+        """The seconds since the start of the child."""
         return self._clock() - self._begun_at
 
     @property
@@ -85,7 +116,7 @@ class ChildProcess:
         return self._killed_at is not None
 
     def start(self, module: str, *arguments: str) -> None:
-        """Starts a module as its program; its output is appended to its log."""
+        """Starts a module as the child's program; the output is appended to the log."""
         failpoint("child.before_start")
         log = open_log(self._log)
         self._log_begins = log.stat().st_size if log.exists() else 0
@@ -95,12 +126,15 @@ class ChildProcess:
         self._begun_at, self._killed_at = self._clock(), None
 
     def hand_over(self, line: bytes) -> subprocess.Popen[bytes] | None:
-        """Writes a task to the process, and gives it away. Returns None if it takes none now."""
+        """Writes a task to the process, and gives the process away.
+
+        Returns None if the process takes no task now.
+        """
         process = self._process
         if process is None or process.stdin is None:
             return None
         try:
-            # Of a pipe that nobody has written to, it takes all.
+            # An empty pipe takes the whole line.
             os.write(process.stdin.fileno(), line)
         except BrokenPipeError:
             return None
@@ -108,12 +142,15 @@ class ChildProcess:
         return process
 
     def ensure_started(self, module: str, *arguments: str) -> None:
-        """Starts it unless it runs, or has died and waits for its next start."""
+        """Starts the child unless it runs, or has died and waits for the next start."""
         if self._process is None and self._clock() >= self._back_off.not_before:
             self.start(module, *arguments)
 
     def ended(self) -> int | None:
-        """Reaps it, with all of its session, if it has ended. Returns its exit code, else None."""
+        """Reaps a child that has ended, with all of the session.
+
+        Returns the exit code; None if the child still runs or was not started.
+        """
         if self._process is None or (code := self._process.poll()) is None:
             return None
         failpoint("child.before_reap")
@@ -124,12 +161,12 @@ class ChildProcess:
         return code
 
     def reap(self) -> None:
-        """Reaps it if it has ended, which is a death whatever its exit code."""
+        """Reaps a child that has ended, which is a death whatever the exit code is."""
         if (code := self.ended()) is not None:
             self.has_died(code)
 
     def last_error(self) -> str:
-        """Returns the sentence of the last error that it has written since its start, or ""."""
+        """Returns the sentence of the last error in the log since the start, or ""."""
         try:
             with self._log.open("rb") as log:
                 log.seek(max(self._log_begins, log.seek(0, os.SEEK_END) - _END_BYTES))
@@ -140,7 +177,7 @@ class ChildProcess:
         return next(found, "")
 
     def has_died(self, code: int) -> None:
-        """Takes an exit code as a death: its next start waits, each time longer."""
+        """Takes an exit code as a death: the next start waits, longer after each death."""
         self._back_off = self._back_off.after_death(ran_seconds=self.ran_seconds, now=self._clock())
         seconds = round(self._back_off.not_before - self._clock(), 1)
         self._say(
@@ -148,11 +185,11 @@ class ChildProcess:
         )
 
     def forget_deaths(self) -> None:
-        """Lets it start at once: the cause of its deaths may have been fixed."""
+        """Lets the child start at once: the cause of the deaths may have been fixed."""
         self._back_off = BackOff()
 
     def ask_to_end(self) -> None:
-        """Asks it to end, and kills it if it was asked too long ago. Does not wait."""
+        """Asks the child to end, and kills the child once the patience is over. Does not wait."""
         if self._process is None or self._process.poll() is not None:
             return
         if self._killed_at is None:
@@ -165,14 +202,14 @@ class ChildProcess:
             self.kill()
 
     def kill(self) -> None:
-        """Kills it with all of its session, also if it was stopped, and sees it gone."""
+        """Kills the session of the child, stopped processes too, and waits for its end."""
         if self._process is not None:
             ensure_session_gone(self._process.pid)
             self._process.wait()
             _close_input(self._process)
 
     def end(self) -> None:
-        """Ends it and waits for that."""
+        """Ends the child and waits."""
         end_all([self])
 
     def _begun(self, command: list[str], log: Path) -> subprocess.Popen[bytes]:
@@ -194,7 +231,7 @@ def _close_input(process: subprocess.Popen[bytes]) -> None:
 
 
 def end_all(children: list[ChildProcess]) -> None:
-    """Asks all of them to end at once, waits, and kills those that do not end."""
+    """Asks all children to end at once, waits, and kills children that do not end."""
     for child in children:
         child.ask_to_end()
     while [child.pid for child in children if child.ended() is None and child.pid is not None]:
@@ -204,9 +241,19 @@ def end_all(children: list[ChildProcess]) -> None:
 
 
 def open_log(path: Path) -> Path:
-    """Makes room for a log: makes its folder, and moves a large file aside. One older is kept."""
+    """Prepares a log: makes the folder, and moves a large file aside.
+
+    The last older file is kept. Returns the path of the log.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
         if path.stat().st_size > _LOG_BYTES:
             path.replace(path.with_suffix(".old.log"))
     return path
+
+
+def ended_text(code: int) -> str:
+    """Returns how a process has ended, in words."""
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"

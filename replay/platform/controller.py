@@ -1,15 +1,16 @@
-"""The controller: folds the journal and takes one step of each active rollout a tick.
+"""The controller: folds the journal and takes a step of each active rollout a tick.
 
-It remembers nothing that matters: state is a fold of the journal, so the next tick continues after
-a crash. It starts no process itself (Workers) and reads no topic's records.
+The controller keeps no state that matters: the state is a fold of the journal, so the next tick
+continues after a crash. The controller itself starts no process (Workers) and reads no records of
+topics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import assert_never
+from typing import TYPE_CHECKING, Protocol, assert_never
 
 from kappa.base.errors import Broken, Conflict, KappaError, UsageError
 from kappa.base.failpoint import failpoint
@@ -17,7 +18,6 @@ from kappa.base.sections import RolloutSettings
 from kappa.declare.topic_kind import TopicKind
 from kappa.engine.job.legs import has_tail
 from kappa.replay.platform.next_step import next_step
-from kappa.replay.platform.ports import LogView, Workers
 from kappa.replay.rollout.fold import advance, check_may_follow, fold
 from kappa.replay.rollout.garbage import ensure_data_deleted, ensure_orphans_deleted
 from kappa.replay.rollout.promote import ensure_acknowledged
@@ -35,7 +35,7 @@ from kappa.replay.rollout.step import (
 )
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import read_birth
-from kappa.state.build_status import comparable_now
+from kappa.state.build_status import Stopped, comparable_now
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import Event, Failed, Held, Retired, Served, Verified
 from kappa.state.journal.journal import Journal
@@ -43,9 +43,45 @@ from kappa.state.lease import ensure_released, ensure_renewed
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
+if TYPE_CHECKING:
+    from kappa.kafka.cluster import TopicFacts
+
+
+class LogView(Protocol):
+    """The part of Kafka that the controller needs (implemented in kappa/kafka)."""
+
+    def end(self, topics: Iterable[str]) -> Offsets:
+        """Returns the end of these topics for readers of committed records."""
+
+    def facts(self, name: str) -> TopicFacts | None:
+        """Returns the facts of a topic. None if the broker has no topic of that name."""
+
+
+class Workers(Protocol):
+    """The child processes that the controller needs (implemented in processes.py)."""
+
+    def job_runs(self, build: str) -> bool:
+        """Returns True while a process of the build's job exists."""
+
+    def job_stopped(self, build: str) -> Stopped | None:
+        """Returns why the build's job is not started again. None if the job may start."""
+
+    def job_deaths(self, build: str) -> int:
+        """Counts the deaths in a row of the build's job."""
+
+    def ensure_aligned_again(self, build: str) -> None:
+        """Aligns a build that tails, and lets the tail continue afterwards."""
+
+    def ensure_verifying(self, rollout: int) -> str | None:
+        """Starts the verification of a rollout unless the verification runs.
+
+        Returns a reason if the verification has died too often to be started again, else
+        None.
+        """
+
 
 class Controller:
-    """Brings every active rollout on, a step a tick, and retired builds to their end."""
+    """Takes every active rollout forward, a step a tick, and ends retired builds."""
 
     def __init__(
         self,
@@ -58,7 +94,7 @@ class Controller:
     ) -> None:
         """`clock` gives seconds since 1970, for leases and soaks."""
         self.state = State()
-        # What each active rollout waited for at the last tick: told to people, and nothing else.
+        # The reason for which each active rollout waited at the last tick, for people alone.
         self.waits: dict[int, str] = {}
         self._store = store
         self._journal = Journal(store)
@@ -67,17 +103,18 @@ class Controller:
         self._processes = processes
         self._rules = rules
         self._clock = clock
-        # What a candidate has to reach: sampled once per phase and attempt, again after a crash.
+        # The target of a candidate: sampled once per phase and attempt, again after a crash.
         self._targets: dict[tuple[int, Phase, int], Offsets] = {}
         self._let_go_of: set[int] = set()
         self._deleted: set[str] = set()
         self._orphans_looked_for = False
 
     def tick(self) -> State:
-        """Looks at everything once and takes at most one step per rollout. Returns the state.
+        """Looks at all rollouts, takes at most a step of each, and returns the state.
 
-        Raises KappaError or OSError, after all else was brought on, if something could not be
-        looked at or done: Unreachable if the broker did not answer. Nothing is decided without it.
+        If an observation or a step failed, raises the KappaError or OSError after all other
+        rollouts had a step: Unreachable if the broker did not answer. A rollout without an
+        observation gets no decision.
         """
         with self._news.looking() as due:
             if due:
@@ -87,7 +124,7 @@ class Controller:
         for begun in self.state.active_rollouts:
             rollout = self.state.rollout(begun.id)
             if not rollout.active:
-                # It ended with another one of its group.
+                # The rollout ended with another rollout of its group.
                 continue
             try:
                 step = next_step(self._sight(rollout), self._rules)
@@ -106,7 +143,7 @@ class Controller:
         return self.state
 
     def _sight(self, rollout: Rollout) -> Sight:
-        """Looks at a rollout and at those that are promoted together with it."""
+        """Observes a rollout and the rollouts that are promoted together with this rollout."""
         seen = self._look(rollout)
         try:
             return replace(
@@ -114,7 +151,7 @@ class Controller:
                 others=tuple(self._look(self.state.rollout(number)) for number in rollout.together),
             )
         except (Broken, UsageError) as error:
-            # The other one fails for it when its turn comes; this one waits for a new yes.
+            # The other rollout fails at its own turn; this rollout waits for a new yes.
             return replace(seen, unseen=error.message)
 
     def _look(self, rollout: Rollout) -> Sight:
@@ -125,7 +162,7 @@ class Controller:
         )
         frontier = Frontiers(self._store, rollout.build).newest()
         if live is not None and self.state.serves_the_same(rollout.build, live_build):
-            # Neither the job nor the log has a part in it: one look is at both.
+            # Both builds have the same tables: neither a job nor the log has a part in the switch.
             return Sight(
                 self.state,
                 rollout,
@@ -188,9 +225,10 @@ class Controller:
                 return seen
 
     def _alignment(self, rollout: Rollout) -> Alignment | None:
-        """Returns the candidate's newest alignment if it is new enough. None if it is gone.
+        """Returns the candidate's newest alignment if new enough, else None.
 
-        Its lease is renewed until the rollout ends.
+        Also returns None if the lease of the alignment is gone. The lease is renewed until
+        the rollout ends.
         """
         last = Alignments(self._store, rollout.build).last()
         if last is None or last.number <= rollout.alignment_after:
@@ -245,7 +283,7 @@ class Controller:
     def _append(self, event: Event) -> None:
         """Appends the next record.
 
-        If another writer was first, the next tick looks and chooses again.
+        If another writer was first, the next tick observes and chooses again.
         """
         check_may_follow(self.state, event)
         if isinstance(event, Held | Served):
@@ -257,7 +295,7 @@ class Controller:
     def _let_go(self) -> None:
         """Releases the leases of alignments whose rollouts have ended.
 
-        One that is forgotten here expires by itself.
+        A lease that is forgotten here expires by itself.
         """
         for rollout in self.state.rollouts:
             if not rollout.active and rollout.id not in self._let_go_of:
@@ -271,7 +309,8 @@ class Controller:
         for build in sorted(
             self.state.to_retire() | soaked(self.state, now, self._rules.soak_seconds)
         ):
-            # Where an undo was first, its record has this number, and the next tick looks again.
+            # If an undo was first, the undo's record has this number, and the next tick looks
+            # again.
             self._append(Retired(build))
         for build in sorted(self.state.retired - self._deleted):
             if self._processes.job_runs(build):
@@ -280,7 +319,7 @@ class Controller:
                 if ensure_data_deleted(self._store, build, now=self._clock()):
                     self._deleted.add(build)
             except Conflict:
-                # Its job has outlived its supervisor for a moment; it is being killed.
+                # The job has outlived its supervisor for a moment, and is being killed.
                 continue
         if not self._orphans_looked_for:
             ensure_orphans_deleted(self._store, frozenset(self.state.versions), now=self._clock())
@@ -288,5 +327,5 @@ class Controller:
 
 
 def _visible_offsets(sight: Sight) -> Offsets:
-    """Returns what the live build's readers see of the topics that the candidate reads too."""
+    """Returns the offsets that readers of the live build see of the topics of both builds."""
     return Offsets() if sight.live is None else sight.live.offsets.only(sight.comparable)

@@ -1,9 +1,12 @@
-"""The copy of a project's root to another one, between disks and buckets.
+"""The copy of a project's root between disks and buckets, and the adoption of a copy.
 
-Records come after what they name: tables, then what is written down of builds, then their birth
-certificates, then the journal. Paths in a Delta log are relative to it, so tables are right
-wherever they are. Until the copy is whole a note in it says that it is none yet. A copy that was
-cut short is gone on with: only data files, which never change, are not copied again.
+Records come after the files that the records name: tables, then the records of builds, then the
+birth certificates of builds, then the journal. Paths in a Delta log are relative to the log, so
+tables are right in any folder. Until the copy is whole, a note in the copy says that the copy is no
+root yet. A copy that was cut short continues: only data files, which never change, are not copied
+again.
+
+An adopted copy is a root of its own.
 """
 
 from __future__ import annotations
@@ -21,13 +24,14 @@ from msgspec.structs import replace
 from kappa.base.errors import Conflict, Superseded, UsageError
 from kappa.base.settings import Settings
 from kappa.state.files.address import copy_file
-from kappa.state.root import LOCK, lock_of, move_root
+from kappa.state.lock import Lock
+from kappa.state.root import LOCK, Root, adopt_root, ensure_is_copy, lock_of, move_root
 from kappa.state.store import Store, open_store
 
-# In a target while it is no root yet: of which root it will be a copy.
+# A note in a target that is no root yet: the root of which the target will be a copy.
 _NOTE = "copying.json"
 _BUILD = r"builds/[^/]+"
-# What this host keeps for itself, where the root is a folder.
+# The files that this host keeps for itself, if the root is a folder.
 _LOCAL = re.compile(
     rf"{_BUILD}/(checkpoint|spark|slice|lock|beat|shipped[^/]*)(/.*)?|archive/lock|.*\.(tmp|newest)"
 )
@@ -39,14 +43,14 @@ _PARTS = (
     re.compile(rf"{_BUILD}/birth\.json"),
     re.compile(r"journal/.*|run/asked/.*"),
 )
-# Names by chance: what has one never changes.
+# Files with random names, which never change.
 _DATA = re.compile(rf"({_BUILD}/tables|archive)/(?!.*_delta_log/).*\.parquet")
 _AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedRoot:
-    """A copy: its URL, how many objects it has, and how many were copied just now."""
+    """A copy: the URL, the number of objects, and how many objects were copied just now."""
 
     url: str
     objects: int
@@ -61,11 +65,12 @@ def copy_root(
     take_over: bool = False,
     on_progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> CopiedRoot:
-    """Copies the root of a project to another folder or bucket, and returns what is there.
+    """Copies the root of a project to another folder or bucket, and returns the copy.
 
-    `on_progress` gets how many objects of how many are there. Raises Conflict if the platform is
-    up, Superseded if another host has claimed the target, or the root and it is not to `take_over`,
-    UsageError if the target is not empty, and SettingsError if it can be no root of this project.
+    `on_progress` gets the number of objects that are copied and the number of all objects.
+    Raises Conflict if the platform is up, Superseded if another host has claimed the target, or
+    the root while `take_over` is false, UsageError if the target is not empty, and
+    SettingsError if the target cannot be a root of this project.
     """
     target = open_store(replace(settings, root=to))
     if target.url == source.url:
@@ -97,7 +102,7 @@ def ensure_whole_root(store: Store) -> None:
 
 @contextmanager
 def _claiming(hint: str) -> Iterator[None]:
-    """Hints at what to do here if another host has claimed a root."""
+    """Adds a hint to the error if another host has claimed a root."""
     try:
         yield
     except Superseded as error:
@@ -116,14 +121,14 @@ def _copied(source: Store, target: Store, on_progress: Callable[[int, int], None
     with _claiming("name a folder or a prefix that has nothing below it"):
         target.put_json(_NOTE, {"from": source.url})
     for name in sorted(there - {*wanted}, key=_part_of, reverse=True):
-        # The source has dropped it since.
+        # The source has dropped the object since.
         target.delete(name)
     missing = [name for name in wanted if name not in there or _DATA.fullmatch(name) is None]
     done = len(wanted) - len(missing)
 
     def copy(name: str) -> None:
         if _DATA.fullmatch(name) is not None:
-            # The source may drop it meanwhile.
+            # The source may drop the object meanwhile.
             with suppress(FileNotFoundError):
                 copy_file(source.address(name), target.address(name))
                 target.sync([Path(target.address(name))])
@@ -141,7 +146,7 @@ def _copied(source: Store, target: Store, on_progress: Callable[[int, int], None
 
 
 def objects_of(store: Store) -> tuple[str, ...]:
-    """Lists all objects of a root that are the project's, in the order in which they are copied."""
+    """Lists all objects of a root that are the project's, in the order of the copy."""
     found = (name for name in store.names("") if _LOCAL.fullmatch(name) is None)
     named = ((_part_of(name), name) for name in found)
     return tuple(name for part, name in sorted(named) if part < len(_PARTS))
@@ -149,3 +154,30 @@ def objects_of(store: Store) -> tuple[str, ...]:
 
 def _part_of(name: str) -> int:
     return next((n for n, part in enumerate(_PARTS) if part.fullmatch(name)), len(_PARTS))
+
+
+def adopt(store: Store, *, sends: bool) -> Root:
+    """Makes a copy a root of its own, with a new id, and returns the new root.
+
+    Unless the root `sends`, sinks, alerts and pulled sources are off; a root that was adopted
+    before may send from now on. Events in the copied spool are the first root's to send: these
+    events are moved aside. Raises UsageError if the root is no copy, and Conflict if the
+    platform is up on the root.
+    """
+    from kappa.serving.collect.collector import SPOOL  # noqa: PLC0415  # it takes a server
+
+    is_new = ensure_is_copy(store, sends=sends)
+    lock = Lock(store.local.path(LOCK), what="kappa")
+    try:
+        lock.acquire()
+    except Conflict as error:
+        raise Conflict("kappa is up on this root", hint="kappa down, and then again") from error
+    with ExitStack() as ending:
+        ending.callback(lock.release)
+        # The claim in a copied bucket is of the host that has claimed the first root.
+        store.control.take(over=is_new)
+        ending.callback(store.control.release)
+        if is_new:
+            for name in store.local.names(SPOOL):
+                store.local.set_aside(name)
+        return adopt_root(store, sends=sends)

@@ -1,7 +1,7 @@
-"""The Kafka of a platform: an embedded broker that is kept running, or a configured cluster.
+"""The Kafka of a platform: an embedded broker that is kept running, or a cluster.
 
-Only the supervisor has one. A broker that dies is started again on its data, at its old port if
-that is free.
+Only the supervisor has a Kafka. A broker that dies is started again on its data, at its old port if
+that port is free.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kappa.kafka.broker.broker import Broker
 from kappa.kafka.client import Log
 from kappa.kafka.client_options import client_options
 from kappa.kafka.cluster import TopicFacts
-from kappa.replay.platform.back_off import BackOff
+from kappa.replay.platform.child import BackOff
 from kappa.replay.platform.stop_request import StopRequest
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -26,7 +26,7 @@ _EXTERNAL_BROKER_SECONDS = 15.0
 
 
 class Kafka:
-    """The broker that jobs use, and what the controller needs of it."""
+    """The broker that jobs use, and the part of Kafka that the controller needs."""
 
     def __init__(
         self, settings: Settings, store: Store, say: Callable[[str], None], stop: StopRequest
@@ -43,13 +43,12 @@ class Kafka:
     @property
     def bootstrap_servers(self) -> str:
         """The address for clients, once `ensure_running` has returned."""
-        assert self._log is not None, "it was started"
-        return self._log.bootstrap_servers
+        return self._client.bootstrap_servers
 
     def ensure_running(self, *, has_space: bool = True) -> None:
-        """Starts the broker unless it runs, or has died and its disk has no space.
+        """Starts the broker unless it runs, or has died while the disk has no space.
 
-        Raises KappaError if it cannot run, and waits longer before each next try.
+        Raises KappaError if the broker cannot run. Each next try waits longer.
         """
         if self._settings.runs_broker:
             self._ensure_own(has_space=has_space)
@@ -67,24 +66,26 @@ class Kafka:
             self._log = log
 
     def stop(self) -> None:
-        """Ends the broker, if it is ours."""
+        """Ends an embedded broker."""
         if self._broker is not None:
             self._broker.stop()
 
     def end(self, topics: Iterable[str]) -> Offsets:
         """Returns the end of these topics for readers of committed records."""
-        assert self._log is not None, "it was started"
-        return self._log.end(topics)
+        return self._client.end(topics)
 
     def facts(self, name: str) -> TopicFacts | None:
-        """Returns one topic. None if the broker has none of that name."""
-        assert self._log is not None, "it was started"
-        return self._log.facts(name)
+        """Returns the facts of a topic. None if the broker has no topic of that name."""
+        return self._client.facts(name)
 
     def config(self, name: str) -> Mapping[str, str]:
         """Returns all settings of a topic that are in force."""
+        return self._client.config(name)
+
+    @property
+    def _client(self) -> Log:
         assert self._log is not None, "it was started"
-        return self._log.config(name)
+        return self._log
 
     def _ensure_own(self, *, has_space: bool) -> None:
         if self._broker is not None and (self._broker.alive() or not has_space):
@@ -93,7 +94,7 @@ class Kafka:
             return
         if self._broker is not None:
             self._say("the broker has died, and is started again")
-        # Each start counts as a death to come: one that succeeds is forgotten once it ran well.
+        # Each start counts as a death to come; the death of a broker that ran well is forgotten.
         now = time.monotonic()
         self._back_off = self._back_off.after_death(ran_seconds=now - self._begun_at, now=now)
         self._begun_at = now

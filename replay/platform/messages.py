@@ -1,4 +1,4 @@
-"""The supervisor's messages to the operator: lines with their time, errors in a sentence."""
+"""The supervisor's messages to the operator: lines with a time, errors in a sentence."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from kappa.base.clock import now
 from kappa.base.errors import Broken, KappaError, Superseded
 
 if TYPE_CHECKING:
-    # The keeper of HTTP speaks too, and is small: it needs no journal.
+    # The keeper of HTTP imports this module, and is small: the keeper needs no journal.
     from kappa.replay.rollout.state import State
 
 
 def saying(*files: TextIO) -> Callable[[str], None]:
-    """Returns what prints a line with its time to each file."""
+    """Returns a function that prints a line with the time to each file."""
 
     def say(text: str) -> None:
         for file in files:
-            # A full disk or a closed terminal costs the line, and no job its life.
+            # A full disk or a closed terminal loses the line, and ends no job.
             with contextlib.suppress(OSError):
                 print(f"{now()} {text}", file=file, flush=True)
 
@@ -27,9 +27,9 @@ def saying(*files: TextIO) -> Callable[[str], None]:
 
 
 class Reported:
-    """An error that the next tick may mend: reported once; jobs go on meanwhile.
+    """Reports an error that the next tick may mend once, while jobs go on.
 
-    A full disk, a fork that fails, a broker that is away.
+    Examples are a full disk, a fork that fails, and a broker that is away.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -38,7 +38,10 @@ class Reported:
 
     @contextlib.contextmanager
     def reported_once(self) -> Iterator[None]:
-        """Reports an error of the block once. Raises Broken and Superseded, which none mends."""
+        """Reports an error of the block once.
+
+        Raises Broken and Superseded, which no later tick mends.
+        """
         try:
             yield
         except (Broken, Superseded):
@@ -53,7 +56,7 @@ class Reported:
 
 @contextlib.contextmanager
 def named_errors() -> Iterator[None]:
-    """Raises an error of the machine as a KappaError: a full disk, a folder that is not ours."""
+    """Raises an error of the machine as a KappaError: a full disk, a folder of another user."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The next step of an active rollout, from one sight of it. Pure."""
+"""The next step of an active rollout, from one observation of the rollout. Pure."""
 
 from __future__ import annotations
 

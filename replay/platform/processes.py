@@ -1,23 +1,30 @@
 """The children that work on builds: a job per wanted build, a verification per rollout.
 
-Starts, ends and restarts them; what is in the journal is decided elsewhere (controller.py). A
-catch-up and a verification run at a low priority, so that the live job keeps its freshness.
+This module starts, ends and restarts the children; the controller decides on records of the journal
+(controller.py). A catch-up and a verification run at a low priority, so that the live job stays
+fresh.
 """
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from kappa.base.process import LOW_PRIORITY
 from kappa.base.program import project_options
 from kappa.base.settings import Settings
 from kappa.engine.job.legs import LegKind, has_tail
-from kappa.replay.platform.child import ChildProcess, HandOver, end_all
-from kappa.replay.platform.course import Course, JobEnd, after_end, deaths_of, ended_text
-from kappa.replay.platform.pulse import Pulse
+from kappa.replay.platform.child import (
+    WELL_SECONDS,
+    BackOff,
+    ChildProcess,
+    HandOver,
+    end_all,
+    ended_text,
+)
 from kappa.replay.platform.spares import Spares
 from kappa.replay.rollout.supervisor_report import Deaths
 from kappa.state.alignment import Alignment, Alignments
@@ -32,11 +39,105 @@ _PATIENCE_SECONDS = 30.0
 # So long a job's start takes most of the machine.
 _START_SECONDS = 8.0
 _VERIFICATION_DEATHS = 3
+# A job beats each second: people are told of a job that has missed some beats.
+SILENT_SECONDS = 3.0
+# A job imports its modules before the first beat, and may wait half a minute for the end of
+# processes that a dead job has left (kappa/state/lock.py). On a busy machine, a shorter time would
+# end every job before its first beat.
+_FIRST_BEAT_SECONDS = 45.0
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """The course of a build's job processes so far.
+
+    `died_of` is the cause of the last death; `caught_up` is true once a catch-up has ended
+    well.
+    """
+
+    back_off: BackOff = field(default_factory=BackOff)
+    died_of: str = ""
+    stopped: Stopped | None = None
+    caught_up: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """The end of a process of a job.
+
+    `stopped` is the reason that the job itself wrote down, if any; `error` is the last error
+    sentence in the log.
+    """
+
+    code: int
+    leg: LegKind
+    asked_to_end: bool
+    stopped: Stopped | None
+    ran_seconds: float
+    error: str = ""
+
+
+def after_end(course: Course, end: JobEnd, *, now: float) -> Course:
+    """Returns the course of a job after a process of the job has ended. Pure."""
+    match end:
+        case JobEnd(asked_to_end=True):
+            return replace(course, back_off=BackOff())
+        case JobEnd(code=0, leg=LegKind.BASE):
+            return Course()
+        case JobEnd(code=0, leg=LegKind.CATCH_UP):
+            return Course(caught_up=True)
+        case JobEnd(stopped=Stopped() as stopped):
+            return replace(course, stopped=stopped)
+        case JobEnd(code=code):
+            return replace(
+                course,
+                back_off=course.back_off.after_death(ran_seconds=end.ran_seconds, now=now),
+                died_of=signal.Signals(-code).name
+                if code < 0
+                else f"exit code {code}{f': {end.error}' if end.error else ''}",
+            )
+
+
+def deaths_of(course: Course, *, runs_seconds: float, silent_seconds: float = 0.0) -> Deaths | None:
+    """Returns the deaths of a job that people should know of. Pure.
+
+    Counts the deaths in a row, and the seconds of silence from which another death may come.
+    Returns None if the job runs well.
+    """
+    died = course.back_off.deaths if runs_seconds < WELL_SECONDS else 0
+    silent = int(silent_seconds) if silent_seconds >= SILENT_SECONDS else 0
+    return Deaths(died, course.died_of, silent) if died or silent else None
+
+
+class Pulse:
+    """The time since the beat of a child changed, as repeated looks at the beat show.
+
+    A child that has just started is silent only after the time of a start. Clocks are not
+    compared: the beat has to change between two looks. So a machine that slept for a night has
+    lost no time.
+    """
+
+    def __init__(self, look: Callable[[], int | None], clock: Callable[[], float]) -> None:
+        """Takes a function that returns the last beat, and a clock.
+
+        The clock gives seconds that only go forward while the machine runs.
+        """
+        self._look = look
+        self._clock = clock
+        self._seen = look()
+        self._changed_at = clock() + _FIRST_BEAT_SECONDS
+
+    def silent_seconds(self) -> float:
+        """Returns for how many seconds the beat has not changed, as far as looks have shown."""
+        seen = self._look()
+        if seen != self._seen:
+            self._seen, self._changed_at = seen, self._clock()
+        return max(0.0, self._clock() - self._changed_at)
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A process of a build's job, and what was written down of the build when it began."""
+    """A process of a build's job, and the records of the build when the process began."""
 
     child: ChildProcess
     pulse: Pulse
@@ -56,7 +157,10 @@ class Processes:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`say` gets what the operator should read; `clock` gives seconds that only go forward."""
+        """Makes processes that do not run yet.
+
+        `say` gets messages for the operator; `clock` gives seconds that only go forward.
+        """
         self._store = store
         self._settings = settings
         self._say = say
@@ -73,9 +177,10 @@ class Processes:
     def ensure_jobs(
         self, wanted: frozenset[str], bootstrap_servers: str, *, serves: bool = True
     ) -> None:
-        """Reaps children that ended, starts the jobs that are missing, ends those not wanted.
+        """Reaps children that ended, starts missing jobs, ends jobs that are not wanted.
 
-        If nothing `serves` yet, a catch-up begins at a normal priority: it is in nobody's way.
+        If no build `serves` yet, a catch-up begins at a normal priority: no other job is
+        delayed.
         """
         moved = bootstrap_servers != self._bootstrap_servers
         self._bootstrap_servers = bootstrap_servers
@@ -91,7 +196,7 @@ class Processes:
                 build not in wanted
                 or moved
                 or build in self._aligning
-                # It was asked at an earlier tick, and is killed once patience ends.
+                # The job was asked to end at an earlier tick, and is killed once the patience ends.
                 or job.child.asked_to_end
             ):
                 job.child.ask_to_end()
@@ -104,7 +209,7 @@ class Processes:
             self._spares.ensure_ready()
 
     def ensure_aligned_again(self, build: str) -> None:
-        """Ends the build's tail and starts it again by an alignment, unless one runs already."""
+        """Ends the build's tail and starts an alignment, unless an alignment runs already."""
         job = self._jobs.get(build)
         last = Alignments(self._store, build).last()
         if job is None or job.leg is not LegKind.ALIGNMENT or job.last_alignment != last:
@@ -117,15 +222,15 @@ class Processes:
 
     @property
     def aligning(self) -> frozenset[str]:
-        """The builds that are to be aligned before their tail goes on."""
+        """The builds that are to be aligned before the tail goes on."""
         return frozenset(self._aligning)
 
     def job_runs(self, build: str) -> bool:
-        """Returns True while a process of the build's job exists, also an older supervisor's."""
+        """Returns True while a process of the build's job exists, even of an older supervisor."""
         return build in self._jobs or is_held(self._store.local.path(f"{folder(build)}/lock"))
 
     def job_stopped(self, build: str) -> Stopped | None:
-        """Returns why the build's job is not started again."""
+        """Returns why the build's job is not started again. None if the job may start."""
         return self._course(build).stopped
 
     def job_deaths(self, build: str) -> int:
@@ -133,7 +238,7 @@ class Processes:
         return self._course(build).back_off.deaths
 
     def deaths(self, build: str) -> Deaths | None:
-        """Returns the deaths in a row of the build's job, for people. None if it has none."""
+        """Returns the deaths in a row of the build's job, for people. None without a death."""
         job = self._jobs.get(build)
         return deaths_of(
             self._course(build),
@@ -142,11 +247,13 @@ class Processes:
         )
 
     def ensure_verifying(self, rollout: int) -> str | None:
-        """Starts the verification of a rollout unless it runs.
+        """Starts the verification of a rollout unless the verification runs.
 
-        Returns why it is not started again if it has died too often.
+        Returns a reason if the verification has died too often to be started again, else
+        None.
         """
-        # One that has just ended is reaped before the journal, with its verdict, is read again.
+        # A verification that has just ended is reaped before the journal, with its verdict, is
+        # read.
         if rollout in self._verifications:
             return None
         if self._verification_deaths.get(rollout, 0) >= _VERIFICATION_DEATHS:
@@ -161,7 +268,7 @@ class Processes:
         return None
 
     def end_all(self) -> None:
-        """Asks all of them to end, waits, and kills those that do not."""
+        """Asks all children to end, waits, and kills children that do not end."""
         end_all([*(job.child for job in self._jobs.values()), *self._verifications.values()])
         self._jobs.clear()
         self._verifications.clear()
@@ -173,7 +280,8 @@ class Processes:
     def _leg(self, build: str) -> LegKind:
         if stands_before_base(self._store, build):
             return LegKind.BASE
-        # The tail's own process writes it down; between the catch-up's end and that, we alone know.
+        # The process of the tail records the tail; until then only this process knows that the
+        # catch-up has ended.
         if not (self._course(build).caught_up or has_tail(self._store, build)):
             return LegKind.CATCH_UP
         return LegKind.ALIGNMENT if build in self._aligning else LegKind.TAIL

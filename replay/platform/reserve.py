@@ -1,9 +1,9 @@
 """The reserve: space of the root's disk that is given up once the disk is full.
 
 Without any space no lease and no record can be put, and nothing can be deleted in order. So a file
-keeps some. Once the rest is used up, the supervisor deletes that file and lets what writes much
-rest: jobs, the archiver and a broker that has died. When there is enough space again, for the file
-and as much besides, it makes the file anew, and all goes on.
+keeps some space. Once the rest of the disk is used up, the supervisor deletes that file and lets
+processes that write much rest: jobs, the archiver and a broker that has died. When there is space
+for twice the file again, the supervisor makes the file anew, and all goes on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kappa.state.store import Store
 
 
 class Reserve:
-    """The reserve of one root, for its supervisor."""
+    """The reserve of a root, for the supervisor."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Reserve:
         say: Callable[[str], None],
         free: Callable[[], int] | None = None,
     ) -> None:
-        """Takes its `length` in bytes; `free` returns the free bytes of the disk."""
+        """Takes the `length` in bytes; `free` returns the free bytes of the disk."""
         self._path = store.local.path(RESERVE)
         self._length = length
         self._say = say
@@ -37,15 +37,15 @@ class Reserve:
 
     @property
     def told(self) -> str:
-        """Returns what people should know of the disk, or "" while there is space."""
+        """A sentence on the full disk for people, or "" while there is space."""
         if not self._full:
             return ""
         return full_text(self._free(), self._length)
 
     def ensure_space(self) -> bool:
-        """Gives the reserve up, or makes it anew, as the disk has space.
+        """Gives the reserve up, or makes the reserve anew, by the space of the disk.
 
-        Returns True if there is space for what writes much.
+        Returns True if there is space for processes that write much.
         """
         free = self._free()
         if not self._full and free < self._length:
@@ -60,7 +60,7 @@ class Reserve:
         return not self._full
 
     def _make(self) -> None:
-        # A disk without space for it is told of at the next look.
+        # If the disk has no space for the file, the next look reports it.
         with contextlib.suppress(OSError):
             handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:

@@ -1,29 +1,50 @@
-"""The rest of a build: when it needs no job, and when it is woken. Pure.
+"""The rest of a build: when a build needs no job, and when a build is woken.
 
-A job costs memory and a little of a core also while nothing comes. A build whose readers have all
-of the log rests after `engine.rest_after`; the next record wakes it. One that is only kept for an
-undo folds in turns: many records at once, or what has come since the last turn. A build that reads
-a compacted topic is woken in time to hear of every deletion (law 5).
+A job costs memory and a little of a core also while no records come. A build whose readers have all
+of the log rests after `engine.rest_after`; the next record wakes the build. A build that is only
+kept for an undo folds in turns: many records at once, or all records since the last turn. A build
+that reads a compacted topic is woken in time to hear of every deletion (law 5).
+
+The supervisor looks at the ends of the log in the place of builds that rest (Rests). The decision
+from one look to the next is pure (after_look).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Protocol
 
+from kappa.base.clock import now as clock_now
+from kappa.base.errors import KappaError, Unreachable
+from kappa.engine.job.legs import Legs
+from kappa.state.build import read_birth
+from kappa.state.build_status import end_turn, turns_asked
+from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
+from kappa.state.store import Store
 
 # Of the time for which a topic keeps something, a turn takes this part; and at most an hour.
 _PART = 4
 _LONGEST_TURN_SECONDS = 3600.0
+# The first record after a rest waits for a look. At first, when people watch, looks are frequent.
+_LOOK_SECONDS = 0.5
+_WATCHED_SECONDS = 10.0
+# The settings of a topic may change.
+_PROMISE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """The promise of a build's topics to one that is away.
+    """The promise of a build's topics to a build that is away.
 
-    They keep all that it has not read for more than `turn_seconds`. `hears` is true if it has to
-    hear of deletions in that time; `by_size`, if a topic may delete what has not been read at once.
+    The topics keep all records that the build has not read for more than `turn_seconds`.
+    `hears` is true if the build has to hear of deletions in that time; `by_size`, if a topic
+    may delete unread records at once.
     """
 
     turn_seconds: float = _LONGEST_TURN_SECONDS
@@ -47,10 +68,11 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """A look at a build: what it has folded, and what the log has of its topics.
+    """A look at a build: the folded offsets, and the ends of the topics in the log.
 
-    `heard_seconds` is how long ago it heard of all deletions. A build that is `kept` neither serves
-    nor is on its way to. A job `runs` or does not.
+    `heard_seconds` is how long ago the build heard of all deletions. A build that is `kept`
+    neither serves nor is a candidate. `runs` tells whether a job runs, `asked` whether a turn
+    was asked for.
     """
 
     offsets: Offsets
@@ -63,9 +85,9 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Repose:
-    """The memory of a build: whether it `rests`, and since when nothing has changed.
+    """The memory of a build: whether the build `rests`, and since when the offsets are the same.
 
-    `target` is what a kept build folds before it rests again.
+    `target` are the offsets that a kept build folds before the next rest.
     """
 
     rests: bool
@@ -84,10 +106,15 @@ def after_look(
     rest_after: float,
     many: int,
 ) -> Repose:
-    """Returns what a build is to do after a look at it.
+    """Returns whether a build is to rest or to run after a look. Pure.
 
-    It rests after `rest_after` seconds without a change. `now` is in seconds that only go forward.
-    So many records wake also one that is kept.
+    Args:
+        before: The state after the look before; None at the first look.
+        seen: The findings of the look.
+        promise: The promise of the build's topics.
+        now: Seconds that only go forward.
+        rest_after: The build rests after so many seconds without a change.
+        many: So many unread records wake a kept build, too.
     """
     known = before or Repose(not seen.runs, now, seen.offsets, seen.kept)
     late = promise.hears and seen.heard_seconds > promise.turn_seconds
@@ -118,3 +145,183 @@ def after_look(
 def _seconds(config: Mapping[str, str], name: str) -> float:
     given = int(config.get(name, "-1"))
     return given / 1000 if given >= 0 else float("inf")
+
+
+class TopicEnds(Protocol):
+    """The part of Kafka that rests need (implemented in kappa/kafka)."""
+
+    def end(self, topics: Iterable[str]) -> Offsets:
+        """Returns the end of these topics for readers of committed records."""
+
+    def config(self, name: str) -> Mapping[str, str]:
+        """Returns all settings of a topic that are in force."""
+
+
+class WatchedBuild:
+    """The newest frontier of a build, as looks from outside know the frontier."""
+
+    def __init__(self, store: Store, build: str, clock: Callable[[], float]) -> None:
+        self._legs, self._frontiers = Legs(store, build), Frontiers(store, build)
+        self._news = Frontiers.news(store, build, clock=clock)
+        self._newest: Frontier | None = None
+
+    def tailed(self) -> Frontier | None:
+        """Returns the newest frontier if the newest leg is the tail, else None."""
+        with self._news.looking() as due:
+            if due:
+                self._newest = self._frontiers.newest() if self._legs.has_tail() else None
+        return self._newest
+
+
+class Rests:
+    """All builds of a supervisor, at rest or not."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        rest_after: float,
+        many: int,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """Builds rest after `rest_after` seconds (0: never); `many` records wake any build.
+
+        `say` gets messages for the operator. `clock` gives seconds that only go forward,
+        `wall` seconds since 1970.
+        """
+        self._store = store
+        self._rest_after = rest_after
+        self._many = many
+        self._say = say
+        self._clock = clock
+        self._wall = wall
+        self._known: dict[str, Repose] = {}
+        self._watched: dict[str, WatchedBuild] = {}
+        self._promises: dict[str, tuple[float, Promise]] = {}
+        self._topics: dict[str, frozenset[str]] = {}
+        self._wanted = frozenset[str]()
+        self._look_at = 0.0
+        self._woken: dict[str, str] = {}
+        self._watched_until = 0.0
+
+    @property
+    def woken(self) -> Mapping[str, str]:
+        """The times at which builds were woken last: until then the builds had all records."""
+        return self._woken
+
+    def resting(
+        self, wanted: frozenset[str], kept: frozenset[str], runs: frozenset[str], log: TopicEnds
+    ) -> frozenset[str]:
+        """Returns the `wanted` builds that are to have no job now.
+
+        Builds that are only for an undo are `kept`; builds with a job are in `runs`. If the
+        broker does not answer, the answer is the same as before.
+        """
+        if self._rest_after == 0:
+            return frozenset()
+        if self._clock() >= self._look_at or wanted != self._wanted:
+            if wanted != self._wanted:
+                self._watched_until = self._clock() + _WATCHED_SECONDS
+            self._wanted = wanted
+            is_watched = self._clock() < self._watched_until
+            self._look_at = self._clock() + (0 if is_watched else _LOOK_SECONDS)
+            before = self._at_rest()
+            with suppress(Unreachable):
+                self._look(wanted, kept, runs, log)
+            for build in sorted(self._at_rest() - before):
+                self._say(f"build {build} rests")
+            for build in sorted((before & wanted) - self._at_rest()):
+                self._say(f"build {build} wakes")
+                self._woken[build] = clock_now()
+        return self._at_rest() & wanted
+
+    def _at_rest(self) -> frozenset[str]:
+        return frozenset(build for build, each in self._known.items() if each.rests)
+
+    def _look(
+        self, wanted: frozenset[str], kept: frozenset[str], runs: frozenset[str], log: TopicEnds
+    ) -> None:
+        now = self._clock()
+        self._known = {build: each for build, each in self._known.items() if build in wanted}
+        self._watched = {
+            build: self._watched.get(build) or WatchedBuild(self._store, build, self._clock)
+            for build in sorted(wanted)
+        }
+        frontiers = {
+            build: newest
+            for build, watched in self._watched.items()
+            if (newest := watched.tailed()) is not None
+        }
+        asked = [
+            build for build, newest in frontiers.items() if self._is_due(build, newest, kept, now)
+        ]
+        ends, turns = self._ends(asked, log), turns_asked(self._store)
+        for build in asked:
+            newest, before = frontiers[build], self._known.get(build)
+            end, promise = ends.get(build), self._promise(build, log)
+            if end is None or promise is None:
+                # A topic of the build is gone: the job reports this.
+                self._known[build] = Repose(rests=False, since=now, offsets=newest.offsets)
+                continue
+            seen = Looked(
+                newest.offsets,
+                end,
+                self._wall() - datetime.fromisoformat(newest.heard).astimezone(UTC).timestamp(),
+                build in kept,
+                build in runs,
+                build in turns,
+            )
+            if seen.asked:
+                end_turn(self._store, build)
+            self._known[build] = after_look(
+                before,
+                seen,
+                promise,
+                now=now,
+                rest_after=self._rest_after,
+                many=self._many,
+            )
+
+    def _is_due(self, build: str, newest: Frontier, kept: frozenset[str], now: float) -> bool:
+        """Returns False for a build that folds: the log's end tells nothing new."""
+        known = self._known.get(build)
+        if known is None or known.rests or build in kept or known.kept:
+            return True
+        if known.offsets != newest.offsets:
+            self._known[build] = Repose(rests=False, since=now, offsets=newest.offsets)
+            return False
+        return now - known.since >= self._rest_after
+
+    def _topics_of(self, build: str) -> frozenset[str]:
+        if build not in self._topics:
+            self._topics[build] = frozenset(read_birth(self._store, build).topic_ids)
+        return self._topics[build]
+
+    def _ends(self, builds: list[str], log: TopicEnds) -> dict[str, Offsets]:
+        """Returns the log's end for each build, except builds with a topic that is gone."""
+        topics = {build: self._topics_of(build) for build in builds}
+        try:
+            end = log.end(frozenset().union(*topics.values())) if builds else Offsets()
+        except Unreachable:
+            raise
+        except KappaError:
+            found = {}
+            for build in builds:
+                with suppress(KappaError):
+                    found[build] = log.end(topics[build])
+            return found
+        return {build: end.only(topics[build]) for build in builds}
+
+    def _promise(self, build: str, log: TopicEnds) -> Promise | None:
+        read_at, promise = self._promises.get(build, (-math.inf, None))
+        if self._clock() - read_at >= _PROMISE_SECONDS:
+            try:
+                promise = Promise.of(log.config(topic) for topic in sorted(self._topics_of(build)))
+            except Unreachable:
+                raise
+            except KappaError:
+                return None
+            self._promises[build] = self._clock(), promise
+        return promise

@@ -1,7 +1,8 @@
-"""The HTTP server's own process: `kappa serve`, or the child of a keeper (keeper.py).
+"""The HTTP server's own process: `kappa serve`, or the child of a keeper (http_keeper.py).
 
-It is a process beside the supervisor: whatever a request does to it, rollouts continue. It joins
-what serving/http, replay/page and replay/page have. As a program it is that child.
+The server is a process beside the supervisor: whatever a request does to the server, rollouts
+continue. This module joins the routes of serving/http and replay/page in one application. Run as a
+program, this module is the child of a keeper.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from kappa.base.errors import ExitCode, KappaError
 from kappa.base.program import run_program
 from kappa.replay.page import api, routes
 from kappa.replay.platform.messages import saying
-from kappa.replay.status.desk import Desk
-from kappa.replay.status.here import Here
-from kappa.replay.status.running import RunningServer, ensure_served, ensure_unserved, served_at
+from kappa.replay.status.context import Here
+from kappa.replay.status.run_records import RunningServer, ensure_served, ensure_unserved, served_at
+from kappa.replay.status.shared_looks import Desk
 from kappa.serving.http import changes, events
 from kappa.serving.http.address import HttpAddress, ensure_guarded, guarded_address, listening_at
 from kappa.serving.http.bounds import Bounds
@@ -42,7 +43,7 @@ from kappa.state.files.bucket import ANSWERING, patient
 from kappa.state.journal.journal import Journal
 from kappa.state.store import Store
 
-# What is still answered then is cut short.
+# Responses that take longer are cut short.
 _GRACE_SECONDS = 2
 
 
@@ -51,8 +52,8 @@ def serve(
 ) -> None:
     """Serves alone until this process is asked to end.
 
-    Raises SettingsError if it would listen to other machines without a token, and Conflict if the
-    port is taken.
+    Raises SettingsError if the server would listen to other machines without a token, and
+    Conflict if the port is taken.
     """
     token = token or here.settings.serve.token or None
     address = guarded_address(listen or here.settings.serve.listen, token)
@@ -69,7 +70,7 @@ def serve(
 
 
 def _serve_kept(here: Here, host: str, listening: socket.socket) -> None:
-    """Serves at the socket of a keeper: it is the process that clients find, whoever serves."""
+    """Serves at the socket of a keeper, whose process clients know as the server."""
     token = here.settings.serve.token or None
     ensure_guarded(host, token)
     address = HttpAddress(host, listening.getsockname()[1])
@@ -117,7 +118,8 @@ def _serve_at(
             f"{', '.join(('the parser', 'DuckDB', *confine.layers()))}"
         )
         for number in (signal.SIGTERM, signal.SIGINT):
-            # Uvicorn ends by them, and then raises them again for the earlier handler: this one.
+            # Uvicorn ends by these signals, and then raises them again for the earlier handler:
+            # this one.
             signal.signal(number, lambda *_: None)
         # In a thread, so that the start does not wait; the first query finds a process ready.
         threading.Thread(target=sandbox.start, name="sandbox", daemon=True).start()
@@ -133,11 +135,11 @@ def _unready(store: Store) -> tuple[str, ...]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program, whose output is its log; returns its exit code."""
+    """Runs the server, whose output is a log; returns the exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         with socket.socket(fileno=given.socket) as listening:
-            # It is for this process alone, not for those of its queries.
+            # The socket is for this process alone, not for the processes of queries.
             listening.set_inheritable(False)
             _serve_kept(Here(given.project, given.root), given.host, listening)
         return ExitCode.OK

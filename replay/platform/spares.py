@@ -1,8 +1,8 @@
 """The supervisor's spares: processes with Spark booted and warm, for jobs and commands.
 
-They are `engine.spares`; one that is taken is replaced. A job is handed over by the spare's input,
-also while Spark boots: that is ahead of any other start. A command takes one by its door
-(kappa/engine/children/spare.py), which is gone then.
+Spares are `engine.spares` processes; a spare that is taken is replaced. The supervisor hands a job
+over by the standard input of a spare, also while Spark boots: the boot is ahead of any other start.
+A command takes a spare by a door (kappa/engine/children/spare.py), and the door is gone then.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from pathlib import Path
 from kappa.base.program import project_options
 from kappa.base.settings import Settings
 from kappa.code.task import SPARES, Task, libraries, taken
-from kappa.replay.platform.back_off import BackOff
-from kappa.replay.platform.child import ChildProcess, end_all
+from kappa.replay.platform.child import BackOff, ChildProcess, end_all
 from kappa.state.store import Store
 
 LOG = "spare"
-# It has nothing to lose.
+# A spare has nothing to lose.
 _PATIENCE_SECONDS = 1.0
 
 
 @dataclass(slots=True)
 class _Spare:
-    """A spare, its process, the folder of its Spark, and the libraries that it has imported."""
+    """A spare process, the folder of its Spark, and the imported libraries."""
 
     child: ChildProcess
     pid: int
@@ -42,14 +41,14 @@ class _Spare:
         return taken(self.folder.parent, self.pid).exists()
 
     def forget(self) -> None:
-        """Deletes what it leaves: its folder, and the door of one that was killed."""
+        """Deletes the folder of the spare, and the door of a spare that was killed."""
         shutil.rmtree(self.folder, ignore_errors=True)
         for place in self.folder.parent.glob(f"{self.pid}[-.]*"):
             place.unlink(missing_ok=True)
 
 
 class Spares:
-    """All spares of one supervisor, and the processes that have been taken."""
+    """All spares of a supervisor, and the spares that have been taken."""
 
     def __init__(
         self,
@@ -59,14 +58,17 @@ class Spares:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`say` gets what the operator should read; `clock` gives seconds that only go forward."""
+        """Makes spares that do not run yet.
+
+        `say` gets messages for the operator; `clock` gives seconds that only go forward.
+        """
         self._store = store
         self._settings = settings
         self._say = say
         self._clock = clock
         self._folder = store.local.path(SPARES)
         self._free: list[_Spare] = []
-        # Those that work for a command, and those that have become jobs.
+        # Spares that work for a command, and spares that have become jobs.
         self._taken: list[_Spare] = []
         self._jobs: list[tuple[subprocess.Popen[bytes], _Spare]] = []
         self._back_off = BackOff()
@@ -74,7 +76,7 @@ class Spares:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def ensure_ready(self) -> None:
-        """Reaps those that ended, and starts as many as are missing."""
+        """Reaps spares that ended, and starts as many as are missing."""
         self._reap()
         while (
             len(self._free) < self._settings.engine.spares
@@ -83,7 +85,10 @@ class Spares:
             self._free.append(self._started())
 
     def hand_over(self, task: Task) -> subprocess.Popen[bytes] | None:
-        """Gives a task to a spare, whose process ends with it. Returns None if none is free."""
+        """Gives a task to a spare, whose process ends with the task.
+
+        Returns None if no spare is free.
+        """
         self._reap()
         # The oldest is ready, or will be first.
         while self._free:
@@ -97,7 +102,7 @@ class Spares:
         return None
 
     def end(self) -> None:
-        """Ends all that are not jobs by now."""
+        """Ends all spares that have not become jobs."""
         end_all([spare.child for spare in (*self._free, *self._taken)])
         self._free.clear()
         self._taken.clear()
@@ -125,7 +130,7 @@ class Spares:
 
     def _reap(self) -> None:
         for spare in tuple(self._free):
-            # First: a command may be done with it by now.
+            # First: a command may be done with the spare by now.
             if spare.taken:
                 self._free.remove(spare)
                 self._taken.append(spare)
@@ -146,7 +151,7 @@ class Spares:
                 spare.forget()
 
     def _ended(self, spare: _Spare) -> None:
-        """Takes the end of one that was given nothing as a death: the next start waits."""
+        """Takes the end of a spare without a task as a death: the next start waits."""
         spare.forget()
         self._back_off = self._back_off.after_death(
             ran_seconds=spare.child.ran_seconds, now=self._clock()

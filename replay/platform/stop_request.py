@@ -10,14 +10,14 @@ from typing import Any, Self
 
 
 class StopRequested(BaseException):
-    """Raised by a signal where waiting would take long.
+    """Raised by a signal during a long wait.
 
-    It is no error, so no `except Exception` may take it for one.
+    This exception is no error, so no `except Exception` may catch it.
     """
 
 
 class StopRequest:
-    """True once this process was asked to end. A signal only sets it, unless it may interrupt."""
+    """True once this process was asked to end. A signal interrupts only within `interrupting`."""
 
     def __init__(self) -> None:
         """Makes an unset request; signals are noted within `with` only."""
@@ -27,7 +27,7 @@ class StopRequest:
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
-        """Lets a signal raise StopRequested within it."""
+        """Lets a signal raise StopRequested within the block."""
         if self.requested:
             raise StopRequested
         self._interrupts = True
@@ -43,7 +43,8 @@ class StopRequest:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Ignored from here on, while all is being ended: an operator who cannot wait has SIGKILL.
+        # Signals are ignored from here on, while all is being ended: an impatient operator has
+        # SIGKILL.
         for number in self._before:
             signal.signal(number, signal.SIG_IGN)
 

@@ -1,9 +1,10 @@
-"""The supervisor: what `kappa up` runs. It owns the broker, the children and the loop.
+"""The supervisor: the process that `kappa up` runs.
 
-All that it knows is in the journal and the builds' folders, so the next `kappa up` continues after
-one that was killed. Its children end with it, however it ends; only the keeper of HTTP goes on
-serving after one that was killed. A lock admits one per root. As a program it is the detached
-supervisor.
+The supervisor owns the broker, the child processes and the loop. All its knowledge is in the
+journal and the folders of the builds, so the next `kappa up` continues after a supervisor that was
+killed. The children end with the supervisor, however the supervisor ends; only the keeper of HTTP
+goes on serving after a kill. A lock admits a single supervisor per root. Run as a program, this
+module is the detached supervisor.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,35 +24,34 @@ from kappa.base.clock import now
 from kappa.base.errors import Conflict, ExitCode, KappaError, TimedOut
 from kappa.base.failpoint import failpoint
 from kappa.base.process import mark_children, process_id, send_signal
-from kappa.base.program import run_program
+from kappa.base.program import command_of, project_options, run_program
 from kappa.base.scratch import delete_left_behind
 from kappa.base.settings import Settings, load_settings
-from kappa.replay.platform.archiver_process import ArchiverProcess
-from kappa.replay.platform.at_broker import CollectorProcess, CourierProcess
 from kappa.replay.platform.child import open_log
 from kappa.replay.platform.controller import Controller
 from kappa.replay.platform.copy import ensure_whole_root
-from kappa.replay.platform.detached import SUPERVISOR_LOG, ensure_detached
-from kappa.replay.platform.http_process import HttpProcess, ensure_no_keeper
 from kappa.replay.platform.kafka import Kafka
 from kappa.replay.platform.messages import Reported, named_errors, news, saying
 from kappa.replay.platform.processes import Processes
 from kappa.replay.platform.reserve import Reserve
-from kappa.replay.platform.rests import Rests
+from kappa.replay.platform.rest import Rests
+from kappa.replay.platform.services import Services, ensure_no_keeper
 from kappa.replay.platform.stop_request import StopRequest, StopRequested
-from kappa.replay.platform.view_checks import ViewChecks
 from kappa.replay.rollout.supervisor_report import Reporter, ensure_no_report
-from kappa.replay.status.running import RUNNING, Running, put_running
+from kappa.replay.status.run_records import RUNNING, Running, put_running, running_at
 from kappa.state.lock import holder, holding_process
-from kappa.state.root import LOCK, ensure_root, lock_of, why_silent
+from kappa.state.root import LOCK, ensure_no_copy, ensure_root, lock_of, why_silent
 from kappa.state.store import Store, open_store
 
 _TICK_SECONDS = 0.2
 _NAP_SECONDS = 0.05
-# So soon a supervisor whose root was taken over ends; what it does meanwhile is refused.
+# So soon a supervisor whose root was taken over ends; its changes are refused meanwhile.
 _CLAIM_SECONDS = 5.0
 # Jobs have 30 s to end, then the broker has 20.
 _DOWN_SECONDS = 90.0
+SUPERVISOR_LOG = "logs/supervisor.log"
+# Jars may have to be fetched, and a broker that was killed reads its log back.
+_UP_SECONDS = 600.0
 
 
 def up(
@@ -60,13 +61,13 @@ def up(
     take_over: bool = False,
     on_progress: Callable[[str], None] | None = None,
 ) -> Running | None:
-    """Runs the platform in this process until it is asked to end, or detached.
+    """Runs the platform in this process until the process is asked to end, or detached.
 
-    While it waits for a detached one, `on_progress` gets the last line that it has written.
-    Detached, it returns the supervisor once it is ready; one that is up already is as good. In this
-    process it returns None, and raises Conflict if one is up, or if another host has claimed the
-    root and it is not to `take_over`. Raises KappaError if it cannot start: no Java, no broker, a
-    broken journal.
+    Detached, returns the supervisor once the supervisor is ready; a supervisor that is up
+    already counts. Meanwhile `on_progress` gets the last line of the supervisor's log. In this
+    process, returns None, and raises Conflict if a supervisor is up, or if another host has
+    claimed the root and `take_over` is false. Raises KappaError if the platform cannot start:
+    no Java, no broker, a broken journal.
     """
     with named_errors():
         if detach:
@@ -80,9 +81,10 @@ def up(
 
 
 def down(settings: Settings) -> bool:
-    """Ends the supervisor of this root and waits until it is gone. False if there was none.
+    """Ends the supervisor of this root and waits for the end of the process.
 
-    Raises TimedOut if it is still ending after a minute and a half.
+    Returns False if there was no supervisor. Raises TimedOut if the supervisor is still ending
+    after a minute and a half.
     """
     process = holding_process(open_store(settings).local.path(LOCK))
     if process is None:
@@ -100,9 +102,12 @@ def down(settings: Settings) -> bool:
 
 
 def end_left_server(settings: Settings) -> bool:
-    """Ends the HTTP server that a killed supervisor has left. Returns False if there was none."""
+    """Ends the HTTP server that a killed supervisor has left.
+
+    Returns False if there was no server.
+    """
     store = open_store(settings)
-    # Another `kappa up` has come meanwhile: the server is its own.
+    # If another `kappa up` has started meanwhile, the server is the server of that supervisor.
     return holder(store.local.path(LOCK)) is None and ensure_no_keeper(store)
 
 
@@ -136,19 +141,12 @@ def _run(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> 
         many=settings.engine.tail_records,
         say=say,
     )
-    http = HttpProcess(store, settings, say=say)
-    beside = (
-        http,
-        ArchiverProcess(store, settings, say=say),
-        CourierProcess(store, settings, say=say),
-        CollectorProcess(store, settings, say=say),
-        ViewChecks(store, settings, say=say),
-    )
+    services = Services(store, settings, say=say)
     reporter = Reporter(store, processes.deaths, clock=time.monotonic)
     reserve = Reserve(store, settings.reserve_bytes, say=say)
     try:
         with stop:
-            http.ensure_running()
+            services.http.ensure_running()
             kafka.ensure_running()
             _loop(
                 store,
@@ -158,23 +156,22 @@ def _run(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> 
                 ),
                 processes,
                 rests,
-                beside,
+                services,
                 reserve,
                 reporter,
                 say,
                 stop,
             )
     except StopRequested:
-        # While it waited for the broker; what it has started so far ends below, as ever.
+        # The request came while the platform waited for the broker. All children end below.
         pass
     finally:
         failpoint("supervisor.before_down")
-        # It names this process, and no command takes a dead one for the platform.
+        # The record names this process; no command may take a dead process for the platform.
         with contextlib.suppress(KappaError):
             store.local.delete(RUNNING)
         failpoint("supervisor.after_down")
-        for process in beside:
-            process.end()
+        services.end_all()
         processes.end_all()
         kafka.stop()
         # All that could change something has ended.
@@ -190,13 +187,12 @@ def _loop(
     controller: Controller,
     processes: Processes,
     rests: Rests,
-    beside: tuple[HttpProcess, ArchiverProcess, CourierProcess, CollectorProcess, ViewChecks],
+    services: Services,
     reserve: Reserve,
     reporter: Reporter,
     say: Callable[[str], None],
     stop: StopRequest,
 ) -> None:
-    http, archiver, courier, collector, views = beside
     claiming, ticking, announcing = Reported(say), Reported(say), Reported(say)
     ready_at, resting, looked_at = "", frozenset[str](), time.monotonic()
     while not stop.requested:
@@ -206,7 +202,7 @@ def _loop(
                 store.control.ensure_mine()
         with ticking.reported_once():
             has_space = reserve.ensure_space()
-            http.ensure_running()
+            services.http.ensure_running()
             kafka.ensure_running(has_space=has_space)
             wanted = controller.state.wanted_jobs()
             resting = rests.resting(
@@ -220,15 +216,9 @@ def _loop(
                 kafka.bootstrap_servers,
                 serves=bool(controller.state.serving),
             )
-            if has_space:
-                archiver.ensure_running(kafka.bootstrap_servers)
-                courier.ensure_running(kafka.bootstrap_servers)
-            else:
-                archiver.end()
-                courier.end()
-            # Events go to the broker, and what it cannot take is refused.
-            collector.ensure_running(kafka.bootstrap_servers)
-            views.ensure_running(controller.state.serving.values())
+            services.ensure_running(
+                kafka.bootstrap_servers, controller.state.serving.values(), has_space=has_space
+            )
             before = controller.state
             for line in news(before, controller.tick()):
                 say(line)
@@ -250,8 +240,78 @@ def _loop(
         time.sleep(_TICK_SECONDS)
 
 
+def ensure_detached(
+    settings: Settings, on_progress: Callable[[str], None], *, take_over: bool
+) -> Running:
+    """Returns the supervisor of a root once the supervisor is ready.
+
+    Starts a supervisor in the background if none is up. Meanwhile `on_progress` gets the last
+    line of the supervisor's log. Raises KappaError if the supervisor ends instead, Superseded
+    if another host has taken the root over, and TimedOut.
+    """
+    store = open_store(settings)
+    ensure_no_copy(store)
+    found = running_at(store)
+    if found is not None:
+        store.control.ensure_mine()
+        return found
+    path = open_log(store.local.path(SUPERVISOR_LOG))
+    with path.open("ab") as log:
+        begins_at = log.tell()
+        process = subprocess.Popen(
+            command_of(
+                *("kappa.replay.platform.supervisor", *project_options(settings)),
+                *("--take_over", str(int(take_over))),
+            ),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd=settings.project,
+        )
+    deadline = time.monotonic() + _UP_SECONDS
+    while (found := running_at(store)) is None:
+        # If two started at once, the other supervisor may have the lock: then wait for the other.
+        if process.poll() is not None and holder(store.local.path(LOCK)) is None:
+            with path.open("rb") as log:
+                log.seek(begins_at)
+                raise _why_not_up(log.read().decode(errors="replace"), path, process.returncode)
+        if (line := last_line(path, begins_at)) is not None:
+            on_progress(f"starting: {line}")
+        if time.monotonic() > deadline:
+            raise TimedOut("kappa is not up yet", hint=f"see what it does: {path}")
+        time.sleep(_NAP_SECONDS)
+    # Another host may have taken the root over since.
+    store.control.ensure_mine()
+    return found
+
+
+def last_line(path: Path, begins_at: int) -> str | None:
+    """Returns the last whole line of a log after a position, without the time."""
+    with path.open("rb") as log:
+        log.seek(begins_at)
+        whole, ended, _ = log.read().rpartition(b"\n")
+    if not ended:
+        return None
+    line = whole.splitlines()[-1].decode(errors="replace")
+    # The supervisor's own lines begin with a time; the lines of a library do not.
+    return line.partition(" ")[2] if line[:1].isdigit() else line
+
+
+def _why_not_up(output: str, path: Path, code: int) -> KappaError:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    named = {kind: text for kind, _, text in (line.partition(": ") for line in lines)}
+    error = KappaError(
+        f"kappa did not come up: {named.get('error') or (lines or ['it printed nothing'])[-1]}",
+        hint=named.get("hint") or f"see {path}",
+    )
+    if code in {*ExitCode} - {ExitCode.OK}:
+        error.exit_code = ExitCode(code)
+    return error
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the detached supervisor, whose output is its log; returns its exit code."""
+    """Runs the detached supervisor, whose output is a log; returns the exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         with named_errors():

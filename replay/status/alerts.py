@@ -1,6 +1,6 @@
-"""The alerts: where each is, what waits, and the dead letters. It only looks.
+"""The alerts: the state of each, the messages that wait, and the dead letters.
 
-Nothing shows more of a URL than its host.
+This module only observes. No text shows more of a URL than the host.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 class AlertState(StrEnum):
     """The state of an alert."""
 
-    # Nothing was taken yet: kappa is not up, or its table is not served.
+    # Nothing was taken yet: kappa is not up, or the table is not served.
     NEW = "new"
     FOLLOWING = "following"
     SENDING = "sending"
     RETRYING = "retrying"
     # None is sent, since the root was adopted.
     OFF = "off"
-    # No pipeline that serves declares it any more; its dead letters are kept.
+    # No serving pipeline declares the alert any more; dead letters are kept.
     REMOVED = "removed"
 
 
 @dataclass(frozen=True, slots=True)
 class AlertStatus:
-    """An alert in relation to its table and its receiver. Times are text, as people read them."""
+    """An alert in relation to the table and the receiver. Times are text for people."""
 
     name: str
     pipeline: str | None
@@ -65,7 +65,7 @@ class AlertStatus:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """Returns how many of its messages are delivered, wait, and are dead letters."""
+        """The numbers of messages that are delivered, that wait, and that are dead letters."""
         return self.delivered, self.waiting, len(self.dead)
 
 
@@ -83,7 +83,10 @@ class ShownAlert:
 
 
 def alert_statuses(store: Store) -> tuple[AlertStatus, ...]:
-    """Lists the alerts of what serves, then those that are no longer declared, by name."""
+    """Lists the alerts of the builds that serve, then alerts that are no longer declared.
+
+    Both parts are in order of the names.
+    """
     declared = {
         alert.name: (birth.pipeline, alert)
         for birth in served_outlets(store).values()
@@ -138,7 +141,7 @@ def dead_letters_listing(found: Iterable[tuple[str, DeadLetter]]) -> Listing:
 
 
 def shown_alerts(store: Store, names: Iterable[str], most: int) -> tuple[ShownAlert, ...]:
-    """Returns the newest messages that went to the page, the newest first."""
+    """Returns at most `most` messages that went to the page, the newest first."""
     bodies = [json.loads(message.body) for name in names for message in shown_messages(store, name)]
     # A name's messages have the order in which they were sent, and equal times.
     bodies.sort(key=lambda body: str(body["at"]), reverse=True)
@@ -186,6 +189,6 @@ def _state(
 
 
 def _host(to: str) -> str:
-    """Returns an address as it is shown."""
+    """Returns the part of an address that is shown."""
     url = urlsplit(to)
     return f"{url.scheme}://{url.hostname}" if url.hostname else to

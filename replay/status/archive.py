@@ -1,6 +1,7 @@
-"""The archives of topics: their state, and the check against their topics. It only looks.
+"""The archives of topics: state, and check against the topics.
 
-kappa/tables/archive.py has what an archive records of itself, kappa/engine/archive the check.
+This module only observes. kappa/tables/archive.py has the records that an archive keeps of itself,
+kappa/engine/archive the check.
 """
 
 from __future__ import annotations
@@ -44,21 +45,22 @@ if TYPE_CHECKING:
 
 
 class ArchiveState(StrEnum):
-    """The fate of an archive."""
+    """The state of an archive."""
 
     FOLLOWING = "following"
     # Nobody archives now: kappa is not up, or the archiver has died.
     WAITING = "waiting"
     STOPPED = "stopped"
-    # The project no longer has its declaration, or no longer archives its topic.
+    # The project no longer has the declaration, or no longer archives the topic.
     KEPT = "kept"
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveStatus:
-    """An archive in relation to its topic.
+    """An archive in relation to the topic.
 
-    `behind` and `topic_bytes` are None if they are not known. Without a mark there is none yet.
+    `behind` and `topic_bytes` are None if unknown. Without a mark, no archive was made yet.
+    `bytes` are on the disk or in the bucket.
     """
 
     topic: str
@@ -74,7 +76,7 @@ class ArchiveStatus:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The result of the check of one partition of an archive."""
+    """The result of checking a partition of an archive."""
 
     topic: str
     fingerprint: str
@@ -84,9 +86,9 @@ class Checked:
 def archive_status(
     settings: Settings, store: Store, topics: Mapping[str, Topic], log: Log | None
 ) -> tuple[ArchiveStatus, ...]:
-    """Lists all archives, and those that are declared and not made yet.
+    """Lists all archives, and archives that are declared and not made yet.
 
-    Without a broker it lists what is known without one.
+    Without a broker, the numbers that only a broker knows are missing.
     """
     there = {(mark.topic, mark.fingerprint): (archive, mark) for archive, mark in _archives(store)}
     declared = {
@@ -142,19 +144,8 @@ def archive_status(
 def archive_listing(found: Iterable[ArchiveStatus]) -> Listing:
     """Makes a row of each archive."""
     columns = (
-        "topic",
-        "archive",
-        "state",
-        "partitions",
-        "records",
-        "rejected",
-        "behind",
-        "bytes",
-        "topic_bytes",
-        "files",
-        "from",
-        "to",
-        "note",
+        *("topic", "archive", "state", "partitions", "records", "rejected", "behind"),
+        *("bytes", "topic_bytes", "files", "from", "to", "note"),
     )
     return Listing(columns, tuple(_row(each) for each in found), wide=frozenset({"files"}))
 
@@ -162,9 +153,9 @@ def archive_listing(found: Iterable[ArchiveStatus]) -> Listing:
 def verify_archives(
     settings: Settings, store: Store, topics: Mapping[str, Topic], log: Log, only: str | None
 ) -> Iterator[Checked]:
-    """Checks all archives, or those of one topic, partition by partition.
+    """Checks all archives, or the archives of a single topic, partition by partition.
 
-    Raises UsageError if there is none.
+    Raises UsageError if there is no archive.
     """
     declared = {(topic.name, archive_fingerprint(topic)): topic for topic in topics.values()}
     facts = log.topics()
@@ -180,7 +171,7 @@ def verify_archives(
     source = LogSource(KafkaAccess(log.bootstrap_servers, client_options(settings)), log)
     try:
         for archive, mark in found:
-            # A lost part of the topic, or one of another declaration, is checked by itself alone.
+            # An archive of a lost topic or another declaration is checked by itself alone.
             topic = declared.get((mark.topic, mark.fingerprint))
             same = mark.topic in facts and facts[mark.topic].id == mark.topic_id
             beginning = dict(log.beginning([mark.topic]).next.get(mark.topic, {})) if same else {}
@@ -215,21 +206,15 @@ def checked_listing(found: Iterable[Checked]) -> Listing:
 def _checked_row(checked: Checked) -> tuple[object, ...]:
     one = checked.found
     return (
-        checked.topic,
-        checked.fingerprint,
-        one.partition,
-        one.start,
-        one.end,
-        one.records,
-        one.compared_from,
-        one.compared,
+        *(checked.topic, checked.fingerprint, one.partition, one.start, one.end, one.records),
+        *(one.compared_from, one.compared),
         one.wrong or "as it should be",
     )
 
 
 def _archives(store: Store, only: str | None = None) -> Iterator[tuple[StoredArchive, ArchiveMark]]:
     for topic in archived_topics(store):
-        # The caller wants this one: another that cannot be opened is no error.
+        # Another topic's archive that cannot be opened is no error of this check.
         for fingerprint in archives_of(store, topic) if only in {None, topic} else ():
             archive = open_archive(store.address(folder(topic, fingerprint)))
             if archive is not None:
@@ -264,37 +249,12 @@ def _note(state: ArchiveState, why: str | None) -> str:
 
 def _row(each: ArchiveStatus) -> tuple[object, ...]:
     mark = each.mark
-    if mark is None:
-        return (
-            each.topic,
-            each.fingerprint,
-            each.state,
-            0,
-            0,
-            0,
-            each.behind,
-            0,
-            each.topic_bytes,
-            0,
-            {},
-            {},
-            each.note,
-        )
-    tally = sum(mark.tally.values(), Tally())
-    ends = (
-        {str(part): offset for part, offset in sorted(one.items())}
-        for one in (mark.start, mark.end)
-    )
-    counts = (len(mark.end), tally.decoded + tally.rejected + tally.tombstone, tally.rejected)
+    start, end = ({}, {}) if mark is None else (mark.start, mark.end)
+    tally = Tally() if mark is None else sum(mark.tally.values(), Tally())
+    records = tally.decoded + tally.rejected + tally.tombstone
     return (
-        each.topic,
-        each.fingerprint,
-        each.state,
-        *counts,
-        each.behind,
-        each.bytes,
-        each.topic_bytes,
-        each.files,
-        *ends,
+        *(each.topic, each.fingerprint, each.state, len(end), records, tally.rejected),
+        *(each.behind, each.bytes, each.topic_bytes, each.files),
+        *({str(part): offset for part, offset in sorted(of.items())} for of in (start, end)),
         each.note,
     )

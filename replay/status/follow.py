@@ -1,24 +1,51 @@
-"""A rollout followed from outside. It only reads: a follower that stops changes nothing."""
+"""A rollout followed from outside: the progress, and lines that show the progress.
+
+On a terminal a few lines move; elsewhere a plain line appears now and then. A follower only reads:
+a follower that stops changes nothing.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from kappa.base.errors import TimedOut, Unreachable
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from kappa.base.errors import Conflict, KappaError, TimedOut, Unreachable, VerificationFailed
+from kappa.base.units import pace_text
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.supervisor_report import Underway, Waiting, read_underway
+from kappa.replay.rollout.verify.diff_listing import (
+    count_line,
+    difference_line,
+    differing,
+    rejects_line,
+)
 from kappa.replay.rollout.verify.verification_progress import verification_progress
 from kappa.state.build import read_birth
 from kappa.state.build_status import SliceProgress, read_progress
 from kappa.state.frontier import Frontiers
+from kappa.state.journal.events import Verified
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
+# Without a terminal: often enough as a sign of life, seldom enough for the log of a CI.
+_PLAIN_SECONDS = 10.0
+# How far the live build is behind is asked of the broker, so not at every look.
+_LOG_END_SECONDS = 2.0
+# The next action after a verification that has not passed.
+_AFTER = {
+    "failed": "mend the pipeline or its check and deploy again",
+    "inconclusive": "see to what kept it from being told, and try the same code again: kappa "
+    "retry {pipeline}",
+}
 _LOOK_SECONDS = 0.2
-# After the supervisor's death and while it starts, none is up for a moment.
+# Between the death of a supervisor and the start of the next, none is up for a moment.
 _PATIENCE_SECONDS = 5.0
 
 
@@ -26,10 +53,11 @@ _PATIENCE_SECONDS = 5.0
 class Progress:
     """The progress of a rollout.
 
-    `start` is where its build began to read, `folded` what its frontier shows (None: nothing yet).
-    `waiting` and `trouble` are the supervisor's words; `live` is the build that serves, `shown`
-    what its readers see. `slice` is how far the job is in the slice that comes next, and
-    `verifying` the step that the verification has begun.
+    `start` are the offsets from which the build began to read, `folded` the offsets of the
+    frontier (None: no frontier yet). `waiting` and `trouble` are the supervisor's words; `live`
+    is the build that serves, `shown` the offsets that readers of the live build see. `slice` is
+    the progress of the job in the next slice, and `verifying` the step that the verification
+    has begun.
     """
 
     rollout: Rollout
@@ -43,9 +71,10 @@ class Progress:
     verifying: str = ""
 
     def done(self, end: Offsets) -> tuple[int, int]:
-        """Counts the offsets read and folded, and those from its start to `end`: at least as many.
+        """Counts the offsets read and folded, and all offsets from the start to `end`.
 
-        What is read of the next slice counts too, so that it grows while a long one is read.
+        The second number is never less than the first. Records read of the next slice count
+        too, so that the first number grows while a long slice is read.
         """
         folded = 0 if self.folded is None else self.folded.distance(self.start)
         folded += 0 if self.slice is None else self.slice.read
@@ -60,11 +89,12 @@ def follow(
     supervised: Callable[[], bool],
     until: Callable[[Rollout], bool] = lambda rollout: not rollout.active,
 ) -> Iterator[Progress]:
-    """Yields a rollout's progress, some times a second, until it has served or ended without.
+    """Yields a rollout's progress several times a second, until the rollout has ended.
 
-    `until` ends it earlier, at the first rollout that it is true of. `timeout` is in seconds (None:
-    no end); `supervised` returns whether a supervisor is up. Raises TimedOut if the time ends
-    first, and Unreachable if no supervisor brings the rollout on. Both leave it as it is.
+    Stops earlier at the first rollout for which `until` is true. `timeout` is in seconds (None:
+    no limit); `supervised` returns whether a supervisor is up. Raises TimedOut after the
+    timeout, and Unreachable if no supervisor takes the rollout forward. Both errors leave the
+    rollout unchanged.
     """
     begun = seen_up = time.monotonic()
     before: Progress | None = None
@@ -72,7 +102,7 @@ def follow(
     while True:
         state = current_state(store)
         rollout = state.rollout(id_)
-        # The data of one that has ended may be on their way out.
+        # The data of a rollout that has ended may be under deletion.
         start = read_birth(store, rollout.build).reads_from if start is None else start
         newest = Frontiers(store, rollout.build).newest() if rollout.active else None
         folded = (
@@ -113,8 +143,237 @@ def follow(
 
 
 def _trouble(underway: Underway, candidate: str, live: str | None) -> str:
-    """Returns what is wrong with the job of a candidate, or of the live build, or ""."""
+    """Returns the trouble of the candidate's job, or of the live build's job, or ""."""
     for build in (candidate, live):
         if build is not None and (trouble := underway.trouble(build)):
             return f"build {build}: {trouble}"
     return ""
+
+
+def tell(
+    steps: Iterable[Progress],
+    end: Offsets,
+    console: Console,
+    *,
+    known: Rollout | None = None,
+    end_now: Callable[[], Offsets] | None = None,
+    sends: Callable[[Rollout], Iterable[str]] = lambda _rollout: (),
+    clock: Callable[[], float] = time.monotonic,
+) -> Rollout:
+    """Shows a rollout's progress to the end. Returns the ended rollout.
+
+    Args:
+        steps: The progress, as `follow` yields it.
+        end: The log's end when the rollout was begun: the share that is folded refers to it.
+        console: Gets moving lines on a terminal; elsewhere a line every ten seconds, and the news.
+        known: The events of the rollout up to this state are not shown again.
+        end_now: Asks for the current end of the log, for the lag of the live build.
+        sends: Lists the changes that a switch sends, for a candidate that has just passed.
+        clock: Gives seconds that only go forward.
+    """
+    last = known
+    log_end = _LogEnd(end_now, clock)
+    with _moving(console) as moving:
+        due, in_trouble = clock() + _PLAIN_SECONDS, False
+        for progress in steps:
+            changes = news(last, progress.rollout)
+            if has_passed(progress.rollout) and not (last is not None and has_passed(last)):
+                changes += tuple(f"  sends: {each}" for each in sends(progress.rollout))
+            for line in changes:
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
+            lines = standing(progress, end, log_end.look() if progress.rollout.active else None)
+            if moving is not None:
+                moving.update(
+                    Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True
+                )
+            elif progress.trouble and not in_trouble:
+                console.print(progress.trouble, markup=False, highlight=False, soft_wrap=True)
+            elif changes:
+                due = clock() + _PLAIN_SECONDS
+            elif progress.rollout.active and clock() >= due:
+                console.print("; ".join(lines), markup=False, highlight=False, soft_wrap=True)
+                due = clock() + _PLAIN_SECONDS
+            last, in_trouble = progress.rollout, bool(progress.trouble)
+    if last is None:
+        raise AssertionError("following gives at least what there is")
+    return last
+
+
+def standing(progress: Progress, end: Offsets, log_end: Offsets | None) -> tuple[str, ...]:
+    """Lists the lines of a rollout's current progress. Pure.
+
+    The lines have phase and share, rate and time left, the slice, the reason for waiting, the
+    trouble, and the lag of the live build.
+    """
+    rollout, waiting = progress.rollout, progress.waiting
+    folded, total = progress.done(end)
+    share = f"{folded:,} of {total:,} records" + (f" ({100 * folded // total} %)" if total else "")
+    pace = pace_text(folded, total, waiting.rate)
+    share += f", {pace}" if pace else ""
+    lines = [
+        f"rollout {rollout.number} of pipeline {rollout.pipeline}: {rollout.phase}"
+        + (f", {share}" if rollout.phase is Phase.REPLAYING else "")
+    ]
+    if progress.slice is not None:
+        lines.append(progress.slice.text)
+    if progress.verifying:
+        lines.append(progress.verifying)
+    if waiting.waits_for:
+        lines.append(f"waits for {waiting.waits_for}")
+    if progress.trouble:
+        lines.append(progress.trouble)
+    if progress.live is not None and progress.shown is not None and log_end is not None:
+        behind = log_end.only(set(progress.shown.next)).distance(progress.shown)
+        lines.append(
+            f"live build {progress.live} is "
+            f"{f'{behind:,} records behind the log' if behind > 0 else 'at the end of the log'}"
+        )
+    if rollout.verified is not None:
+        checks = rollout.verified.checks
+        lines.append(
+            f"verification {rollout.verified.verdict}"
+            + (
+                f", {sum(check.passed for check in checks)} of {len(checks)} checks"
+                if checks
+                else ""
+            )
+        )
+    return tuple(lines)
+
+
+def ensure_served(rollout: Rollout) -> None:
+    """Raises the error of a rollout that has ended without serving."""
+    match rollout.phase:
+        case Phase.FAILED if rollout.verified is not None and rollout.verified.verdict != "passed":
+            raise VerificationFailed(
+                f"build {rollout.build} of pipeline {rollout.pipeline} was not promoted: "
+                f"{rollout.reason}",
+                hint=rollout.hint
+                or f"{_AFTER[rollout.verified.verdict].format(pipeline=rollout.pipeline)}; what "
+                "served goes on serving",
+            )
+        case Phase.FAILED:
+            raise KappaError(
+                f"build {rollout.build} of pipeline {rollout.pipeline} was not promoted: "
+                f"{rollout.reason}",
+                hint=rollout.hint or f"see kappa logs {rollout.build}",
+            )
+        case Phase.ABANDONED:
+            raise Conflict(
+                f"rollout {rollout.number} of pipeline {rollout.pipeline} was given up by "
+                f"{rollout.asked_by}: {rollout.reason}",
+                hint=f"to begin anew: kappa deploy {rollout.pipeline}",
+            )
+        case _:
+            return
+
+
+def ensure_not_waiting(rollout: Rollout) -> None:
+    """Raises KappaError if a rollout has lost the yes.
+
+    Another rollout of the group was given up, has failed, or is verified again.
+    """
+    if rollout.waits:
+        raise KappaError(
+            f"build {rollout.build} of pipeline {rollout.pipeline} was not promoted: "
+            f"{rollout.reason or 'it was verified once more since'}",
+            hint=f"it waits: kappa promote {rollout.pipeline}; or kappa abandon {rollout.pipeline}",
+        )
+
+
+def has_passed(rollout: Rollout) -> bool:
+    """Returns whether a rollout's last verification has passed."""
+    return rollout.verified is not None and rollout.verified.verdict == "passed"
+
+
+def news(before: Rollout | None, now: Rollout) -> tuple[str, ...]:
+    """Lists the events of a rollout between two looks, a line each."""
+    lines = []
+    if before is None:
+        comes = (
+            "is kept, and shall serve again"
+            if now.switch
+            else f"replays nothing: it serves the tables of build {now.tables_of}"
+            if now.tables_of is not None
+            else "replays from the beginning"
+            if now.base is None
+            else f"is {now.base}"
+        )
+        lines.append(f"rollout {now.number}: build {now.build} of pipeline {now.pipeline} {comes}")
+    if now.caught_up is not None and (before is None or before.caught_up is None):
+        lines.append(f"caught up at {now.caught_up}")
+    if now.verified is not None and (before is None or before.verified is None):
+        lines.extend(_verified(now.verified))
+    if now.attempts > (0 if before is None else before.attempts):
+        lines.append(f"holding the live build still (attempt {now.attempts})")
+    return tuple(lines)
+
+
+class _LogEnd:
+    """The log's end, asked for now and then; None if the broker does not answer."""
+
+    def __init__(self, ask: Callable[[], Offsets] | None, clock: Callable[[], float]) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._due = clock()
+        self._last: Offsets | None = None
+
+    def look(self) -> Offsets | None:
+        if self._ask is not None and self._clock() >= self._due:
+            self._due = self._clock() + _LOG_END_SECONDS
+            try:
+                self._last = self._ask()
+            except KappaError:
+                # A broker that is away for a moment hides a number, and ends no view.
+                self._last = None
+        return self._last
+
+
+@contextmanager
+def _moving(console: Console) -> Iterator[Live | None]:
+    """Yields lines that are written again in place on a terminal, else None."""
+    if not console.is_terminal:
+        yield None
+        return
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        yield live
+
+
+def verification_text(rollout: Rollout) -> str:
+    """Returns the result of the verification of a candidate, as text."""
+    lines = [
+        f"{rollout.pipeline}: build {rollout.build} (version {rollout.version})",
+        *(_verified(rollout.verified) if rollout.verified else ()),
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _verified(verified: Verified) -> list[str]:
+    lines = [
+        (
+            f"verified at {verified.offsets}: "
+            f"{verified.verdict}{', ' + verified.reason if verified.reason else ''}"
+        )
+    ]
+    for check in verified.checks:
+        found = (
+            f"could not be run: {check.error}"
+            if check.failing is None
+            else f"{check.failing:,} of {check.rows:,} rows fail"
+            if check.failing
+            else f"{check.rows:,} rows pass"
+        )
+        lines.append(f"  {check.table}: {check.condition}: {found}")
+    lines.extend(f"  {difference_line(difference)}" for difference in verified.differences)
+    rejects = rejects_line(verified.counts) or (
+        f"rejects: {verified.rejected:,} of {verified.records:,} records"
+        if verified.rejected and verified.records
+        else ""
+    )
+    lines.extend([f"  {rejects}"] if rejects else [])
+    lines.extend(f"  {count_line(count)}" for count in differing(verified.counts))
+    lines.extend(
+        f"  topic {topic} is not the same for both builds: what comes from it is not comparable"
+        for topic in verified.incomparable_topics
+    )
+    return lines

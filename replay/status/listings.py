@@ -1,8 +1,12 @@
-"""History, topics and collection as rows under columns. Pure, except for the topics."""
+"""History, topics, collection and rejects as rows under columns.
+
+All listings are pure, except the listing of topics, which asks the broker. `reject_text` has a
+reject in full for people.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +15,14 @@ from msgspec import to_builtins
 from kappa.replay.rollout.history import Chapter, ProofRecord, ServiceRecord
 from kappa.replay.rollout.prove.proof_text import cut_line, proof_line, record_document
 from kappa.replay.rollout.rollout import Rollout
-from kappa.serving.query.render import Listing
+from kappa.serving.query.render import Listing, cell
 from kappa.state.journal.events import PipelineRetired
 
 if TYPE_CHECKING:
-    # At run time these would import what it takes to ask a broker and to run jobs.
     from kappa.declare.topic import Topic
     from kappa.kafka.client import Log
     from kappa.replay.rollout.garbage import Garbage
+    from kappa.serving.query.rejects import Reject
     from kappa.state.build import TopicBirth
 
 
@@ -31,50 +35,25 @@ def history_listing(
 
     Receipts and proofs in full are for machines.
     """
-    columns = (
-        "rollout",
-        "generation",
-        "at",
-        "by",
-        "pipeline",
-        "build",
-        "version",
-        "what",
-        "state",
-        "why",
-        "served_at",
-        "live_build",
-        "live_offsets",
-        "candidate_offsets",
-        "checks",
-        "differences",
-        "hint",
-        "accepted",
-        "proof",
+    machines = (
+        *("served_at", "live_build", "live_offsets", "candidate_offsets"),
+        *("checks", "differences", "hint", "accepted", "proof"),
     )
-    wide = frozenset(
-        {
-            "served_at",
-            "live_build",
-            "live_offsets",
-            "candidate_offsets",
-            "checks",
-            "differences",
-            "hint",
-            "accepted",
-            "proof",
-        }
+    columns = (
+        *("rollout", "generation", "at", "by", "pipeline", "build", "version"),
+        *("what", "state", "why", *machines),
     )
     rows = [
         *((chapter.rollout.id, _chapter_row(chapter)) for chapter in chapters),
         *((each.record.number, _proof_row(each)) for each in proofs),
         *((each.record.number, _service_row(each)) for each in service),
     ]
-    return Listing(columns, tuple(row for _, row in sorted(rows, key=itemgetter(0))), wide=wide)
+    ordered = tuple(row for _, row in sorted(rows, key=itemgetter(0)))
+    return Listing(columns, ordered, wide=frozenset(machines))
 
 
 def topics_listing(log: Log, declared: Mapping[str, Topic] | Mapping[str, TopicBirth]) -> Listing:
-    """Makes a row of each topic that is declared, now or by a build, or on the broker."""
+    """Makes a row of each topic that the broker has, or the project or a build declares."""
     found = log.topics()
     begin, end = log.beginning(found), log.end(found)
     rows = []
@@ -102,7 +81,10 @@ def topics_listing(log: Log, declared: Mapping[str, Topic] | Mapping[str, TopicB
 
 
 def gc_listing(found: tuple[Garbage, ...], *, done: bool) -> Listing:
-    """Makes a row per build and kind of thing; `done`: it is deleted, not only found."""
+    """Makes a row per build and kind of garbage.
+
+    `done` tells whether the garbage is deleted, not only found.
+    """
     rows = (
         (
             each.build,
@@ -116,21 +98,57 @@ def gc_listing(found: tuple[Garbage, ...], *, done: bool) -> Listing:
     return Listing(("build", "what", "count", "bytes", "note"), tuple(rows))
 
 
+def rejects_listing(found: Iterable[Reject]) -> Listing:
+    """Makes a row of each reject. The table leaves out columns that `kappa rejects show` has."""
+    machines = ("redrives", "headers", "build")
+    columns = (
+        *("pipeline", "topic", "partition", "offset", "timestamp", "reason", "detail"),
+        *("key", "value", "redriven_at", *machines),
+    )
+    rows = tuple(_reject_row(each) for each in found)
+    return Listing(columns, rows, wide=frozenset(machines))
+
+
+def reject_text(reject: Reject) -> str:
+    """Returns a reject in full for people, a fact a line.
+
+    Bytes are text if valid UTF-8, else hexadecimal digits.
+    """
+    original = reject.original.position
+    facts = [
+        ("place", str(reject.at)),
+        ("timestamp", cell(reject.timestamp)),
+        ("pipeline", reject.pipeline),
+        ("build", reject.build),
+        ("reason", reject.reason),
+        ("detail", cell(reject.detail)),
+        *([("redrives", str(original))] if original != reject.at else []),
+        *(
+            [
+                (
+                    "redriven",
+                    f"folded at {reject.at.topic}:{reject.at.partition}:{reject.redriven_at}",
+                )
+            ]
+            if reject.redriven_at is not None
+            else []
+        ),
+        ("key", _bytes_text(reject.key)),
+        *(("header", f"{cell(name)}: {_bytes_text(value)}") for name, value in reject.headers),
+        ("value", _bytes_text(reject.value)),
+    ]
+    return "".join(f"{name:<10} {text}\n" for name, text in facts)
+
+
 def _chapter_row(chapter: Chapter) -> tuple[Any, ...]:
     rollout, receipt, served = chapter.rollout, chapter.receipt, chapter.served
     base = rollout.base or (None if receipt is None else receipt.base)
     checks = () if rollout.verified is None else rollout.verified.checks
     differences = () if rollout.verified is None else rollout.verified.differences
     return (
-        rollout.number,
-        chapter.generation,
-        rollout.at,
-        rollout.by,
-        rollout.pipeline,
-        rollout.build,
-        rollout.version,
-        _way(rollout),
-        str(rollout.phase),
+        *(rollout.number, chapter.generation, rollout.at, rollout.by),
+        *(rollout.pipeline, rollout.build, rollout.version),
+        *(_way(rollout), str(rollout.phase)),
         "; ".join(
             [
                 *rollout.reasons,
@@ -145,14 +163,12 @@ def _chapter_row(chapter: Chapter) -> tuple[Any, ...]:
         None if receipt is None else receipt.candidate_offsets.plain(),
         [{**to_builtins(check), "passed": check.passed} for check in checks],
         [to_builtins(difference) for difference in differences],
-        rollout.hint,
-        rollout.accepted,
-        None,
+        *(rollout.hint, rollout.accepted, None),
     )
 
 
 def _way(rollout: Rollout) -> str:
-    """Returns how the build of a rollout came to its tables."""
+    """Returns the origin of the tables of a rollout's build, in a word."""
     if rollout.switch:
         return "switch"
     if rollout.tables_of is not None:
@@ -166,42 +182,46 @@ def _service_row(kept: ServiceRecord) -> tuple[Any, ...]:
     # As in the plan: retire, pause, resume.
     what = "retire" if retired is not None else event.kind.removesuffix("d")
     return (
-        None,
-        None if retired is None else retired.generation,
-        record.at,
-        record.by,
-        event.pipeline,
+        *(None, None if retired is None else retired.generation),
+        *(record.at, record.by, event.pipeline),
         None if retired is None else retired.build,
-        kept.version,
-        what,
-        f"{what}d",
+        *(kept.version, what, f"{what}d"),
         "" if retired is None else f"{', '.join(retired.names)} left",
-        *(None,) * 4,
-        (),
-        (),
-        "",
-        (),
-        None,
+        *(*(None,) * 4, (), (), "", (), None),
     )
 
 
 def _proof_row(kept: ProofRecord) -> tuple[Any, ...]:
     record, found = kept.record, kept.found
     return (
-        None,
-        None,
-        record.at,
-        record.by,
-        found.pipeline,
-        found.build,
-        kept.version,
-        "proof",
+        *(None, None, record.at, record.by),
+        *(found.pipeline, found.build, kept.version, "proof"),
         "proved" if found.equal else "not equal",
         "; ".join([f"{proof_line(found)}, {cut_line(found)}, hash {found.hash}", *found.causes]),
-        *(None,) * 4,
-        (),
+        *(*(None,) * 4, ()),
         [to_builtins(difference) for difference in found.differences],
-        "",
-        (),
+        *("", ()),
         record_document(record, found),
     )
+
+
+def _reject_row(reject: Reject) -> tuple[Any, ...]:
+    at, original = reject.at, reject.original.position
+    headers = [{"name": name, "value": value} for name, value in reject.headers]
+    place = (reject.pipeline, at.topic, at.partition, at.offset, reject.timestamp)
+    return (
+        *(*place, reject.reason, reject.detail),
+        *(reject.key, reject.value, reject.redriven_at),
+        None if original == at else original.offset,
+        headers,
+        reject.build,
+    )
+
+
+def _bytes_text(value: bytes | None) -> str:
+    if value is None:
+        return "null"
+    try:
+        return cell(value.decode())
+    except UnicodeDecodeError:
+        return f"hex {value.hex()}"

@@ -19,13 +19,13 @@ _LOOK_SECONDS = 0.2
 
 
 def log_file(store: Store, state: State, name: str) -> Path:
-    """Returns the log of a build, or of one of the platform's own processes.
+    """Returns the log of a build, or of a process of the platform.
 
-    Those are `supervisor`, `broker`, `verification`, `http`, `archiver`, `courier` and
-    `collector`.
-    A pipeline's log is that of its candidate, its live or its kept build; a rollout's number means
-    its build. An overlay's is that of the build that folds its tables. Raises UsageError if there
-    is nothing of that name, or no log yet.
+    Processes of the platform are `supervisor`, `broker`, `verification`, `http`, `archiver`,
+    `courier` and `collector`. The name of a pipeline means the candidate, the live or the kept
+    build; the number of a rollout means the build. The log of an overlay is the log of the
+    build that folds the tables. Raises UsageError if nothing has that name, or there is no log
+    yet.
     """
     name = build_named(state, name)
     candidate = state.active(name)
@@ -48,7 +48,7 @@ def last_lines(path: Path, count: int) -> tuple[bytes, int]:
     with path.open("rb") as file:
         end = begin = file.seek(0, os.SEEK_END)
         found = b""
-        # One line break more than lines: the first of them must be whole.
+        # A line break more than lines: the first line must be whole.
         while begin > 0 and found.count(b"\n") <= count:
             begin = max(0, begin - _BLOCK)
             file.seek(begin)
@@ -57,14 +57,14 @@ def last_lines(path: Path, count: int) -> tuple[bytes, int]:
 
 
 def following(path: Path, position: int) -> Iterator[bytes]:
-    """Yields what is appended to a file from a position on, for ever.
+    """Yields the bytes that are appended to a file after a position, for ever.
 
-    A file that was begun anew is read from its start.
+    A file that was begun anew is read from the start.
     """
     while True:
         if path.exists():
             with path.open("rb") as file:
-                # A log that has grown too large is moved aside, and a shorter one takes its place.
+                # A log that has grown too large is moved aside, and a shorter log takes its place.
                 file.seek(position if file.seek(0, os.SEEK_END) >= position else 0)
                 while block := file.read(_BLOCK):
                     yield block

@@ -1,7 +1,7 @@
-"""The metrics of `/metrics`, as serving/http writes them. Pure.
+"""The metrics of `/metrics`, in the text form of serving/http. Pure.
 
-Lag has the name and labels of the exporters that boards are made for (`kafka_consumergroup_lag`), a
-build being the group: Spark commits no offsets, so no tool that asks the broker has any.
+Lag has the name and labels of the exporters that boards are made for (`kafka_consumergroup_lag`),
+with a build as the group: Spark commits no offsets, so no tool that asks the broker shows the lag.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from kappa.state.frontier import Frontier
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The facts that metrics are made of.
+    """The facts from which the metrics are made.
 
-    `frontiers` are the newest two of each build, `rejects` those of what serves by (pipeline,
-    reason). `alerts` are, by name, how many messages are delivered, wait, and are dead letters.
-    `sinks` are those that are served, and those that have ended.
+    `frontiers` are the newest two of each build, `rejects` counts the rejects of the builds
+    that serve by (pipeline, reason). `alerts` counts, by name, the messages that are delivered,
+    that wait, and that are dead letters. `sinks` are the sinks that are served, and the sinks
+    that have ended.
     """
 
     state: State
@@ -37,7 +38,7 @@ class Seen:
 
 
 def metrics_text(seen: Seen, now: datetime) -> str:
-    """Returns all metrics as text, each with its help and type."""
+    """Returns all metrics as text, each with help and type."""
     return "".join(family(*each) for each in _families(seen, now))
 
 

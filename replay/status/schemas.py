@@ -1,4 +1,4 @@
-"""The declared schemas of topics, held beside the subjects of the registry."""
+"""The declared schemas of topics, compared with the subjects of the registry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kappa.kafka.registry import RegistryClient
 
 @dataclass(frozen=True, slots=True)
 class CheckedTopic:
-    """A topic's declared schema beside its subject, and the verdict of the registry."""
+    """A topic's declared schema beside the subject, and the verdict of the registry."""
 
     topic: str
     subject: str
@@ -25,10 +25,10 @@ class CheckedTopic:
 
 
 def checked_topics(client: RegistryClient, topics: Iterable[Topic]) -> Iterator[CheckedTopic]:
-    """Yields what the registry says of each topic that is framed by it.
+    """Yields the registry's verdict on each topic whose events are framed with a schema id.
 
-    Without a declared subject it is that of the topic's values or keys, as serializers name it. An
-    event that is no schema of the registry is compatible with each.
+    Without a declared subject, the subject is the name that serializers give the topic's values
+    or keys. An event format without a schema in the registry is compatible with each subject.
     """
     known = {*client.subjects()}
     parts = [

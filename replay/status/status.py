@@ -1,4 +1,7 @@
-"""The status: what runs, how far each build is, and how far behind the log. It only looks."""
+"""The status: the builds, how far each build is, and how far behind the log.
+
+This module only observes.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ from typing import TYPE_CHECKING, Protocol
 from kappa.base.errors import Damaged, KappaError
 from kappa.base.units import seconds_left
 from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
+from kappa.declare.joined import matching
 from kappa.declare.values.tally import Tally
 from kappa.replay.rollout.current import readable_state
 from kappa.replay.rollout.libraries import changed_libraries, installed_libraries
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State, soak_end
 from kappa.replay.rollout.supervisor_report import Underway, Waiting
-from kappa.replay.status.held_back import HeldBack, held_back
-from kappa.replay.status.unread import Unread, unread_topics
+from kappa.replay.status.status import HeldBack, Unread, held_back, unread_topics
 from kappa.state.build import Birth, read_birth
 from kappa.state.build_status import (
     SliceProgress,
@@ -35,37 +38,76 @@ from kappa.state.space import why_jobs_rest
 from kappa.state.store import Store
 
 if TYPE_CHECKING:
-    # At run time it would import DuckDB.
     from kappa.serving.query.overflows import Overflow
 
 
-class Ends(Protocol):
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """The offsets of a partition that an open transaction keeps from readers.
+
+    The transaction has begun at `offset`.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A topic that matches a pattern of a pipeline, and that the pipeline does not read."""
+
+    pipeline: str
+    pattern: str
+    topic: str
+
+    @property
+    def text(self) -> str:
+        """A sentence for people, without the command that mends the state."""
+        return (
+            f"topic {self.topic} matches the pattern {self.pattern} of pipeline {self.pipeline}, "
+            "and is not read"
+        )
+
+    @property
+    def mended_by(self) -> str:
+        """The command after which a deploy reads the topic."""
+        return f"kappa topics join '{self.pattern}'"
+
+
+class Named(Protocol):
+    """The part of the broker's client that lists topics."""
+
+    def topics(self) -> Mapping[str, object]: ...  # noqa: D102  # as in Log
+
+
+class Ends(Named, Protocol):
     """The part of the broker's client that a status needs."""
 
     def end(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
 
     def high_watermark(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
 
-    def topics(self) -> Mapping[str, object]: ...  # noqa: D102  # as in Log
-
 
 @dataclass(frozen=True, slots=True)
 class BuildStatus:
-    """One build that is wanted, as live, idle or candidate; a candidate has a `rollout`.
+    """A wanted build, with the role live, idle or candidate; a candidate has a `rollout`.
 
-    `lag` counts offsets up to the log's end (None: the broker was not asked). `held_back` counts
-    those among them that an open transaction keeps from every reader. `fresh_at` is when its
-    frontier was published. `folded` counts offsets since its origin; of a branch, `begun_with` of
-    them were in its tables when it began. `rejected` counts records (`late` are some of them), as
-    does `duplicate`. `beyond` is set if it has rejected more than its pipeline allows a candidate.
-    `kept_until` is the end of the soak of an idle build. `waits_for`, `rate` (offsets a second) and
-    `trouble` are the supervisor's words. `libraries` are those that are installed in another
-    version than at its birth. It reads `topics` from `reads_from` on; `base` is that of a branch,
-    `tables_of` the build whose tables an overlay serves. `slice` is how far its job is in the slice
-    that comes next, if it is replayed. `broken` are the live build's tables and views that cannot
-    be read, and any build's views that fail over its rows, a sentence each; `overflows` are its
-    sums that do not fit their types now. Its job `rests`, or not. `pause`, `retirement`: of its
-    pipeline.
+    `lag` counts offsets up to the log's end (None: the broker was not asked). `held_back`
+    counts the offsets of the lag that an open transaction keeps from every reader. `fresh_at`
+    is the time at which the frontier was published. `folded` counts offsets since the origin;
+    of a branch, `begun_with` of these offsets were in the tables when the branch began.
+    `rejected` counts records (`late` are some of these records), as does `duplicate`. `beyond`
+    is set if the build has rejected more records than the pipeline allows a candidate.
+    `kept_until` is the end of the soak of an idle build. `waits_for`, `rate` (offsets a second)
+    and `trouble` are the supervisor's words. `libraries` are the libraries that are installed
+    in another version than at the birth. The build reads `topics` from `reads_from` on; `base`
+    is the base of a branch, `tables_of` the build whose tables an overlay serves. `slice` is
+    the progress of the job in the next slice, during a replay. `broken` has a sentence for each
+    table and view of the live build that cannot be read, and for each view that fails over its
+    rows; `overflows` are the sums that overflow the column type now. `rests` tells whether the
+    job rests. `pause` and `retirement` are of the pipeline.
     """
 
     pipeline: str
@@ -102,16 +144,16 @@ class BuildStatus:
 
     @property
     def read(self) -> tuple[int, int] | None:
-        """Counts the offsets that its job has folded, and all up to the log's end.
+        """The offsets that the job has folded, and all offsets up to the log's end.
 
-        None if the end is not known.
+        None if the end is unknown.
         """
         folded = self.folded - self.begun_with
         return None if self.lag is None else (folded, folded + self.lag)
 
     @property
     def reached(self) -> tuple[int, int] | None:
-        """Counts as `read` does, with the records read of the slice that is not folded yet."""
+        """The offsets of `read`, with the records read of a slice that is not folded yet."""
         if self.read is None or self.slice is None:
             return self.read
         folded, total = self.read
@@ -119,15 +161,16 @@ class BuildStatus:
 
     @property
     def eta_seconds(self) -> float | None:
-        """The seconds that a candidate still needs at its rate. None if not known."""
+        """The seconds that a candidate still needs at the current rate. None if unknown."""
         if self.rollout is None or self.reached is None:
             return None
         return seconds_left(*self.reached, self.rate)
 
     def age_seconds(self, now: datetime) -> float | None:
-        """Returns the age of its readers' rows: 0 if nothing is behind it, else its frontier's age.
+        """Returns the age of readers' rows in seconds: 0 without lag, else the frontier's age.
 
-        None if it has no frontier. Of an unknown lag the frontier's age is the most it can be.
+        None if the build has no frontier. If the lag is unknown, the frontier's age is an
+        upper bound.
         """
         if self.fresh_at is None:
             return None
@@ -137,12 +180,13 @@ class BuildStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The generation that is served, and the builds that are wanted, by pipeline and role.
+    """The generation that is served, and the wanted builds, by pipeline and role.
 
-    `broker_error` is why lags are not known; `end` is the log's end, if the broker was asked.
-    `disk` is why jobs rest, if the disk is full. `unread` are the topics that match a pattern which
-    a build reads by, and have not joined it. `damaged` is what cannot be read, a sentence each,
-    with what to do: the rest is as far as it can be read. `silent` is why nothing is sent, if so.
+    `broker_error` is the reason why lags are unknown; `end` is the log's end, if the broker was
+    asked. `disk` is the reason why jobs rest, if the disk is full. `unread` are the topics that
+    match a pattern of a build and have not joined the pattern. `damaged` has a sentence for
+    each record that cannot be read, with a hint: the other records are shown. `silent` is the
+    reason why nothing is sent, if so.
     """
 
     generation: int
@@ -163,11 +207,16 @@ def observe_status(
     underway: Underway | None = None,
     reserve: int = 0,
 ) -> Status:
-    """Looks at journal, frontiers and the log's end; `log` is None if there is no broker.
+    """Reads journal, frontiers and the log's end, and returns the status.
 
-    A broker that does not answer leaves the lags open, and a record that is damaged leaves out what
-    it tells. `underway` is the supervisor's report, if there is one, `reserve` the bytes that it
-    keeps of the disk.
+    Args:
+        store: The root.
+        log: The broker's client; None if there is no broker. Without an answer, lags stay unknown.
+        soak_seconds: The duration of the soak of an idle build.
+        underway: The supervisor's report, if there is one.
+        reserve: The bytes of the disk that the supervisor keeps.
+
+    A damaged record leaves out the facts that the record tells.
     """
     state, why = readable_state(store)
     damaged = {} if why is None else {str(why): None}
@@ -181,7 +230,7 @@ def observe_status(
     unread: tuple[Unread, ...] = ()
     try:
         if log is not None and topics:
-            # In this order: what is appended between the two questions is not held back.
+            # In this order: a record that is appended between the two questions is not held back.
             high = log.high_watermark(topics)
             committed = log.end(topics)
             end, held = committed.highest(high), held_back(committed, high)
@@ -230,9 +279,48 @@ def observe_status(
     )
 
 
+def held_back(end: Offsets, high_watermark: Offsets) -> tuple[HeldBack, ...]:
+    """Lists the offsets that open transactions hold back. Pure.
+
+    These are the offsets between the end for readers of committed records and the high
+    watermark.
+    """
+    return tuple(
+        HeldBack(topic, partition, end.at(topic, partition), high - end.at(topic, partition))
+        for topic, partition, high in high_watermark.items()
+        if high > end.at(topic, partition)
+    )
+
+
+def unread_topics(births: Iterable[Birth], log: Named) -> tuple[Unread, ...]:
+    """Lists topics that match a pattern of a pipeline, and that no build of the pipeline reads.
+
+    `births` are the births of all wanted builds. The broker is asked only if there is a
+    pattern.
+    """
+    known = tuple(births)
+    patterns = {
+        (birth.pipeline, topic.pattern)
+        for birth in known
+        for topic in birth.topics
+        if topic.pattern is not None
+    }
+    if not patterns:
+        return ()
+    there = tuple(log.topics())
+    sinks = {sink.topic for birth in known for sink in birth.sinks}
+    read = {(birth.pipeline, name) for birth in known for name in birth.topic_ids}
+    return tuple(
+        Unread(pipeline, pattern, name)
+        for pipeline, pattern in sorted(patterns)
+        for name in matching(pattern, there, sinks)
+        if (pipeline, name) not in read
+    )
+
+
 @contextmanager
 def _noting(damaged: dict[str, None]) -> Iterator[None]:
-    """Notes what is damaged, and goes on without it."""
+    """Notes a damaged record, and goes on without the record."""
     try:
         yield
     except Damaged as error:
@@ -248,7 +336,7 @@ def _seen(
     state: State,
     damaged: dict[str, None],
 ) -> BuildStatus:
-    """Returns the status of a build, or what the journal alone says of one that is damaged."""
+    """Returns the status of a build; of a damaged build, only the facts of the journal."""
     pipeline, name, build, rollout = role
     if build in births:
         with _noting(damaged):
@@ -266,10 +354,10 @@ def _seen(
 
 
 def _broken(store: Store, state: State, births: Mapping[str, Birth]) -> dict[str, tuple[str, ...]]:
-    """Lists the relations that cannot be made, by pipeline; only if views serve: they break."""
+    """Lists the relations that cannot be made, by pipeline; only if views serve: views break."""
     if not any(births[build].views for build in state.serving.values() if build in births):
         return {}
-    # It takes DuckDB, which most looks do without.
+    # The import loads DuckDB, which most looks do without.
     from kappa.serving.query.tables import broken_relations  # noqa: PLC0415  # as said above
 
     found: dict[str, tuple[str, ...]] = {}
@@ -280,7 +368,7 @@ def _broken(store: Store, state: State, births: Mapping[str, Birth]) -> dict[str
 
 def _overflows(store: Store, state: State, births: Mapping[str, Birth]) -> tuple[Overflow, ...]:
     """Counts the sums that do not fit now; only if a served table has sums."""
-    # It takes DuckDB, which most looks do without.
+    # The import loads DuckDB, which most looks do without.
     from kappa.serving.query.overflows import overflow_marks, overflows  # noqa: PLC0415  # as said above
 
     if not any(
@@ -290,14 +378,14 @@ def _overflows(store: Store, state: State, births: Mapping[str, Birth]) -> tuple
     try:
         return overflows(store)
     except KappaError:
-        # The status shows all else, and whoever reads the table is told why it cannot be read.
+        # The status shows all else, and a reader of the table gets the reason.
         return ()
 
 
 def _with_state(
     build: BuildStatus, state: State, underway: Underway, soak_seconds: float
 ) -> BuildStatus:
-    """Adds the supervisor's report, and what the journal says of its pipeline."""
+    """Adds the supervisor's report, and the facts of the journal on the pipeline."""
     waiting = underway.rollouts.get(0 if build.rollout is None else build.rollout.id, Waiting())
     serves = build.role == "live"
     return replace(
@@ -314,7 +402,7 @@ def _with_state(
 
 
 def _roles(state: State) -> Iterator[tuple[str, str, str, Rollout | None]]:
-    """Yields (pipeline, role, build, rollout). A build on its way back keeps its role."""
+    """Yields (pipeline, role, build, rollout). A build that is switched back keeps the role."""
     active = {rollout.build: rollout for rollout in state.active_rollouts}
     for pipeline, build in state.serving.items():
         yield pipeline, "live", build, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -9,62 +10,37 @@ from msgspec import to_builtins
 
 from kappa.base.units import pace_text
 from kappa.replay.rollout.rollout import Phase
+from kappa.replay.status.status import Status
 from kappa.serving.query.render import Listing
 
 if TYPE_CHECKING:
     # At run time these would import what it takes to ask a broker.
-    from kappa.replay.status.running import Running
-    from kappa.replay.status.status import BuildStatus, Status
+    from kappa.replay.status.run_records import Running
+    from kappa.replay.status.status import BuildStatus
     from kappa.state.build_status import SliceProgress
-
 
 _SHOWN_LIBRARIES = 3
 
 
 def status_listing(status: Status, now: datetime) -> Listing:
-    """Makes a row of each build that is wanted."""
+    """Makes a row of each wanted build."""
     machines = (
-        "phase",
-        "total",
-        "offsets",
-        "kept_until",
-        "waits_for",
-        "rate",
-        "eta_seconds",
-        "trouble",
-        "verdict",
-        "checks",
-        "libraries",
-        "late",
-        "duplicate",
-        "broken",
-        "overflows",
-        "slice",
-        "paused_since",
+        *("phase", "total", "offsets", "kept_until", "waits_for", "rate", "eta_seconds"),
+        *("trouble", "verdict", "checks", "libraries", "late", "duplicate", "broken"),
+        *("overflows", "slice", "paused_since"),
     )
     columns = (
-        "pipeline",
-        "role",
-        "rollout",
-        "build",
-        "version",
-        "state",
-        "folded",
-        "behind",
-        "age_seconds",
-        "rejected",
-        *machines,
-        "note",
+        *("pipeline", "role", "rollout", "build", "version", "state", "folded", "behind"),
+        *("age_seconds", "rejected", *machines, "note"),
     )
-    return Listing(
-        columns, tuple(_build_row(build, now) for build in status.builds), wide=frozenset(machines)
-    )
+    rows = tuple(_build_row(build, now) for build in status.builds)
+    return Listing(columns, rows, wide=frozenset(machines))
 
 
 def status_document(
     status: Status, running: Running | None, broker: str | None, http: str | None, now: datetime
 ) -> dict[str, Any]:
-    """Returns what runs, the generation, and a row for each build that is wanted."""
+    """Returns supervisor, broker and HTTP, the generation, and a row for each wanted build."""
     return {
         "generation": status.generation,
         "supervisor": None if running is None else {"pid": running.pid, "started": running.started},
@@ -81,9 +57,10 @@ def status_document(
 def status_heading(
     status: Status, running: Running | None, broker: str | None, http: str | None = None
 ) -> str:
-    """Returns what runs, a line each, with a warning for builds that reject too much.
+    """Returns supervisor, broker and HTTP, a line each, and warnings.
 
-    `http` is where HTTP is served, also while no supervisor runs.
+    `http` is the URL at which HTTP is served, also while no supervisor runs. `broker` is the
+    address of Kafka, if known.
     """
     supervisor = (
         "kappa is not up: kappa up -d starts it"
@@ -119,38 +96,49 @@ def status_heading(
     return f"{supervisor}\n{kafka}\n{place}{served}\n{loud}"
 
 
+def lag_listing(status: Status, topics: Iterable[str]) -> Listing:
+    """Makes a row of each build and partition that the build reads, of some topics or of all.
+
+    An end is null if the broker did not answer, or no longer has the topic.
+    """
+    only = frozenset(topics)
+    rows = []
+    for build in status.builds:
+        wanted = build.topics & only if only else build.topics
+        known = build.offsets.only(wanted)
+        if status.end is not None:
+            known = known.highest(status.end.only(wanted))
+        for topic, partition, _ in known.items():
+            at = build.offsets.at(topic, partition)
+            end = None if status.end is None else status.end.at(topic, partition)
+            behind = None if end is None else max(0, end - at)
+            place = (build.pipeline, build.role, build.build, topic, partition)
+            rows.append((*place, at, end, behind))
+    columns = ("pipeline", "role", "build", "topic", "partition", "frontier", "end", "behind")
+    return Listing(columns, tuple(rows))
+
+
 def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
     age, verified = (
         build.age_seconds(now),
         None if build.rollout is None else build.rollout.verified,
     )
     return (
-        build.pipeline,
-        build.role,
+        *(build.pipeline, build.role),
         None if build.rollout is None else build.rollout.number,
-        build.build,
-        build.version,
-        _state(build),
-        build.folded,
-        build.lag,
+        *(build.build, build.version, _state(build), build.folded, build.lag),
         None if age is None else round(age, 1),
         build.rejected,
         None if build.rollout is None else str(build.rollout.phase),
         None if build.lag is None else build.folded + build.lag,
-        build.offsets.plain(),
-        build.kept_until,
-        build.waits_for,
-        build.rate,
+        *(build.offsets.plain(), build.kept_until, build.waits_for, build.rate),
         None if build.eta_seconds is None else round(build.eta_seconds, 1),
         build.trouble,
         None if verified is None else verified.verdict,
         []
         if verified is None
         else [{**to_builtins(check), "passed": check.passed} for check in verified.checks],
-        build.libraries,
-        build.late,
-        build.duplicate,
-        build.broken,
+        *(build.libraries, build.late, build.duplicate, build.broken),
         [{"table": one.table, "column": one.column, "rows": one.rows} for one in build.overflows],
         None if build.slice is None else _slice(build.slice),
         None if build.pause is None else build.pause.at,
@@ -159,7 +147,7 @@ def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
 
 
 def _slice(slice_: SliceProgress) -> dict[str, Any]:
-    """Returns how far a job is in its slice, counted from 1."""
+    """Returns the progress of a job in the slice, counted from 1."""
     return {
         "number": slice_.slice + 1,
         "of": slice_.of,
@@ -171,7 +159,7 @@ def _slice(slice_: SliceProgress) -> dict[str, Any]:
 
 
 def _note(build: BuildStatus) -> str:
-    """Returns what a person should know of a build, the worst first."""
+    """Returns the facts of a build that a person should know, the worst first."""
     if build.stopped is not None:
         return build.stopped.text
     parts = [

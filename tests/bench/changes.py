@@ -33,7 +33,7 @@ from screen import Report
 from demo.judgement.freshness import Freshness, measure
 from demo.judgement.reckoning import answers_in, sent_in
 from kappa.base.errors import KappaError
-from kappa.replay.status.running import served_at
+from kappa.replay.status.run_records import served_at
 from kappa.serving.outlets.sinks.sink_status import SinkState, read_state
 from kappa.state.journal.journal import JournalView
 from kappa.state.offsets import Offsets

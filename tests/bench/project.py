@@ -20,7 +20,7 @@ from kappa.base.settings import load_settings
 from kappa.code.task import SPARES, doors
 from kappa.kafka.client import Log
 from kappa.kafka.producer import ProducedRecord
-from kappa.replay.status.running import running
+from kappa.replay.status.run_records import running
 from kappa.serving.query.query import answer
 from kappa.state.store import Store
 

@@ -21,7 +21,7 @@ from testbed import TREE, Testbed, platform
 
 from demo.producer.events import Event, first_events
 from kappa.kafka.producer import ProducedRecord
-from kappa.replay.status.running import served_at
+from kappa.replay.status.run_records import served_at
 
 pytestmark = [pytest.mark.browser, pytest.mark.jvm]
 

@@ -37,8 +37,8 @@ from kappa.kafka.cluster import TopicFacts
 from kappa.kafka.producer import Acknowledged, ProducedRecord
 from kappa.replay.rollout.fold import fold
 from kappa.replay.rollout.rollout import Rollout
-from kappa.replay.status.here import Here
-from kappa.replay.status.progress import ensure_not_waiting, ensure_served, news
+from kappa.replay.status.context import Here
+from kappa.replay.status.follow import ensure_not_waiting, ensure_served, news
 from kappa.state.build import Birth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import (
@@ -194,7 +194,7 @@ def two_builds(store: Store) -> Store:
 
 def pretend_up(store: Store) -> None:
     """Makes this process the supervisor, one that lives and does nothing."""
-    from kappa.replay.status.running import Running, put_running
+    from kappa.replay.status.run_records import Running, put_running
 
     me = process_id(os.getpid())
     assert me is not None

@@ -27,8 +27,8 @@ from kappa.replay.rollout.fold import fold
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.stage import stage
 from kappa.replay.rollout.state import State
-from kappa.replay.status.here import Here
-from kappa.replay.status.running import Running, put_running
+from kappa.replay.status.context import Here
+from kappa.replay.status.run_records import Running, put_running
 from kappa.state.build import read_birth
 from kappa.state.journal.events import CaughtUp, Check, Event, Held, Receipt, Served, Verified
 from kappa.state.journal.journal import Journal

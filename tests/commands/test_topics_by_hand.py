@@ -101,10 +101,10 @@ def test_tail_shows_records_as_they_are_declared(kappa: Type) -> None:
 def test_tail_goes_on_with_what_comes(
     kappa: Type, log: Log, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kappa.replay.status.topics import tail
+    from kappa.replay.status.topics import records
 
     seen, enough = list[str](), threading.Event()
-    follows = tail.following
+    follows = records.following
 
     def until_enough(*given: object):  # type: ignore[no-untyped-def]
         # By now it is fixed from where on is followed.
@@ -116,7 +116,7 @@ def test_tail_goes_on_with_what_comes(
                 enough.set()
                 return
 
-    monkeypatch.setattr(tail, "following", until_enough)
+    monkeypatch.setattr(records, "following", until_enough)
 
     def produce() -> None:
         for number in range(2):

@@ -21,8 +21,8 @@ from kappa.declare.joined import (
     put_joined,
 )
 from kappa.kafka.cluster import TopicFacts
+from kappa.replay.status.status import Unread, unread_topics
 from kappa.replay.status.topics.join import Joining, join
-from kappa.replay.status.unread import Unread, unread_topics
 from kappa.state.build import Birth, TopicBirth
 
 PATTERN = r"logs\..*"

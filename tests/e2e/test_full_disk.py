@@ -14,7 +14,7 @@ from reading import assert_right
 from testbed import platform
 
 from kappa.base.errors import KappaError
-from kappa.replay.status.running import served_at
+from kappa.replay.status.run_records import served_at
 
 pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.fault]
 COUNT = "select count(*) as n from order_log"

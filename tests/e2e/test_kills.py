@@ -36,7 +36,7 @@ from victims import (
 from kappa.base.settings import load_settings
 from kappa.engine.job.legs import LegKind, Legs
 from kappa.replay.rollout.rollout import Phase, Rollout
-from kappa.replay.status.running import running
+from kappa.replay.status.run_records import running
 
 pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.fault, pytest.mark.timeout(900)]
 

@@ -15,7 +15,7 @@ from secured import SecuredBroker
 from sinking import rows_of_topic, served_records
 from testbed import Said, Testbed
 
-from kappa.replay.status.running import served_at
+from kappa.replay.status.run_records import served_at
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.timeout(1500)]
 

@@ -28,7 +28,7 @@ from testbed import Testbed, platform
 from kappa.base.errors import ExitCode
 from kappa.base.settings import load_settings
 from kappa.replay.rollout.rollout import Phase
-from kappa.replay.status.running import running
+from kappa.replay.status.run_records import running
 from kappa.state.build import folded_by
 from kappa.state.journal.events import Served
 from kappa.state.journal.journal import Journal

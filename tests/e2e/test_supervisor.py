@@ -20,7 +20,7 @@ from testbed import Testbed, platform
 
 from kappa.base.process import ProcessId, process_id
 from kappa.base.settings import load_settings
-from kappa.replay.status.running import running, served_at
+from kappa.replay.status.run_records import running, served_at
 
 pytestmark = pytest.mark.jvm
 
@@ -163,7 +163,7 @@ def ensure_http_comes_back_by_itself(bed: Testbed) -> ProcessId:
     found = bed.kappa("status").out.splitlines()
     assert found[0].startswith("kappa is not up")
     assert f"HTTP at {url}" in found
-    (keeper,) = bed.pids("kappa.replay.platform.keeper")
+    (keeper,) = bed.pids("kappa.replay.platform.http_keeper")
     return named(keeper)
 
 
@@ -200,7 +200,7 @@ def test_who_is_told_to_end_while_it_starts_leaves_nothing(tmp_path: Path) -> No
 
         assert [each.returncode for each in both] == [0, 0], said
         # The one that did not come up may be about to end.
-        for program in ("kappa.replay.platform.supervisor", "kappa.replay.platform.keeper"):
+        for program in ("kappa.replay.platform.supervisor", "kappa.replay.platform.http_keeper"):
             bed.wait(lambda program=program: len(bed.pids(program)) == 1, f"one {program}")
         bed.must("down")
         assert not bed.pids()

@@ -38,7 +38,7 @@ from kappa.records.decode.raw import raw_table
 from kappa.records.decode.readers import plain_reader
 from kappa.records.lines.produce import event_records
 from kappa.records.record import RecordReader, Tombstone
-from kappa.replay.status.topics.tail import SeenRecord, decoder_of, filter_of
+from kappa.replay.status.topics.records import SeenRecord, decoder_of, filter_of
 
 PROTO = 'syntax = "proto3"; message Key { string code = 1; }'
 RECORD = {"type": "record", "name": "Key", "fields": [{"name": "code", "type": "string"}]}

@@ -30,14 +30,14 @@ from kappa.base.settings import load_settings
 from kappa.commands.app import run_command
 from kappa.declare.sink import SinkBirth
 from kappa.kafka.broker.last_run import LastRun, end_leftover, read_last_run, write_last_run
-from kappa.replay.platform import at_broker
-from kappa.replay.platform.adopt import adopt
-from kappa.replay.platform.at_broker import CourierProcess
+from kappa.replay.platform import services
 from kappa.replay.platform.child import ChildProcess
+from kappa.replay.platform.copy import adopt
+from kappa.replay.platform.services import CourierService
 from kappa.replay.rollout.garbage import gc
 from kappa.replay.status.doctor.examine import examine
 from kappa.replay.status.doctor.repair import repair
-from kappa.replay.status.running import (
+from kappa.replay.status.run_records import (
     Running,
     RunningServer,
     ensure_served,
@@ -427,14 +427,14 @@ def test_a_root_that_may_not_send_has_no_courier(tmp_path, monkeypatch):
     ensure_root(store)
     copy = Store(shutil.copytree(store.folder, tmp_path / "copy"))
     served = {"sink there": Birth("b", "p", *_REST, sinks=(SinkBirth("there", "delays"),))}
-    for module in (at_broker, sink_status):
+    for module in (services, sink_status):
         monkeypatch.setattr(module, "served_outlets", lambda _store: served)
     started = []
     monkeypatch.setattr(ChildProcess, "ensure_started", lambda self, *_: started.append(self.what))
 
     def starts(root: Store) -> bool:
         started.clear()
-        courier = CourierProcess(root, load_settings(tmp_path), say=print)
+        courier = CourierService(root, load_settings(tmp_path), say=print)
         courier.ensure_running("127.0.0.1:9")
         return started == ["the courier"]
 

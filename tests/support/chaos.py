@@ -27,7 +27,7 @@ from victims import (
 )
 
 from kappa.base.settings import load_settings
-from kappa.replay.status.running import running
+from kappa.replay.status.run_records import running
 from kappa.state.build import folded_by
 
 VICTIMS = (SUPERVISOR, LIVE, "idle job", CANDIDATE, VERIFIER, ARCHIVER, HTTP, BROKER)

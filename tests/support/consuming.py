@@ -22,7 +22,7 @@ from book import Book, row_text
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from kappa.base.settings import load_settings
-from kappa.replay.status.running import running, served_at
+from kappa.replay.status.run_records import running, served_at
 from kappa.state.store import open_store
 
 _AGAIN_SECONDS = 0.2

@@ -24,7 +24,7 @@ from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
 from kappa.kafka.client import Log
 from kappa.kafka.producer import ProducedRecord, Producer
-from kappa.replay.status.running import running, served_at
+from kappa.replay.status.run_records import running, served_at
 
 # Topic and record, for each turn of a producer.
 Records = Callable[[int], Iterator[tuple[str, ProducedRecord]]]

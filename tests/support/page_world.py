@@ -25,9 +25,9 @@ from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.tally import Tally
 from kappa.kafka.cluster import TopicFacts
 from kappa.kafka.reader import Record
-from kappa.replay.status.desk import Desk
-from kappa.replay.status.here import Here
-from kappa.replay.status.running import Running, put_running
+from kappa.replay.status.context import Here
+from kappa.replay.status.run_records import Running, put_running
+from kappa.replay.status.shared_looks import Desk
 from kappa.serving.outlets.alerts.channels import ShownOnPage
 from kappa.serving.outlets.alerts.message import Message, moment
 from kappa.serving.outlets.alerts.outbox import (

@@ -25,7 +25,7 @@ from kappa.base.settings import load_settings
 from kappa.kafka.client import Log
 from kappa.replay.rollout.fold import fold
 from kappa.replay.rollout.state import State
-from kappa.replay.status.running import running
+from kappa.replay.status.run_records import running
 from kappa.serving.query.query import answer
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.journal import Journal

@@ -35,7 +35,7 @@ _IMPORTED = (
     "kappa.replay.rollout.plan.plan_text",
     "kappa.replay.rollout.history",
     "kappa.replay.rollout.plan.saved_plan",
-    "kappa.replay.status.running",
+    "kappa.replay.status.run_records",
     "kappa.replay.status.status",
     "kappa.replay.status.status_text",
     "rich.table",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kappa.replay.rollout.plan.facts import Observed
     from kappa.replay.rollout.plan.finding import Accepting
     from kappa.replay.rollout.plan.plan import Plan
-    from kappa.replay.status.here import Here
+    from kappa.replay.status.context import Here
 
 
 def roll_out(

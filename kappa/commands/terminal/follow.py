@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kappa.kafka.client import Log
     from kappa.replay.rollout.rollout import Rollout
     from kappa.replay.rollout.state import State
-    from kappa.replay.status.here import Here
+    from kappa.replay.status.context import Here
     from kappa.state.build import Birth
     from kappa.state.offsets import Offsets
 
@@ -29,9 +29,8 @@ def follow_rollout(
 
     Raises the error that its end means if it does not serve.
     """
-    from kappa.replay.status.follow import follow
-    from kappa.replay.status.progress import ensure_served, tell
-    from kappa.replay.status.sending import sending
+    from kappa.replay.status.follow import ensure_served, follow, tell
+    from kappa.replay.status.outgoing_changes import sending
     from kappa.state.build import read_birth
 
     begun = here.state().rollout(id_)
@@ -106,7 +105,7 @@ def _outcome(state: State, ended: Rollout) -> str:
 def approve(here: Here, ready: Iterable[Rollout], timeout: float | None) -> None:
     """Gives one yes to these candidates together and follows each until it serves."""
     from kappa.replay.rollout.operator_requests import ask_promote
-    from kappa.replay.status.progress import ensure_not_waiting
+    from kappa.replay.status.follow import ensure_not_waiting
     from kappa.state.journal.events import PromoteAsked
 
     asked = ask_promote(here.store, seen=[rollout.id for rollout in ready]).event

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kappa.base.errors import UsageError
-from kappa.replay.status.here import Here
+from kappa.replay.status.context import Here
 from kappa.serving.query.render import Form
 
 As = Annotated[Form, typer.Option("-o", "--output", help="what is printed")]

@@ -11,7 +11,7 @@ from kappa.state.offsets import Offsets
 
 if TYPE_CHECKING:
     from kappa.kafka.producer import Acknowledged
-    from kappa.replay.status.here import Here
+    from kappa.replay.status.context import Here
 
 # Many times what a slice takes, and a build that rests is woken within.
 _SECONDS = 30.0

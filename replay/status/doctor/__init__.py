@@ -1,13 +1,11 @@
-"""The doctor of a root: damage, what follows from it, and what can be set aside.
+"""The doctor of a root: damage, the consequences, and files that can be moved aside.
 
-It lists what a project needs of its cluster, too. It looks at records and at the files that
-builds and archives need; it reads no row. It moves what a person gives up, and deletes nothing.
-Read in this order:
+The doctor also lists the needs of a project from the Kafka cluster. The doctor reads records and
+the files that builds and archives need, but no row. The doctor moves files that a person gives up,
+and deletes nothing. Read in this order:
 
-damage     one thing that is damaged
-examine    the journal, the builds and their tables
-scrub      each data file is read, and compared with its sum
-risks      what the loss of one broker would take
-acls       the rules of the cluster that a project needs
-repair     what is given up is moved aside
+    examine  the journal, the builds and the tables
+    scrub    reads each data file, and compares the file with the recorded sum
+    cluster  the losses with a broker, and the rules (ACLs) that a project needs
+    repair   moves aside the files that are given up
 """

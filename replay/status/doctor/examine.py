@@ -1,8 +1,8 @@
-"""The examination of a root: its records are read, and its builds' files looked for.
+"""The examination of a root: records are read, and the files of builds looked for.
 
-Each document is held to its seal, each code snapshot to the birth certificate, and each table's
-files to the list of the newest frontier and of those that are kept: whether all are there, and as
-long as they were. The rows in the files are for the scrub.
+The examination compares each document with the seal, each code snapshot with the birth certificate,
+and each table's files with the list of the newest frontier and the lists of the kept frontiers:
+whether all files are there, and as long as recorded. The scrub reads the rows in the files.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +21,6 @@ from kappa.engine.job.legs import leg_records
 from kappa.replay.rollout.fold import advance
 from kappa.replay.rollout.rollout import IllegalTransition
 from kappa.replay.rollout.state import State
-from kappa.replay.status.doctor.damage import Damage
 from kappa.state.alignment import alignment_records
 from kappa.state.build import (
     Birth,
@@ -44,7 +44,7 @@ from kappa.tables.file_list import missing_in
 from kappa.tables.versions import list_of
 
 _REPLAY = "kappa undo PIPELINE serves the build before; kappa replay PIPELINE makes a new one"
-# What a build's records are for: what follows if one cannot be read, and what happens without it.
+# The records of a build: the consequence of an unreadable record, and the state without the record.
 _RECORDS: tuple[tuple[Callable[[Store, str], NumberedRecords[Any]], str, str], ...] = (
     (
         frontier_records,
@@ -72,8 +72,6 @@ _RECORDS: tuple[tuple[Callable[[Store, str], NumberedRecords[Any]], str, str], .
         "the candidate is aligned again",
     ),
 )
-
-
 # All documents that are read back. Those that a build's or the journal's records are not, and that
 # follow from nothing else, are the birth certificates, and how far an archive lasts.
 _DOCUMENT = re.compile(
@@ -89,8 +87,33 @@ _FOLDERS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A damaged record or file below a root.
+
+    `follows` has the consequence of the damage, and `then` the state after a repair. A repair
+    moves `names`, objects below the root, aside; without names, only the hint can help.
+    """
+
+    what: str
+    follows: str
+    names: tuple[str, ...] = ()
+    then: str = ""
+    hint: str = ""
+
+    def lines(self, number: int) -> tuple[str, ...]:
+        """Returns the damage as lines for people, with the number."""
+        files = "1 file is" if len(self.names) == 1 else f"{len(self.names)} files are"
+        return (
+            f"{number}. {self.what}",
+            f"   now:    {self.follows}",
+            *((f"   repair: {files} moved aside; {self.then}",) if self.names else ()),
+            *((f"   hint:   {self.hint}",) if self.hint else ()),
+        )
+
+
 def examine(store: Store, *, now: float) -> tuple[Damage, ...]:
-    """Returns all that is damaged; what is derived from other files is moved aside at once."""
+    """Returns all damage. Damaged files that are derived from others are moved aside at once."""
     state, found = _journal(store)
     builds = sorted({name.split("/")[1] for name in store.names("builds") if name.count("/") > 1})
     sorted_leases(store, now)
@@ -106,11 +129,11 @@ def examine(store: Store, *, now: float) -> tuple[Damage, ...]:
 
 
 def unvouched(store: Store) -> tuple[str, ...]:
-    """Lists the builds whose newest frontier is of an older Kappa, and vouches for no file list."""
+    """Lists builds whose newest frontier, of an older Kappa, vouches for no file list."""
     found = list[str]()
     state, _ = _journal(store)
     for build in sorted({state.folded_by(build) for build in state.wanted_builds()}):
-        # What is damaged is named before.
+        # `examine` names the damage.
         with suppress(KappaError):
             last = frontier_records(store, build).last()
             if last is not None and not last[1].file_lists.keys() >= last[1].versions.keys():
@@ -119,7 +142,7 @@ def unvouched(store: Store) -> tuple[str, ...]:
 
 
 def unsealed_documents(store: Store) -> tuple[str, ...]:
-    """Lists the documents of an earlier Kappa, which have no seal: no change in them shows."""
+    """Lists documents of an earlier Kappa without a seal: no change in these shows."""
     found = set[str]()
     for place in dict.fromkeys((store, store.local)):
         for name in _documents(place):
@@ -136,7 +159,7 @@ def _documents(store: Store) -> Iterator[str]:
 
 
 def _others(store: Store) -> Iterator[Damage]:
-    """Yields what is damaged of all that is neither a record of the journal nor of a build."""
+    """Yields the damage of documents that are no records of the journal or of a build."""
     for name in _documents(store):
         if _TOLD.fullmatch(name):
             continue
@@ -157,13 +180,13 @@ def _others(store: Store) -> Iterator[Damage]:
 
 
 def _root(store: Store, builds: Iterable[str]) -> Iterator[Damage]:
-    """Yields that what the root says of itself is damaged, or gone.
+    """Yields the damage of the root's record of itself: damaged, or gone.
 
-    A job of a Kappa that seals its frontiers begins only in a root that says what it is.
+    A job of a Kappa that seals its frontiers begins only in a root with that record.
     """
     try:
         if read_root(store) is not None:
-            # Only beside the file itself may the copy of it go.
+            # The copy of the file may only be moved aside while the file itself is there.
             try:
                 store.get_sealed(ROOT_COPY)
             except Damaged as error:
@@ -176,7 +199,7 @@ def _root(store: Store, builds: Iterable[str]) -> Iterator[Damage]:
         else:
             yield Damage(error.message, follows, hint=error.hint)
         return
-    # What is cut short of a copy, no kappa up goes on from.
+    # No `kappa up` continues from a copy that was cut short.
     for build in builds if store.get("copying.json") is None else ():
         with suppress(Damaged):
             records = frontier_records(store, build)
@@ -198,7 +221,7 @@ def set_aside(store: Store) -> int:
 
 
 def _journal(store: Store) -> tuple[State, list[Damage]]:
-    """Returns the state up to the first record that is damaged, and that record."""
+    """Returns the state up to the first damaged record, and the damage of that record."""
     records, state = journal_records(store), State()
     noted, numbers = records.noted(), records.numbers()
     for number in range(1, (numbers[-1] if numbers else 0) + 1):
@@ -273,7 +296,7 @@ def _build(store: Store, build: str, *, serves: bool) -> Iterator[Damage]:
     except Broken as error:
         yield Damage(error.message, f"the job of build {build} does not start", hint=error.hint)
     if birth.folded_by != build:
-        # What it serves is another's.
+        # The build serves the tables of another build.
         return
     for records_of, follows, then in _RECORDS:
         yield from _numbered(records_of(store, build), follows, then)
@@ -297,7 +320,10 @@ def _build(store: Store, build: str, *, serves: bool) -> Iterator[Damage]:
 
 
 def _lost(build: str, newest: Frontier | None, shown: int, where: str) -> Iterator[Damage]:
-    """Yields that frontiers are gone which readers saw, as other records of the build tell."""
+    """Yields the damage of frontiers that readers saw, and that are gone.
+
+    Other records of the build tell which numbers readers saw.
+    """
     if newest is None or newest.number < shown:
         yield Damage(
             f"build {build} has no frontier, and frontier {shown} was there: {where}"
@@ -340,7 +366,7 @@ def _begins_anew(records: NumberedRecords[Any], number: int) -> bool:
 def _tables(
     store: Store, birth: Birth, newest: Frontier, kept: Iterable[Frontier], *, serves: bool
 ) -> Iterator[Damage]:
-    """Yields the tables with a file that is gone, or cut, of the newest and the kept frontiers."""
+    """Yields tables with a file that is gone or cut, at the newest or a kept frontier."""
     follows = f"queries of build {birth.build} fail" if serves else "it cannot go on"
     for name in newest.versions:
         path = table_path(store, birth.build, name)
@@ -358,7 +384,7 @@ def _tables(
             except KappaError as error:
                 why = error.message
             if is_past and read_kept(store, birth.build, frontier.number) is None:
-                # It was let go meanwhile.
+                # The kept frontier was released meanwhile.
                 continue
             if why is not None and why not in seen:
                 seen.add(why)

@@ -1,4 +1,4 @@
-"""The repair of a root: what is given up is moved aside, while nothing runs."""
+"""The repair of a root: files that are given up are moved aside, while nothing runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kappa.base.clock import now
 from kappa.base.errors import Conflict
-from kappa.replay.status.doctor.damage import Damage
+from kappa.replay.status.doctor.examine import Damage
 from kappa.state.build import birth_copy, birth_name
 from kappa.state.documents import note_of
 from kappa.state.frontier import frontier_records
@@ -19,12 +19,12 @@ from kappa.state.store import Store
 
 
 def repair(store: Store, damages: Iterable[Damage]) -> tuple[str, ...]:
-    """Moves what these damages give up aside, the newest first; returns where to.
+    """Moves aside the files of these damages, the newest first; returns the new places.
 
-    No supervisor can start meanwhile. Raises Conflict if one is up.
+    No supervisor can start meanwhile. Raises Conflict if a supervisor is up.
     """
     names = [name for damage in damages for name in damage.names]
-    # With a newest record that is given up goes the note that it was there.
+    # The note on the newest record goes with a newest record that is given up.
     notes = {note_of(name.rpartition("/")[0]) for name in names} - {*names}
     builds = sorted({name.split("/")[1] for name in names if _is_of_frontiers(name)})
     # But for frontiers: theirs say which numbers readers know.
@@ -32,7 +32,7 @@ def repair(store: Store, damages: Iterable[Damage]) -> tuple[str, ...]:
     moved = list[str | None]()
     try:
         if NAME in names:
-            # What the root is has to be known first: of a copy nothing else is moved.
+            # The root's record of itself comes first: in a copy nothing else is moved.
             names.remove(NAME)
             with Lock(store.local.path(LOCK), what="kappa"):
                 moved.append(store.set_aside(NAME))
@@ -64,12 +64,12 @@ def _copy_of(store: Store, name: str) -> bytes:
 
 
 def _is_of_frontiers(name: str) -> bool:
-    """Returns whether a name is that of a frontier, or of the note of their last number."""
+    """Returns whether a name is the name of a frontier, or of the note of the last number."""
     return name.startswith("builds/") and name.split("/")[2] in {"frontier", "frontier.newest"}
 
 
 def _note_shown(store: Store, build: str) -> int:
-    """Returns the greatest number that a frontier of a build ever had, as known, and notes that."""
+    """Returns and notes the greatest number that a frontier of a build ever had, as known."""
     records = frontier_records(store, build)
     shown = max(0, records.noted(), *records.numbers(), *kept_numbers(store, build))
     records.note_last(shown)
@@ -77,10 +77,11 @@ def _note_shown(store: Store, build: str) -> int:
 
 
 def _go_on_behind(store: Store, build: str, shown: int) -> None:
-    """Repeats the newest frontier of a build that is left behind the number that was shown last.
+    """Repeats the newest frontier of a build under a number that no reader has seen.
 
-    Readers elsewhere and cursors know by its number what they saw, so none is used again. If none
-    is left, the build's job makes one, behind the number that is noted.
+    Readers elsewhere and cursors recognise a frontier by the number, so no number is used
+    again. If no frontier is left, the build's job makes a frontier, with a number above the
+    noted number.
     """
     records = frontier_records(store, build)
     left = max(records.numbers(), default=shown)

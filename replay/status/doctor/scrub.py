@@ -1,8 +1,8 @@
-"""The scrub of a root: each data file that is of use is read, and compared with its sum.
+"""The scrub of a root: each data file in use is read, and compared with the recorded sum.
 
-Those are the files of the builds that serve, are idle or on their way, at their newest frontiers
-and at those that are kept, and the files of the archives. Jobs go on meanwhile: what they have
-deleted by then is no damage.
+Files in use are the files of builds that serve, are idle or are candidates, at the newest frontier
+and at the kept frontiers, and the files of the archives. Jobs go on meanwhile: a file that a job
+has deleted by then is no damage.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Show = Callable[[int, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ScrubbedFile:
-    """A data file, or a table whose files cannot be listed, and what is wrong with it.
+    """A data file, or a table whose files cannot be listed, and the damage of the file.
 
-    `of` is the build or the topic, `table` the table or None for an archive. `sum` is the recorded
-    one, None if there is none. `why` is empty if nothing is wrong.
+    `of` is the build or the topic, `table` the table or None for an archive. `sum` is the
+    recorded sum, None if there is none. `why` is empty for an undamaged file.
     """
 
     path: str
@@ -43,7 +43,7 @@ class ScrubbedFile:
     why: str = ""
 
     def text(self, store: Store) -> str:
-        """Returns what is wrong with it, in a sentence."""
+        """Returns the damage of the file, in a sentence."""
         owner = (
             f"the archive of topic {self.of}"
             if self.table is None
@@ -54,7 +54,7 @@ class ScrubbedFile:
 
 @dataclass(frozen=True, slots=True)
 class Scrubbed:
-    """The result of a scrub: its counts, and the files that are not as they were written.
+    """The result of a scrub: counts, and the files that have changed since their writing.
 
     `unknown` counts the files without a sum, which were written by an earlier Kappa.
     """
@@ -66,10 +66,10 @@ class Scrubbed:
 
 
 def scrub(store: Store, *, show: Show = lambda _done, _of, _bad: None) -> Scrubbed:
-    """Reads all data files that are of use, from the disk and not from the machine's memory.
+    """Reads all data files in use, from the disk and not from the machine's memory.
 
-    Objects of a bucket are fetched. Raises Damaged if a record that says which files are of use
-    cannot be read.
+    Objects of a bucket are fetched. Raises Damaged if a record that names files in use cannot
+    be read.
     """
     wanted = tuple(_wanted(store))
     whole, done, bad = sum(each.size for each in wanted), 0, []
@@ -132,7 +132,7 @@ def _of_build(store: Store, state: State, build: str) -> Iterator[ScrubbedFile]:
 
 
 def _mend(state: State, build: str, *, is_past: bool) -> str:
-    """Returns what to do about a damaged file of a build."""
+    """Returns the hint on a damaged file of a build."""
     over = {each for each in state.wanted_builds() if state.folded_by(each) == build}
     pipeline = state.pipelines[build]
     again = f"kappa replay {pipeline} makes a new build from the log"

@@ -1,14 +1,10 @@
-"""Topics by hand: what a topic is, who uses it, its records, and changes of it.
+"""Topics by hand: the description, users and records of a topic, and changes.
 
-Kafka is asked by kappa/kafka alone. Nothing here is part of a build or of the journal. Read it in
-this order:
+Only kappa/kafka asks Kafka. No module here is part of a build or of the journal. Read in this
+order:
 
-- users.py: the pipelines that read a topic, and the sinks that send it.
-- describe.py: a topic as it is, beside its declaration.
-- lag.py: how far each build has folded each partition.
-- join.py: which topics join a pattern.
-- alter.py: the steps of a change, and what refuses it.
-- range.py: which records of a topic are meant.
-- tail.py: a record as people read it, decoded by the topic's declaration.
-- export.py: records to a file and back.
+    describe  a topic on the broker, beside the declaration, with its users
+    join      the topics that join a pattern
+    alter     the steps of a change, and the reasons to refuse the change
+    records   records of a topic: a range, decoded, as text, and in files
 """

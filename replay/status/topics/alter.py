@@ -1,4 +1,4 @@
-"""A change of a topic by hand: its steps, and what refuses it. Pure."""
+"""A change of a topic by hand: the steps, and the reasons to refuse the change. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kappa.replay.status.topics.describe import TopicDescription
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """The settings to set, and the number of partitions to have; None: as many as there are."""
+    """The settings to set, and the wanted number of partitions; None: no change of the number."""
 
     config: Mapping[str, str] = field(default_factory=dict)
     partitions: int | None = None
@@ -23,7 +23,7 @@ class TopicChange:
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, str]:
-    """Parses `NAME=VALUE` as a user wrote it. Raises UsageError if it is none."""
+    """Parses settings `NAME=VALUE`. Raises UsageError for any other text."""
     found = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -36,9 +36,10 @@ def parse_settings(texts: Iterable[str]) -> dict[str, str]:
 def change_of(
     found: TopicDescription, settings: Mapping[str, str], partitions: int | None
 ) -> TopicChange:
-    """Returns what differs from what is wanted: named settings, or else the declaration.
+    """Returns the difference to the wanted settings: the named settings, or the declaration.
 
-    Raises UsageError if nothing is named and the topic is not declared, and as `_refuse` does.
+    Raises UsageError if no setting is named and the topic is not declared, and refuses some
+    changes as `_refuse_partitions` and `_refuse_settings` do.
     """
     if not settings and partitions is None:
         if found.declared is None:
@@ -58,7 +59,7 @@ def change_of(
 
 
 def change_text(found: TopicDescription, change: TopicChange) -> str:
-    """Returns the steps for people, one a line."""
+    """Returns the steps for people, a step a line."""
     lines = [
         f"topic {found.facts.name}: {name}={value}, instead of {found.config.get(name, 'default')}"
         for name, value in change.config.items()
@@ -72,7 +73,7 @@ def change_text(found: TopicDescription, change: TopicChange) -> str:
 
 
 def _refuse_partitions(found: TopicDescription, wanted: int) -> None:
-    """Raises UsageError for fewer partitions, and Conflict if keys would be in other ones."""
+    """Raises UsageError for fewer partitions, and Conflict if keys would change partition."""
     name, there = found.facts.name, found.facts.partitions
     if wanted < there:
         raise UsageError(
@@ -94,7 +95,7 @@ def _refuse_partitions(found: TopicDescription, wanted: int) -> None:
 
 
 def _refuse_settings(found: TopicDescription, config: Mapping[str, str]) -> None:
-    """Raises Conflict for a setting by which what reads the topic would lose records."""
+    """Raises Conflict for a setting by which readers of the topic would lose records."""
     name = found.facts.name
     policy = config.get("cleanup.policy", "")
     is_sent = any(each.sends for each in found.users)

@@ -1,18 +1,23 @@
-"""A topic as the broker has it, beside its declaration, with its users."""
+"""A topic as the broker has it, beside the declaration, with the users.
+
+Users are the builds that read a topic, and the sinks that send the topic.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kappa.base.errors import Conflict
 from kappa.base.units import size
 from kappa.declare.topic import Topic
 from kappa.declare.topic_settings import declared_config
 from kappa.kafka.cluster import TopicFacts
 from kappa.kafka.topic_config import own_config
-from kappa.replay.status.topics.users import TopicUser
+from kappa.replay.rollout.state import State
 from kappa.serving.query.render import Listing
+from kappa.state.build import Birth
 from kappa.state.offsets import Offsets
 
 if TYPE_CHECKING:
@@ -20,10 +25,26 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicDescription:
-    """A topic: `config` is what is set on it, `declared_config` what its declaration sets.
+class TopicUser:
+    """A build that uses a topic. `role` is live, idle or candidate; `sends`: by a sink."""
 
-    `bytes` are its partitions' on disk, of the embedded broker alone.
+    pipeline: str
+    build: str
+    role: str
+    sends: bool = False
+
+    def __str__(self) -> str:
+        return (
+            f"pipeline {self.pipeline} {'sends' if self.sends else 'reads'} it "
+            f"({self.role} build {self.build})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic: the settings on the broker (`config`) and the declared settings.
+
+    `bytes` are the sizes of the partitions on disk, for the embedded broker alone.
     """
 
     facts: TopicFacts
@@ -45,7 +66,7 @@ def describe(
     brokers_time: bool,
     sizes: Mapping[int, int],
 ) -> TopicDescription:
-    """Looks at a topic. Raises UsageError if the broker has none of that name."""
+    """Observes a topic. Raises UsageError if the broker has no topic of that name."""
     facts = log.must_have(name)
     wanted = {} if declared is None else declared_config(declared, brokers_time=brokers_time)
     there = log.config(name)
@@ -79,7 +100,7 @@ def description_listing(found: TopicDescription) -> Listing:
 
 
 def description_text(found: TopicDescription) -> str:
-    """Returns all but the partitions for people, a fact a line."""
+    """Returns all facts but the partitions for people, a fact a line."""
     facts, declared = found.facts, found.declared
     count = f"{facts.partitions} partition{'' if facts.partitions == 1 else 's'}"
     taken = f", {size(sum(found.bytes.values()))} on disk" if found.bytes else ""
@@ -96,14 +117,8 @@ def description_text(found: TopicDescription) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _setting(found: TopicDescription, name: str, value: str) -> str:
-    wanted = found.declared_config.get(name)
-    differs = wanted is not None and wanted != value
-    return f"  {name}={value}" + (f", declared as {wanted}" if differs else "")
-
-
 def description_document(found: TopicDescription) -> dict[str, Any]:
-    """Returns all of it, for machines."""
+    """Returns all facts for machines."""
     declared = found.declared
     return {
         "topic": found.facts.name,
@@ -128,3 +143,40 @@ def description_document(found: TopicDescription) -> dict[str, Any]:
             for each in found.users
         ],
     }
+
+
+def users_of(topic: str, state: State, births: Mapping[str, Birth]) -> tuple[TopicUser, ...]:
+    """Lists the users of a topic among the wanted builds, by pipeline."""
+    return tuple(sorted(_users(topic, state, births), key=lambda each: (each.pipeline, each.build)))
+
+
+def refuse_used(topic: str, users: Iterable[TopicUser], allowed: Iterable[str]) -> None:
+    """Raises Conflict if a pipeline that is not `allowed` by name uses the topic."""
+    names = {each.pipeline for each in users}
+    using = [each for each in users if each.pipeline not in set(allowed)]
+    if using:
+        raise Conflict(
+            f"topic {topic} is used: {'; '.join(map(str, using))}",
+            hint=f"first retire what uses it: kappa retire {using[0].pipeline}; or: kappa topics "
+            f"delete {topic} {' '.join(f'--allow {name}' for name in sorted(names))}",
+        )
+
+
+def _setting(found: TopicDescription, name: str, value: str) -> str:
+    wanted = found.declared_config.get(name)
+    differs = wanted is not None and wanted != value
+    return f"  {name}={value}" + (f", declared as {wanted}" if differs else "")
+
+
+def _users(topic: str, state: State, births: Mapping[str, Birth]) -> Iterator[TopicUser]:
+    roles = {
+        **dict.fromkeys((each.build for each in state.active_rollouts), "candidate"),
+        **dict.fromkeys(state.idle.values(), "idle"),
+        **dict.fromkeys(state.serving.values(), "live"),
+    }
+    for build, role in roles.items():
+        birth = births[build]
+        if any(each.name == topic for each in birth.topics):
+            yield TopicUser(birth.pipeline, build, role)
+        if any(each.topic == topic for each in birth.sinks):
+            yield TopicUser(birth.pipeline, build, role, sends=True)

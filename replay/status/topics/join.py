@@ -1,4 +1,4 @@
-"""The topics that join a pattern: what it matches now, and what has joined it before."""
+"""The topics that join a pattern: topics that match now, and topics that joined before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kappa.kafka.cluster import TopicFacts
 
 
 class Joining(StrEnum):
-    """The fate of a topic among those of its pattern."""
+    """The fate of a topic among the topics of a pattern."""
 
     JOINS = "joins"
     STAYS = "stays"
@@ -24,7 +24,7 @@ class Joining(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The topics of a pattern from now on, and the fate of each, by name."""
+    """The topics of a pattern from now on, and the fate of each topic, by name."""
 
     topics: JoinedTopics
     became: Mapping[str, Joining]
@@ -36,10 +36,10 @@ def join(
     sinks: Collection[str],
     leaving: Iterable[str] = (),
 ) -> Joined:
-    """Returns the topics of a pattern: those that have joined, and all that it matches now.
+    """Returns the topics of a pattern: topics that have joined, and all that match now.
 
-    `leaving` are those to leave out. Raises UsageError if one of them has not joined, or none is
-    left.
+    `leaving` are topics to leave out. Raises UsageError if a topic of `leaving` has not joined,
+    or no topic is left.
     """
     left = frozenset(leaving)
     before = {each.name: each for each in pattern.joined}

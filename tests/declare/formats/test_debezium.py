@@ -25,7 +25,7 @@ from kappa.records.keys import KeyReader
 from kappa.records.lines.events import EventWriter
 from kappa.records.lines.produce import event_records
 from kappa.records.record import RecordReader, Removal, Tombstone
-from kappa.replay.status.topics.tail import SeenRecord, decoder_of, filter_of
+from kappa.replay.status.topics.records import SeenRecord, decoder_of, filter_of
 from kappa.serving.collect.declared import DeclaredTopics
 
 FACTS = "change_op string not null, change_id string not null"

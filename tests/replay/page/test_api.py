@@ -24,15 +24,14 @@ from kappa.base.errors import Conflict, SettingsError, UsageError
 from kappa.base.process import process_id
 from kappa.commands.app import run_command
 from kappa.replay.page import api
-from kappa.replay.page.asked_once import do_once
+from kappa.replay.page.intents import do_once
 from kappa.replay.platform.serve import serve
 from kappa.replay.rollout.fold import fold
-from kappa.replay.status.desk import Desk
-from kappa.replay.status.here import Here
+from kappa.replay.status.context import Here
 from kappa.replay.status.metrics import Seen, metrics_text
-from kappa.replay.status.running import Running, put_running
-from kappa.replay.status.status import BuildStatus, Status
-from kappa.replay.status.unread import Unread
+from kappa.replay.status.run_records import Running, put_running
+from kappa.replay.status.shared_looks import Desk
+from kappa.replay.status.status import BuildStatus, Status, Unread
 from kappa.serving.outlets.sinks.sink_status import SinkState, SinkStatus
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.build import put_birth

@@ -15,9 +15,7 @@ from page_world import EVIL, ROWS, World
 
 from kappa.declare.board import Board, Chart, ChartKind
 from kappa.replay.page import api, routes
-from kappa.replay.page.answers import answer_board, is_behind
-from kappa.replay.page.drawn import DrawnNumber
-from kappa.replay.page.reads import tables_read
+from kappa.replay.page.boards import DrawnNumber, answer_board, is_behind, tables_read
 from kappa.serving.http import events
 from kappa.serving.query.reader.client import Client
 from kappa.serving.query.reader.reader import open_reader

@@ -27,16 +27,16 @@ from page_world import EVIL, ROWS, World
 from kappa.base.errors import Conflict
 from kappa.commands.look import _status_text
 from kappa.declare.sink import SinkBirth
-from kappa.replay.page import api, compared, routes, trail
+from kappa.replay.page import api, build_rates, routes, samples
+from kappa.replay.page.build_rates import Step, rate_of, rates
 from kappa.replay.page.overview import health_of
 from kappa.replay.page.rollout import deeds_of, rollout_view, service_deeds
 from kappa.replay.page.timeline import timeline
 from kappa.replay.page.topic import Paces, as_text, newest_records
-from kappa.replay.page.trail import Step, rate_of, rates
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.fold import fold
 from kappa.replay.rollout.verify import diff
-from kappa.replay.status.desk import Desk
+from kappa.replay.status.shared_looks import Desk
 from kappa.replay.status.status import BuildStatus, observe_status
 from kappa.replay.status.status_text import status_heading, status_listing
 from kappa.serving.http import events, token
@@ -72,28 +72,10 @@ pytestmark = pytest.mark.slow
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HTML = "text/html,application/xhtml+xml"
 PATHS = (
-    *(
-        "/",
-        "/tables",
-        "/tables/web/page_hits",
-        "/tables/web/by_page",
-        "/tables/web/rejects",
-        "/topics",
-        "/topics/visits",
-        "/rejects",
-        "/rejects?reason=no_json",
-        "/alerts",
-    ),
-    *(
-        "/history",
-        "/generations/1",
-        "/generations/2",
-        "/rollouts/{candidate}",
-        "/rollouts/{candidate}/samples",
-        "/rollouts/1",
-        "/rollouts/3",
-        "/rollouts/4",
-    ),
+    *("/", "/tables", "/tables/web/page_hits", "/tables/web/by_page", "/tables/web/rejects"),
+    *("/topics", "/topics/visits", "/rejects", "/rejects?reason=no_json", "/alerts"),
+    *("/history", "/generations/1", "/generations/2", "/rollouts/{candidate}"),
+    *("/rollouts/{candidate}/samples", "/rollouts/1", "/rollouts/3", "/rollouts/4"),
 )
 
 
@@ -132,6 +114,14 @@ def serving(world: World, token: str | None = None) -> Server:
 
 def got(server: Server, path: str, **headers: str) -> Page:
     return Page(server.ask("GET", path, Accept=HTML, **headers))
+
+
+def sign_in(server: Server, form: bytes) -> Answered:
+    return server.ask("POST", "/login", form, Content_Type="application/x-www-form-urlencoded")
+
+
+def intents(page: Page) -> list[str | None]:
+    return [each["data-intent"] for each in page.all("button") if "data-intent" in each]
 
 
 @pytest.fixture(scope="module")
@@ -259,11 +249,7 @@ def test_a_waiting_candidate_can_be_promoted_verified_or_abandoned_and_shows_a_d
     server, candidate = lived
     page = got(server, f"/rollouts/{candidate}")
 
-    assert [each["data-intent"] for each in page.all("button") if "data-intent" in each] == [
-        "promote",
-        "verify",
-        "abandon",
-    ]
+    assert intents(page) == ["promote", "verify", "abandon"]
     assert {each["data-rollout"] for each in page.all("button") if "data-intent" in each} == {
         str(candidate)
     }
@@ -281,7 +267,7 @@ def test_a_generation_of_the_past_shows_what_it_served_and_the_way_back_to_it(
 
     assert "web-1" in first.text
     assert f"{ROWS}" in first.text
-    assert [each["data-intent"] for each in second.all("button") if "data-intent" in each] == []
+    assert intents(second) == []
     # The possible intents are those on the live builds: the page links to them.
     assert any(each.get("id") == "generation" and "data-live" in each for each in first.all("div"))
 
@@ -308,16 +294,8 @@ def test_of_a_topic_of_many_partitions_the_first_are_read(tmp_path: Path) -> Non
     assert sum(1 for each in found.partitions if each.records) == found.shown == 16
     with serving(world) as server:
         page = got(server, "/topics/visits")
-    assert (
-        len(
-            [
-                each
-                for each in page.all("section")
-                if (each.get("aria-labelledby") or "").startswith("part-")
-            ]
-        )
-        == 16
-    )
+    parts = [each.get("aria-labelledby") or "" for each in page.all("section")]
+    assert len([each for each in parts if each.startswith("part-")]) == 16
     assert "the first 16 partitions" in page.text
 
 
@@ -326,15 +304,15 @@ def test_samples_are_found_once_and_who_comes_meanwhile_waits_for_nobody(
 ) -> None:
     world = World(tmp_path)
     world.lives()
-    compared._lock.acquire()
+    samples._lock.acquire()
     try:
-        assert compared.samples_of(world.desk, "web-2", "web-3") is None
+        assert samples.samples_of(world.desk, "web-2", "web-3") is None
         with serving(world) as server:
             page = got(server, "/rollouts/5/samples")
         assert "are being compared" in page.text
         assert any("data-again" in each for each in page.all("div"))
     finally:
-        compared._lock.release()
+        samples._lock.release()
 
     tried: list[int] = []
 
@@ -342,10 +320,10 @@ def test_samples_are_found_once_and_who_comes_meanwhile_waits_for_nobody(
         tried.append(1)
         raise Conflict("no equal offsets")
 
-    monkeypatch.setattr(compared, "pin_equal", fails)
+    monkeypatch.setattr(samples, "pin_equal", fails)
     for _ in range(3):
         with pytest.raises(Conflict, match="no equal"):
-            compared.samples_of(world.desk, "web-1", "web-3")
+            samples.samples_of(world.desk, "web-1", "web-3")
     assert tried == [1]
 
 
@@ -367,7 +345,7 @@ def test_a_comparison_that_takes_too_long_is_broken_off_and_said_to_be(
         assert "compared for 0.3 s" in page.text
         assert "kappa diff web web-2 web-3" in page.text
         # A second look gets the same answer, and begins nothing anew.
-        monkeypatch.setattr(compared, "pin_equal", None)
+        monkeypatch.setattr(samples, "pin_equal", None)
         assert "compared for 0.3 s" in got(server, "/rollouts/5/samples").text
     assert time.monotonic() - begun < 20
 
@@ -377,11 +355,11 @@ def test_what_was_kept_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     world.build("web-1")
     read: list[int] = []
     monkeypatch.setattr(
-        trail,
+        build_rates,
         "read_kept",
         lambda store, build, number: read.append(number) or read_kept(store, build, number),
     )
-    trails = trail.Trails(world.store)
+    trails = build_rates.Trails(world.store)
 
     assert [len(trails.of("web-1", world.now)) for _ in range(3)] == [40] * 3
     assert read == [40]
@@ -445,19 +423,9 @@ def test_a_token_is_asked_for_once_and_the_cookie_admits_without_containing_it(
         assert "Token" in got(server, sent.headers["location"]).text
         assert server.ask("GET", "/static/kappa.css").status == 200
 
-        wrong = server.ask(
-            "POST",
-            "/login",
-            b"token=wrong&next=%2Fhistory",
-            Content_Type="application/x-www-form-urlencoded",
-        )
+        wrong = sign_in(server, b"token=wrong&next=%2Fhistory")
         assert (wrong.status, "set-cookie" in wrong.headers) == (401, False)
-        right = server.ask(
-            "POST",
-            "/login",
-            b"token=s3cret&next=%2Fhistory",
-            Content_Type="application/x-www-form-urlencoded",
-        )
+        right = sign_in(server, b"token=s3cret&next=%2Fhistory")
         assert (right.status, right.headers["location"]) == (303, "/history")
         given = right.headers["set-cookie"]
         assert "HttpOnly" in given
@@ -484,7 +452,6 @@ def test_a_token_is_asked_for_once_and_the_cookie_admits_without_containing_it(
 def test_who_guesses_at_once_guesses_no_faster_and_holds_up_nobody_who_knows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    form = {"Content_Type": "application/x-www-form-urlencoded"}
     known: Future[None] = Future()
     wait = token.WaitingLine.wait
 
@@ -505,10 +472,7 @@ def test_who_guesses_at_once_guesses_no_faster_and_holds_up_nobody_who_knows(
         ThreadPoolExecutor(12) as guessers,
     ):
         guessed = [
-            *(
-                guessers.submit(server.ask, "POST", "/login", b"token=guess", **form)
-                for _ in range(4)
-            ),
+            *(guessers.submit(sign_in, server, b"token=guess") for _ in range(4)),
             *(
                 guessers.submit(server.query, "select 1", Authorization="Bearer guess")
                 for _ in range(4)
@@ -521,7 +485,7 @@ def test_who_guesses_at_once_guesses_no_faster_and_holds_up_nobody_who_knows(
             ),
         ]
         try:
-            assert server.ask("POST", "/login", b"token=s3cret", **form).status == 303
+            assert sign_in(server, b"token=s3cret").status == 303
             assert server.query("select 1", Authorization="Bearer s3cret").status == 200
             assert server.query("select 1").status == 401
             assert not any(each.done() for each in guessed)
@@ -577,34 +541,16 @@ def test_what_is_no_host_and_no_origin_is_the_askers_mistake(
 def test_with_a_cookie_only_a_page_of_this_server_may_ask_for_something(tmp_path: Path) -> None:
     with serving(World(tmp_path), token="s3cret") as server:
         cookie = f"{COOKIE}={cookie_of('s3cret', time.time())}"
-        for headers in (
-            {},
-            {"Origin": "http://evil.example"},
-            {"Sec_Fetch_Site": "cross-site"},
-            {"Origin": "null"},
+        for headers, status in (
+            ({}, 403),
+            ({"Origin": "http://evil.example"}, 403),
+            ({"Sec_Fetch_Site": "cross-site"}, 403),
+            ({"Origin": "null"}, 403),
+            ({"Origin": f"http://127.0.0.1:{server.port}"}, 200),
+            ({"Sec_Fetch_Site": "same-origin"}, 200),
         ):
-            assert (
-                server.ask(
-                    "POST", "/api/v1/query", {"sql": "select 1 as n"}, Cookie=cookie, **headers
-                ).status
-                == 403
-            )
-        for headers in (
-            {"Origin": f"http://127.0.0.1:{server.port}"},
-            {"Sec_Fetch_Site": "same-origin"},
-        ):
-            assert (
-                server.ask(
-                    "POST", "/api/v1/query", {"sql": "select 1 as n"}, Cookie=cookie, **headers
-                ).status
-                == 200
-            )
-        assert (
-            server.ask(
-                "POST", "/api/v1/query", {"sql": "select 1 as n"}, Authorization="Bearer s3cret"
-            ).status
-            == 200
-        )
+            assert server.query("select 1 as n", Cookie=cookie, **headers).status == status
+        assert server.query("select 1 as n", Authorization="Bearer s3cret").status == 200
 
 
 @pytest.mark.parametrize(
@@ -619,10 +565,7 @@ def test_with_a_cookie_only_a_page_of_this_server_may_ask_for_something(tmp_path
 )
 def test_after_signing_in_nobody_is_sent_elsewhere(tmp_path: Path, meant: str) -> None:
     with serving(World(tmp_path), token="t") as server:
-        body = f"token=t&next={meant}".encode()
-        answered = server.ask(
-            "POST", "/login", body, Content_Type="application/x-www-form-urlencoded"
-        )
+        answered = sign_in(server, f"token=t&next={meant}".encode())
         assert answered.headers["location"].startswith("/")
         assert not answered.headers["location"].startswith(("//", "/\\"))
         assert "x=y" not in answered.headers.get("set-cookie", "")
@@ -861,8 +804,7 @@ def test_pages_show_what_is_paused_and_what_was_retired_with_the_way_back(tmp_pa
         overview = got(server, "/")
         assert "Paused" in overview.text
         assert "web: paused since" in overview.text
-        intents = [each["data-intent"] for each in overview.all("button") if "data-intent" in each]
-        assert intents == ["resume", "retire"]
+        assert intents(overview) == ["resume", "retire"]
 
     world.append(
         PipelineRetired("web", "web-1", 2, {}, ("page_hits", "by_page"), Offsets(), 3600, 1)
@@ -873,8 +815,7 @@ def test_pages_show_what_is_paused_and_what_was_retired_with_the_way_back(tmp_pa
         overview = got(server, "/")
         assert "Out of service" in overview.text
         assert "It was retired at generation 2 by" in overview.text
-        intents = [each["data-intent"] for each in overview.all("button") if "data-intent" in each]
-        assert intents == ["undo", "resume"]
+        assert intents(overview) == ["undo", "resume"]
         assert "pipeline web was retired: page_hits, by_page left" in got(server, "/history").text
         assert "page_hits, by_page left" in got(server, "/generations/2").text
         assert got(server, "/tables").status == 200

@@ -40,8 +40,7 @@ from kappa.replay.rollout.operator_requests import (
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
 from kappa.replay.rollout.verify.verify import Means, ensure_verified
-from kappa.replay.status.follow import follow
-from kappa.replay.status.progress import ensure_served
+from kappa.replay.status.follow import ensure_served, follow
 from kappa.state.alignment import Alignments
 from kappa.state.build import Birth, TopicBirth, put_birth, read_birth, table_path
 from kappa.state.build_status import Stopped

@@ -20,8 +20,7 @@ from kappa.base.errors import (
 )
 from kappa.base.settings import Settings, load_settings
 from kappa.commands.app import run_command
-from kappa.replay.platform.adopt import adopt
-from kappa.replay.platform.copy import _DATA, copy_root, ensure_whole_root, objects_of
+from kappa.replay.platform.copy import _DATA, adopt, copy_root, ensure_whole_root, objects_of
 from kappa.serving.query.reader import reader as reader_module
 from kappa.state.files.address import put_new_file
 from kappa.state.journal.events import Paused

@@ -1,6 +1,7 @@
 """Laws of the keeper of HTTP: one place, whatever happens to server and supervisor.
 
-It ends when it is asked to, when the next supervisor comes, or when its root is gone.
+The keeper ends when it is asked to, when the next supervisor comes, or when its root is gone. The
+next supervisor takes over its socket and the connections that wait, and none is reset.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -30,23 +32,23 @@ from kappa.base.process import (
 )
 from kappa.base.settings import load_settings
 from kappa.commands.app import run_command
-from kappa.replay.platform.http_process import HttpProcess, ensure_no_keeper
-from kappa.replay.platform.keeper import keep
-from kappa.replay.status.running import (
+from kappa.replay.platform.http_keeper import SocketDoor, keep, socket_handed_over
+from kappa.replay.platform.services import HttpService, ensure_no_keeper
+from kappa.replay.status.run_records import (
     KEEPER,
     RunningServer,
     ensure_served,
     ensure_unserved,
     served_at,
 )
-from kappa.serving.http.address import HttpAddress
+from kappa.serving.http.address import HttpAddress, listening_at
 from kappa.state.lock import Lock, holder
 from kappa.state.store import Store
 
 pytestmark = pytest.mark.slow
-
 TREE = Path(__file__).resolve().parents[3]
 FOREIGN = "another boot"
+ANY = HttpAddress("127.0.0.1", 0)
 
 
 class World:
@@ -58,11 +60,11 @@ class World:
         self.store = Store(folder / ".kappa")
         self.said: list[str] = []
         self.seen: set[ProcessId] = set()
-        self._supervisors: list[HttpProcess] = []
+        self._supervisors: list[HttpService] = []
 
     def kept(self) -> ProcessId:
         """Starts a new supervisor's keeper, and returns it; the supervisor does nothing more."""
-        http = HttpProcess(self.store, load_settings(self.folder), say=self.said.append)
+        http = HttpService(self.store, load_settings(self.folder), say=self.said.append)
         self._supervisors.append(http)
         http.ensure_running()
         return self.next_keeper()
@@ -214,7 +216,7 @@ def test_one_that_is_stopped_is_ended_by_force_and_its_server_with_it(
     keeper = world.kept()
     server = world.server(keeper)
     os.kill(keeper.pid, signal.SIGSTOP)
-    monkeypatch.setattr("kappa.replay.platform.http_process._PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("kappa.replay.platform.services._KEEPER_PATIENCE_SECONDS", 0.1)
 
     assert ensure_no_keeper(world.store)
 
@@ -280,7 +282,7 @@ def test_a_server_deletes_its_own_record_alone(world: World) -> None:
 
 def test_a_place_without_the_token_it_needs_is_told_once_and_not_served(world: World) -> None:
     (world.folder / "kappa.toml").write_text('[serve]\nlisten = "0.0.0.0:0"\n', encoding="utf-8")
-    http = HttpProcess(world.store, load_settings(world.folder), say=world.said.append)
+    http = HttpService(world.store, load_settings(world.folder), say=world.said.append)
 
     http.ensure_running()
     http.ensure_running()
@@ -293,7 +295,7 @@ def test_a_place_without_the_token_it_needs_is_told_once_and_not_served(world: W
 def test_it_is_small() -> None:
     large = ("uvicorn", "fastapi", "duckdb", "pyarrow", "pydantic", "obstore")
     code = (
-        "import sys, kappa.replay.platform.keeper; "
+        "import sys, kappa.replay.platform.http_keeper; "
         "print([name for name in sys.argv[1:] if name in sys.modules])"
     )
 
@@ -302,3 +304,49 @@ def test_it_is_small() -> None:
     )
 
     assert found.stdout == "[]\n"
+
+
+def test_a_connection_that_waits_is_answered_by_the_next_owner(tmp_path: Path) -> None:
+    # A socket's name has at most 108 bytes.
+    door = tmp_path / ("x" * 120) / "http.door"
+    door.parent.mkdir()
+    listening = listening_at(ANY)
+    with listening, SocketDoor(door, ANY, listening) as before:
+        client = socket.create_connection(listening.getsockname())
+        waiting = threading.Thread(target=before.wait, args=(20,))
+        waiting.start()
+        handed = socket_handed_over(door, ANY)
+        waiting.join()
+
+    assert handed is not None
+    with handed, client:
+        client.sendall(b"x")
+        accepted, _ = handed.accept()
+        with accepted:
+            assert accepted.recv(1) == b"x"
+        # A new client finds it at the same place.
+        socket.create_connection(client.getpeername()).close()
+    assert not door.exists()
+
+
+def test_a_socket_of_another_address_is_not_taken_over(tmp_path: Path) -> None:
+    with listening_at(ANY) as listening, SocketDoor(tmp_path / "d", ANY, listening) as before:
+        waiting = threading.Thread(target=before.wait, args=(20,))
+        waiting.start()
+        assert socket_handed_over(tmp_path / "d", HttpAddress("127.0.0.1", 8717)) is None
+        waiting.join()
+
+
+def test_a_door_of_a_killed_keeper_gives_nothing_and_is_made_anew(tmp_path: Path) -> None:
+    door = tmp_path / "d"
+    assert socket_handed_over(door, ANY) is None
+    if (keeper := os.fork()) == 0:
+        with listening_at(ANY) as listening, SocketDoor(door, ANY, listening):
+            os._exit(0)
+    os.waitpid(keeper, 0)
+
+    assert door.exists()
+    assert socket_handed_over(door, ANY) is None
+    with listening_at(ANY) as listening, SocketDoor(door, ANY, listening):
+        pass
+    assert not door.exists()

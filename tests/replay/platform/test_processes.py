@@ -25,11 +25,8 @@ from twins import align, folded, make_build
 from kappa.base.process import ensure_session_gone, process_id, start_tied
 from kappa.base.settings import load_settings
 from kappa.engine.job.legs import LegKind
-from kappa.replay.platform.back_off import BackOff
-from kappa.replay.platform.child import open_log
-from kappa.replay.platform.course import Course, JobEnd, after_end, deaths_of
-from kappa.replay.platform.processes import Processes
-from kappa.replay.platform.pulse import Pulse
+from kappa.replay.platform.child import BackOff, open_log
+from kappa.replay.platform.processes import Course, JobEnd, Processes, Pulse, after_end, deaths_of
 from kappa.replay.rollout.fold import fold
 from kappa.replay.rollout.rollout import Phase
 from kappa.replay.rollout.supervisor_report import Deaths
@@ -59,7 +56,6 @@ from pathlib import Path
 from kappa.base.settings import load_settings
 from kappa.state.store import Store
 from kappa.replay.platform.processes import Processes
-from kappa.replay.platform.pulse import Pulse
 settings = load_settings(Path(sys.argv[1]))
 processes = Processes(Store(settings.root_url), settings, say=lambda text: print(text, flush=True))
 while True:

@@ -10,11 +10,10 @@ import pytest
 
 from kappa.base.errors import Broken, ExitCode, KappaError, Superseded
 from kappa.commands.app import run_command
-from kappa.replay.platform.detached import last_line
 from kappa.replay.platform.messages import saying
-from kappa.replay.platform.supervisor import _loop, main
+from kappa.replay.platform.supervisor import _loop, last_line, main
 from kappa.replay.rollout.state import State
-from kappa.replay.status.running import RUNNING, running_at
+from kappa.replay.status.run_records import RUNNING, running_at
 from kappa.state.files.claim import DiskControl
 from kappa.state.store import Store
 
@@ -49,8 +48,9 @@ def run_loop(folder: Path, ticks: Ticks, said: list[str] | None = None) -> list[
         aligning=frozenset(),
         jobs=frozenset(),
     )
+    services = SimpleNamespace(http=well, ensure_running=lambda *_, **__: None)
     _loop(
-        *(Store(folder.as_uri()), well, ticks, well, well, (well, well, well, well, well)),
+        *(Store(folder.as_uri()), well, ticks, well, well, services),
         *(well, well, said.append, ticks),
     )
     return said
@@ -66,15 +66,14 @@ def test_an_error_of_the_machine_is_told_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("has_space", [True, False])
-def test_on_a_full_disk_jobs_archiver_and_courier_rest(
+def test_on_a_full_disk_jobs_rest(
     tmp_path: Path, has_space: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     did: list[object] = []
     platform = SimpleNamespace(
         bootstrap_servers="localhost:9092",
-        ensure_running=lambda *_, **given: did.append(given.get("has_space", "started")),
+        ensure_running=lambda *_, has_space: did.append(has_space),
         ensure_jobs=lambda builds, *_, **__: did.append(sorted(builds)),
-        end=lambda: did.append("ended"),
         report=lambda *_: None,
         ensure_space=lambda: has_space,
         resting=lambda *_: frozenset({"shop-2"}),
@@ -83,9 +82,9 @@ def test_on_a_full_disk_jobs_archiver_and_courier_rest(
         jobs=frozenset(),
     )
     monkeypatch.setattr(State, "wanted_jobs", lambda _state: {"shop-1", "shop-2"})
-    http = SimpleNamespace(ensure_running=lambda: None)
-    collector = SimpleNamespace(ensure_running=lambda _servers: None)
-
+    services = SimpleNamespace(
+        http=SimpleNamespace(ensure_running=lambda: None), ensure_running=platform.ensure_running
+    )
     ticks = Ticks()
     _loop(
         Store(tmp_path),
@@ -93,16 +92,15 @@ def test_on_a_full_disk_jobs_archiver_and_courier_rest(
         ticks,
         platform,
         platform,
-        (http, platform, platform, collector, collector),
+        services,
         platform,
         platform,
         did.append,
         ticks,
     )
 
-    # The broker, the jobs, the archiver, the courier.
-    child = "started" if has_space else "ended"
-    assert did[:4] == [has_space, ["shop-1"] if has_space else [], child, child]
+    # The broker, the jobs, the services.
+    assert did[:3] == [has_space, ["shop-1"] if has_space else [], has_space]
 
 
 @pytest.mark.slow
@@ -192,7 +190,7 @@ def test_a_supervisor_whose_root_was_taken_over_ends(tmp_path, monkeypatch):
 
     with pytest.raises(Superseded):
         _loop(
-            *(store, unused, Ticks(), unused, unused, (*[unused] * 5,)),
+            *(store, unused, Ticks(), unused, unused, unused),
             *(unused, unused, print, SimpleNamespace(requested=False)),
         )
 

@@ -29,7 +29,7 @@ from kappa.replay.rollout.plan.make_plan import make_plan
 from kappa.replay.rollout.rollout import Phase
 from kappa.replay.rollout.stage import stage
 from kappa.replay.rollout.state import State, soaked
-from kappa.replay.status.progress import ensure_served
+from kappa.replay.status.follow import ensure_served
 from kappa.state.alignment import Alignments
 from kappa.state.build import put_birth, read_birth
 from kappa.state.build_status import Stopped

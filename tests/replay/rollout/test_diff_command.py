@@ -26,8 +26,8 @@ from kappa.replay.rollout.promote import next_promote_step
 from kappa.replay.rollout.state import State
 from kappa.replay.rollout.step import Append, Sight
 from kappa.replay.rollout.verify.diff_listing import difference_line
+from kappa.replay.status.follow import news, verification_text
 from kappa.replay.status.listings import history_listing
-from kappa.replay.status.progress import news, verification_text
 from kappa.replay.status.status import observe_status
 from kappa.replay.status.status_text import status_heading, status_listing
 from kappa.serving.query.render import plain

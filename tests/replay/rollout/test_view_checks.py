@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from twins import folded, make_build
 
 from kappa.base.settings import Settings
-from kappa.replay.platform.view_checks import AFTER_FRONTIERS, ViewChecks
+from kappa.replay.platform.services import AFTER_FRONTIERS, ViewCheckService
 from kappa.replay.rollout.verify.view_check import check_views
 from kappa.replay.status.status import observe_status
 from kappa.state.build_status import read_view_check
@@ -76,7 +76,7 @@ def test_a_build_is_checked_once_its_slices_have_kept_its_views(tmp_path: Path) 
     serve(store, kept=3)
     (tmp_path / "kappa.toml").write_text(f'root = "{tmp_path / "root"}"\n', encoding="utf-8")
     said = list[str]()
-    checks = ViewChecks(
+    checks = ViewCheckService(
         store, Settings(project=tmp_path, root="root"), say=said.append, clock=lambda: seconds
     )
     checks.ensure_running(["a"])

@@ -20,7 +20,7 @@ from kappa.engine.archive.archiver import LOCK
 from kappa.engine.read.archived import archive_fingerprint
 from kappa.kafka.cluster import TopicFacts
 from kappa.records.decode.fate import decoded_columns
-from kappa.replay.platform.archiver_process import ArchiverProcess
+from kappa.replay.platform.services import ArchiverService
 from kappa.replay.status.archive import (
     ArchiveState,
     ArchiveStatus,
@@ -189,7 +189,7 @@ def test_the_archiver_runs_if_a_topic_is_archived_and_reloads_changed_files(
     file = settings.project / "pipelines" / "p.py"
     clock = 0.0
     said: list[str] = []
-    archiver = ArchiverProcess(store, settings, say=said.append, clock=lambda: clock)
+    archiver = ArchiverService(store, settings, say=said.append, clock=lambda: clock)
 
     def looked() -> object:
         nonlocal clock

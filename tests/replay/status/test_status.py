@@ -22,10 +22,9 @@ from kappa.commands.app import run_command
 from kappa.declare.values.arrow import arrow_schema
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.supervisor_report import Underway
-from kappa.replay.status.desk import beat_of
-from kappa.replay.status.held_back import HeldBack, held_back
 from kappa.replay.status.metrics import Seen, metrics_text
-from kappa.replay.status.status import observe_status
+from kappa.replay.status.shared_looks import beat_of
+from kappa.replay.status.status import HeldBack, held_back, observe_status
 from kappa.replay.status.status_text import status_heading, status_listing
 from kappa.serving.query.overflows import overflows
 from kappa.state.build import Base, Birth, TopicBirth, put_birth

@@ -24,7 +24,7 @@ from kappa.declare.formats.schema_source import RegisteredSchema
 from kappa.engine.job.splits import Splits
 from kappa.records.decode.remembered import newest_memory, put_memory
 from kappa.records.identity import DIGEST_BYTES, Memory
-from kappa.replay.page.asked_once import do_once
+from kappa.replay.page.intents import do_once
 from kappa.replay.status.doctor.examine import examine, unsealed_documents
 from kappa.replay.status.status import observe_status
 from kappa.serving.collect.pulled.position import PullPosition, put_position

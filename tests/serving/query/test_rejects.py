@@ -25,7 +25,7 @@ from kappa.kafka.producer import ProducedRecord
 from kappa.records.lines.envelope import envelope_record
 from kappa.records.lines.written import envelope_line
 from kappa.records.redrive import Position, named_original
-from kappa.replay.status.rejects_text import reject_text, rejects_listing
+from kappa.replay.status.listings import reject_text, rejects_listing
 from kappa.serving.query.redrive import Redrive, export_line, plan_redrive, read_lines, to_mend
 from kappa.serving.query.rejects import Wanted, newest_rejects, rejects_in_order
 from kappa.state.build import Birth, TopicBirth, put_birth, read_birth, table_path

@@ -31,9 +31,9 @@ from kappa.kafka.stored_schemas import FOLDER as SCHEMAS
 from kappa.kafka.stored_schemas import RootSchemas
 from kappa.records.decode.remembered import get_memory, put_memory
 from kappa.records.identity import Memory
-from kappa.replay.page.asked_once import do_once
-from kappa.replay.platform.rests import WatchedBuild
-from kappa.replay.status.doctor.damage import Damage
+from kappa.replay.page.intents import do_once
+from kappa.replay.platform.rest import WatchedBuild
+from kappa.replay.status.doctor.examine import Damage
 from kappa.replay.status.doctor.repair import repair
 from kappa.serving.collect.pulled.position import PullPosition, put_position, read_position
 from kappa.serving.outlets.alerts.channels import ShownOnPage
@@ -337,7 +337,7 @@ BY_HAND = {
     "kappa/tables/checkpoint.py": "hint",
     "kappa/state/root.py": "root",
     "replay/status/doctor/repair.py": "birth again",
-    "replay/page/asked_once.py": "asked once",
+    "replay/page/intents.py": "asked once",
 }
 # Caches, which are made again; documents, as above; what a host has; and tests/replay/platform.
 AT_NO_DOOR = {

@@ -10,7 +10,7 @@ import pytest
 
 from kappa.base.errors import UsageError
 from kappa.declare.board import ChartKind
-from kappa.replay.page.drawn import DrawnBars, DrawnLines, DrawnNumber, DrawnRows, drawn
+from kappa.replay.page.boards import DrawnBars, DrawnLines, DrawnNumber, DrawnRows, drawn
 
 NUMBER, LINE, BARS, TABLE = ChartKind.NUMBER, ChartKind.LINE, ChartKind.BARS, ChartKind.TABLE
 

@@ -1,13 +1,24 @@
-"""Intents over HTTP: explained before they are done, and recorded in the journal."""
+"""Intents over HTTP: explained, recorded in the journal, and done once for each key.
+
+A request with a key is done once, and answered alike each time. A claim of the key is put before
+the act and the answer after the act. A crash in between leaves a claim without an answer. Then
+nobody knows whether the request was done, so the request is not done again. The journal shows
+whether the request was done.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kappa.base.errors import KappaError, UsageError
+from kappa.base.errors import Conflict, Damaged, KappaError, UsageError
 from kappa.replay.rollout.operator_requests import (
     abandon,
     active_rollout,
@@ -27,20 +38,28 @@ from kappa.replay.rollout.pipeline_retirement import ask_retire, may_retire
 from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.rollout_numbers import numbered, serving_pipeline
 from kappa.replay.rollout.state import State
-from kappa.replay.status.sending import sending
+from kappa.replay.status.outgoing_changes import sending
+from kappa.state.files.address import changed_at
 from kappa.state.journal.journal import JournalRecord, as_document
 from kappa.state.journal.projections import rollout_id
+from kappa.state.store import Store
 
 if TYPE_CHECKING:
-    from kappa.replay.status.here import Here
+    from kappa.replay.status.context import Here
+
+_FOLDER = "run/asked"
+# So long a client may come back.
+_KEPT_SECONDS = 86_400.0
+_LONGEST_KEY = 200
 
 
 class Intent(BaseModel):
     """An intent about rollouts.
 
-    Without `pipelines` it means the one pipeline that it can mean; only a promote may name several.
-    `rollout` is the one that the client looked at: another one that took its place meanwhile is
-    not meant. A generation does not tell them apart, since none of them serves yet.
+    Without `pipelines` the intent means the only pipeline that is possible; only a promote may
+    name several. `rollout` is the rollout that the client looked at: a rollout that was begun
+    since then is not meant. A generation does not tell these rollouts apart, since neither
+    serves yet.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -63,7 +82,7 @@ class Intent(BaseModel):
 
 
 def explain(here: Here, state: State, wanted: Intent) -> str:
-    """Returns what would be done, in a sentence. Raises what the intent itself would raise."""
+    """Returns the effect of an intent, in a sentence. Raises the errors of the intent itself."""
     match wanted.intent:
         case "promote":
             ready = _ready(state, wanted)
@@ -125,10 +144,10 @@ def explain(here: Here, state: State, wanted: Intent) -> str:
 
 
 def record_intent(here: Here, state: State, wanted: Intent) -> dict[str, Any]:
-    """Appends what is wanted to the journal.
+    """Appends an intent to the journal.
 
-    Returns its record as the journal keeps it, and the number of the rollout that it is about. If a
-    pipeline is retired, paused or resumed already, it returns `already` with a sentence.
+    Returns its record as the journal keeps it, and the number of the rollout that it is about.
+    If a pipeline is retired, paused or resumed already, it returns `already` with a sentence.
     """
     record = _recorded(here, state, wanted)
     if record is None:
@@ -195,3 +214,72 @@ def _sends(here: Here, state: State, rollout: Rollout) -> str:
 def _instead(state: State, pipeline: str) -> str:
     live = state.serving.get(pipeline)
     return f" instead of {live} (version {state.versions[live]})" if live else ", its first"
+
+
+def do_once(
+    store: Store,
+    key: str,
+    request: object,
+    act: Callable[[], Mapping[str, Any]],
+    *,
+    clock: Callable[[], float] = time.time,
+) -> Mapping[str, Any]:
+    """Returns the result of `act`, or the earlier result of the same request and key.
+
+    An error of `act` is raised, and frees the key. Raises UsageError if the key was used for
+    another request, and Conflict if the first request is not done yet or was broken off.
+    """
+    if not key or len(key) > _LONGEST_KEY:
+        raise UsageError(
+            f"a key has 1 to {_LONGEST_KEY} characters",
+            hint="make one up for each thing you want done, such as a UUID",
+        )
+    _forget(store, clock() - _KEPT_SECONDS)
+    name = f"{_FOLDER}/{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()}.json"
+    asked = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
+    # The id tells this claim from a claim of the same request at the same moment.
+    claim = {"format": 1, "asked": asked, "at": clock(), "id": secrets.token_hex(8)}
+    if not store.put_new_json(name, claim):
+        return _first_answer(_claim(store, name), asked)
+    try:
+        answer = act()
+    except KappaError:
+        store.delete(name)
+        raise
+    store.put_json(name, {"format": 1, "asked": asked, "at": clock(), "answer": answer})
+    return answer
+
+
+def _first_answer(found: Mapping[str, Any] | None, asked: str) -> Mapping[str, Any]:
+    if found is not None and "asked" in found and found["asked"] != asked:
+        raise UsageError(
+            "this key was used for another request",
+            hint="make up a new one for each thing you want done",
+        )
+    if found is None or "answer" not in found:
+        raise Conflict(
+            "the same is being done already, or was broken off",
+            hint="GET /api/v1/rollouts tells whether it was done; if not, ask with a new key",
+        )
+    answer: Mapping[str, Any] = found["answer"]
+    return answer
+
+
+def _forget(store: Store, before: float) -> None:
+    for name in store.names(_FOLDER):
+        found = _claim(store, name)
+        if found is not None and found["at"] < before:
+            store.delete(name)
+
+
+def _claim(store: Store, name: str) -> Mapping[str, Any] | None:
+    """Returns the claim of a key. An unreadable claim counts as broken off."""
+    found: Any
+    try:
+        found = store.get_json(name)
+    except Damaged:
+        found = ()
+    if found is None or (isinstance(found, dict) and found.keys() >= {"asked", "at"}):
+        return found
+    at = changed_at(store.address(name))
+    return None if at is None else {"at": at}

@@ -1,4 +1,4 @@
-"""Laws of the desk: one look serves all requests while it is true.
+"""Laws of shared looks: one look serves all requests while it is true.
 
 A new generation is looked at anew. A failure is reported to all, and not tried again by each.
 """
@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from kappa.base.errors import UsageError
-from kappa.replay.status.desk import Desk, beat_of
-from kappa.replay.status.held_back import HeldBack
-from kappa.replay.status.here import Here
-from kappa.replay.status.status import BuildStatus, Status
+from kappa.replay.status.context import Here
+from kappa.replay.status.shared_looks import Desk, beat_of
+from kappa.replay.status.status import BuildStatus, HeldBack, Status
 from kappa.serving.query.reader.client import Client, ClientLeft
 from kappa.state.build_status import Stopped
 from kappa.state.offsets import Offsets

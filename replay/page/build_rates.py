@@ -1,7 +1,7 @@
-"""The trail of a build: how far it was at which time, for charts and rates.
+"""How far a build was at which time, for charts and rates.
 
-Nothing is measured for it: frontiers record what readers could see and since when. It uses the
-newest frontiers and the kept ones, once a minute for an hour.
+Nothing is measured for this: frontiers record which offsets readers could see and since when. The
+newest frontiers are used, and the kept frontiers: a frontier a minute for an hour.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _RATE_OVER = timedelta(minutes=1)
 # More frontiers than this lie between two runs of maintenance only where slices are very small.
 _MOST = 300
 _POINTS = 120
-# With some room: what lies further apart was still in between.
+# With some room: between two frontiers further apart the build stood still.
 _KEPT_EVERY = timedelta(seconds=90)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One point of a trail: at that time the offsets of a build came to this sum."""
+    """A point of a build's history: at that time the build's offsets had this sum."""
 
     at: datetime
     offset: int
 
 
 class Trails:
-    """The trails of builds; a frontier never changes, so each is read once."""
+    """The histories of builds. A frontier never changes, so each frontier is read once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -46,7 +46,7 @@ class Trails:
         self._walked: dict[str, int] = {}
 
     def of(self, build: str, now: datetime) -> tuple[Step, ...]:
-        """Returns what is known of the last hour, oldest first."""
+        """Returns the known points of the last hour, oldest first."""
         with self._lock:
             known = self._known.setdefault(build, {})
             known |= {each.number: _step(each) for each in self._newly_kept(build)}
@@ -76,7 +76,7 @@ class Trails:
 
 
 def rate_of(steps: Sequence[Step], now: datetime) -> float | None:
-    """Returns offsets a second over the last minute, or since the trail's begin. Pure.
+    """Returns offsets a second over the last minute, or since the first point. Pure.
 
     None if too little is known.
     """
@@ -86,7 +86,7 @@ def rate_of(steps: Sequence[Step], now: datetime) -> float | None:
     before = [step for step in steps if now - step.at > _RATE_OVER]
     if not recent:
         return 0.0
-    # What was there a minute ago is what the last frontier before it showed.
+    # The offset a minute ago is the offset of the last frontier before.
     since, start = (
         (now - _RATE_OVER, before[-1].offset) if before else (recent[0].at, recent[0].offset)
     )
@@ -95,9 +95,9 @@ def rate_of(steps: Sequence[Step], now: datetime) -> float | None:
 
 
 def rates(steps: Sequence[Step], now: datetime) -> tuple[list[int], list[float]]:
-    """Returns times (seconds since 1970), and offsets a second in the piece that ends there.
+    """Returns times (seconds since 1970) and the rates (offsets a second) before each time. Pure.
 
-    Pure. All pieces are equally long.
+    All pieces between two times are equally long.
     """
     if not steps:
         return [], []
@@ -114,9 +114,9 @@ def rates(steps: Sequence[Step], now: datetime) -> tuple[list[int], list[float]]
 
 
 def _offsets_at(edges: Sequence[datetime], steps: Sequence[Step]) -> Iterator[float]:
-    """Returns how far a build was at each of these times, ascending.
+    """Yields the offset of a build at each of these ascending times.
 
-    Of the past one frontier a minute is kept: between two of them the way is taken as even.
+    Of the past, a frontier a minute is kept: between two frontiers the growth is taken as even.
     """
     place = 0
     for edge in edges:

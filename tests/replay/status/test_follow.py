@@ -15,8 +15,7 @@ from kappa.replay.rollout.fold import fold
 from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.supervisor_report import Waiting
 from kappa.replay.rollout.verify.verification_progress import table_step
-from kappa.replay.status.follow import Progress
-from kappa.replay.status.progress import news, standing, tell
+from kappa.replay.status.follow import Progress, news, standing, tell
 from kappa.state.build import Base
 from kappa.state.build_status import SliceProgress
 from kappa.state.journal.events import CaughtUp, Check, Event

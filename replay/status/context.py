@@ -1,10 +1,8 @@
-"""The project of a command: its settings, root, pipelines, and the way to the broker.
+"""The project of a command: settings, root, pipelines, and the way to the broker.
 
-Each is looked up and imported when it is first needed: a query loads no files of the user's and
-asks for no supervisor. Nothing is decided or changed here.
+Each part is looked up and imported when a command first needs it: a query loads no files of the
+user and asks for no supervisor. No decision is made here, and nothing is changed.
 """
-
-# ruff: noqa: PLC0415  # a command imports what it needs and nothing else: see kappa/commands/__init__.py
 
 from __future__ import annotations
 
@@ -21,14 +19,18 @@ if TYPE_CHECKING:
     from kappa.declare.topic import Topic
     from kappa.kafka.client import Log
     from kappa.replay.rollout.state import State
-    from kappa.replay.status.running import Running
+    from kappa.replay.status.run_records import Running
     from kappa.state.store import Store
+
+
+# ruff: noqa: PLC0415  # a command imports what it needs and nothing else: see kappa/commands/__init__.py
+
 
 _PATIENCE_SECONDS = 2.0
 
 
 class Here:
-    """The settings, the root and the broker of a command, each looked up when first needed."""
+    """The settings, the root and the broker of a command, each looked up on first use."""
 
     def __init__(self, project: Path | None, root: str | None) -> None:
         """Takes the flags `--project` and `--root`."""
@@ -49,7 +51,7 @@ class Here:
 
     @cached_property
     def store(self) -> Store:
-        """The store of everything below the root."""
+        """The store of all files below the root."""
         from kappa.state.store import open_store
 
         return open_store(self.settings)
@@ -63,7 +65,7 @@ class Here:
 
     @cached_property
     def topic_readers(self) -> Mapping[str, Pipeline]:
-        """The pipelines for commands on topics: a pattern that none has joined means none."""
+        """The pipelines for commands on topics. A pattern without joined topics has no topic."""
         from kappa.code.project import load_pipelines
         from kappa.declare.joined import NothingJoined, before_joining
 
@@ -72,7 +74,7 @@ class Here:
 
     @cached_property
     def topics(self) -> dict[str, Topic]:
-        """The topics that the project declares, and those that have joined its patterns."""
+        """The topics that the project declares, and topics that have joined a pattern."""
         return {
             topic.name: topic
             for pipeline in self.topic_readers.values()
@@ -81,26 +83,26 @@ class Here:
 
     @property
     def running(self) -> Running | None:
-        """The supervisor; None if none is up."""
-        from kappa.replay.status.running import running
+        """The supervisor; None if no supervisor is up."""
+        from kappa.replay.status.run_records import running
 
         return running(self.settings)
 
     @property
     def http(self) -> str | None:
-        """The URL at which HTTP is served; None if it is not."""
-        from kappa.replay.status.running import served_at
+        """The URL at which HTTP is served; None if no server runs."""
+        from kappa.replay.status.run_records import served_at
 
         return served_at(self.store)
 
     @property
     def lease_seconds(self) -> float:
-        """The seconds that a reader's lease lasts."""
+        """The duration of a reader's lease, in seconds."""
         return self.settings.rollout.lease_seconds
 
     @property
     def bootstrap_servers(self) -> str | None:
-        """Kafka's address: the configured cluster, or our own broker while it is up."""
+        """The address of Kafka: the configured cluster, or the embedded broker while up."""
         if self.settings.kafka.bootstrap_servers:
             return self.settings.kafka.bootstrap_servers
         # Read once: a supervisor that ends between two readings must not raise an AttributeError.
@@ -108,7 +110,7 @@ class Here:
         return None if running is None else running.bootstrap_servers
 
     def state(self) -> State:
-        """Folds the journal and returns the state of now."""
+        """Folds the journal and returns the current state."""
         from kappa.replay.rollout.current import current_state
 
         return current_state(self.store)
@@ -116,7 +118,7 @@ class Here:
     def log(self, *, looks: bool = False) -> Log:
         """Returns the broker's client. Raises Unreachable if no broker is known.
 
-        A client that only `looks` is told within seconds that no broker answers.
+        A client that only `looks` fails within seconds if no broker answers.
         """
         from kappa.kafka.answers import LOOKING_SECONDS
         from kappa.kafka.client import Log
@@ -128,7 +130,7 @@ class Here:
             raise Unreachable(
                 "kappa is not up, so there is no broker", hint="start it with: kappa up -d"
             )
-        # A command decodes samples of the log, and a person waits for it.
+        # A command decodes samples of the log, and a person waits for the command.
         open_registry(self.settings, self.store, patience_seconds=_PATIENCE_SECONDS)
         return Log(
             servers,

@@ -1,4 +1,4 @@
-"""The changes that sinks and alerts send at a switch, before it and after it."""
+"""The changes that sinks and alerts send at a switch, before and after the switch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kappa.state.store import Store
 
 
 def sending_text(store: Store, state: State, rollout: Rollout, *, most: int) -> str:
-    """Returns a line for each sink and alert that sends something at a switch.
+    """Returns a line for each sink and alert that sends changes at a switch.
 
     `most` is the setting `alerts.most`.
     """
@@ -22,9 +22,10 @@ def sending_text(store: Store, state: State, rollout: Rollout, *, most: int) -> 
 
 
 def sending(store: Store, state: State, rollout: Rollout, *, most: int) -> tuple[str, ...]:
-    """Lists what a rollout's sinks and alerts send at its switch, or have sent at it.
+    """Lists the changes that a rollout's sinks and alerts send, or have sent, at the switch.
 
-    It is empty while the differences are not known, and of a rollout that ended without.
+    The list is empty while the differences are unknown, and for a rollout that ended without a
+    switch.
     """
     if rollout.phase in {Phase.FAILED, Phase.ABANDONED} or (
         rollout.verified is None and not rollout.switch
@@ -36,14 +37,14 @@ def sending(store: Store, state: State, rollout: Rollout, *, most: int) -> tuple
     receipt = _receipt_of(state, rollout)
     live = state.serving.get(rollout.pipeline) if receipt is None else receipt.live_build
     is_first = state.served_before(rollout.pipeline) is None if receipt is None else receipt.first
-    # A pipeline that was retired has sent all of it before.
+    # A pipeline that was retired has sent all rows before.
     before = read_birth(store, live) if live is not None else None if is_first else after
     differences = () if rollout.verified is None else rollout.verified.differences
     return tuple(outgoing(after, differences, before=before, most=most))
 
 
 def waiting_text(store: Store, state: State, *, most: int) -> str:
-    """Returns a line for each candidate that waits for a yes, and those of what it sends."""
+    """Returns lines on each candidate that waits for a yes, and on the outgoing changes."""
     return "".join(
         f"rollout {each.number} of pipeline {each.pipeline} waits for: kappa promote "
         f"{each.pipeline}\n{sending_text(store, state, each, most=most)}"
@@ -55,7 +56,7 @@ def waiting_text(store: Store, state: State, *, most: int) -> str:
 def sent_in(
     store: Store, state: State, generation: int, *, most: int
 ) -> Mapping[int, tuple[str, ...]]:
-    """Returns what each rollout's sinks and alerts sent as it made a generation, by its id."""
+    """Returns the changes that sinks and alerts sent as a generation was made, by rollout id."""
     switched = next(
         (
             record.event.switched

@@ -1,38 +1,51 @@
-"""Samples of the rows in which two builds differ: found once, one comparison at a time.
+"""Samples of the rows in which two builds differ: one comparison at a time, kept a while.
 
-A client that arrives meanwhile does not wait. A comparison that takes longer than
-`serve.compare_seconds` is ended, and its page shows that.
+A client that arrives during a comparison does not wait. A comparison that takes longer than
+`serve.compare_seconds` is ended, and the page shows the timeout.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
+from typing import Any
 
 from kappa.base.errors import KappaError
-from kappa.replay.rollout.verify.diff import Comparison
+from kappa.replay.rollout.verify.diff import Comparison, RowSample
 from kappa.replay.rollout.verify.pairs import compare_pair, pin_equal
-from kappa.replay.status.desk import Desk
+from kappa.replay.status.shared_looks import Desk
 from kappa.serving.query.reader.errors import TooMuch
 from kappa.serving.query.reader.reader import Limits
+from kappa.serving.query.render import plain
 
 _SAMPLES = 5
 # How long whoever looks waits for a build that rests.
 _TOGETHER_SECONDS = 10.0
 _KEPT = 8
-# Builds that go on are compared at their frontiers; a result stays true of those.
+# Builds that go on are compared at their frontiers; a result stays true of these frontiers.
 _FRESH_SECONDS = 60.0
 _TROUBLE_SECONDS = 10.0
-# What took too long will again: whoever looks on must not keep the machine at it.
+# A comparison that took too long will again: clients must not keep the machine busy.
 _GIVEN_UP_SECONDS = 600.0
 _lock = threading.Lock()
-_found: dict[tuple[str, str, str], tuple[float, Comparison | KappaError]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class SampledRows:
+    """Sampled rows of a kind; a cell is the value, or (before, after) of a changed value."""
+
+    table: str
+    kind: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[tuple[Any, ...], ...], ...]
 
 
 def samples_of(desk: Desk, before: str, after: str) -> Comparison | None:
-    """Compares two builds with samples, as `kappa diff` does. None while one is being made.
+    """Compares two builds with samples, as `kappa diff` does. None during a comparison.
 
-    Raises Conflict if they have no equal offsets that are kept, and TooMuch if it takes too long.
+    Raises Conflict if the builds have no equal offsets that are kept, and TooMuch if the
+    comparison takes too long.
     """
     here = desk.here
     key = here.store.url, before, after
@@ -40,7 +53,7 @@ def samples_of(desk: Desk, before: str, after: str) -> Comparison | None:
         if not _lock.acquire(blocking=False):
             return None
         try:
-            # Another one may have been quicker.
+            # Another request may have been quicker.
             known = _cached(key) or _cache(key, _compared(desk, before, after))
         finally:
             _lock.release()
@@ -49,8 +62,21 @@ def samples_of(desk: Desk, before: str, after: str) -> Comparison | None:
     return known
 
 
+def sampled(found: Comparison) -> tuple[SampledRows, ...]:
+    """Lists the samples of a comparison by table and kind, changed rows first."""
+    return tuple(
+        _sampled(table, kind, shown)
+        for table, samples in found.samples.items()
+        for kind in ("changed", "added", "removed")
+        if (shown := [s for s in samples if s.kind == kind])
+    )
+
+
+_known: dict[tuple[str, str, str], tuple[float, Comparison | KappaError]] = {}
+
+
 def _cached(key: tuple[str, str, str]) -> Comparison | KappaError | None:
-    at, known = _found.get(key, (0.0, None))
+    at, known = _known.get(key, (0.0, None))
     return known if time.monotonic() - at < _true_seconds(known) else None
 
 
@@ -65,9 +91,9 @@ def _true_seconds(known: Comparison | KappaError | None) -> float:
 
 
 def _cache(key: tuple[str, str, str], found: Comparison | KappaError) -> Comparison | KappaError:
-    while len(_found) >= _KEPT:
-        _found.pop(next(iter(_found)))
-    _found[key] = time.monotonic(), found
+    while len(_known) >= _KEPT:
+        _known.pop(next(iter(_known)))
+    _known[key] = time.monotonic(), found
     return found
 
 
@@ -98,3 +124,24 @@ def _compared(desk: Desk, before: str, after: str) -> Comparison | KappaError:
         )
     except KappaError as error:
         return error
+
+
+def _sampled(table: str, kind: str, samples: list[RowSample]) -> SampledRows:
+    columns = tuple((samples[0].after or samples[0].before or {}).keys())
+    return SampledRows(
+        table,
+        kind,
+        columns,
+        tuple(tuple(_cell(sample, column) for column in columns) for sample in samples),
+    )
+
+
+def _cell(sample: RowSample, column: str) -> tuple[Any, ...]:
+    before, after = sample.before or {}, sample.after or {}
+    if sample.before is None or sample.after is None:
+        return ((after or before)[column],)
+    return (
+        (after[column],)
+        if plain(before[column]) == plain(after[column])
+        else (before[column], after[column])
+    )

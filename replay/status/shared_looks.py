@@ -1,8 +1,8 @@
-"""The desk: one look at platform and broker for all clients of HTTP, API and page alike.
+"""Looks at platform and broker that all clients of HTTP share, API and page alike.
 
-A look costs the broker and the disk something, and many clients look at once. One look serves all
-of a second, and a slow one all of ten times as long as it took; one that fails, too. What depends
-on a generation is looked at anew for the next.
+A look costs the broker and the disk something, and many clients look at once. A look serves all
+requests of a second; a slow look serves all requests of ten times the duration; a failed look does,
+too. A result that depends on a generation is looked up anew for the next generation.
 """
 
 from __future__ import annotations
@@ -29,24 +29,25 @@ from kappa.state.journal.journal import JournalView
 
 if TYPE_CHECKING:
     from kappa.kafka.client import Log
-    from kappa.replay.status.here import Here
+    from kappa.replay.status.context import Here
+
 
 _Found = TypeVar("_Found")
-# All requests within this time share one look; what it shows changes about as often.
+# All requests within this time share a look; the results change about as often.
 _LOOK_SECONDS = 1.0
-# A watched page asks all the time: at most a tenth of it is spent on looking.
+# A watched page asks all the time: at most a tenth of the time is spent on looks.
 _REST = 10
 _LONGEST_REST_SECONDS = 30.0
-# What is in trouble is to be seen well again soon.
+# The end of an error is to be seen soon.
 _LONGEST_TROUBLE_SECONDS = 5.0
-# Of those that are named by what somebody asks for, the oldest go.
+# Clients choose the names of some looks, so the oldest looks are forgotten.
 _MOST_LOOKS = 200
 _COUNTED_REJECTS = "select pipeline, reason, count(*) from rejects group by all order by all"
 
 
 @dataclass(slots=True)
 class _CachedLook:
-    """The result of a look or its error, and until when it is true enough."""
+    """The result or the error of a look, and the time until which the result may be shown."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     until: float = float("-inf")
@@ -55,7 +56,7 @@ class _CachedLook:
 
 
 class Desk:
-    """The project, one client of its broker, and the results of recent looks."""
+    """The project, a client of the broker, and the results of recent looks."""
 
     def __init__(
         self,
@@ -64,17 +65,17 @@ class Desk:
         clock: Callable[[], float] = time.monotonic,
         connect: Callable[[], Log] | None = None,
     ) -> None:
-        """Makes a desk.
+        """Makes a desk without results.
 
-        `clock` gives seconds that only go forward; `connect` makes the broker's client, once its
-        address is known.
+        `clock` gives seconds that only go forward; `connect` makes the broker's client,
+        once the address of the broker is known.
         """
         self.here = here
         self._connect = connect or partial(here.log, looks=True)
         self._clock = clock
         self._log: tuple[str, Log] | None = None
         self._lock = threading.Lock()
-        # By generation, where they are of one, and name.
+        # By generation, if the look depends on a generation, and name.
         self._looks: dict[tuple[int | None, str], _CachedLook] = {}
         self._generation = 0
 
@@ -96,11 +97,14 @@ class Desk:
         rest: int = _REST,
         client: Client | None = None,
     ) -> _Found:
-        """Returns what `look` returns or raises, or did a moment ago under the same name.
+        """Returns or raises the result of `look`, or a recent result of the same name.
 
-        Of each name one looks at a time. A look that depends on the `generation` names it: a result
-        of another generation is not given for it. It rests `rest` times as long as it took. If the
-        `client` leaves, ClientLeft is raised, and the next who waits looks.
+        Args:
+            what: The name of the look. Of each name one look runs at a time.
+            look: Makes the result.
+            generation: The generation on which the result depends, if any.
+            rest: A result is shown for so many times the duration of its look.
+            client: If this client leaves, ClientLeft is raised, and the next client looks.
         """
         known = self._look_at(generation, what)
         (client or Client()).take_turn(known.lock)
@@ -120,7 +124,7 @@ class Desk:
                 )
                 known.until = ended + min(longest, max(_LOOK_SECONDS, rest * (ended - begun)))
             if known.trouble is not None:
-                # It is raised many times: what led here is no part of it.
+                # The error is raised many times, so earlier tracebacks are dropped.
                 raise known.trouble.with_traceback(None)
             found: _Found = known.seen
             return found
@@ -141,11 +145,11 @@ class Desk:
             return self._looks.setdefault((generation, what), _CachedLook())
 
     def status(self) -> Status:
-        """Returns what `kappa status` shows."""
+        """Returns the status that `kappa status` shows."""
         return self.look("status", self._status)
 
     def topics(self) -> Listing:
-        """Returns what `kappa topics list` shows, without topics that are only declared.
+        """Returns the rows of `kappa topics list`, without topics that are only declared.
 
         Raises Unreachable if there is no broker.
         """
@@ -162,7 +166,7 @@ class Desk:
         return self.look("topics", look)
 
     def generation(self) -> int:
-        """Returns the generation that serves now, by the journal's last record; 0 if none."""
+        """Returns the generation that serves now, by the journal; 0 if none serves."""
         _, record = JournalView(self.here.store).last_served()
         return (
             record.event.generation
@@ -171,7 +175,7 @@ class Desk:
         )
 
     def tables(self, generation: int) -> tuple[ServedTable, ...]:
-        """Returns what `kappa tables` shows, looked at since that generation serves."""
+        """Returns the tables that `kappa tables` shows, looked up since that generation serves."""
         return self.look(
             "tables",
             lambda: served_tables(self.here.store, lease_seconds=self.here.lease_seconds),
@@ -179,7 +183,7 @@ class Desk:
         )
 
     def counted_rejects(self, generation: int) -> Mapping[tuple[str, str], int]:
-        """Counts the rejects of what serves, by pipeline and reason, in this generation."""
+        """Counts the rejects of the builds that serve, by pipeline and reason."""
 
         def counted() -> dict[tuple[str, str], int]:
             try:
@@ -189,7 +193,7 @@ class Desk:
                     lease_seconds=self.here.lease_seconds,
                 )
             except KappaError:
-                # Nothing is served yet, so there is no such table.
+                # Nothing is served yet, so there is no table of rejects.
                 return {}
             return {
                 (str(pipeline), str(reason)): int(count) for pipeline, reason, count in found.rows
@@ -232,9 +236,9 @@ class Desk:
 
 
 def beat_of(build: BuildStatus) -> Hashable:
-    """Returns what changes of a build without a record of the journal. Pure.
+    """Returns the parts of a build's status that change without a record of the journal. Pure.
 
-    The records are events of their own.
+    Records of the journal are events of their own.
     """
     moving = (
         build.folded,

@@ -1,7 +1,7 @@
-"""The running processes of a root, as each records itself: supervisor and HTTP server.
+"""The records that the supervisor and the HTTP server of a root write of themselves.
 
-A record outlives a process that was killed, so each names its process. It is copied with a root
-whose processes run, so it names the folder, too: by device and inode.
+A record outlives a process that was killed, so each record names the process. A record is copied
+with a root whose processes run, so each record names the folder, too: by device and inode.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from kappa.state.store import Store, open_store
 
 RUNNING = "run/supervisor.json"
 SERVED = "run/http.json"
-# The lock of the keeper of HTTP (replay/platform/keeper.py).
+# The lock of the keeper of HTTP (replay/platform/http_keeper.py).
 KEEPER = "run/http.lock"
 DOOR = "run/http.door"
 
 
 class Running(Struct, frozen=True):
-    """The supervisor that runs now and is ready, and where its jobs find Kafka."""
+    """The supervisor that runs now and is ready, and the address of Kafka for jobs."""
 
     pid: int
     born: str
@@ -35,7 +35,7 @@ class Running(Struct, frozen=True):
 
 
 class RunningServer(Struct, frozen=True):
-    """The HTTP server that runs now, or the keeper of its socket, and the address."""
+    """The HTTP server that runs now, or the keeper of the socket, and the address."""
 
     pid: int
     born: str
@@ -45,7 +45,7 @@ class RunningServer(Struct, frozen=True):
 
     @classmethod
     def of(cls, pid: int, url: str) -> RunningServer:
-        """Names a running process that is found at a URL."""
+        """Makes the record of a running process that serves at a URL."""
         found = process_id(pid)
         assert found is not None, "a process and its parent are there"
         return cls(found.pid, found.born, url)
@@ -56,7 +56,7 @@ _SERVED = Documents(RunningServer, derived=True, synced=False)
 
 
 def put_running(store: Store, running: Running) -> None:
-    """Puts what this supervisor is, in place of an earlier one."""
+    """Puts the record of this supervisor, in place of the record of an earlier supervisor."""
     _RUNNING.put(store.local, RUNNING, replace(running, folder=_folder(store)))
 
 
@@ -68,27 +68,27 @@ def running(settings: Settings) -> Running | None:
 def running_at(store: Store) -> Running | None:
     """Returns the supervisor of a root. None if none is up and ready."""
     found = _RUNNING.get(store.local, RUNNING, "what the supervisor wrote of itself")
-    # An earlier Kappa's names no folder, but has the lock of this one.
+    # The record of an earlier Kappa names no folder, but its process has the lock of this root.
     if found is None or not (found.folder or is_held(store.local.path(LOCK))):
         return None
     return found if _lives(store, found) else None
 
 
 def ensure_served(store: Store, served: RunningServer) -> None:
-    """Puts where this HTTP server is, in place of an earlier one, unless that is known."""
+    """Puts the record of this HTTP server, in place of an earlier and different record."""
     served = replace(served, folder=_folder(store))
     if _served(store) != served:
         _SERVED.put(store.local, SERVED, served)
 
 
 def ensure_unserved(store: Store, served: RunningServer) -> None:
-    """Deletes where this HTTP server is, unless another one is recorded by now."""
+    """Deletes the record of this HTTP server, unless the record is of another server by now."""
     if _served(store) == replace(served, folder=_folder(store)):
         store.local.delete(SERVED)
 
 
 def served_at(store: Store) -> str | None:
-    """Returns the URL of the root's HTTP server. None if none runs."""
+    """Returns the URL of the root's HTTP server. None if no server runs."""
     found = _served(store)
     return found.url if found is not None and _lives(store, found) else None
 

@@ -1,0 +1,355 @@
+"""The charts of a board: the queries, their answers over a pinned snapshot, and drawings.
+
+Rows are the rows of the JSON answer of a query: columns by name, with DuckDB's types.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from kappa.base.errors import KappaError, UsageError
+from kappa.declare.board import Board, Chart, ChartKind
+from kappa.serving.query.pin.catalog import pin
+from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
+from kappa.serving.query.reader.client import Client
+from kappa.serving.query.reader.reader import open_reader
+from kappa.serving.query.reader.table_sql import schema_of
+from kappa.serving.query.sandbox.question import Question
+from kappa.serving.query.sandbox.sandbox import Sandbox
+from kappa.state.build import Birth
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.store import Store
+
+# Queries of a board at once. Other clients have the other places of the sandbox.
+_AT_ONCE = 2
+# A snapshot that was not kept until the end is taken anew.
+_ATTEMPTS = 3
+# Rows of a query that a chart takes.
+MOST_ROWS = 1_000
+# More bars, or more lines, nobody tells apart.
+_MOST_BARS = 50
+_MOST_LINES = 5
+# The newest rows of a line are shown as a table, too.
+_LAST_ROWS = 50
+_TIMES = re.compile(r"(timestamp|date\b).*", re.IGNORECASE)
+_NUMBERS = re.compile(
+    r"u?(tiny|small|big|huge)?int(eger)?|float|double|real|decimal\([\d, ]+\)", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnNumber:
+    """One value, and a second value with a name, if the query gives two."""
+
+    value: object
+    beside: tuple[str, object] | None
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnBar:
+    """A bar: beginning and width, both in percent of the width of the chart."""
+
+    label: object
+    value: object
+    begin: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnBars:
+    """Bars, with the names of both columns."""
+
+    columns: tuple[str, ...]
+    bars: tuple[DrawnBar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnRows:
+    """Rows as a table."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[object, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnLines:
+    """Lines as the script draws them (`chart`), and the last rows for people."""
+
+    chart: Mapping[str, Any]
+    last: DrawnRows
+
+
+Drawn = DrawnNumber | DrawnBars | DrawnRows | DrawnLines
+
+
+# Pipeline and name of a stored table, such as a maintained view.
+Read = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ChartAnswer:
+    """A chart with its drawing, or with its error (`trouble`); `note` if rows are left out."""
+
+    chart: Chart
+    drawn: Drawn | None
+    note: str = ""
+    trouble: KappaError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BoardAnswer:
+    """All charts at one pinned snapshot: the generation, and the frontier of each pipeline read.
+
+    `reads` are the stored tables that the queries read.
+    """
+
+    generation: int
+    charts: tuple[ChartAnswer, ...]
+    reads: tuple[Read, ...]
+    frontiers: Mapping[str, Frontier]
+
+
+def answer_board(
+    store: Store,
+    sandbox: Sandbox,
+    board: Board,
+    *,
+    lease_seconds: float,
+    client: Client | None = None,
+) -> BoardAnswer:
+    """Answers the queries of a board, as queries over HTTP are, all from one snapshot.
+
+    A query that fails is the trouble of its chart. Raises Conflict if no snapshot was kept
+    until the end, and ClientLeft if the `client` leaves before.
+    """
+    attempt = 0
+    while True:
+        attempt += 1
+        with pin(store, lease_seconds=lease_seconds) as pinned:
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                charts = tuple(
+                    pool.map(partial(_answer_chart, store, sandbox, pinned, client), board.charts)
+                )
+            if attempt == _ATTEMPTS:
+                pinned.confirm()
+            if pinned.holds():
+                return _answered(pinned.snapshot, board, charts)
+
+
+def is_behind(store: Store, answer: BoardAnswer) -> bool:
+    """Returns True if readers see a newer frontier of a pipeline that the board reads."""
+    newest = (
+        (frontier, Frontiers(store, frontier.build).newest())
+        for frontier in answer.frontiers.values()
+    )
+    return any(last is not None and last.number > seen.number for seen, last in newest)
+
+
+def _answer_chart(
+    store: Store, sandbox: Sandbox, pinned: PinnedSnapshot, client: Client | None, chart: Chart
+) -> ChartAnswer:
+    try:
+        reply = sandbox.ask_pinned(
+            store, pinned, Question(chart.sql, rows=MOST_ROWS), client=client
+        )
+        with reply.body as body:
+            shown, note = drawn(chart.kind, json.loads(body.read()))
+    except KappaError as error:
+        return ChartAnswer(chart, None, trouble=error)
+    return ChartAnswer(chart, shown, note)
+
+
+def _answered(snapshot: Snapshot, board: Board, charts: tuple[ChartAnswer, ...]) -> BoardAnswer:
+    births = {pipeline: snapshot.births[build] for pipeline, build in snapshot.serving.items()}
+    with open_reader(None, served=True) as reader:
+        reads = sorted(
+            {
+                read
+                for chart in board.charts
+                for read in tables_read(chart.sql, births, reader.tables_named)
+            }
+        )
+    return BoardAnswer(
+        snapshot.generation,
+        charts,
+        tuple(reads),
+        {
+            pipeline: snapshot.frontiers[snapshot.serving[pipeline]]
+            for pipeline in sorted({pipeline for pipeline, _ in reads})
+        },
+    )
+
+
+def drawn(kind: ChartKind, answer: Mapping[str, Any]) -> tuple[Drawn, str]:
+    """Returns the drawing of an answer by the kind of the chart. Pure.
+
+    The second value is a note if rows are left out, else "". Raises UsageError if the chart
+    cannot draw the query's columns or rows.
+    """
+    names = tuple(column["name"] for column in answer["columns"])
+    types = tuple(column["type"] for column in answer["columns"])
+    rows = [
+        tuple(_value(row[name], of) for name, of in zip(names, types, strict=True))
+        for row in answer["rows"]
+    ]
+    note = f"The first {len(rows):,} rows are shown." if answer["truncated"] else ""
+    match kind:
+        case ChartKind.NUMBER:
+            return _number(names, rows), ""
+        case ChartKind.LINE:
+            return _lines(names, types, rows), note
+        case ChartKind.BARS:
+            if len(rows) > _MOST_BARS:
+                note = f"The first {_MOST_BARS} bars are shown."
+            return _bars(names, types, rows[:_MOST_BARS]), note
+        case ChartKind.TABLE:
+            return DrawnRows(names, tuple(rows)), note
+
+
+def _number(names: Sequence[str], rows: Sequence[tuple[object, ...]]) -> DrawnNumber:
+    if len(names) > 2 or len(rows) > 1:
+        raise UsageError(
+            f"a number is one row of one value or two, and the query gives {_amount(names, rows)}",
+            hint='select one value; or write: kind = "table"',
+        )
+    if not rows:
+        return DrawnNumber(None, None)
+    value, *more = rows[0]
+    return DrawnNumber(value, (names[1], more[0]) if more else None)
+
+
+def _bars(
+    names: tuple[str, ...], types: Sequence[str], rows: Sequence[tuple[object, ...]]
+) -> DrawnBars:
+    if len(names) != 2 or not _NUMBERS.fullmatch(types[1]):
+        raise UsageError(
+            "bars are drawn of two columns, a label and a number, and the query gives "
+            f"{_described(names, types)}",
+            hint='select label, number; or write: kind = "table"',
+        )
+    lengths = [_finite(value) or 0.0 for _, value in rows]
+    low, high = min([0.0, *lengths]), max([0.0, *lengths])
+    percent = 100 / ((high - low) or 1.0)
+    return DrawnBars(
+        names,
+        tuple(
+            DrawnBar(
+                label,
+                value,
+                round((min(length, 0.0) - low) * percent, 2),
+                round(abs(length) * percent, 2),
+            )
+            for (label, value), length in zip(rows, lengths, strict=True)
+        ),
+    )
+
+
+def _lines(
+    names: tuple[str, ...], types: Sequence[str], rows: Sequence[tuple[object, ...]]
+) -> DrawnLines:
+    time = bool(_TIMES.fullmatch(types[0]))
+    if (
+        not 2 <= len(names) <= _MOST_LINES + 1
+        or not (time or _NUMBERS.fullmatch(types[0]))
+        or not all(_NUMBERS.fullmatch(each) for each in types[1:])
+    ):
+        raise UsageError(
+            "lines are drawn of a time or a number, and then a number for each line, at most "
+            f"{_MOST_LINES}; the query gives {_described(names, types)}",
+            hint='select time, number, ...; or write: kind = "bars", or "table"',
+        )
+    placed = [(_seconds(row[0]) if time else _finite(row[0]), row) for row in rows]
+    # Times and numbers that no axis has, and null, have no place.
+    points = sorted(
+        ((x, row) for x, row in placed if x is not None),
+        key=lambda point: point[0],
+    )
+    for (before, row), (x, _) in pairwise(points):
+        if before == x:
+            raise UsageError(
+                f"two rows have the same {names[0]}, {row[0]}, and a line has one",
+                hint=f"group by {names[0]}, and give each line a column of its own",
+            )
+    chart = {
+        "x": [x for x, _ in points],
+        "series": [
+            {"label": name, "values": [_finite(row[place]) for _, row in points]}
+            for place, name in enumerate(names)
+            if place
+        ],
+        "time": time,
+        "where": names[0],
+    }
+    return DrawnLines(chart, DrawnRows(names, tuple(row for _, row in points[-_LAST_ROWS:])))
+
+
+def _value(given: object, kind: str) -> object:
+    """Returns a value of JSON in the type of its column: decimals come as text."""
+    return Decimal(given) if isinstance(given, str) and _NUMBERS.fullmatch(kind) else given
+
+
+def _finite(value: object) -> float | None:
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _seconds(value: object) -> float | None:
+    """Returns a date or time in seconds since 1970; without a zone, UTC is assumed."""
+    try:
+        at = datetime.fromisoformat(str(value))
+    except ValueError:
+        return None
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
+def _described(names: Sequence[str], types: Sequence[str]) -> str:
+    return ", ".join(f"{name} ({of})" for name, of in zip(names, types, strict=True))
+
+
+def _amount(names: Sequence[str], rows: Sequence[object]) -> str:
+    return f"{len(rows):,} rows of {len(names)} columns"
+
+
+def tables_read(
+    sql: str,
+    births: Mapping[str, Birth],
+    names_in: Callable[[str], Iterable[tuple[str, str]]],
+) -> frozenset[Read]:
+    """Lists the stored tables that a query reads, of the builds that serve. Pure.
+
+    Each table is a pair of pipeline and name. A view that is computed when read stands for the
+    tables that the view reads in turn. A name that nothing serves is left out, and so is a name
+    of a `with`. `names_in` returns the relations that a query names, as (schema, name).
+    """
+    found: set[Read] = set()
+    seen: set[Read] = set()
+    pending = [(schema, name, tuple(births)) for schema, name in names_in(sql)]
+    while pending:
+        schema, name, pipelines = pending.pop()
+        for pipeline in pipelines:
+            if schema.lower() not in {"", "main", schema_of(pipeline).lower()}:
+                continue
+            birth = births[pipeline]
+            tables = {table.name.lower(): table.name for table in birth.tables}
+            views = {view.lower(): text for view, text in birth.views.items()}
+            if name.lower() in tables:
+                found.add((pipeline, tables[name.lower()]))
+            elif name.lower() in views and (pipeline, name.lower()) not in seen:
+                seen.add((pipeline, name.lower()))
+                pending += [
+                    (within, each, (pipeline,)) for within, each in names_in(views[name.lower()])
+                ]
+    return frozenset(found)

@@ -1,0 +1,179 @@
+"""The keeper of HTTP under `kappa up`: a process that has the socket and keeps a server.
+
+The keeper outlives a supervisor that was killed, so clients get answers at the same address. The
+server (serve.py) is a child of the keeper and ends with the keeper. While a new server starts,
+connections wait in the kernel. The next supervisor takes over the socket, ends the keeper and
+starts its own keeper with that socket (services.py). A keeper whose root was deleted ends itself.
+The keeper imports little: the process needs a sixth of the memory of a server.
+
+The socket is the kernel's: connections wait in the socket while the owner changes, and the kernel
+neither refuses nor resets a connection. The keeper that a killed supervisor has left ends only
+after the handover. A connection that a server has accepted ends with that server: an accepted
+connection cannot be handed over. Source: unix(7), SCM_RIGHTS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import select
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Self
+
+from kappa.base.errors import ExitCode
+from kappa.base.process import marked_root
+from kappa.base.program import run_program
+from kappa.code.task import socket_name
+from kappa.replay.platform.child import ChildProcess
+from kappa.replay.platform.messages import Reported, saying
+from kappa.replay.platform.stop_request import StopRequest
+from kappa.serving.http.address import HttpAddress, listening_at
+from kappa.state.lock import Lock
+
+_TICK_SECONDS = 0.2
+# The time for queries to end. The patience for the keeper itself is longer (services.py).
+_PATIENCE_SECONDS = 10.0
+_DOOR_SECONDS = 2.0
+_LONGEST = 1024
+
+
+def keep(
+    address: HttpAddress,
+    options: Sequence[str],
+    *,
+    lock: Lock,
+    log: Path,
+    door: Path,
+    handed: socket.socket | None = None,
+    say: Callable[[str], None],
+) -> None:
+    """Keeps a server at an address, or another port, until this process is asked to end.
+
+    Uses the socket that an earlier keeper has `handed` over, if any, and hands the socket over
+    at the `door`. Ends as well if the file of the lock is gone. Raises Conflict if another
+    keeper has the lock.
+    """
+    with (
+        lock,
+        handed or listening_at(address, any_port=True) as listening,
+        SocketDoor(door, address, listening) as to_the_next,
+        StopRequest() as stop,
+    ):
+        server = ChildProcess(
+            "the HTTP server",
+            log,
+            say=say,
+            clock=time.monotonic,
+            patience_seconds=_PATIENCE_SECONDS,
+            inherits=(listening.fileno(),),
+        )
+        starting = Reported(say)
+        try:
+            while not stop.requested and lock.in_place():
+                with starting.reported_once():
+                    if (code := server.ended()) is not None:
+                        server.has_died(code)
+                    server.ensure_started(
+                        *("kappa.replay.platform.serve", *options, "--host", address.host),
+                        *("--socket", str(listening.fileno())),
+                    )
+                to_the_next.wait(_TICK_SECONDS)
+        finally:
+            server.end()
+
+
+class SocketDoor:
+    """The keeper's side of the handover: hands the socket to each caller.
+
+    A caller also gets the address for which the socket was opened.
+    """
+
+    def __init__(self, path: Path, address: HttpAddress, listening: socket.socket) -> None:
+        self._path = path
+        self._address = address
+        self._listening = listening
+        self._door = socket.socket(socket.AF_UNIX)
+
+    def __enter__(self) -> Self:
+        """Opens the door, in place of a door that a killed keeper has left."""
+        self._path.unlink(missing_ok=True)
+        with socket_name(self._path) as name:
+            self._door.bind(name)
+        self._path.chmod(0o600)
+        self._door.listen()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes the door."""
+        self._door.close()
+        self._path.unlink(missing_ok=True)
+
+    def wait(self, seconds: float) -> None:
+        """Waits for a caller, and hands the socket to the caller."""
+        if not select.select([self._door], [], [], seconds)[0]:
+            return
+        with contextlib.suppress(OSError):
+            caller, _ = self._door.accept()
+            with caller:
+                caller.settimeout(_DOOR_SECONDS)
+                said = json.dumps([self._address.host, self._address.port]).encode()
+                socket.send_fds(caller, [said], [self._listening.fileno()])
+
+
+def socket_handed_over(path: Path, address: HttpAddress) -> socket.socket | None:
+    """Returns the socket of the keeper behind a door, if opened for this address.
+
+    Returns None if no keeper answers, or the socket is for another address.
+    """
+    try:
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.settimeout(_DOOR_SECONDS)
+            with socket_name(path) as name:
+                asking.connect(name)
+            said, files, _, _ = socket.recv_fds(asking, _LONGEST, 1)
+    except OSError:
+        return None
+    if not files:
+        return None
+    if said != json.dumps([address.host, address.port]).encode():
+        os.close(files[0])
+        return None
+    return socket.socket(fileno=files[0])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the keeper, whose output is a log; returns the exit code."""
+
+    def work(given: argparse.Namespace) -> ExitCode:
+        keep(
+            HttpAddress(given.host, given.port),
+            ("--project", str(given.project), "--root", given.root),
+            lock=Lock(given.lock, what="the HTTP server of kappa up", root=marked_root()),
+            log=given.log,
+            door=given.door,
+            handed=None if given.socket < 0 else socket.socket(fileno=given.socket),
+            say=saying(sys.stdout),
+        )
+        return ExitCode.OK
+
+    return run_program(
+        "kappa.replay.platform.http_keeper",
+        work,
+        arguments,
+        host=str,
+        port=int,
+        lock=Path,
+        log=Path,
+        door=Path,
+        socket=int,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,398 @@
+"""The services of `kappa up`: the child processes beside the jobs of builds.
+
+The archiver, the courier and the collector are programs that get the broker's address: the program
+is ended and started again when the address changes. The keeper of HTTP has no broker. The check of
+maintained views runs once for each build that serves.
+
+The keeper of HTTP (replay/platform/http_keeper.py) outlives a supervisor that was killed. The lock
+of the keeper names the process, so the next supervisor, or `kappa down`, finds and ends the keeper.
+A `kappa serve` takes no lock.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+from kappa.base.errors import SettingsError
+from kappa.base.process import LOW_PRIORITY, kill_and_see_gone, send_signal
+from kappa.base.program import error_text, project_options
+from kappa.base.settings import Settings
+from kappa.code.sources import Sources
+from kappa.replay.platform.child import ChildProcess, ended_text
+from kappa.replay.platform.http_keeper import socket_handed_over
+from kappa.replay.status.run_records import DOOR, KEEPER
+from kappa.serving.http.address import HttpAddress, guarded_address
+from kappa.serving.outlets.outlet import served_outlets
+from kappa.state.build import read_birth
+from kappa.state.build_status import read_view_check
+from kappa.state.frontier import Frontiers
+from kappa.state.lock import holding_process
+from kappa.state.root import own_root
+from kappa.state.store import Store
+
+_HTTP_LOG = "logs/http.log"
+# The server of the keeper has 10 s to end.
+_KEEPER_PATIENCE_SECONDS = 15.0
+_NAP_SECONDS = 0.02
+# A check begins once slices have kept the views of a build over so many frontiers.
+AFTER_FRONTIERS = 20
+_VIEWS_LOOK_SECONDS = 5.0
+
+
+class BrokerService:
+    """A child program that gets the project, the root, and the broker's address.
+
+    A subclass says whether the program is wanted. The supervisor waits for the end of a program
+    for `patience_seconds` and does nothing else meanwhile. A program that `needs_space` does not
+    run while the disk is full.
+    """
+
+    what: ClassVar[str]
+    module: ClassVar[str]
+    log: ClassVar[str]
+    patience_seconds: ClassVar[float]
+    look_seconds: ClassVar[float] = 0.5
+    nice: ClassVar[int] = 0
+    needs_space: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Makes a service that does not run yet.
+
+        `say` gets messages for the operator; `clock` gives seconds that only go forward.
+        """
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._child = ChildProcess(
+            self.what,
+            store.local.path(f"logs/{self.log}.log"),
+            say=say,
+            clock=clock,
+            patience_seconds=self.patience_seconds,
+            nice=self.nice,
+        )
+        self._is_wanted = False
+        self._look_at = 0.0
+        self._bootstrap_servers = ""
+
+    def ensure_running(self, bootstrap_servers: str, *, has_space: bool = True) -> None:
+        """Starts the program unless it runs, is not wanted, or has died just now.
+
+        Ends a program that knows another broker.
+        """
+        if self.needs_space and not has_space:
+            self.end()
+            return
+        if (code := self._child.ended()) is not None:
+            self._take_end(code)
+        if self._clock() >= self._look_at:
+            self._look_at = self._clock() + self.look_seconds
+            self._look()
+        if bootstrap_servers != self._bootstrap_servers:
+            self.end()
+            self._bootstrap_servers = bootstrap_servers
+        if self._is_wanted:
+            self._child.ensure_started(
+                self.module, *project_options(self._settings), "--bootstrap", bootstrap_servers
+            )
+
+    def end(self) -> None:
+        """Ends the program. The next process of the program continues the work."""
+        self._child.end()
+
+    def _take_end(self, code: int) -> None:
+        """Takes the end of a process as a death, whatever the exit code is."""
+        self._child.has_died(code)
+
+    def _look(self) -> None:
+        """Looks whether the program is wanted."""
+
+
+class ArchiverService(BrokerService):
+    """The program that archives topics, if the project's files may declare an archived topic.
+
+    Only a run of the project's files tells what the project declares, and a supervisor never runs
+    these files. So the word `archive` in a file is enough to start the archiver, and an archiver
+    that finds no archived topic ends. The archiver starts again when the project's files change.
+    """
+
+    what = "the archiver"
+    module = "kappa.engine.archive.archiver"
+    log = "archiver"
+    # An archiver may be killed at any time: the next archiver continues after the last commit.
+    patience_seconds = 1.0
+    look_seconds = 5.0
+    # The job that keeps tables fresh goes before the archiver.
+    nice = LOW_PRIORITY
+
+    # The project's files that may declare topics, and when each file was changed.
+    _files: Mapping[Path, int] = {}
+
+    def _take_end(self, code: int) -> None:
+        """Takes the exit code 0 as: no topic is archived until the files change."""
+        if code == 0:
+            self._is_wanted = False
+        else:
+            self._child.has_died(code)
+
+    def _look(self) -> None:
+        try:
+            found = Sources(self._settings.project).changed_at()
+        except OSError:
+            # A folder was deleted while it was listed: the next look lists the folders anew.
+            return
+        if found == self._files:
+            return
+        self._files = found
+        self.end()
+        self._is_wanted = any(_mentions_archive(path) for path in found)
+        self._child.forget_deaths()
+
+
+class CourierService(BrokerService):
+    """The program that runs sinks and alerts, if a build that serves has any.
+
+    The courier of a root that may not send never runs. A courier that has started stays: the
+    courier ends each sink and each alert by itself.
+    """
+
+    what = "the courier"
+    module = "kappa.serving.outlets.courier.courier"
+    log = "courier"
+    # A courier may be killed at any time: the next courier continues after the records sent.
+    patience_seconds = 2.0
+
+    @cached_property
+    def _may_send(self) -> bool:
+        root = own_root(self._store)
+        return root is None or root.sends
+
+    def _look(self) -> None:
+        if not self._is_wanted:
+            self._is_wanted = self._may_send and bool(served_outlets(self._store))
+
+
+class CollectorService(BrokerService):
+    """The program that takes events over the network, if `[collect]` names topics.
+
+    The collector runs on a full disk, too: events go to the broker, and the collector refuses
+    events that the broker cannot take.
+    """
+
+    what = "the collector"
+    module = "kappa.serving.collect.collector"
+    log = "collector"
+    # Events that are on their way are acknowledged first.
+    patience_seconds = 15.0
+    needs_space = False
+
+    def _look(self) -> None:
+        self._is_wanted = bool(self._settings.collect.topics)
+
+
+class HttpService:
+    """The child that keeps HTTP served, if `serve.listen` is set."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Makes a keeper that does not run yet, as any service is made."""
+        self._store = store
+        self._settings = settings
+        self._say = say
+        self._address = _address(settings, say)
+        # The socket of an earlier supervisor's keeper, until the new keeper has the socket.
+        self._handed: socket.socket | None = None
+        self._child = ChildProcess(
+            "the keeper of HTTP",
+            store.local.path(_HTTP_LOG),
+            say=say,
+            clock=clock,
+            patience_seconds=_KEEPER_PATIENCE_SECONDS,
+            outlives=True,
+        )
+
+    def ensure_running(self) -> None:
+        """Starts the keeper unless it runs, is not wanted, or has died just now.
+
+        Ends the keeper of an earlier supervisor first, whose settings and code may be old. Takes
+        over the socket of that keeper before, so that clients wait meanwhile.
+        """
+        self._child.reap()
+        if self._child.pid is not None:
+            return
+        local = self._store.local
+        if self._address is not None and self._handed is None:
+            self._handed = socket_handed_over(local.path(DOOR), self._address)
+        if ensure_no_keeper(self._store):
+            self._say("the HTTP server that an earlier kappa has left is ended")
+        if self._address is not None:
+            handed = -1 if self._handed is None else self._handed.fileno()
+            self._child.inherits = () if handed < 0 else (handed,)
+            self._child.ensure_started(
+                "kappa.replay.platform.http_keeper",
+                *project_options(self._settings),
+                *("--host", self._address.host, "--port", str(self._address.port)),
+                *("--lock", str(local.path(KEEPER)), "--log", str(local.path(_HTTP_LOG))),
+                *("--door", str(local.path(DOOR)), "--socket", str(handed)),
+            )
+        self._close_handed(is_over=False)
+
+    def end(self) -> None:
+        """Ends the keeper, and with the keeper the server."""
+        self._close_handed(is_over=True)
+        self._child.end()
+        ensure_no_keeper(self._store)
+
+    def _close_handed(self, *, is_over: bool) -> None:
+        """Closes the socket that was handed over, once the keeper has it or all `is_over`."""
+        if self._handed is not None and (is_over or self._child.pid is not None):
+            self._handed.close()
+            self._handed = None
+
+
+class ViewCheckService:
+    """The child that checks the maintained views of serving builds, a build at a time.
+
+    A check waits until slices have kept the views for a while: right after a replay the views
+    were computed whole, and the verification compared the views.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Makes a check that does not run yet, as any service is made."""
+        self._store = store
+        self._settings = settings
+        self._say = say
+        self._clock = clock
+        self._child = ChildProcess(
+            "the check of maintained views",
+            store.local.path("logs/views.log"),
+            say=say,
+            clock=clock,
+            patience_seconds=1.0,
+            nice=LOW_PRIORITY,
+        )
+        # For each build that waits for a check: the number of its frontier at the first look.
+        self._first: dict[str, int] = {}
+        self._done = set[str]()
+        self._look_at = 0.0
+
+    def ensure_running(self, serving: Iterable[str]) -> None:
+        """Starts the check of a serving build whose slices have kept its views for a while."""
+        if (code := self._child.ended()) is not None:
+            self._say(f"{self._child.what} {ended_text(code)}")
+        if self._child.pid is not None or self._clock() < self._look_at:
+            return
+        self._look_at = self._clock() + _VIEWS_LOOK_SECONDS
+        for build in sorted({*serving} - self._done):
+            if not self._needs_check(build):
+                self._done.add(build)
+                continue
+            newest = Frontiers(self._store, build).newest()
+            number = 0 if newest is None else newest.number
+            if number >= self._first.setdefault(build, number) + AFTER_FRONTIERS:
+                self._done.add(build)
+                self._child.start(
+                    "kappa.replay.rollout.verify.view_check",
+                    *project_options(self._settings),
+                    *("--build", build),
+                )
+                self._say(f"{self._child.what} begins, of build {build}")
+                return
+
+    def end(self) -> None:
+        """Ends the check: the next supervisor begins the check anew."""
+        self._child.end()
+
+    def _needs_check(self, build: str) -> bool:
+        if build in self._first:
+            return True
+        born = read_birth(self._store, read_birth(self._store, build).folded_by)
+        is_kept = any(table.view is not None for table in born.tables)
+        return is_kept and read_view_check(self._store, build) is None
+
+
+class Services:
+    """All services of a supervisor."""
+
+    def __init__(self, store: Store, settings: Settings, *, say: Callable[[str], None]) -> None:
+        """Makes services that do not run yet; `say` gets messages for the operator."""
+        self.http = HttpService(store, settings, say=say)
+        self._at_broker = tuple(
+            kind(store, settings, say=say)
+            for kind in (ArchiverService, CourierService, CollectorService)
+        )
+        self._view_check = ViewCheckService(store, settings, say=say)
+
+    def ensure_running(
+        self, bootstrap_servers: str, serving: Iterable[str], *, has_space: bool
+    ) -> None:
+        """Starts the services that are missing, except HTTP, which needs no broker.
+
+        `serving` are the builds that serve. Without space on the disk, services that write much
+        are ended.
+        """
+        for service in self._at_broker:
+            service.ensure_running(bootstrap_servers, has_space=has_space)
+        self._view_check.ensure_running(serving)
+
+    def end_all(self) -> None:
+        """Ends all services, and waits for the end of each."""
+        for service in (self.http, *self._at_broker, self._view_check):
+            service.end()
+
+
+def ensure_no_keeper(store: Store) -> bool:
+    """Ends the keeper of this root and waits. Returns False without a keeper."""
+    keeper = holding_process(store.local.path(KEEPER))
+    if keeper is None:
+        return False
+    send_signal(keeper, signal.SIGTERM)
+    deadline = time.monotonic() + _KEEPER_PATIENCE_SECONDS
+    while keeper.alive() and time.monotonic() < deadline:
+        time.sleep(_NAP_SECONDS)
+    # The server dies with its keeper.
+    kill_and_see_gone(keeper)
+    return True
+
+
+def _address(settings: Settings, say: Callable[[str], None]) -> HttpAddress | None:
+    if not settings.serve.listen:
+        return None
+    try:
+        return guarded_address(settings.serve.listen, settings.serve.token or None)
+    except SettingsError as error:
+        say(f"nothing serves HTTP: {error_text(error)}")
+        return None
+
+
+def _mentions_archive(path: Path) -> bool:
+    try:
+        return b"archive" in path.read_bytes()
+    except OSError:
+        return False

@@ -1,0 +1,81 @@
+"""Laws of the services beside the jobs: when each runs, and what a full disk ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from collecting import until, write_project
+
+from kappa.base.settings import load_settings
+from kappa.kafka.client import Log
+from kappa.replay.platform import services as services_module
+from kappa.replay.platform.child import ChildProcess
+from kappa.replay.platform.services import CollectorService, Services
+from kappa.serving.collect.collector import LOCK
+from kappa.state.lock import holder
+from kappa.state.store import Store
+
+
+@pytest.mark.jvm
+@pytest.mark.fault
+def test_a_collector_runs_while_topics_are_named_and_again_after_a_kill(
+    log: Log, tmp_path: Path
+) -> None:
+    settings = load_settings(write_project(tmp_path, "visits"))
+    store, said = Store(settings.root_url), list[str]()
+    collector = CollectorService(store, settings, say=said.append)
+
+    def listens(times: int) -> bool:
+        collector.ensure_running(log.bootstrap_servers)
+        path = store.path("logs/collector.log")
+        return path.exists() and path.read_text().count("events are taken at") == times
+
+    try:
+        until(lambda: listens(1), "the collector to listen")
+        held = holder(store.path(LOCK))
+        assert held is not None
+        os.kill(held.pid, signal.SIGKILL)
+        until(lambda: listens(2), "another collector to listen")
+        (line,) = said
+        assert line.startswith("the collector ended with -9, see ")
+    finally:
+        collector.end()
+    assert holder(store.path(LOCK)) is None
+
+
+def test_without_topics_there_is_no_collector(tmp_path: Path) -> None:
+    (tmp_path / "kappa.toml").touch()
+    settings = load_settings(tmp_path)
+    store = Store(settings.root_url)
+    collector = CollectorService(store, settings, say=lambda _: None)
+
+    collector.ensure_running("127.0.0.1:9")
+
+    assert not store.path("logs/collector.log").exists()
+
+
+def test_on_a_full_disk_archiver_and_courier_end_and_the_collector_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_project(tmp_path, "visits")
+    (folder / "pipelines").mkdir(exist_ok=True)
+    (folder / "pipelines" / "p.py").write_text("# archive\n", encoding="utf-8")
+    settings, did = load_settings(folder), list[str]()
+    monkeypatch.setattr(services_module, "served_outlets", lambda _store: {"sink": None})
+    monkeypatch.setattr(
+        ChildProcess, "ensure_started", lambda self, *_: did.append(f"{self.what} starts")
+    )
+    monkeypatch.setattr(ChildProcess, "end", lambda self: did.append(f"{self.what} ends"))
+    services = Services(Store(settings.root_url), settings, say=print)
+    services.ensure_running("127.0.0.1:9", (), has_space=True)
+    assert {line for line in did if "starts" in line} == {
+        *("the archiver starts", "the courier starts", "the collector starts"),
+    }
+    did.clear()
+
+    services.ensure_running("127.0.0.1:9", (), has_space=False)
+
+    assert did == ["the archiver ends", "the courier ends", "the collector starts"]
