@@ -170,7 +170,7 @@ class CourierService(BrokerService):
     """
 
     what = "the courier"
-    module = "kappa.serving.outlets.courier.courier"
+    module = "kappa.serving.outlets.courier"
     log = "courier"
     # A courier may be killed at any time: the next courier continues after the records sent.
     patience_seconds = 2.0

@@ -21,7 +21,6 @@ from kappa.replay.rollout.libraries import changed_libraries, installed_librarie
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State, soak_end
 from kappa.replay.rollout.supervisor_report import Underway, Waiting
-from kappa.replay.status.status import HeldBack, Unread, held_back, unread_topics
 from kappa.state.build import Birth, read_birth
 from kappa.state.build_status import (
     SliceProgress,
