@@ -13,7 +13,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request, Response
 
 from kappa.base.errors import DeclarationError, KappaError
-from kappa.declare.board_files import board_name, boards_in
+from kappa.declare.board import board_name, boards_in
 from kappa.replay.page.answer import page
 from kappa.replay.page.answers import BoardAnswer, answer_board, is_behind
 from kappa.replay.page.api import desk_of

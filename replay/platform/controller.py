@@ -14,7 +14,7 @@ from typing import assert_never
 from kappa.base.errors import Broken, Conflict, KappaError, UsageError
 from kappa.base.failpoint import failpoint
 from kappa.base.sections import RolloutSettings
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.topic_options import TopicKind
 from kappa.engine.job.legs import has_tail
 from kappa.replay.platform.next_step import next_step
 from kappa.replay.platform.ports import LogView, Workers

@@ -65,7 +65,7 @@ class Here:
     def topic_readers(self) -> Mapping[str, Pipeline]:
         """The pipelines for commands on topics: a pattern that none has joined means none."""
         from kappa.code.project import load_pipelines
-        from kappa.declare.joined import NothingJoined, before_joining
+        from kappa.declare.topic_patterns import NothingJoined, before_joining
 
         with before_joining(NothingJoined):
             return load_pipelines(self.settings.project)

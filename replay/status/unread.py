@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from kappa.declare.joined import matching
+from kappa.declare.topic_patterns import matching
 from kappa.state.build import Birth
 
 

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kappa.base.units import duration, size
-from kappa.declare.archived import Archive
-from kappa.declare.log_time import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import Topic
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.topic_options import (
+    BROKERS_TIME,
+    SET_BROKERS_TIME,
+    TIMESTAMP_TYPE,
+    Archive,
+    TopicKind,
+)
 from kappa.replay.rollout.plan.cost import Cost
 from kappa.replay.rollout.plan.finding import GAP, Finding
 from kappa.replay.rollout.plan.observed import LogFacts

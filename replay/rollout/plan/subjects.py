@@ -8,7 +8,7 @@ from msgspec import structs
 
 from kappa.base.errors import KappaError
 from kappa.base.sections import RegistrySettings
-from kappa.declare.formats.named import pin_of
+from kappa.declare.formats.topic_formats import pin_of
 from kappa.declare.pipeline import Pipeline
 
 # A plan waits no longer for one answer, since it can do without.

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from kappa.base.sql import quoted, text
 from kappa.declare.options import REJECTS
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.topic_options import TopicKind
 from kappa.replay.rollout.prove.row_hash import hash_of_all, hash_sql, left_out_of, table_hash
 from kappa.replay.rollout.verify.diff import TextsOf, Unsettled, settled
 from kappa.replay.rollout.verify.rows import Relations, RowSample, compare_appended, compare_keyed

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from kappa.base.errors import UsageError
 from kappa.base.settings import Settings
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.topic_options import TopicKind
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.libraries import changed_libraries, installed_libraries
 from kappa.replay.rollout.numbered import serving_pipeline

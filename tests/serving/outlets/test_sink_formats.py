@@ -13,8 +13,7 @@ from changing import ChangingWorld
 from sinking import courier, records_of, served_records, wait_for
 
 from kappa import Avro, Csv, Topic
-from kappa.declare.sink import SinkBirth
-from kappa.declare.sink_format import SinkFormat
+from kappa.declare.sink import SinkBirth, SinkFormat
 from kappa.kafka.broker.broker import Broker
 from kappa.kafka.client import Log
 from kappa.records.record import RecordReader

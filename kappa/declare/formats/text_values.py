@@ -1,4 +1,4 @@
-"""Values that a format gives as texts, whatever their column's type is. Pure."""
+"""Values that a format gives as texts, whatever the type of their column is. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def text_of(value: Any, name: str) -> str:
 
 
 def decoded_text(value: bytes) -> str:
-    """Returns the text of a record. Raises Rejected if it is none."""
+    """Returns the text of a record. Raises Rejected if the bytes are no text."""
     try:
         text = value.decode()
     except UnicodeDecodeError as error:
