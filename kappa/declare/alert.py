@@ -22,7 +22,7 @@ _SECRET = re.compile(r"token|secret|passw|credential|key|signature|^(sig|auth)$"
 
 
 class AlertBirth(Struct, frozen=True):
-    """An alert in a birth certificate: its table, its address, and the changes that are sent."""
+    """An alert in a birth certificate: the table, the address, and the changes that are sent."""
 
     name: str
     of: str
@@ -107,12 +107,12 @@ class Alert:
 
     @property
     def birth(self) -> AlertBirth:
-        """Returns the alert as a birth certificate has it."""
+        """Returns the alert for a birth certificate."""
         return AlertBirth(self.name, self.of, self.to, self.columns, self.where, self.on)
 
 
 def _check_address(described_as: str, to: object) -> None:
-    """Raises DeclarationError if an address is wrong, or its URL may have a secret."""
+    """Raises DeclarationError if an address is wrong, or a URL may have a secret."""
     if to == PAGE:
         return
     if isinstance(to, str) and to.startswith(COMMAND):

@@ -1,4 +1,4 @@
-"""Boards: a title and charts, each with its query, as a project's files declare them.
+"""Boards: a title and charts, each with a query, declared by files of the project.
 
 The files are `boards/NAME.toml` beside kappa.toml.
 """
@@ -38,7 +38,7 @@ class ChartKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One chart of a board; `width` counts columns of the grid."""
+    """A chart of a board; `width` counts columns of the grid."""
 
     title: str
     kind: ChartKind
@@ -48,14 +48,14 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """One board: its title, and its charts in their order."""
+    """A board: the title, and the charts in order."""
 
     title: str
     charts: tuple[Chart, ...]
 
 
 def board_of(content: bytes, file: str) -> Board:
-    """Reads a board from the content of its file.
+    """Reads a board from the content of a file.
 
     Raises DeclarationError, which names the file, the chart and the key, if the content is wrong.
     """
@@ -139,8 +139,8 @@ _MOST_BYTES = 256 << 10
 def boards_in(project: Path) -> Mapping[str, Board | DeclarationError]:
     """Reads all boards of a project, by name; a wrong file costs the other boards nothing.
 
-    The name of a board is the name of its file. The result has a DeclarationError in place of a
-    board if the file is wrong, or if two files have one name in two forms of Unicode.
+    The name of a board is the file's name. The result has a DeclarationError in place of a board if
+    the file is wrong, or if two files have the same name in two forms of Unicode.
     """
     found: dict[str, Board | DeclarationError] = {}
     for path in sorted((project / FOLDER).glob("*.toml")):
@@ -163,7 +163,7 @@ def boards_in(project: Path) -> Mapping[str, Board | DeclarationError]:
 
 
 def board_name(stem: str) -> str:
-    """Returns a board's name for addresses: one form of Unicode, whatever the disk's is."""
+    """Returns a board's name for addresses, in the same form of Unicode on every disk."""
     return unicodedata.normalize(
         "NFC", stem.encode(errors="surrogateescape").decode(errors="replace")
     )

@@ -64,7 +64,7 @@ def beyond_text(limit: MaxRejects, rejected: int, records: int) -> str:
 def fails_on_more(failing: int, before: int, records: int) -> str:
     """Returns why a candidate without a declared limit fails on too many records, or "".
 
-    A candidate fails on too many if its function fails on more than 1 % of the records, and on more
+    A candidate fails on too many if the function fails on more than 1 % of the records, and on more
     records than the function of the live build.
 
     Args: `failing` counts records on which the candidate's function fails, `before` records on
@@ -79,7 +79,7 @@ def fails_on_more(failing: int, before: int, records: int) -> str:
 
 
 def remedy(pipeline: str) -> str:
-    """Returns advice about a candidate that is beyond its limit."""
+    """Returns advice about a candidate that is beyond the limit."""
     return (
         f"mend the producer, or the declaration of the events, and type kappa deploy {pipeline}; "
         "or allow more: @pipeline(..., max_rejects=...)"

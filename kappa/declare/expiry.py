@@ -1,4 +1,4 @@
-"""The expiry of a table's rows: the column with their time, and the span after that time. Pure.
+"""The expiry of a table's rows: the column with a time, and the span after that time. Pure.
 
 A row is gone once the log's clock is past the row's time plus the span (kappa/state/log_clock.py).
 The log alone decides, so every replay decides the same.
@@ -31,8 +31,8 @@ class Expiry(Struct, frozen=True):
     def least_kept(self, clock_ms: int) -> int | None:
         """Returns the least time of the rows that are kept at this clock.
 
-        The time is in microseconds since 1970. None means that all rows are kept, since no time
-        before it exists.
+        The time is in microseconds since 1970. None means that all rows are kept, since no earlier
+        time exists.
         """
         least = min(1000 * (clock_ms - self.after_ms), _LAST)
         return None if least < _FIRST else least

@@ -14,9 +14,9 @@ from kappa.base.source import Source
 
 
 def described(value: object) -> str:
-    """Describes a value for people: by its kind and its name, never as Python prints it.
+    """Describes a value for people, by kind and name; a text is shown as the user wrote the text.
 
-    A text is shown as the user wrote it.
+    Python's own form of a value is never shown.
     """
     if isinstance(getattr(value, "source", None), Source):
         return f"{type(value).__name__.lower()} {getattr(value, 'name', '')}"
@@ -31,7 +31,7 @@ def described(value: object) -> str:
 
 
 def option_text(value: object) -> str:
-    """Shows a text, a number or a truth value as the user wrote it, and describes other values."""
+    """Shows a text, a number or a truth value as Python code, and describes other values."""
     return repr(value) if isinstance(value, bool | int | float) else described(value)
 
 
@@ -119,7 +119,10 @@ def _share(where: str, threshold: str, share: object) -> float | None:
 
 
 def words_of(where: str, what: str, words: Sequence[str], example: str) -> tuple[str, ...]:
-    """Returns the texts that an option lists. Raises DeclarationError if it lists other values."""
+    """Returns the texts that an option lists.
+
+    Raises DeclarationError, beginning with `where`, if the option lists other values.
+    """
     # A lone string is a sequence of letters: the commonest mistake with tuples of one element.
     if isinstance(words, str):
         raise DeclarationError(f"{where} has {what}={words!r}", hint=f"write {what}=({words!r},)")

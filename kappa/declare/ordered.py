@@ -27,7 +27,7 @@ PLACE_COLUMNS = (("_topic", "string"), ("_partition", "int"), ("_offset", "bigin
 
 
 class Over(StrEnum):
-    """The argument of a step: a row, or a batch of its key's rows in a slice.
+    """The argument of a step: a row, or a batch of a key's rows in a slice.
 
     A row is a mapping. A batch has all rows of the key in the slice, or comes as several tables if
     the rows are very many.
@@ -72,25 +72,25 @@ def ordered(
     over: str = Over.ROW,
     on_time: str | None = None,
 ) -> Ordered:
-    """Folds rows of one key, in the order of the log, by a Python function.
+    """Folds the rows of a key, in the order of the log, by a Python function.
 
     `step(state, row)` gets the key's `state` and a row of the function. The state is a dict of
     these columns, all None at first, which the step changes in place. The row is a mapping. The
     mappings that the step returns or yields are rows of the table `emits`. The step may depend on
-    nothing else. Rows of one record are in the order of their values. Times are of the years 1 to
-    9999. On a record that gives another time the function fails, and `on_error` decides.
+    nothing else. Rows of the same record are in the order of their values. Times are of the years 1
+    to 9999. On a record that gives another time the function fails, and `on_error` decides.
 
     `over="arrow"` and `over="pandas"` are for steps that compute with many rows at once. The step
     gets a `pyarrow.Table`, or a `pandas.DataFrame` of Arrow's types, with rows of one key in the
-    same order, and may return one. A batch may end anywhere, so the step must go on from its state
+    same order, and may return one. A batch may end anywhere, so the step must go on from the state
     alone; the law of slices finds a step that does not.
 
     `on_time` names a timestamp of the state by which the step asks to be woken at a time. Once the
     log of the key's partition has reached that time, `step(state, None)` is called, between two
     records. The step must set the column to None or to a later time. The state then has the key's
-    columns too, in every call, since no row has them. The clock is the greatest timestamp so far in
-    the partition, of any record: without a record no time passes. The rows must have `_log_time`.
-    Raises DeclarationError, with the user's line.
+    columns too, in every call, since no row has these columns. The clock is the greatest timestamp
+    so far in the partition, of any record: without a record no time passes. The rows must have
+    `_log_time`. Raises DeclarationError, with the user's line.
 
     Example:
         def visit(state, row):
@@ -176,7 +176,7 @@ def _check_on_time(
 def plain_columns(source: Source, what: str, ddl: str) -> tuple[Column, ...]:
     """Reads the columns of a step's values, which have names and types alone.
 
-    Raises DeclarationError, which begins with the line and `what`.
+    Raises DeclarationError; the message begins with the line and `what`.
     """
     if not isinstance(ddl, str):
         raise DeclarationError(

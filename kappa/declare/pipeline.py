@@ -1,7 +1,7 @@
 """A pipeline: a named pure function from a slice of each topic to rows for each table. Pure.
 
 `@pipeline` makes a value and runs nothing. A wrong declaration raises DeclarationError, with the
-user's line. The checks at the end of this file compare the declarations of one pipeline.
+user's line. The checks at the end of this file compare a pipeline's declarations.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class OnError(StrEnum):
 class Pipeline:
     """A declared pipeline. `inputs` are the topics bound to the function's parameters, by name.
 
-    An input is one topic, or all topics that have joined one of the pipeline's `patterns`.
-    `max_rejects` is the number or share of records that a candidate may reject
-    (kappa/declare/breaker.py); the limit is no part of the version.
+    An input is a topic, or all topics that have joined one of the `patterns`. `max_rejects` is the
+    number or share of records that a candidate may reject (kappa/declare/breaker.py); the limit is
+    no part of the version.
     """
 
     name: str
@@ -93,18 +93,19 @@ class Pipeline:
 
     @property
     def outlets(self) -> tuple[Sink | Alert, ...]:
-        """Returns the outlets of the pipeline: its sinks, then its alerts."""
+        """Returns the outlets of the pipeline: sinks, then alerts."""
         return (*self.sinks, *self.alerts)
 
     @property
     def queries(self) -> dict[str, str]:
-        """Returns the queries of the views that are computed when they are read, by name."""
+        """Returns the queries of the views that are computed at a read, by name."""
         return {view.name: view.sql for view in self.views if not view.is_maintained}
 
     def roots(self, module: str, attribute: str) -> tuple[tuple[str, str], ...]:
         """Lists the names, as (module, name), at which the code that decides rows begins.
 
-        The names are the pipeline's, which `module` and `attribute` give, and those of its steps.
+        The names are that of the pipeline, given by `module` and `attribute`, and those of the
+        steps.
         """
         return (
             (module, attribute),
@@ -130,7 +131,7 @@ class Pipeline:
         )
 
     def topic(self, name: str) -> Topic:
-        """Returns the topic of that name. Raises KeyError if the pipeline does not read it."""
+        """Returns the topic of that name. Raises KeyError if the pipeline reads no such topic."""
         return {topic.name: topic for topic in self.topics}[name]
 
 
@@ -144,20 +145,20 @@ def pipeline(
 ) -> Callable[[Callable[..., Mapping[str, Any]]], Pipeline]:
     """Declares the function below as a pipeline, named `name` or as the function.
 
-    `reads` names the topics; the function's parameters pick from those names, and get one DataFrame
+    `reads` names the topics; the function's parameters pick from these names, and get a DataFrame
     each. `writes` lists tables, views, sinks and alerts. The function returns `{table: rows}` for
     every table without `latest` or `file`.
 
-    A DataFrame has the event's columns, and beside them the columns of its record in Kafka:
-    `_topic`, `_partition`, `_offset`, `_timestamp` and `_key` (as text). If a table has `first`,
-    `latest` or `top_k`, or an ordered fold with `on_time`, a DataFrame has `_log_time` too. The
-    rows returned for that table must keep `_log_time`, `_topic`, `_partition` and `_offset`. The
-    rows of another ordered fold must keep the last three.
+    A DataFrame has the event's columns, and also the columns of the record in Kafka: `_topic`,
+    `_partition`, `_offset`, `_timestamp` and `_key` (as text). If a table has `first`, `latest` or
+    `top_k`, or an ordered fold with `on_time`, a DataFrame has `_log_time` too. The rows returned
+    for that table must keep `_log_time`, `_topic`, `_partition` and `_offset`. The rows of another
+    ordered fold must keep the last three.
 
     `on_error` decides about a record that the function or a step fails on. "reject" leaves the
-    record out of all tables and puts it into the rejects. "stop" ends the job there, and names the
-    record. `max_rejects` stops a candidate that rejects more: a whole number of records (`100`), or
-    a share of the records read (`0.01`). Raises DeclarationError, with the user's file and line.
+    record out of all tables and adds a reject. "stop" ends the job there, and names the record.
+    `max_rejects` stops a candidate that rejects more: a whole number of records (`100`), or a share
+    of the records read (`0.01`). Raises DeclarationError, with the user's file and line.
 
     Example:
         @pipeline(
@@ -328,7 +329,7 @@ def check_outlets(
     views: Iterable[View],
     topics: Iterable[Topic],
 ) -> None:
-    """Raises DeclarationError, with the line, for an outlet that does not fit its pipeline.
+    """Raises DeclarationError, with the line, for an outlet that does not fit the pipeline.
 
     A sink or an alert must follow a table or maintained view of the pipeline. The table or view of
     a sink must have keys.

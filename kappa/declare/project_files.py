@@ -1,8 +1,8 @@
 """The files that declarations name: the schema of an event, the rows of a table.
 
-A build runs from its snapshot alone. So this module remembers the contents of each file as they
-were read, by the file that declares them, and kappa/code/artifact.py puts the contents beside the
-code. One folder is opened at a time.
+A build runs from a snapshot alone. So this module remembers the contents of each file as read, by
+the file of the declaration, and kappa/code/artifact.py puts the contents beside the code. Only one
+folder is open at a time.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def open_named_files(folder: Path) -> None:
 
 
 def named_files_changed() -> bool:
-    """Returns True if a file that a declaration asked for has changed since it was read."""
+    """Returns True if a file that a declaration asked for has changed since the last read."""
     return any(_known_by(path) != known for path, known in _asked.items())
 
 
 def named_files(paths: Iterable[str]) -> Mapping[str, bytes]:
     """Returns the contents of the files that the declarations in `paths` have named.
 
-    The contents are by path, as they were read. All paths are from the opened folder.
+    The contents are by path, as read. All paths are from the opened folder.
     """
     return {name: content for path in paths for name, content in _read.get(path, {}).items()}
 
@@ -102,9 +102,9 @@ def _content(path: Path, declared_in: str) -> tuple[Path, str, bytes]:
 
 
 def read_file_beside(path: str, declared_in: str) -> tuple[str, bytes]:
-    """Reads a file that is named from the folder of the file that declares it.
+    """Reads a file that is named from the folder of the declaring file.
 
-    Returns the path of the file, from the project's folder, and its content. Raises
+    Returns the path of the file, from the project's folder, and the content. Raises
     DeclarationError as `read_schema_file` does, and if the file is too large.
     """
     folder = _folder_of(declared_in)

@@ -96,7 +96,7 @@ def seed_columns(seed: SeedFile) -> tuple[Column, ...]:
 
 
 def read_seed(seed: SeedFile) -> tuple[tuple[Column, ...], Values]:
-    """Reads a file: its columns, and the values of each column (values/value.py).
+    """Reads a file: the columns, and the values of each column (values/value.py).
 
     Raises DeclarationError, with the line of the file, if a row or a value is not valid, or two
     rows have the same keys.

@@ -1,4 +1,4 @@
-"""Sinks: Kafka topics that have the rows of a served table, and their formats. Pure."""
+"""Sinks: Kafka topics that have the rows of a served table, and the sinks' formats. Pure."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ RowWriter = Callable[[str], bytes]
 
 @dataclass(frozen=True, slots=True)
 class SinkFormat:
-    """The format of a sink, and its text for a birth certificate: None for JSON."""
+    """The format of a sink, and the text of the format for a birth certificate: None for JSON."""
 
     text: str | None
     _format: RecordFormat = field(compare=False)
 
     @classmethod
     def of(cls, given: object) -> Self:
-        """Returns a declared format. Raises DeclarationError if rows cannot be written in it."""
+        """Returns a declared format. Raises DeclarationError if the format cannot write rows."""
         form = format_of(given)
         return cls(_stored(form), form)
 
@@ -49,7 +49,7 @@ class SinkFormat:
 
 
 def row_writer(text: str | None, columns: Sequence[tuple[str, str]]) -> RowWriter:
-    """Returns the writer of a table's rows, in a sink's format as its birth certificate has it.
+    """Returns the writer of a table's rows, in a sink's format from the birth certificate.
 
     Raises UsageError if a newer Kappa has declared the format.
     """
@@ -126,18 +126,18 @@ class SinkBirth(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Sink:
-    """A Kafka topic that always equals what a table or maintained view serves.
+    """A Kafka topic that always has the rows that a table or maintained view serves.
 
     `name` is the topic's name, and `of` the name of the table or view.
 
     Each row is a record: the key has the table's keys as JSON, and the value the row. A record
-    without a value deletes its key. The topic is compacted, and Kappa creates the topic with so
-    many `partitions`. A change that readers see at once is one transaction, and so is a promote or
-    an undo.
+    without a value deletes the key. The topic is compacted, and Kappa creates the topic with so
+    many `partitions`. A change that readers see at once is a single transaction, and so is a
+    promote or an undo.
 
     `columns` names the columns that go out, beside the keys; all do otherwise. `where` is a
     condition for rows, in DuckDB's SQL: a row that ceases to meet the condition is deleted. Values
-    are written in a `format` as topics have it: JSON, `"csv"`, `Csv(...)` or `Avro(...)`.
+    are written in a `format` of topics: JSON, `"csv"`, `Csv(...)` or `Avro(...)`.
 
     A sink decides no rows: a version that differs in sinks alone replays nothing.
 
@@ -205,7 +205,7 @@ class Sink:
 
     @property
     def birth(self) -> SinkBirth:
-        """Returns the sink as a birth certificate has it."""
+        """Returns the sink for a birth certificate."""
         return SinkBirth(
             self.name, self.of, self.partitions, self.columns, self.where, self.format.text
         )

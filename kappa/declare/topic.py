@@ -1,4 +1,4 @@
-"""A topic, as a pipeline's file declares it, with its event.
+"""A topic with its event, declared by a pipeline's file.
 
 A declaration runs nothing and knows no Kafka; only the schema file that a declaration names is
 read. Kind, archive, lateness and identity are in topic_options.py, patterns in topic_patterns.py.
@@ -74,7 +74,7 @@ def schema_of_event(event: str | Mapping[str, Any] | Path, source: Source) -> Sc
 def renamed(
     columns: tuple[Column, ...], was: Mapping[str, str | Sequence[str]]
 ) -> tuple[Column, ...]:
-    """Returns the columns with their old names, as `was` declares them."""
+    """Returns the columns with the old names that `was` declares."""
     if not isinstance(was, Mapping):
         raise DeclarationError(
             f"was is {described(was)}, which gives no column an old name", hint=_WAS
@@ -115,7 +115,7 @@ def _no_old_name(column: str, given: object) -> DeclarationError:
 def check_defaults(
     source: Source, topic: str, columns: tuple[Column, ...], schema: SchemaPlace | None
 ) -> None:
-    """Raises DeclarationError if a default is no value of its column."""
+    """Raises DeclarationError if a default is no value of the column."""
     try:
         for column in columns:
             default_of(column, check_of(column.type))
@@ -149,30 +149,30 @@ def _checked_name(source: Source, name: object) -> str:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Topic:
-    """A Kafka topic, by its `name` in Kafka; `partitions` is its number of partitions.
+    """A Kafka topic, by the `name` in Kafka; `partitions` is the number of partitions.
 
     With a `pattern` in place of a name, a Topic stands for all topics whose names match that
-    regular expression, and that have joined the pattern by `kappa topics join`. A function gets
-    their rows as one DataFrame, where `_topic` is the name of each topic.
+    regular expression, and that have joined the pattern by `kappa topics join`. A function gets the
+    rows of all these topics as one DataFrame, where `_topic` is the name of each topic.
 
     The `kind` is "retained", a history of events, or "compacted", the latest value per key. In a
-    compacted topic a record whose value is null is a tombstone, which deletes its key.
+    compacted topic a record whose value is null is a tombstone, which deletes the key.
 
-    `event` declares one record, by DDL (`"id string not null, page string default '/'"`) or by a
-    JSON Schema. A schema is a mapping, or the path of a file from the project's folder. `columns`
-    are the columns of the event; `schema` is what a JSON Schema demands besides. `was` gives the
+    `event` declares a record, by DDL (`"id string not null, page string default '/'"`) or by a JSON
+    Schema. A schema is a mapping, or the path of a file from the project's folder. `columns` are
+    the columns of the event; `schema` has the further demands of a JSON Schema. `was` gives the
     names that a column's field had in older events. The first of these names that a record has
     counts if the record has no field of the column's own name.
 
     `format` says how a record's value is written: "json", the default, "csv", "access-log",
-    "debezium-json", "debezium-avro", or a value such as `Csv(separator=";")` and
+    "debezium-json", "debezium-avro", or a value, for instance `Csv(separator=";")` or
     `Avro(Subject("orders-value"))`. If the format has a schema, the `event` may be left out: the
     columns are the schema's fields.
 
     `key` names the column that the Kafka key repeats, as text. The key is enforced: a record
     without a key, with a key that is no UTF-8, or with another key than the column is rejected. A
     compacted topic must have a key, and so must the topic of an ordered fold and of a latest table.
-    With a `key_format` the Kafka key is written in that format and has one field, the column:
+    With a `key_format` the Kafka key is written in that format and has a single field, the column:
     `key_format=Avro(Subject("orders-key"))`.
 
     `config` are Kafka's settings of the topic, which apply when `kappa topics create` makes the
@@ -183,9 +183,9 @@ class Topic:
     keeps keys, values and headers too, at about twice the size. From raw records, events that the
     topic has lost can be decoded again when the event changes.
 
-    A record is late, and rejected, if its timestamp is more than `lateness` ("5 minutes") after its
-    `event_time`, a column. A record is a duplicate, and not folded, if its partition has an
-    accepted record of the same `identity` less than `identity_horizon` before it (10 minutes).
+    A record is late, and rejected, if the timestamp is more than `lateness` ("5 minutes") after the
+    column `event_time`. A record is a duplicate, and not folded, if the partition has an earlier
+    accepted record of the same `identity`, less than `identity_horizon` ago (10 minutes).
     `identity` is one column or several. Lateness and identity need the broker's timestamps.
 
     Raises DeclarationError, with the user's file and line, if the declaration is wrong.
@@ -314,7 +314,7 @@ class Topic:
             set_field(self, field_name, value)
 
     def each(self) -> tuple[Topic, ...]:
-        """Returns the topics that are read: itself, or those that have joined its pattern."""
+        """Returns the topics that are read: the topic itself, or the joined topics of a pattern."""
         return (self,) if self.pattern is None else tuple(map(self._as, self.joined))
 
     def _as(self, joined: JoinedTopic) -> Topic:
@@ -328,7 +328,7 @@ class Topic:
         return made
 
     def column(self, name: str) -> Column:
-        """Returns the column of that name. Raises KeyError if the topic has no such column."""
+        """Returns the column of that name. Raises KeyError if the topic lacks the column."""
         for column in self.columns:
             if column.name == name:
                 return column
@@ -383,7 +383,7 @@ def _event(
 def declared_config(topic: Topic, *, brokers_time: bool = False) -> dict[str, str]:
     """Returns the settings with which a declared topic is created.
 
-    `brokers_time` sets the broker's timestamps even if the declaration does not need them.
+    `brokers_time` sets the broker's timestamps even if the declaration does not need these.
     """
     config = {
         "retention.ms": "-1",

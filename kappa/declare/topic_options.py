@@ -1,4 +1,4 @@
-"""The options of a topic: its kind, its archive, lateness and identity. Pure.
+"""The options of a topic: kind, archive, lateness and identity. Pure.
 
 Lateness and identity need timestamps that the broker sets, because a producer may send any time.
 """

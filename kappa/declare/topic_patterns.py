@@ -39,7 +39,7 @@ class NothingJoined(DeclarationError):
 
 
 class JoinedTopic(Struct, frozen=True):
-    """A topic as it was when it joined."""
+    """A topic's name and partitions at the time of joining."""
 
     name: str
     partitions: int
@@ -91,7 +91,7 @@ def topics_of_pattern(
 
 
 def _checked(source: Source, pattern: object) -> str:
-    """Returns a topic's pattern. Raises DeclarationError if it is no regular expression."""
+    """Returns a topic's pattern. Raises DeclarationError if `pattern` is no regular expression."""
     if not isinstance(pattern, str) or not pattern:
         raise DeclarationError(
             f"{source}: a topic has the pattern {described(pattern)}",

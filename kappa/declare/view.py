@@ -1,4 +1,4 @@
-"""Views, as a pipeline's file declares them. Pure."""
+"""Views, declared by a pipeline's file. Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ class View:
     """A query under a `name`, over the pipeline's own tables: joins and ratios belong here.
 
     `sql` is DuckDB's. The query sees the pipeline's own tables and views, and no clock, chance or
-    file. A view is computed when it is read.
+    file. A view is computed at a read.
 
-    With `keys` the view is maintained: stored, and at every frontier exactly the rows of its query
+    With `keys` the view is maintained: stored, and at every frontier exactly the rows of the query
     over the tables there. `keys` identify a row. Where rows belong together and have no key of
-    their own (each bid with its auction), `by` names what they belong to; without `by` the keys do
-    so. A maintained view has `checks`, `max_added`, `max_removed` and `max_changed` as a table has.
-    The view's rows end with the rows of its tables, so `expire` and `after` are refused.
+    their own (each bid with its auction), `by` names the columns that hold such rows together;
+    without `by` the keys do so. A maintained view has `checks`, `max_added`, `max_removed` and
+    `max_changed` as a table has. The view's rows end with the tables' rows, so `expire` and `after`
+    are refused.
 
     Example:
         View("busy_pages", "select page, visits from page_visits where visits > 100")

@@ -1,7 +1,7 @@
 """Events in Avro's binary form, with or without the framing of a schema registry.
 
-Readers get the schema without logical types, and `Landing.land` makes the row's values, as
-values/value.py has them: so a decimal is exact, and a time is microseconds. Source:
+Readers get the schema without logical types, and `Landing.land` makes the row's values by the rules
+of values/value.py: so a decimal is exact, and a time is microseconds. Source:
 https://avro.apache.org/docs/1.12.0/specification/.
 """
 
@@ -70,9 +70,9 @@ _KEY, _VALUE = "key", "value"
 
 
 def landings(schema: Any, named: Mapping[str, Any]) -> dict[str, Landing]:
-    """Returns the landing of each field of an event; use of a wrong field raises its error.
+    """Returns the landing of each field of an event; a wrong field raises an error at use.
 
-    `schema` is parsed by fastavro, and `named` has its named types. Raises DeclarationError if the
+    `schema` is parsed by fastavro, and `named` has the named types. Raises DeclarationError if the
     schema is no record.
     """
     if not isinstance(schema, dict) or schema.get("type") not in {"record", "error"}:
@@ -152,7 +152,7 @@ class _SchemaLander:
 
 
 def _logical_landing(logical: str, schema: Mapping[str, Any], path: str) -> Landing | None:
-    """Returns the landing of a logical type; None if the specification has no such type."""
+    """Returns the landing of a logical type; None if the specification lacks the type."""
     kind = schema["type"]
     match logical:
         case "timestamp-millis" | "timestamp-micros" if kind == "long":
@@ -271,10 +271,10 @@ _EVENT = "the event"
 
 
 def avro_value(schema: Any, named: Mapping[str, Any], value: Any, path: str) -> Any:
-    """Returns a value as a schema without logical types writes it.
+    """Returns a value in the form that a schema without logical types writes.
 
     `path` is the value's place in the event, and empty for the event itself. A missing field has
-    its default, or is null. Raises UsageError if the schema has no such value.
+    the default, or is null. Raises UsageError if the value does not fit the schema.
     """
     if value is None and not _may_be_null(schema):
         raise UsageError(f"{path or _EVENT} is null, and its schema has no null")
@@ -364,7 +364,7 @@ def _logical_value(logical: str, schema: Mapping[str, Any], value: Any, path: st
 
 
 def _whole(value: Number, scale: int, path: str) -> int:
-    """Returns a decimal as a number of its last digits, without arithmetic that may round."""
+    """Returns a decimal as a whole number of the last digits' unit, without rounding."""
     sign, digits, exponent = value.as_tuple()
     number, behind = int("".join(map(str, digits))), int(exponent) + scale
     unit = int(10 ** abs(behind))
@@ -380,16 +380,16 @@ _HINT = 'give the path of a schema in the project, or a subject: Avro(Subject("o
 
 @dataclass(frozen=True, slots=True, init=False)
 class Avro:
-    """The format of one Avro record a value, in the binary form.
+    """The format of an Avro record a value, in the binary form.
 
     `schema` is a `Subject`, or the path of a file from the project's folder. Records are read by
     this schema, which is part of the version. The schema's fields are the topic's columns, if the
     topic declares no event.
 
-    `framed` records begin with the id of the schema they were written with, as serializers of a
-    schema registry write them. With a subject, records are framed unless you say otherwise. Records
-    of older and newer schemas are then read by Avro's rules. Records that are not framed are
-    written with `schema` itself.
+    `framed` records begin with the id of the writer's schema, as serializers of a schema registry
+    write records. With a subject, records are framed unless you say otherwise. Records of older and
+    newer schemas are then read by Avro's rules. Records that are not framed are written with
+    `schema` itself.
 
     Example:
         Topic("orders", format=Avro("schemas/order.avsc"))
@@ -455,7 +455,7 @@ class Avro:
         return AvroReader(self)
 
     def encode(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
-        """Returns the record of fields, as JSON has them, written with the declared schema."""
+        """Returns the Avro record of JSON fields, written with the declared schema."""
         del columns
         if self.framed and self.pin is None:
             raise UsageError(
@@ -469,7 +469,7 @@ class Avro:
 
 
 def written_record(schema: AvroSchema, number: int | None, fields: Mapping[str, Any]) -> bytes:
-    """Returns the record of fields, as JSON has them; framed by the schema's id, if given.
+    """Returns the Avro record of JSON fields; framed by the schema's id, if given.
 
     Raises UsageError if the schema cannot write the fields.
     """
@@ -500,7 +500,7 @@ def _of_kind(found: RegisteredSchema) -> AvroSchema:
 
 
 class AvroReader:
-    """The reader of Avro's records, each by the schema of its writer."""
+    """The reader of Avro's records, each by the writer's schema."""
 
     def __init__(self, form: Avro) -> None:
         self._schema = parsed(form.text, form.references)
@@ -512,7 +512,7 @@ class AvroReader:
             self._writers[form.pin.id] = self._schema.bare
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Reads the fields of one record. Raises Rejected unless the bytes are one record."""
+        """Reads the fields of a record. Raises Rejected if the bytes are not exactly one record."""
         writer = self._schema.bare
         if self._framed:
             schema_id, value = unframed(value)
@@ -536,7 +536,7 @@ class AvroReader:
         return self._schema.whole
 
     def writer(self, schema_id: int) -> Any:
-        """Returns the schema of an id, without logical types, or why it reads no record."""
+        """Returns the schema of an id, without logical types, or why the schema reads no record."""
         known = self._writers.get(schema_id)
         if known is not None:
             return known

@@ -1,4 +1,4 @@
-"""Avro's schemas, as fastavro reads records by them. This module knows no topic."""
+"""Avro's schemas, for reading records by fastavro. This module knows no topic."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class AvroSchema:
 
 @lru_cache(_MOST_SCHEMAS)
 def parsed(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
-    """Parses a schema and its references. Raises DeclarationError if the text is no schema."""
+    """Parses a schema and all references. Raises DeclarationError if the text is no schema."""
     # The import costs more than reading a project that has no topic in Avro.
     from fastavro.schema import SchemaParseException, UnknownType, parse_schema  # noqa: PLC0415
 
@@ -73,7 +73,7 @@ def _as_record(schema: Any, named: Mapping[str, Any]) -> Any:
 
 
 def read_record(value: bytes, writer: Any, reader: Any = None) -> dict[str, Any]:
-    """Reads one record by the schema of its writer, resolved to a reader's schema if given.
+    """Reads a record by the schema of the writer, resolved to a reader's schema if given.
 
     Both schemas are without logical types. Raises Rejected if the bytes are not exactly one record.
     """
@@ -118,7 +118,7 @@ def _damage_of(error: Exception) -> str:
 
 @cache
 def _fastavro() -> tuple[Any, type[Exception], tuple[type[Exception], ...]]:
-    """Returns fastavro's reader, its error of two schemas, and its errors of damaged values."""
+    """Returns fastavro's reader, the error of two schemas, and the errors of damaged values."""
     from fastavro import schemaless_reader  # noqa: PLC0415  # see `parsed`
     from fastavro.read import SchemaResolutionError  # noqa: PLC0415
     from fastavro.schema import SchemaParseException  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""One change, from an envelope and its Kafka key, in whatever encoding. Pure.
+"""A change from an envelope and a Kafka key, in whatever encoding. Pure.
 
 A fact is a column of the event that tells of the change and not of the row: operation, place in the
 source, time, identity. The name of a fact's column leads to a part of the envelope.
@@ -92,7 +92,7 @@ def check_facts(columns: Sequence[Column], facts: Mapping[str, str]) -> None:
 
 
 def moment(source: Mapping[str, Any]) -> int | None:
-    """Returns when a change was made at its source, in microseconds since 1970, or None."""
+    """Returns when the source made a change, in microseconds since 1970, or None."""
     for name, factor, divisor in _MOMENTS:
         found = source.get(name)
         if type(found) is int:
@@ -101,10 +101,10 @@ def moment(source: Mapping[str, Any]) -> int | None:
 
 
 def identity(operation: str, source: Mapping[str, Any], row: Mapping[str, Any] | None) -> str:
-    """Returns the identity of a change: its place in the source, its operation, and its row.
+    """Returns the identity of a change: the place in the source, the operation, and the row.
 
-    The place alone is no identity: all rows of a snapshot have one place, and so have all rows of
-    one COPY.
+    The place alone is no identity: all rows of a snapshot have the same place, and so have all rows
+    of one COPY.
     """
     place = {name: value for name, value in source.items() if name not in _PASSING}
     text = json.dumps([operation, place, row], sort_keys=True, default=_plain)
@@ -112,7 +112,7 @@ def identity(operation: str, source: Mapping[str, Any], row: Mapping[str, Any] |
 
 
 def key_text(fields: Mapping[str, Any]) -> str:
-    """Returns a key of one or several columns as one text, the same for equal keys."""
+    """Returns a key of one or several columns as a text, the same for equal keys."""
     return json.dumps(
         fields, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=_plain
     )
@@ -141,7 +141,7 @@ _MOST_SCHEMAS = 64
 
 @dataclass(frozen=True, slots=True)
 class TakenApart:
-    """A value or a key: its fields, and how each was written (None: without a schema).
+    """A value or a key: the fields, and how each was written (None: without a schema).
 
     `schema` is the same for equal schemas.
     """
@@ -294,7 +294,7 @@ def _fact_check(column: Column, path: str) -> Check:
 
 
 def _unit(path: str) -> str:
-    """Returns the unit of a moment: the names of facts end with their unit."""
+    """Returns the unit of a moment, which ends the name of a fact."""
     return {"ms": "millis", "ns": "nanos"}.get(path.rpartition("_")[2], "micros")
 
 

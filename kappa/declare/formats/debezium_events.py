@@ -1,4 +1,4 @@
-"""Debezium's changes of a database's rows, as a topic declares them."""
+"""Debezium's changes of a database's rows, declared as a topic's format."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _WRAPPED = {"schema", "payload"}
 
 
 class JsonParts:
-    """A reader that takes values and keys of JSON apart, as Connect's converter writes them."""
+    """A reader that takes values and keys of JSON apart, written by Connect's converter."""
 
     def __init__(self, *, exact: bool) -> None:
         """`exact` keeps every digit of a number."""
@@ -81,7 +81,7 @@ class _Writer:
 
 
 class AvroParts:
-    """A reader that takes values and keys of Avro apart, each by its schema of a registry."""
+    """A reader that takes values and keys of Avro apart, each by a schema of a registry."""
 
     def __init__(self) -> None:
         # By id; or why records of the schema are rejects.
@@ -157,7 +157,7 @@ def written_change(fields: Mapping[str, Any], facts: Mapping[str, str]) -> bytes
 
 
 def written_key(name: str, value: Any, facts: Mapping[str, str]) -> bytes:
-    """Returns the Kafka key of a row; a key of several columns is given as its text."""
+    """Returns the Kafka key of a row; a key of several columns is given as a text."""
     if facts.get(name) == KEY:
         return str(value).encode()
     return json.dumps({name: value}, ensure_ascii=False).encode()
@@ -177,19 +177,20 @@ _ENCODINGS = ("json", "avro")
 
 @dataclass(frozen=True, slots=True, init=False)
 class Debezium:
-    """The format of one change of a row a record, as Debezium writes a database's log.
+    """The format of a change of a row a record, as Debezium writes a database's log.
 
-    The event's columns are the row's: after the change, and of a deleted row as it was before. A
+    The event's columns are the row's: after the change, and of a deleted row before the deletion. A
     column named `change_...` tells of the change itself: `change_op` (c, u, d, r of a snapshot, or
-    t of a truncated table), `change_id` (its identity), `change_at`, `change_lsn`, `change_tx`,
-    `change_snapshot`, `change_key` (a key of several columns, as one text) and `change_before`.
+    t of a truncated table), `change_id` (the identity), `change_at`, `change_lsn`, `change_tx`,
+    `change_snapshot`, `change_key` (a key of several columns, as a text) and `change_before`.
     `facts` gives other columns, or other names for these.
 
     `encoding` is "json", or "avro" by the schemas of a registry; no schema need be pinned.
 
-    Records without a schema do not say what a whole number or a text means. `times` is the unit of
-    such timestamps ("millis", "micros" or "nanos"), and `decimals="text"` says that decimals are
-    digits (`decimal.handling.mode=string`). A value without a certain meaning is refused.
+    Records without a schema leave the meaning of whole numbers and texts open. `times` is the unit
+    of timestamps that are whole numbers ("millis", "micros" or "nanos"), and `decimals="text"` says
+    that decimals are digits (`decimal.handling.mode=string`). A value without a certain meaning is
+    refused.
 
     After a crash Debezium repeats changes. So a retained topic needs an `identity`; `exactly_once`
     says that Kafka Connect writes each change once, and no identity is needed.
@@ -249,7 +250,10 @@ class Debezium:
 
     @property
     def tells_operation(self) -> frozenset[str]:
-        """Returns the columns that tell the operation of a change; a function needs one of them."""
+        """Returns the columns that tell the operation of a change.
+
+        A function needs at least one.
+        """
         return frozenset(name for name, path in self.facts if path == OPERATION)
 
     def lines(self) -> Iterator[str]:
@@ -298,7 +302,7 @@ class Debezium:
 
 
 class PartsReader(Protocol):
-    """A reader that takes values and keys apart, in one encoding."""
+    """A reader that takes values and keys of an encoding apart."""
 
     def value(self, value: bytes) -> TakenApart: ...  # noqa: D102  # as in JsonParts
 
@@ -319,11 +323,11 @@ class Changes:
         )
 
     def change(self, key: bytes | None, value: bytes) -> SourceChange:
-        """Reads one change. Raises Rejected if the bytes are no change."""
+        """Reads a change. Raises Rejected if the bytes are no change."""
         return self._envelope.change(lambda: self._key(key), self._parts.value(value))
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Reads the fields of one change without its key."""
+        """Reads the fields of a change without a key."""
         return self.change(None, value).fields
 
     def key_value(self, key: bytes, column: Column) -> Any:

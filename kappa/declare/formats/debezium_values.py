@@ -1,10 +1,10 @@
-"""The values of a row, by the schema that wrote them and the declared columns. Pure.
+"""The values of a row, by the writer's schema and the declared columns. Pure.
 
-Kafka Connect has few types; the meaning of a value beyond its type is in the schema's name, such as
-`io.debezium.time.MicroTimestamp`. Avro's schemas keep that name as `connect.name`.
+Kafka Connect has few types; the meaning of a value beyond the type is in the schema's name, for
+instance `io.debezium.time.MicroTimestamp`. Avro's schemas keep that name as `connect.name`.
 
-A value whose meaning is not certain is refused: a whole number alone does not say whether it counts
-milliseconds, and letters do not say whether they are digits or bytes.
+A value whose meaning is not certain is refused: a whole number alone does not say that milliseconds
+are counted, and letters may be digits or bytes.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _DEEPEST = 32
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The way in which a value was written: its meaning by Connect's name, and its parts.
+    """The way in which a value was written: the meaning by Connect's name, and the parts.
 
-    The name is "" if the value has no meaning beyond its type. `scale` is the scale of a decimal.
+    The name is "" if the value has no meaning beyond the type. `scale` is the scale of a decimal.
     """
 
     name: str = ""
@@ -118,10 +118,10 @@ _UNAVAILABLES = {_UNAVAILABLE, base64.b64encode(_UNAVAILABLE.encode()).decode()}
 
 
 class RowValues:
-    """The checks of values for one declaration, made once for each way of writing."""
+    """The checks of values for a declaration, made once for each way of writing."""
 
     def __init__(self, *, times: str | None, decimals: str | None) -> None:
-        """`times` and `decimals` give values without a schema a meaning, as `Debezium` has them."""
+        """`times` and `decimals` of `Debezium` give values without a schema a meaning."""
         self._times = times
         self._decimals = decimals
 
@@ -295,7 +295,7 @@ def _own_scale(found: Mapping[str, Any], path: str) -> Number:
 
 
 def _unscaled(found: Any, scale: int, path: str) -> Number:
-    """Returns a decimal from the bytes of its digits, without arithmetic that may round."""
+    """Returns a decimal from the bytes of the digits, without arithmetic that may round."""
     try:
         number = found if type(found) is bytes else base64.b64decode(found, validate=True)
     except (binascii.Error, ValueError):

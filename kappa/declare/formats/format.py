@@ -1,4 +1,4 @@
-"""A format of records, as a topic declares it, and changes that records may be. Pure."""
+"""A format of records, declared by a topic, and changes that records may be. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from kappa.declare.values.value import Check
 
 
 class EventReader(Protocol):
-    """The reader of events of one format and one declaration."""
+    """The reader of events of a format and a declaration."""
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Reads the fields of one event by name; an absent field is missing from the result.
+        """Reads the fields of an event by name; an absent field is missing from the result.
 
         Raises Rejected if the bytes are no event.
         """
@@ -65,7 +65,7 @@ class RowEffect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SourceChange:
-    """One change at a source: the effect, and the row's columns with the facts of the change.
+    """A change at a source: the effect, and the row's columns with the facts of the change.
 
     For a deleted row, `fields` has the values that the source still knew; for a truncated table, no
     column of a row.
@@ -80,7 +80,7 @@ class SourceChangeReader(EventReader, Protocol):
     """The reader of a format whose records are changes."""
 
     def change(self, key: bytes | None, value: bytes) -> SourceChange:
-        """Reads one change. Raises Rejected if the bytes are no change."""
+        """Reads a change. Raises Rejected if the bytes are no change."""
 
     def key_value(self, key: bytes, column: Column) -> Any:
         """Returns the row's value of the column that the Kafka key is. Raises Rejected."""

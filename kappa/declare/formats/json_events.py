@@ -22,15 +22,15 @@ _NO_ID = 0
 
 @dataclass(frozen=True, slots=True, init=False)
 class Json:
-    """The format of one JSON object in UTF-8 a record.
+    """The format of a JSON object in UTF-8 a record.
 
-    `schema` is a `Subject` with a JSON Schema. The schema is then the topic's event: its columns,
-    and all demands on them.
+    `schema` is a `Subject` with a JSON Schema. The schema is then the topic's event: the columns,
+    and all demands on values.
 
-    `framed` records begin with the id of the schema they were written with, as serializers of a
-    schema registry write them. With a subject, records are framed unless you say otherwise. The id
-    is not looked at. JSON is read without the schema of its writer, and the declared event says
-    which records are valid.
+    `framed` records begin with the id of the writer's schema, as serializers of a schema registry
+    write records. With a subject, records are framed unless you say otherwise. The id is not looked
+    at. JSON is read without the writer's schema, and the declared event says which records are
+    valid.
 
     Example:
         Topic("orders", event="id string not null, amount double", format=Json(framed=True))
@@ -64,7 +64,7 @@ class Json:
     def lines(self) -> Iterator[str]:
         """Yields nothing for plain JSON: versions that are older than formats have plain JSON.
 
-        A subject's schema is the topic's event, and part of the version as such.
+        A subject's schema is the topic's event, and thereby part of the version.
         """
         if self.framed:
             yield "format json, framed by a registry"
@@ -87,7 +87,7 @@ class Json:
         """Accepts each declaration: declarations were made for JSON."""
 
     def reader(self, columns: Sequence[Column]) -> JsonReader:
-        """Returns a reader, which keeps every digit if a column needs them."""
+        """Returns a reader, which keeps every digit if a column needs all digits."""
         fields = JsonFormat(exact=any(holds_decimal(column.type) for column in columns)).fields
         return JsonReader((lambda value: fields(unframed(value)[1])) if self.framed else fields)
 

@@ -68,7 +68,7 @@ _KEY, _VALUE = "key", "value"
 
 
 def message_landings(message: Any) -> dict[str, tuple[Landing, Callable[[Any], Any]]]:
-    """Returns each field's landing, and the function that takes its value out of a message."""
+    """Returns each field's landing, and the function that takes a value out of a message."""
     found = {}
     for part in message.fields:
         try:
@@ -215,17 +215,17 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True, init=False)
 class Protobuf:
-    """The format of one Protobuf message a value.
+    """The format of a Protobuf message a value.
 
     `schema` is a `Subject`, or the path of a .proto file from the project's folder. The schema is
     part of the version. `message` is the full name of the message; the name may be left out if the
-    schema has one message alone. The message's fields are the topic's columns, if the topic
-    declares no event.
+    schema has a single message. The message's fields are the topic's columns, if the topic declares
+    no event.
 
-    `framed` records begin with the id of the schema they were written with, and with the place of
-    their message in the schema, as serializers of a schema registry write them. With a subject,
-    records are framed unless you say otherwise. Another message than the declared message is
-    rejected. Fields that are unknown here are ignored.
+    `framed` records begin with the id of the writer's schema, and with the place of the message in
+    the schema, as serializers of a schema registry write records. With a subject, records are
+    framed unless you say otherwise. Another message than the declared message is rejected. Fields
+    that are unknown here are ignored.
 
     Example:
         Topic("orders", format=Protobuf("schemas/order.proto", message="shop.Order"))
@@ -285,7 +285,7 @@ class Protobuf:
         yield from _described(self.described(), set())
 
     def event(self) -> tuple[Column, ...]:
-        """Returns the message's fields as columns. Raises DeclarationError if one is wrong."""
+        """Returns the message's fields as columns. Raises DeclarationError for a wrong field."""
         return columns_of(self._landings())
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
@@ -297,7 +297,7 @@ class Protobuf:
         return ProtobufReader(self, columns)
 
     def encode(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
-        """Returns the message of fields, as Protobuf's own mapping of JSON has them."""
+        """Returns the message of fields, by Protobuf's own mapping of JSON."""
         from google.protobuf import json_format, message_factory  # noqa: PLC0415  # see message_types
 
         del columns
@@ -326,7 +326,7 @@ class Protobuf:
 
 
 def types_of(found: RegisteredSchema) -> Any:
-    """Returns the description of a schema's file. Raises DeclarationError if it is no Protobuf."""
+    """Returns the description of a schema's file. Raises DeclarationError for another kind."""
     if found.kind != KIND:
         raise DeclarationError(f"the schema is of type {found.kind}, not Protobuf")
     return message_types(found.text or "", found.references)
@@ -354,7 +354,7 @@ class ProtobufReader:
             self._others[form.pin.id, indexes_of(message)] = None
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Reads the fields of one message. Raises Rejected if the bytes are no such message."""
+        """Reads the fields of a message. Raises Rejected if the bytes are no declared message."""
         if self._framed:
             schema_id, value = unframed(value)
             indexes, value = _indexes(value)

@@ -1,6 +1,6 @@
 """Loops that go through Protobuf's messages field by field, compiled by Numba.
 
-All compiled code for Protobuf, and every constant in that code, is in this one file: the kept
+All compiled code for Protobuf, and every constant in that code, is in this single file: the kept
 machine code is known by this file's digest alone (kappa/base/loops.py).
 """
 
@@ -46,10 +46,9 @@ _SECONDS_TAG, _NANOS_TAG = 8, 16
     types.UniTuple(types.int64, 2)(_READ_ONLY[1], types.int64, types.int64, types.int64),
 )
 def _varint(data: Bytes, at: int, end: int, most: int) -> tuple[int, int]:
-    """Returns a number of variable length and the place behind it.
+    """Returns a number of variable length and the place behind the number.
 
-    The place is -1 if the number does not end within `most` bytes, or is longer than it needs to
-    be.
+    The place is -1 if the number does not end within `most` bytes, or is longer than necessary.
     """
     found = np.uint64(0)
     for place in range(most):
@@ -69,7 +68,7 @@ def _varint(data: Bytes, at: int, end: int, most: int) -> tuple[int, int]:
     types.UniTuple(types.int64, 3)(_READ_ONLY[1], types.int64, types.int64, types.int64),
 )
 def _value(data: Bytes, at: int, end: int, shape: int) -> tuple[int, int, int]:
-    """Returns a value, its length if it is bytes, and the place behind; -1 for no value."""
+    """Returns a value, the length of bytes, and the place behind; -1 for no value."""
     if shape == Shape.VARINT:
         found, at = _varint(data, at, end, _NUMBER_BYTES)
         return found, 0, at
@@ -91,7 +90,7 @@ def _value(data: Bytes, at: int, end: int, shape: int) -> tuple[int, int, int]:
 
 @compiled(types.UniTuple(types.int64, 2)(_READ_ONLY[1], types.int64, types.int64))
 def _moment(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Returns the microseconds of a Timestamp and its end; -1 if the bytes are not plain."""
+    """Returns the microseconds of a Timestamp and the end; -1 if the bytes are not plain."""
     seconds, nanos = np.int64(0), np.int64(0)
     last = 0
     while at < end:
@@ -146,12 +145,12 @@ def read_messages(
     lengths: Numbers,
     sure: npt.NDArray[np.bool_],
 ) -> None:
-    """Reads the messages of the records at these places, each from its `skipped` byte on.
+    """Reads the messages of the records at these places, each from the `skipped` byte on.
 
     `spec` has for each field the number, the shape, and whether a wrapper contains the value. A
     value is a number, bits, or where bytes begin. `lengths` must be -1 before the call, and stays
     so for absent fields. Unknown fields are skipped. A record with a field twice is not plain.
-    `sure` is True for each plain record that was read to its end.
+    `sure` is True for each plain record that was read to the end.
     """
     count = len(spec)
     for number in range(len(places)):

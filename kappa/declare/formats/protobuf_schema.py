@@ -1,9 +1,9 @@
 """Protobuf's messages by their schemas: texts of .proto, or descriptions in base64.
 
-The text of a .proto file is read here, since no package of Python's reads such texts without a
+The text of a .proto file is read here, since no package of Python's reads these texts without a
 compiler of 10 MB. The result is the `FileDescriptorProto` that protoc would make. Services,
-extensions and options are left out, as they decide nothing about a message; the library's pool
-resolves names. Source: https://protobuf.dev/reference/protobuf/proto3-spec/.
+extensions and options decide nothing about a message and are left out; the library's pool resolves
+names. Source: https://protobuf.dev/reference/protobuf/proto3-spec/.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class _ProtoReader:
         return found
 
     def _skip(self) -> None:
-        """Skips a statement, which ends at its semicolon or its block."""
+        """Skips a statement, which ends at a semicolon or a block."""
         depth = 0
         while True:
             word = self._next()
@@ -299,9 +299,9 @@ def message_types(text: str, references: tuple[str, ...] = ()) -> Any:
 
 
 def message_named(file: Any, name: str | None) -> Any:
-    """Returns the description of a message by its full name; without a name, the only message.
+    """Returns the description of a message by the full name; without a name, the only message.
 
-    Raises DeclarationError if the file has no such message.
+    Raises DeclarationError if the file lacks the message.
     """
     known = {each.full_name: each for each in _messages(file.message_types_by_name.values())}
     if name is None:

@@ -32,7 +32,7 @@ FRAME_BYTES = 5
 
 
 class RegisteredSchema(Struct, frozen=True):
-    """A schema of a registry; `references` are the texts it needs, each before its users.
+    """A schema of a registry; `references` are the texts needed, each before its users.
 
     `kind` is AVRO, JSON or PROTOBUF. An id that the registry does not know has no `text`.
     """
@@ -79,7 +79,7 @@ def written_by(schema_id: int) -> RegisteredSchema:
 
 
 def unframed(value: bytes) -> tuple[int, bytes]:
-    """Splits a value into its schema's id and its message. Raises Rejected if no id is there."""
+    """Splits a value into the schema's id and the message. Raises Rejected if no id is there."""
     if len(value) < FRAME_BYTES or value[0] != MAGIC:
         what = f"begins with byte {value[0]}" if value else "is empty"
         what = what if not value or value[0] != MAGIC else f"has {len(value)} bytes"
@@ -99,7 +99,7 @@ FOLDER = "schemas/pinned"
 
 
 class PinnedSchema(Struct, frozen=True):
-    """A version of a subject, as the registry had it when the version was pinned."""
+    """A version of a subject, as the registry had the version at the time of the pin."""
 
     subject: str
     version: int

@@ -39,7 +39,7 @@ def columns_of(found: Mapping[str, Landing]) -> tuple[Column, ...]:
 
 
 def column_of(name: str, landing: Landing) -> Column:
-    """Returns the column of one field. Raises DeclarationError if the field makes no column."""
+    """Returns the column of a field. Raises DeclarationError if the field makes no column."""
     if isinstance(landing.land, _Refusal):
         raise landing.land.error
     return Column(name, landing.type, landing.nullable)

@@ -1,7 +1,7 @@
 """Events as lines of text, read by a regular expression: the logs of programs. Pure.
 
-Times in other spellings are read by a layout such as `%d/%b/%Y:%H:%M:%S %z`. `strptime` itself
-depends on the locale of the process, and a row must not.
+Times in other spellings are read by a layout, for instance `%d/%b/%Y:%H:%M:%S %z`. `strptime`
+itself depends on the locale of the process, and a row must not.
 """
 
 from __future__ import annotations
@@ -112,14 +112,14 @@ ACCESS_TIMES = {"at": "%d/%b/%Y:%H:%M:%S %z"}
 
 @dataclass(frozen=True, slots=True, init=False)
 class Text:
-    r"""The format of one line of text a record, which a regular expression reads.
+    r"""The format of a line of text a record, which a regular expression reads.
 
-    `pattern` is in Python's syntax, matches the whole line, and its named groups are the fields. A
+    `pattern` is in Python's syntax, matches the whole line, and has a named group for each field. A
     group that takes no part in a match is a missing field. A text that is exactly `null` is null.
     `times` gives the layout of times that are not RFC 3339's, by column, as in Python's `strptime`;
     times without a zone are UTC.
 
-    `format="access-log"` is a ready format for logs of web servers, common and combined. Its fields
+    `format="access-log"` is a ready format for logs of web servers, common and combined. The fields
     are host, ident, user, at, request, method, path, protocol, status, bytes, referer, agent.
 
     Example:
@@ -238,5 +238,5 @@ class TextReader:
         }
 
     def check(self, column: Column) -> Check:
-        """Returns the check of a column's texts; times are checked by their layout."""
+        """Returns the check of a column's texts; a layout checks times."""
         return self.times.get(column.name) or text_check(column.type)

@@ -1,4 +1,4 @@
-"""The formats that a topic may declare for its values and its keys.
+"""The formats that a topic may declare for values and keys.
 
 A new format has a line in `NAMED` or `_KINDS`.
 """
@@ -43,7 +43,7 @@ def is_framed(form: RecordFormat) -> bool:
 
 
 def changes_of(form: RecordFormat) -> Debezium | None:
-    """Returns the format if its records are changes at a source, else None."""
+    """Returns the format if records are changes at a source, else None."""
     return form if isinstance(form, Debezium) else None
 
 
@@ -109,7 +109,7 @@ def _key_format(given: object, key: Column | None) -> RecordFormat | None:
 
 
 def key_columns(form: RecordFormat, key: Column) -> tuple[Column]:
-    """Returns the one field of keys: the format's own field, else one named as the column.
+    """Returns the only field of keys: the format's own field, else a field named as the column.
 
     Raises DeclarationError if the schema has several fields.
     """

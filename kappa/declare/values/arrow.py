@@ -1,6 +1,6 @@
 """Columns in Arrow: the types that Spark and Delta give columns, and arrays from lengths. Pure.
 
-Compiled code (kappa/base/loops.py) copies texts or bytes one behind the other, with a length each;
+Compiled code (kappa/base/loops.py) copies texts or bytes without gaps, with a length each;
 `array_of` makes Arrow's arrays of these.
 """
 
@@ -38,7 +38,7 @@ _RAW = {"binary": pa.binary(), HEADERS: HEADERS_TYPE}
 
 
 def arrow_type(kind: Type) -> pa.DataType:
-    """Returns the Arrow type of one of our types; parts of structs and arrays may be null."""
+    """Returns the Arrow type of a column's type; parts of structs and arrays may be null."""
     match kind:
         case Scalar():
             return _SCALARS[kind.name]

@@ -1,4 +1,4 @@
-"""Columns and their types, as an event declares them in DDL. Pure.
+"""Columns and their types, declared by DDL. Pure.
 
 `id string not null, at timestamp` declares two columns. The spelling is Spark's, and no Spark is
 needed to read DDL. An event has only types that JSON can carry.
@@ -56,11 +56,11 @@ class Tokens:
         return self._next >= len(self._tokens)
 
     def peek(self) -> str:
-        """Returns the next word without taking it, or "" at the end."""
+        """Returns the next word without taking the word, or "" at the end."""
         return "" if self.at_end else self._tokens[self._next]
 
     def take(self, wanted: str) -> bool:
-        """Takes the next word if it is `wanted`, in any case; returns True if so."""
+        """Takes the next word if the word is `wanted`, in any case; returns True if so."""
         if self.peek().lower() != wanted:
             return False
         self._next += 1
@@ -141,7 +141,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Decimal:
-    """An exact number of at most `precision` digits, `scale` of them behind the point."""
+    """An exact number of at most `precision` digits, `scale` digits behind the point."""
 
     precision: int
     scale: int
@@ -152,7 +152,7 @@ class Decimal:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A list of values of one type; elements may be null."""
+    """A list of values of the same type; elements may be null."""
 
     element: Type
 
@@ -229,7 +229,7 @@ def parse_columns(ddl: str) -> tuple[Column, ...]:
 
 
 def parse_type(text: str) -> Type:
-    """Reads one type, such as `decimal(10,2)` or Spark's simple string of a type."""
+    """Reads a type: `decimal(10,2)`, or Spark's simple string of any other type."""
     tokens = Tokens(text)
     found = _type(tokens, text)
     if not tokens.at_end:
@@ -359,7 +359,7 @@ def _decimal(tokens: Tokens, of: str) -> Decimal:
 
 
 def refuse_repeated(columns: Iterable[Column], text: str) -> None:
-    """Raises DeclarationError if two columns have one name, whatever the case."""
+    """Raises DeclarationError if two columns have the same name, whatever the case."""
     # Spark and Delta compare names without regard to case.
     seen: set[str] = set()
     for column in columns:

@@ -1,8 +1,8 @@
 """CSV to rows of texts, and texts to values of a type. Pure.
 
-CSV is as RFC 4180 has it: commas, double quotes, UTF-8. Nothing is guessed: no other separator, no
-space taken away. An empty value is null, and an empty value in quotes is the empty text, as
-PostgreSQL writes them. Values are those of an event's fields (value.py).
+CSV follows RFC 4180: commas, double quotes, UTF-8. Nothing is guessed: no other separator, no space
+taken away. An empty value is null, and an empty value in quotes is the empty text, as in
+PostgreSQL. Values are the values of an event's fields (value.py).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CsvError(ValueError):
 
 
 def csv_rows(content: bytes) -> Iterator[tuple[int, Sequence[str | None]]]:
-    """Yields each row with the number of its first line. Raises CsvError if the text is no CSV."""
+    """Yields each row with the number of the first line. Raises CsvError if the text is no CSV."""
     try:
         text = content.decode()
     except UnicodeDecodeError as error:

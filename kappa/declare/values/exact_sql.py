@@ -2,11 +2,11 @@
 
 DuckDB's types hold more than the types of the receivers: an infinite time, years before 1 and after
 9999, nanoseconds, months, 39 digits. A value that a receiver cannot hold is given as text, or
-refused by the column's name. The texts are those of docs/reference/values.md, and DuckDB casts each
+refused by the column's name. docs/reference/values.md documents these texts, and DuckDB casts each
 text back to the same value:
 
     date, timestamp            ISO 8601; a year before 1 as in -0043; `infinity` and `-infinity`
-    time                       as DuckDB writes times, with a zone if the time has one
+    time                       as DuckDB writes times, with the zone of a time that has a zone
     interval                   as DuckDB writes intervals: `1 month 14 days 12:34:56.789`
     decimal                    every digit, as many behind the point as the type says
     bit, bignum, uuid, enum    as DuckDB writes these types
@@ -79,7 +79,7 @@ def text_sql(sql: str, kind: DuckType) -> str:
 
 
 def json_sql(sql: str, kind: DuckType, column: str) -> str:
-    """Returns the expression for a value as JSON has it; DuckDB itself quotes a text.
+    """Returns the expression for a value in JSON; DuckDB itself quotes a text.
 
     Raises UsageError with the name of the `column` if the column has values without a form in JSON.
     """
@@ -301,7 +301,7 @@ def _of_list(sql: str, kind: DuckType, change: Callable[[str], str]) -> str:
 
 
 def _of_map(sql: str, kind: DuckType, column: str) -> str:
-    """Returns a map from texts to JSON; a key that is no text becomes the text of its JSON."""
+    """Returns a map from texts to JSON; a key that is no text is written as JSON first."""
     each, parts = _variable(kind), dict(kind.children)
     key = json_sql(_field(each, "key"), parts["key"], column)
     # The text of JSON, without quotes if the JSON is a text.

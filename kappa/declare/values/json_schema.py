@@ -1,6 +1,6 @@
-"""An event declared by a JSON Schema, read as a `SchemaPlace` with all its demands. Pure.
+"""An event declared by a JSON Schema, read as a `SchemaPlace` with all demands. Pure.
 
-The draft is 2020-12. A keyword is enforced, or refused with its place in the schema; only the
+The draft is 2020-12. A keyword is enforced, or refused with the place in the schema; only the
 draft's annotations are ignored. References are followed. `schema_rules.py` checks events. Source:
 https://json-schema.org/draft/2020-12.
 """
@@ -41,7 +41,7 @@ class Field:
 class SchemaPlace:
     """A place of an event, and the schema's demands on the value there; versions hash both.
 
-    `limits` are keywords with their values as JSON text. `closed` means that an object has no other
+    `limits` are keywords with values as JSON text. `closed` means that an object has no other
     fields than `fields`. `element` is the place of an array's elements.
     """
 
@@ -132,7 +132,7 @@ _SUPPORTED = (
 
 
 def types_of(schema: Mapping[str, Any], path: str) -> tuple[str, bool]:
-    """Returns the one type of a place, and whether null is allowed beside the type."""
+    """Returns the only type of a place, and whether null is allowed beside the type."""
     declared = schema.get("type")
     if declared is None:
         raise DeclarationError(
@@ -152,7 +152,7 @@ def types_of(schema: Mapping[str, Any], path: str) -> tuple[str, bool]:
 
 
 def limit_of(keyword: str, value: Any, path: str) -> tuple[str, str]:
-    """Returns a keyword, and its value as JSON text. Raises DeclarationError for a wrong value."""
+    """Returns a keyword, and the value as JSON text. Raises DeclarationError for a wrong value."""
     scalars = value if keyword == "enum" and isinstance(value, list) else [value]
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if keyword in _VALUES:
@@ -237,7 +237,7 @@ def column_of(json_type: str, schema: Mapping[str, Any], path: str) -> Type:
 
 
 def refused(keyword: str, path: str, why: str, *, hint: str = _SUPPORTED) -> DeclarationError:
-    """Makes the error that names a keyword and its place in the schema."""
+    """Makes the error that names a keyword and the place in the schema."""
     return DeclarationError(f"the schema says {keyword} at {path or '/'}, {why}", hint=hint)
 
 
@@ -250,7 +250,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 def read_schema(schema: Mapping[str, Any]) -> SchemaPlace:
     """Reads the event that a schema declares.
 
-    Raises DeclarationError that names the keyword and its path in the schema.
+    Raises DeclarationError that names the keyword and the path in the schema.
     """
     try:
         # A value that is no JSON has no meaning here, and a schema is never changed after it was
@@ -277,7 +277,7 @@ class _SchemaReader:
         self._document = document
 
     def place(self, schema: Any, path: str, following: tuple[str, ...]) -> SchemaPlace:
-        """Reads one place; `following` are the references that led there."""
+        """Reads a place; `following` are the references that led there."""
         schema, following = self._followed(schema, path, following)
         schema, following, is_optional = self._or_null(schema, path, following)
         json_type, nullable = types_of(schema, path)
@@ -390,7 +390,7 @@ class _SchemaReader:
     def _followed(
         self, schema: Any, path: str, following: tuple[str, ...]
     ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-        """Returns the schema with its references replaced by their targets."""
+        """Returns the schema with each reference replaced by the target."""
         if not isinstance(schema, dict):
             raise DeclarationError(
                 f"the schema has {json.dumps(schema)[:40]} at {path or '/'}, which says no type",
@@ -431,7 +431,7 @@ class _SchemaReader:
     def _or_null(
         self, schema: Mapping[str, Any], path: str, following: tuple[str, ...]
     ) -> tuple[Mapping[str, Any], tuple[str, ...], bool]:
-        """Returns the schema without a choice between something and null, and whether it had one.
+        """Returns the schema without a choice between something and null, and True for a choice.
 
         No other choice makes a column.
         """

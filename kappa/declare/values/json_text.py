@@ -1,7 +1,7 @@
 """JSON to an event's fields: bytes to Python's values of JSON. Pure.
 
 A value is exactly one JSON object in UTF-8 (RFC 8259). Repeated fields are refused, and so is every
-text whose meaning depends on the parser. `kappa/records/record.py` decides what the fields mean.
+text whose meaning depends on the parser. `kappa/records/record.py` gives the fields a meaning.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONGEST_INTEGER = 4_000
 
 
 class JsonFormat:
-    """The reader of one event's fields. Another format is another such class."""
+    """The reader of an event's fields from JSON."""
 
     def __init__(self, *, exact: bool) -> None:
         """`exact` keeps every digit of a number."""
@@ -35,7 +35,7 @@ class JsonFormat:
         self._parse_long = _parser(_number if exact else float, _integer)
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Reads the fields of one event. Raises Rejected if the bytes are not one object."""
+        """Reads the fields of an event. Raises Rejected if the bytes are not exactly one object."""
         try:
             text = value.decode()
         except UnicodeDecodeError as error:
@@ -62,7 +62,7 @@ class JsonFormat:
 
 
 def exact_value(text: str) -> Any:
-    """Reads the one value of a JSON text, with every digit of its numbers.
+    """Reads the single value of a JSON text, with every digit of numbers.
 
     Raises Rejected, or JSONDecodeError.
     """

@@ -42,7 +42,7 @@ def some_value(kind: Type, draw: random.Random) -> Any:
 
 
 def some_of_schema(place: SchemaPlace, draw: random.Random) -> Any:
-    """Draws a value that a JSON Schema allows, if one is found."""
+    """Draws a value that a JSON Schema allows; of the column's type alone if none is found."""
     limits = {keyword: json.loads(value) for keyword, value in place.limits}
     if place.nullable and draw.random() < 0.1:
         return None

@@ -55,7 +55,7 @@ class Rejected(Exception):
 
 
 def kind_of(found: Any) -> str:
-    """Describes a JSON value by its kind, with the value if it is a scalar."""
+    """Describes a JSON value by kind; a scalar is shown, too."""
     match found:
         case None:
             return "null"

@@ -1,6 +1,6 @@
 """The rules of a JSON Schema beside types: presence, null, limits, no other fields. Pure.
 
-The rules check fields as they were sent, but under their present names (kappa/records/record.py).
+The rules check the sent values of fields under the present names (kappa/records/record.py).
 """
 
 from __future__ import annotations

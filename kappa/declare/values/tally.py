@@ -1,4 +1,4 @@
-"""The tally: counts of what became of the offsets that were read (I6). Pure.
+"""The tally: counts of offsets that were read, by outcome (I6). Pure.
 
 Frontiers, marks and archives keep tallies.
 """
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class Tally(Struct, frozen=True):
-    """The counts of one partition's offsets since the build's origin, by what became of them.
+    """The counts of a partition's offsets since the build's origin, by outcome.
 
     The first five counts add up to the distance (I6). `late` counts rejected records that were
     late.

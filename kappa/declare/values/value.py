@@ -1,4 +1,4 @@
-"""Valid values of each type, and their form in rows. Pure.
+"""Valid values of each type, and the form of values in rows. Pure.
 
 Nothing is coerced, and a value out of range is refused. In a row a timestamp is an integer of
 microseconds since 1970, UTC, and a date an integer of days. A decimal is Python's, and a struct is
