@@ -40,64 +40,6 @@ _LAYOUT_HINT = (
 )
 
 
-def time_check(layout: str) -> Check:
-    """Returns the check that reads texts of this layout as microseconds since 1970, UTC.
-
-    Raises DeclarationError if the layout is no layout of a time.
-    """
-    parts = re.split(r"%(.?)", layout)
-    used = [part for part in parts[1::2] if part != "%"]
-    unknown = [f"%{part}" for part in used if part not in _LAYOUT_PARTS]
-    if (
-        unknown
-        or len(set(used)) < len(used)
-        or not {"Y", "d"} < {*used}
-        or not (("m" in used) ^ ("b" in used))
-    ):
-        what = f"has {unknown[0]}, which is not known" if unknown else "names no day exactly once"
-        raise DeclarationError(f"the layout {layout!r} {what}", hint=_LAYOUT_HINT)
-    expression = re.compile(
-        "".join(
-            _LAYOUT_PARTS[part] if number % 2 else re.escape(part)
-            for number, part in enumerate(parts)
-        )
-    )
-
-    def check(text: str, name: str) -> int:
-        found = expression.fullmatch(text)
-        if found is None:
-            raise Rejected(Reason.BAD_FORMAT, f"{name} is {shown(text)}, not a time like {layout}")
-        micros = _micros(found.groupdict())
-        if micros is None or not FIRST_MICROS <= micros <= LAST_MICROS:
-            raise Rejected(
-                Reason.OUT_OF_RANGE, f"{name} is {shown(text)}, a time that is not in the calendar"
-            )
-        return micros
-
-    return check
-
-
-def _micros(parts: dict[str, str | None]) -> int | None:
-    month = parts.get("month")
-    number = _MONTHS.index(str(parts["name"]).lower()) + 1 if month is None else int(month)
-    try:
-        day = date(int(parts["year"] or 0), number, int(parts["day"] or 0)).toordinal()
-    except ValueError:
-        return None
-    hour, minute, second = (int(parts.get(each) or 0) for each in ("hour", "minute", "second"))
-    minutes = ((day - _EPOCH_DAY) * 24 + hour) * 60 + minute - _offset(parts.get("zone"))
-    return (minutes * 60 + second) * 1_000_000 + int((parts.get("fraction") or "").ljust(6, "0"))
-
-
-def _offset(zone: str | None) -> int:
-    """Returns the minutes that a zone is before UTC."""
-    if zone in {None, "Z"}:
-        return 0
-    digits = str(zone).replace(":", "")
-    minutes = int(digits[1:3]) * 60 + int(digits[3:5])
-    return -minutes if digits[0] == "-" else minutes
-
-
 _QUOTED = r'(?:[^"\\]|\\.)*'
 # Apache's and nginx's common log format, with or without the two fields of the combined one.
 ACCESS_PATTERN = (
@@ -240,3 +182,61 @@ class TextReader:
     def check(self, column: Column) -> Check:
         """Returns the check of a column's texts; a layout checks times."""
         return self.times.get(column.name) or text_check(column.type)
+
+
+def time_check(layout: str) -> Check:
+    """Returns the check that reads texts of this layout as microseconds since 1970, UTC.
+
+    Raises DeclarationError if the layout is no layout of a time.
+    """
+    parts = re.split(r"%(.?)", layout)
+    used = [part for part in parts[1::2] if part != "%"]
+    unknown = [f"%{part}" for part in used if part not in _LAYOUT_PARTS]
+    if (
+        unknown
+        or len(set(used)) < len(used)
+        or not {"Y", "d"} < {*used}
+        or not (("m" in used) ^ ("b" in used))
+    ):
+        what = f"has {unknown[0]}, which is not known" if unknown else "names no day exactly once"
+        raise DeclarationError(f"the layout {layout!r} {what}", hint=_LAYOUT_HINT)
+    expression = re.compile(
+        "".join(
+            _LAYOUT_PARTS[part] if number % 2 else re.escape(part)
+            for number, part in enumerate(parts)
+        )
+    )
+
+    def check(text: str, name: str) -> int:
+        found = expression.fullmatch(text)
+        if found is None:
+            raise Rejected(Reason.BAD_FORMAT, f"{name} is {shown(text)}, not a time like {layout}")
+        micros = _micros(found.groupdict())
+        if micros is None or not FIRST_MICROS <= micros <= LAST_MICROS:
+            raise Rejected(
+                Reason.OUT_OF_RANGE, f"{name} is {shown(text)}, a time that is not in the calendar"
+            )
+        return micros
+
+    return check
+
+
+def _micros(parts: dict[str, str | None]) -> int | None:
+    month = parts.get("month")
+    number = _MONTHS.index(str(parts["name"]).lower()) + 1 if month is None else int(month)
+    try:
+        day = date(int(parts["year"] or 0), number, int(parts["day"] or 0)).toordinal()
+    except ValueError:
+        return None
+    hour, minute, second = (int(parts.get(each) or 0) for each in ("hour", "minute", "second"))
+    minutes = ((day - _EPOCH_DAY) * 24 + hour) * 60 + minute - _offset(parts.get("zone"))
+    return (minutes * 60 + second) * 1_000_000 + int((parts.get("fraction") or "").ljust(6, "0"))
+
+
+def _offset(zone: str | None) -> int:
+    """Returns the minutes that a zone is before UTC."""
+    if zone in {None, "Z"}:
+        return 0
+    digits = str(zone).replace(":", "")
+    minutes = int(digits[1:3]) * 60 + int(digits[3:5])
+    return -minutes if digits[0] == "-" else minutes
