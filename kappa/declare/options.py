@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType
 
@@ -11,6 +12,15 @@ from msgspec import Struct
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
+
+
+@contextmanager
+def error_prefix(prefix: str) -> Iterator[None]:
+    """Begins the message of each DeclarationError from the block with `prefix: `."""
+    try:
+        yield
+    except DeclarationError as error:
+        raise DeclarationError(f"{prefix}: {error.message}", hint=error.hint) from None
 
 
 def described(value: object) -> str:

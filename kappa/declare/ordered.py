@@ -15,7 +15,7 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.options import described, option_text
+from kappa.declare.options import described, error_prefix, option_text
 from kappa.declare.values.columns import Column, Scalar, parse_columns
 
 # Gets the state of a key, to change in place, and rows of the key, or None at a wake-up. The rows
@@ -183,10 +183,8 @@ def plain_columns(source: Source, what: str, ddl: str) -> tuple[Column, ...]:
             f"{source}: {what} has {described(ddl)} for its columns, which is no text",
             hint='write columns as text: "visits bigint, at timestamp"',
         )
-    try:
+    with error_prefix(f"{source}: {what}"):
         columns = parse_columns(ddl)
-    except DeclarationError as error:
-        raise DeclarationError(f"{source}: {what}: {error.message}", hint=error.hint) from None
     for column in columns:
         if str(column) != f"{column.name} {column.type}":
             raise DeclarationError(

@@ -14,7 +14,7 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.options import described
+from kappa.declare.options import described, error_prefix
 from kappa.declare.project_files import read_file_beside
 from kappa.declare.values.columns import PLAIN_NAME, Array, Column, Scalar, Struct, parse_columns
 from kappa.declare.values.csv_text import CsvError, csv_rows, text_reader, type_of_texts
@@ -64,10 +64,8 @@ def seed_file(
             f"{where} has {described(path)} for its file, which is no path",
             hint='name it from the folder of this file: file="rates.csv"',
         )
-    try:
+    with error_prefix(where):
         name, content = read_file_beside(path, source.file)
-    except DeclarationError as error:
-        raise DeclarationError(f"{where}: {error.message}", hint=error.hint) from None
     return SeedFile(content, _declared(where, columns), keys, name, where)
 
 
@@ -76,10 +74,8 @@ def _declared(where: str, columns: object) -> tuple[Column, ...]:
         return ()
     if not isinstance(columns, str):
         raise DeclarationError(f"{where} has {described(columns)} for columns", hint=_TYPED)
-    try:
+    with error_prefix(where):
         declared = parse_columns(columns)
-    except DeclarationError as error:
-        raise DeclarationError(f"{where}: {error.message}", hint=error.hint) from None
     for column in declared:
         if isinstance(column.type, Array | Struct) or column.default is not None or column.was:
             raise DeclarationError(

@@ -20,7 +20,7 @@ from kappa.declare.formats.format import RecordFormat
 from kappa.declare.formats.json_events import Json
 from kappa.declare.formats.registry_schemas import PinnedSchema, framed
 from kappa.declare.formats.topic_formats import format_of
-from kappa.declare.options import described, option_text, wanted_part
+from kappa.declare.options import described, error_prefix, option_text, wanted_part
 from kappa.declare.topic import TOPIC_NAME
 from kappa.declare.values.columns import Column, parse_type
 
@@ -183,12 +183,8 @@ class Sink:
                 hint="partitions is a whole number from 1",
             )
         part = wanted_part(f"{source}: sink {name}", of, columns, where)
-        try:
+        with error_prefix(f"{source}: sink {name}"):
             form = SinkFormat.of(format)
-        except DeclarationError as error:
-            raise DeclarationError(
-                f"{source}: sink {name}: {error.message}", hint=error.hint
-            ) from None
         set_field = object.__setattr__
         set_field(self, "name", name)
         set_field(self, "of", part.of)

@@ -19,7 +19,7 @@ from kappa.declare.formats.debezium_events import check_changes
 from kappa.declare.formats.format import RecordFormat
 from kappa.declare.formats.json_events import Json
 from kappa.declare.formats.topic_formats import changes_of, format_of, keys_of
-from kappa.declare.options import described, option_text
+from kappa.declare.options import described, error_prefix, option_text
 from kappa.declare.project_files import read_schema_file
 from kappa.declare.topic_options import (
     BROKERS_TIME,
@@ -160,16 +160,12 @@ class Topic:
                 f"{source}: topic {name} has {option_text(partitions)} partitions",
                 hint="partitions is a whole number from 1",
             )
-        try:
+        with error_prefix(f"{source}: topic {name}"):
             written = format_of(format)
             found = _event(event, written, source)
             schema = found if isinstance(found, SchemaPlace) else None
             columns = renamed(found.columns if isinstance(found, SchemaPlace) else found, was or {})
             written.check_event(columns, by_schema=schema is not None)
-        except DeclarationError as error:
-            raise DeclarationError(
-                f"{source}: topic {name}: {error.message}", hint=error.hint
-            ) from None
         if key is None and kind == TopicKind.COMPACTED:
             raise DeclarationError(
                 f"{source}: topic {name} is compacted and has no key",

@@ -43,7 +43,7 @@ from kappa.declare.formats.schema_fields import (
     finite,
     refusing,
 )
-from kappa.declare.options import described, option_text
+from kappa.declare.options import described, error_prefix, option_text
 from kappa.declare.project_files import read_schema_file
 from kappa.declare.values.columns import Array, Column, Decimal, Scalar, Struct, Type
 from kappa.declare.values.reason import Reason, Rejected, shown
@@ -58,8 +58,6 @@ _SCALARS = {
     "string": "string",
     "enum": "string",
 }
-# Logical types that only read the same value in another way.
-_AS_IT_IS = {"uuid"}
 _MICROS = {"timestamp-millis": 1000, "timestamp-micros": 1}
 _DAY_MICROS = 86_400_000_000
 _FIRST_DAY, _LAST_DAY = FIRST_MICROS // _DAY_MICROS, LAST_MICROS // _DAY_MICROS
@@ -105,7 +103,7 @@ class Avro:
                 hint=_HINT,
             )
         pin: PinnedSchema | None = None
-        try:
+        with error_prefix(f"{source}: format avro"):
             if isinstance(schema, Subject):
                 pin = read_pin(schema)
                 found = pin.schema
@@ -115,10 +113,6 @@ class Avro:
             known = _of_kind(found)
             landings_of(known)
             wrong = why_unreadable(known)
-        except DeclarationError as error:
-            raise DeclarationError(
-                f"{source}: format avro: {error.message}", hint=error.hint
-            ) from None
         if wrong is not None:
             raise DeclarationError(
                 f"{source}: format avro: no record can be read by the schema: {wrong}"

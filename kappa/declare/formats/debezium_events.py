@@ -25,7 +25,7 @@ from kappa.declare.formats.debezium_envelope import (
 from kappa.declare.formats.debezium_values import UNITS, RowValues, Written, of_avro, of_connect
 from kappa.declare.formats.format import SourceChange
 from kappa.declare.formats.registry_schemas import unframed, written_by
-from kappa.declare.options import option_text
+from kappa.declare.options import error_prefix, option_text
 from kappa.declare.topic_options import TopicKind
 from kappa.declare.values.columns import Column, Scalar
 from kappa.declare.values.json_text import JsonFormat
@@ -236,12 +236,8 @@ class Debezium:
                     hint=f"it is {' or '.join(map(option_text, known))}",
                 )
         set_field = object.__setattr__
-        try:
+        with error_prefix(f"{source}: format debezium"):
             set_field(self, "facts", tuple(sorted(facts_of(facts).items())))
-        except DeclarationError as error:
-            raise DeclarationError(
-                f"{source}: format debezium: {error.message}", hint=error.hint
-            ) from None
         set_field(self, "encoding", encoding)
         set_field(self, "times", times)
         set_field(self, "decimals", decimals)

@@ -10,7 +10,7 @@ from typing import Any
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
 from kappa.declare.formats.registry_schemas import PinnedSchema, Subject, framed, read_pin, unframed
-from kappa.declare.options import described, option_text
+from kappa.declare.options import described, error_prefix, option_text
 from kappa.declare.values.columns import Column
 from kappa.declare.values.json_schema import SchemaPlace, read_schema
 from kappa.declare.values.json_text import JsonFormat
@@ -53,13 +53,9 @@ class Json:
         set_field(self, "schema", schema)
         set_field(self, "framed", schema is not None if framed is None else framed)
         set_field(self, "source", source)
-        try:
+        with error_prefix(f"{source}: format json"):
             set_field(self, "pin", None if schema is None else read_pin(schema))
             self.event()
-        except DeclarationError as error:
-            raise DeclarationError(
-                f"{source}: format json: {error.message}", hint=error.hint
-            ) from None
 
     def lines(self) -> Iterator[str]:
         """Yields nothing for plain JSON: versions that are older than formats have plain JSON.

@@ -34,7 +34,7 @@ from kappa.declare.formats.schema_fields import (
     finite,
     refusing,
 )
-from kappa.declare.options import described, option_text
+from kappa.declare.options import described, error_prefix, option_text
 from kappa.declare.project_files import read_text_file
 from kappa.declare.values.columns import (
     Array,
@@ -122,7 +122,7 @@ class Protobuf:
                 hint=_HINT,
             )
         pin: PinnedSchema | None = None
-        try:
+        with error_prefix(f"{source}: format protobuf"):
             if isinstance(schema, Subject):
                 pin = read_pin(schema)
                 found = pin.schema
@@ -130,10 +130,6 @@ class Protobuf:
                 found = RegisteredSchema(KIND, read_text_file(Path(schema), source.file))
             known = message_named(types_of(found), message)
             message_landings(known)
-        except DeclarationError as error:
-            raise DeclarationError(
-                f"{source}: format protobuf: {error.message}", hint=error.hint
-            ) from None
         set_field = object.__setattr__
         set_field(self, "schema", schema if isinstance(schema, Subject) else str(schema))
         set_field(self, "message", known.full_name)

@@ -15,7 +15,7 @@ from typing import Any
 from kappa.base.errors import DeclarationError, UsageError
 from kappa.base.source import Source
 from kappa.declare.formats.text_values import check_plain, decoded_text, text_check
-from kappa.declare.options import described
+from kappa.declare.options import described, error_prefix
 from kappa.declare.values.columns import Column, Scalar
 from kappa.declare.values.reason import Reason, Rejected, shown
 from kappa.declare.values.value import FIRST_MICROS, LAST_MICROS, Check
@@ -103,13 +103,9 @@ class Text:
                     f"{source}: format text has {described(given)} for {option}",
                     hint='write times={"at": "%d/%m/%Y %H:%M:%S"}, null="-"',
                 )
-        try:
+        with error_prefix(f"{source}: format text"):
             for layout in (times or {}).values():
                 time_check(str(layout))
-        except DeclarationError as error:
-            raise DeclarationError(
-                f"{source}: format text: {error.message}", hint=error.hint
-            ) from None
         set_field = object.__setattr__
         set_field(self, "pattern", pattern)
         set_field(self, "times", tuple(sorted((times or {}).items())))

@@ -15,7 +15,7 @@ from kappa.declare.formats.json_events import Json
 from kappa.declare.formats.protobuf_events import Protobuf
 from kappa.declare.formats.registry_schemas import PinnedSchema
 from kappa.declare.formats.text_events import ACCESS_PATTERN, ACCESS_TIMES, Text
-from kappa.declare.options import described
+from kappa.declare.options import described, error_prefix
 from kappa.declare.values.columns import INTEGERS, Column, Scalar
 from kappa.declare.values.json_schema import SchemaPlace
 
@@ -76,12 +76,8 @@ def keys_of(
     if key is not None:
         _check_key(source, topic, key, columns)
     column = next((column for column in columns if column.name == key), None)
-    try:
+    with error_prefix(f"{source}: topic {topic}: key_format"):
         return _key_format(given, column)
-    except DeclarationError as error:
-        raise DeclarationError(
-            f"{source}: topic {topic}: key_format: {error.message}", hint=error.hint
-        ) from None
 
 
 def _key_format(given: object, key: Column | None) -> RecordFormat | None:
