@@ -25,6 +25,9 @@ _BOARD_KEYS = ("title", "chart")
 _CHART_KEYS = ("title", "kind", "sql", "width")
 _HEADER = re.compile(r"\s*\[\[\s*chart\s*\]\]")
 _FORM = 'a board is title = "...", and [[chart]] with title, kind and sql for each chart'
+FOLDER = "boards"
+# Larger than any board that people write. A board is read at each request.
+_MOST_BYTES = 256 << 10
 
 
 class ChartKind(StrEnum):
@@ -129,11 +132,6 @@ def _text(given: Mapping[str, Any], key: str, where: str, example: str) -> str:
         return found.strip()
     what = f"has no {key}" if found is None else f"has no text as its {key}: {found!r}"
     raise DeclarationError(f"{where} {what}", hint=f"write: {example}")
-
-
-FOLDER = "boards"
-# Larger than any board that people write. A board is read at each request.
-_MOST_BYTES = 256 << 10
 
 
 def boards_in(project: Path) -> Mapping[str, Board | DeclarationError]:

@@ -13,6 +13,12 @@ from msgspec import Struct
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
 
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+# Every build has this table; no declared table may have its name.
+REJECTS = "rejects"
+# The column that marks a row that readers do not see.
+DELETED = "_deleted"
+
 
 @contextmanager
 def error_prefix(prefix: str) -> Iterator[None]:
@@ -63,13 +69,6 @@ def texts(where: str, option: str, given: object, example: str) -> tuple[str, ..
                 hint=f"write {option}={example}",
             )
     return listed
-
-
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-# Every build has this table; no declared table may have its name.
-REJECTS = "rejects"
-# The column that marks a row that readers do not see.
-DELETED = "_deleted"
 
 
 class Thresholds(Struct, frozen=True):

@@ -38,6 +38,7 @@ ORIGIN_COLUMNS = (
     ("_timestamp", "timestamp"),
     ("_key", "string"),
 )
+Outlets = tuple[Sink | Alert, ...]
 
 
 class OnError(StrEnum):
@@ -306,9 +307,6 @@ def check_shapes(source: Source, name: str, reads: object, writes: object) -> No
             f"{source}: pipeline {name} writes {described(writes)}, which is not in a list",
             hint="put it into a list: writes=[TABLE]",
         )
-
-
-Outlets = tuple[Sink | Alert, ...]
 
 
 def check_patterns(tables: Iterable[Table]) -> None:

@@ -27,83 +27,6 @@ from kappa.declare.values.columns import Column, parse_type
 # Returns the value of a record for a row that is given as JSON. Raises UsageError if the format
 # cannot write the row.
 RowWriter = Callable[[str], bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class SinkFormat:
-    """The format of a sink, and the text of the format for a birth certificate: None for JSON."""
-
-    text: str | None
-    _format: RecordFormat = field(compare=False)
-
-    @classmethod
-    def of(cls, given: object) -> Self:
-        """Returns a declared format. Raises DeclarationError if the format cannot write rows."""
-        form = format_of(given)
-        return cls(_stored(form), form)
-
-    def ensure_fits(self, columns: Sequence[tuple[str, str]]) -> None:
-        """Raises DeclarationError if the format cannot write a table's columns, as (name, type)."""
-        if self.text is not None:
-            self._format.check_event(_typed_columns(columns), by_schema=False)
-
-
-def row_writer(text: str | None, columns: Sequence[tuple[str, str]]) -> RowWriter:
-    """Returns the writer of a table's rows, in a sink's format from the birth certificate.
-
-    Raises UsageError if a newer Kappa has declared the format.
-    """
-    match None if text is None else json.loads(text):
-        case None:
-            return str.encode
-        case {"csv": {"fields": fields, "separator": separator}}:
-            form = Csv(fields=fields, separator=separator)
-            return partial(_csv_row, form, _typed_columns(columns))
-        case {"json": {"id": number}}:
-            return lambda row: framed(number, row.encode())
-        case {"avro": {"schema": schema, "references": references, "id": number}}:
-            known = parsed(schema, tuple(references))
-            return lambda row: written_record(known, number, json.loads(row))
-    raise UsageError(
-        f"a newer Kappa has declared a sink of the format {text}", hint="run that version of Kappa"
-    )
-
-
-def _csv_row(form: Csv, columns: Sequence[Column], row: str) -> bytes:
-    return form.encode(json.loads(row), columns)
-
-
-def _stored(form: object) -> str | None:
-    stored: Mapping[str, Any]
-    match form:
-        case Json(framed=False):
-            return None
-        case Json(framed=True, pin=None) | Avro(framed=True, pin=None):
-            raise DeclarationError(
-                "there is no id of a schema that records could be framed with",
-                hint='declare the subject: Subject("orders-value"); or leave framed out',
-            )
-        case Json(pin=PinnedSchema(id=pinned)):
-            stored = {"json": {"id": pinned}}
-        case Csv():
-            stored = {"csv": {"fields": form.fields, "separator": form.separator}}
-        case Avro():
-            number = None if form.pin is None or not form.framed else form.pin.id
-            stored = {
-                "avro": {"schema": form.text, "references": form.references, "id": number},
-            }
-        case _:
-            raise DeclarationError(
-                f"rows are not written as {type(form).__name__}",
-                hint='a sink\'s format is "json", Json(Subject(...)), "csv", Csv(...) or Avro(...)',
-            )
-    return json.dumps(stored, sort_keys=True)
-
-
-def _typed_columns(columns: Sequence[tuple[str, str]]) -> tuple[Column, ...]:
-    return tuple(Column(name, parse_type(kind)) for name, kind in columns)
-
-
 # Names that are taken by convention: Kafka's (__consumer_offsets), schema registries' (_schemas),
 # and the topics of Connect, Streams and MirrorMaker.
 _OF_OTHERS = re.compile(
@@ -205,3 +128,78 @@ class Sink:
         return SinkBirth(
             self.name, self.of, self.partitions, self.columns, self.where, self.format.text
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFormat:
+    """The format of a sink, and the text of the format for a birth certificate: None for JSON."""
+
+    text: str | None
+    _format: RecordFormat = field(compare=False)
+
+    @classmethod
+    def of(cls, given: object) -> Self:
+        """Returns a declared format. Raises DeclarationError if the format cannot write rows."""
+        form = format_of(given)
+        return cls(_stored(form), form)
+
+    def ensure_fits(self, columns: Sequence[tuple[str, str]]) -> None:
+        """Raises DeclarationError if the format cannot write a table's columns, as (name, type)."""
+        if self.text is not None:
+            self._format.check_event(_typed_columns(columns), by_schema=False)
+
+
+def row_writer(text: str | None, columns: Sequence[tuple[str, str]]) -> RowWriter:
+    """Returns the writer of a table's rows, in a sink's format from the birth certificate.
+
+    Raises UsageError if a newer Kappa has declared the format.
+    """
+    match None if text is None else json.loads(text):
+        case None:
+            return str.encode
+        case {"csv": {"fields": fields, "separator": separator}}:
+            form = Csv(fields=fields, separator=separator)
+            return partial(_csv_row, form, _typed_columns(columns))
+        case {"json": {"id": number}}:
+            return lambda row: framed(number, row.encode())
+        case {"avro": {"schema": schema, "references": references, "id": number}}:
+            known = parsed(schema, tuple(references))
+            return lambda row: written_record(known, number, json.loads(row))
+    raise UsageError(
+        f"a newer Kappa has declared a sink of the format {text}", hint="run that version of Kappa"
+    )
+
+
+def _csv_row(form: Csv, columns: Sequence[Column], row: str) -> bytes:
+    return form.encode(json.loads(row), columns)
+
+
+def _stored(form: object) -> str | None:
+    stored: Mapping[str, Any]
+    match form:
+        case Json(framed=False):
+            return None
+        case Json(framed=True, pin=None) | Avro(framed=True, pin=None):
+            raise DeclarationError(
+                "there is no id of a schema that records could be framed with",
+                hint='declare the subject: Subject("orders-value"); or leave framed out',
+            )
+        case Json(pin=PinnedSchema(id=pinned)):
+            stored = {"json": {"id": pinned}}
+        case Csv():
+            stored = {"csv": {"fields": form.fields, "separator": form.separator}}
+        case Avro():
+            number = None if form.pin is None or not form.framed else form.pin.id
+            stored = {
+                "avro": {"schema": form.text, "references": form.references, "id": number},
+            }
+        case _:
+            raise DeclarationError(
+                f"rows are not written as {type(form).__name__}",
+                hint='a sink\'s format is "json", Json(Subject(...)), "csv", Csv(...) or Avro(...)',
+            )
+    return json.dumps(stored, sort_keys=True)
+
+
+def _typed_columns(columns: Sequence[tuple[str, str]]) -> tuple[Column, ...]:
+    return tuple(Column(name, parse_type(kind)) for name, kind in columns)

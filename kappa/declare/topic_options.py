@@ -14,6 +14,17 @@ from kappa.base.units import parse_duration
 from kappa.declare.options import described, option_text, texts
 from kappa.declare.values.columns import Array, Column, Scalar, Struct
 
+# Kafka's setting that decides whether producers or the broker give a record its timestamp, and the
+# value for the broker's time.
+TIMESTAMP_TYPE = "message.timestamp.type"
+BROKERS_TIME = "LogAppendTime"
+# Advice for an existing topic with another setting; `{}` is the topic's name.
+SET_BROKERS_TIME = (
+    f"set it: kappa topics alter {{}} --set {TIMESTAMP_TYPE}={BROKERS_TIME}; what is in the topic "
+    "keeps the time that producers gave it"
+)
+_HORIZON = "10 minutes"
+
 
 class TopicKind(StrEnum):
     """The kind of a topic: Kafka keeps the whole history, or the latest value of each key."""
@@ -56,18 +67,6 @@ def archive_of(
             hint="leave out archive=True, or identity",
         )
     return Archive.COLUMNS if given is True else Archive.RAW
-
-
-# Kafka's setting that decides whether producers or the broker give a record its timestamp, and the
-# value for the broker's time.
-TIMESTAMP_TYPE = "message.timestamp.type"
-BROKERS_TIME = "LogAppendTime"
-# Advice for an existing topic with another setting; `{}` is the topic's name.
-SET_BROKERS_TIME = (
-    f"set it: kappa topics alter {{}} --set {TIMESTAMP_TYPE}={BROKERS_TIME}; what is in the topic "
-    "keeps the time that producers gave it"
-)
-_HORIZON = "10 minutes"
 
 
 def lateness_of_topic(
@@ -120,9 +119,10 @@ def identity_columns(
 
 
 def identity_horizon_of(source: Source, topic: str, horizon: str | None, *, declared: bool) -> int:
-    """Returns the horizon of an identity in milliseconds; `declared` says that an identity is.
+    """Returns the horizon of a topic's identity, in milliseconds.
 
-    Raises DeclarationError if the horizon is wrong.
+    `declared` is True if the topic declares an identity. Raises DeclarationError if the horizon is
+    wrong.
     """
     if horizon is not None and not declared:
         raise DeclarationError(

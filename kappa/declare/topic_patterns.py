@@ -167,9 +167,10 @@ def is_joining() -> bool:
 
 @contextmanager
 def before_joining(excused: type[DeclarationError] = DeclarationError) -> Iterator[None]:
-    """Lets patterns be declared with no topics; for the command that joins, with wrong files.
+    """Lets patterns be declared without topics, within the block.
 
-    With `NothingJoined` for `excused`, only patterns that no topic has joined are excused.
+    By default each DeclarationError about a pattern's topics is excused, as the command that joins
+    needs. `NothingJoined` excuses only patterns that no topic has joined.
     """
     _excused.append(excused)
     try:

@@ -69,6 +69,8 @@ _KEY, _VALUE = "key", "value"
 
 KIND = "AVRO"
 _HINT = 'give the path of a schema in the project, or a subject: Avro(Subject("orders-value"))'
+_MILLIS = "timestamp-millis"
+_EVENT = "the event"
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -444,10 +446,6 @@ def _schema_name(schema: Any) -> str:
             schema.get("logicalType") or schema.get("name") or _schema_name(schema.get("type"))
         )
     return "a union" if isinstance(schema, list) else shown(str(schema)).strip('"')
-
-
-_MILLIS = "timestamp-millis"
-_EVENT = "the event"
 
 
 def avro_value(schema: Any, named: Mapping[str, Any], value: Any, path: str) -> Any:

@@ -38,6 +38,10 @@ _PATH = re.compile(r"(?:source|transaction)\.[A-Za-z_][A-Za-z0-9_]*")
 _PASSING = {"version", "ts_ms", "ts_us", "ts_ns", "sequence", "snapshot", "xmin"}
 # The moment of the change at its source, the most exact unit first, in microseconds.
 _MOMENTS = (("ts_us", 1, 1), ("ts_ms", 1000, 1), ("ts_ns", 1, 1000))
+_DELETES, _TRUNCATES = "d", "t"
+_KNOWN = {"c", "r", "u", _DELETES, _TRUNCATES}
+# So many schemas of one topic are remembered; rows seldom change schemas.
+_MOST_SCHEMAS = 64
 
 
 def facts_of(given: Mapping[str, str] | None) -> dict[str, str]:
@@ -131,12 +135,6 @@ def part(envelope: Mapping[str, Any], path: str) -> Any:
 
 def _plain(found: Any) -> str:
     return found.hex() if isinstance(found, bytes) else str(found)
-
-
-_DELETES, _TRUNCATES = "d", "t"
-_KNOWN = {"c", "r", "u", _DELETES, _TRUNCATES}
-# So many schemas of one topic are remembered; rows seldom change schemas.
-_MOST_SCHEMAS = 64
 
 
 @dataclass(frozen=True, slots=True)

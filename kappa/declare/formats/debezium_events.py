@@ -33,145 +33,7 @@ from kappa.declare.values.reason import Reason, Rejected, kind_of
 from kappa.declare.values.value import Check, check_of, holds_decimal
 
 _WRAPPED = {"schema", "payload"}
-
-
-class JsonParts:
-    """A reader that takes values and keys of JSON apart, written by Connect's converter."""
-
-    def __init__(self, *, exact: bool) -> None:
-        """`exact` keeps every digit of a number."""
-        self._fields = JsonFormat(exact=exact).fields
-
-    def value(self, value: bytes) -> TakenApart:
-        """Takes a value apart. Raises Rejected if the value is no object."""
-        return _parts(self._fields(value))
-
-    def key(self, key: bytes) -> TakenApart:
-        """Takes a key apart. Raises Rejected if the key is no object."""
-        try:
-            return _parts(self._fields(key))
-        except Rejected as error:
-            raise Rejected(
-                Reason.BAD_KEY, f"the key is no object of a row's key: {error.detail}"
-            ) from None
-
-
-def _parts(found: dict[str, Any]) -> TakenApart:
-    if found.keys() != _WRAPPED:
-        return TakenApart(found)
-    schema, payload = found["schema"], found["payload"]
-    if not isinstance(payload, dict):
-        raise Rejected(Reason.MALFORMED_CHANGE, f"the payload is {kind_of(payload)}, not an object")
-    if schema is None:
-        return TakenApart(payload)
-    return TakenApart(payload, json.dumps(schema, default=str), lambda: of_connect(schema))
-
-
 _KIND = "AVRO"
-
-
-@dataclass(frozen=True, slots=True)
-class _Writer:
-    """A schema that records were written with."""
-
-    schema: AvroSchema
-
-    def written(self) -> Written:
-        return of_avro(self.schema.whole, self.schema.named)
-
-
-class AvroParts:
-    """A reader that takes values and keys of Avro apart, each by a schema of a registry."""
-
-    def __init__(self) -> None:
-        # By id; or why records of the schema are rejects.
-        self._writers: dict[int, _Writer | Rejected] = {}
-
-    def value(self, value: bytes) -> TakenApart:
-        """Takes a value apart. Raises Rejected if the value is no record of a registered schema."""
-        schema_id, message = unframed(value)
-        if schema_id not in self._writers:
-            self._writers[schema_id] = _opened(schema_id)
-        writer = self._writers[schema_id]
-        if isinstance(writer, Rejected):
-            raise Rejected(writer.reason, writer.detail)
-        return TakenApart(read_record(message, writer.schema.bare), schema_id, writer.written)
-
-    def key(self, key: bytes) -> TakenApart:
-        """Takes a key apart. Raises Rejected if the key is no record of a registered schema."""
-        try:
-            return self.value(key)
-        except Rejected as error:
-            raise Rejected(Reason.BAD_KEY, f"the key is no row's: {error.detail}") from None
-
-
-def _opened(schema_id: int) -> _Writer | Rejected:
-    try:
-        found = written_by(schema_id)
-    except Rejected as rejected:
-        return rejected
-    wrong = f"it is of type {found.kind}, not Avro" if found.kind != _KIND else None
-    if wrong is None:
-        try:
-            schema = parsed(found.text or "", found.references)
-            wrong = why_unreadable(schema)
-        except DeclarationError as error:
-            wrong = error.message
-    if wrong is None and not (isinstance(schema.whole, dict) and "fields" in schema.whole):
-        wrong = "it is no record"
-    if wrong is not None:
-        return Rejected(Reason.SCHEMA_MISMATCH, f"schema {schema_id} cannot be read: {wrong}")
-    return _Writer(schema)
-
-
-def written_change(fields: Mapping[str, Any], facts: Mapping[str, str]) -> bytes:
-    """Returns an envelope with a row's fields and facts, for tests of pipelines.
-
-    Raises UsageError if a time is no time.
-    """
-    row: dict[str, Any] = {}
-    blocks: dict[str, dict[str, Any]] = {"source": {"connector": "by hand"}, "transaction": {}}
-    operation, before = "c", None
-    for name, value in fields.items():
-        path = facts.get(name)
-        block, _, part = (path or "").partition(".")
-        if path is None:
-            row[name] = value
-        elif path == OPERATION:
-            operation = value
-        elif path == BEFORE:
-            before = value
-        elif path == TIME:
-            blocks["source"]["ts_us"] = _micros(value, name)
-        elif path not in {IDENTITY, KEY}:
-            blocks[block][part] = value
-    after = None if operation in {"d", "t"} else row
-    envelope = {
-        "before": row if operation == "d" else before,
-        "after": after,
-        "source": blocks["source"],
-        "transaction": blocks["transaction"] or None,
-        "op": operation,
-    }
-    return json.dumps(envelope, ensure_ascii=False).encode()
-
-
-def written_key(name: str, value: Any, facts: Mapping[str, str]) -> bytes:
-    """Returns the Kafka key of a row; a key of several columns is given as a text."""
-    if facts.get(name) == KEY:
-        return str(value).encode()
-    return json.dumps({name: value}, ensure_ascii=False).encode()
-
-
-def _micros(value: Any, name: str) -> Any:
-    if value is None:
-        return None
-    try:
-        return check_of(Scalar("timestamp"))(value, name)
-    except Rejected as rejected:
-        raise UsageError(rejected.detail) from None
-
-
 _ENCODINGS = ("json", "avro")
 
 
@@ -411,3 +273,137 @@ def check_operation(
             hint=f"add a column {tells} string not null to the topic's event; or take the rows "
             "alone, by Table(..., latest=...)",
         )
+
+
+class JsonParts:
+    """A reader that takes values and keys of JSON apart, written by Connect's converter."""
+
+    def __init__(self, *, exact: bool) -> None:
+        """`exact` keeps every digit of a number."""
+        self._fields = JsonFormat(exact=exact).fields
+
+    def value(self, value: bytes) -> TakenApart:
+        """Takes a value apart. Raises Rejected if the value is no object."""
+        return _parts(self._fields(value))
+
+    def key(self, key: bytes) -> TakenApart:
+        """Takes a key apart. Raises Rejected if the key is no object."""
+        try:
+            return _parts(self._fields(key))
+        except Rejected as error:
+            raise Rejected(
+                Reason.BAD_KEY, f"the key is no object of a row's key: {error.detail}"
+            ) from None
+
+
+def _parts(found: dict[str, Any]) -> TakenApart:
+    if found.keys() != _WRAPPED:
+        return TakenApart(found)
+    schema, payload = found["schema"], found["payload"]
+    if not isinstance(payload, dict):
+        raise Rejected(Reason.MALFORMED_CHANGE, f"the payload is {kind_of(payload)}, not an object")
+    if schema is None:
+        return TakenApart(payload)
+    return TakenApart(payload, json.dumps(schema, default=str), lambda: of_connect(schema))
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """A schema that records were written with."""
+
+    schema: AvroSchema
+
+    def written(self) -> Written:
+        return of_avro(self.schema.whole, self.schema.named)
+
+
+class AvroParts:
+    """A reader that takes values and keys of Avro apart, each by a schema of a registry."""
+
+    def __init__(self) -> None:
+        # By id; or why records of the schema are rejects.
+        self._writers: dict[int, _Writer | Rejected] = {}
+
+    def value(self, value: bytes) -> TakenApart:
+        """Takes a value apart. Raises Rejected if the value is no record of a registered schema."""
+        schema_id, message = unframed(value)
+        if schema_id not in self._writers:
+            self._writers[schema_id] = _opened(schema_id)
+        writer = self._writers[schema_id]
+        if isinstance(writer, Rejected):
+            raise Rejected(writer.reason, writer.detail)
+        return TakenApart(read_record(message, writer.schema.bare), schema_id, writer.written)
+
+    def key(self, key: bytes) -> TakenApart:
+        """Takes a key apart. Raises Rejected if the key is no record of a registered schema."""
+        try:
+            return self.value(key)
+        except Rejected as error:
+            raise Rejected(Reason.BAD_KEY, f"the key is no row's: {error.detail}") from None
+
+
+def _opened(schema_id: int) -> _Writer | Rejected:
+    try:
+        found = written_by(schema_id)
+    except Rejected as rejected:
+        return rejected
+    wrong = f"it is of type {found.kind}, not Avro" if found.kind != _KIND else None
+    if wrong is None:
+        try:
+            schema = parsed(found.text or "", found.references)
+            wrong = why_unreadable(schema)
+        except DeclarationError as error:
+            wrong = error.message
+    if wrong is None and not (isinstance(schema.whole, dict) and "fields" in schema.whole):
+        wrong = "it is no record"
+    if wrong is not None:
+        return Rejected(Reason.SCHEMA_MISMATCH, f"schema {schema_id} cannot be read: {wrong}")
+    return _Writer(schema)
+
+
+def written_change(fields: Mapping[str, Any], facts: Mapping[str, str]) -> bytes:
+    """Returns an envelope with a row's fields and facts, for tests of pipelines.
+
+    Raises UsageError if a time is no time.
+    """
+    row: dict[str, Any] = {}
+    blocks: dict[str, dict[str, Any]] = {"source": {"connector": "by hand"}, "transaction": {}}
+    operation, before = "c", None
+    for name, value in fields.items():
+        path = facts.get(name)
+        block, _, part = (path or "").partition(".")
+        if path is None:
+            row[name] = value
+        elif path == OPERATION:
+            operation = value
+        elif path == BEFORE:
+            before = value
+        elif path == TIME:
+            blocks["source"]["ts_us"] = _micros(value, name)
+        elif path not in {IDENTITY, KEY}:
+            blocks[block][part] = value
+    after = None if operation in {"d", "t"} else row
+    envelope = {
+        "before": row if operation == "d" else before,
+        "after": after,
+        "source": blocks["source"],
+        "transaction": blocks["transaction"] or None,
+        "op": operation,
+    }
+    return json.dumps(envelope, ensure_ascii=False).encode()
+
+
+def written_key(name: str, value: Any, facts: Mapping[str, str]) -> bytes:
+    """Returns the Kafka key of a row; a key of several columns is given as a text."""
+    if facts.get(name) == KEY:
+        return str(value).encode()
+    return json.dumps({name: value}, ensure_ascii=False).encode()
+
+
+def _micros(value: Any, name: str) -> Any:
+    if value is None:
+        return None
+    try:
+        return check_of(Scalar("timestamp"))(value, name)
+    except Rejected as rejected:
+        raise UsageError(rejected.detail) from None

@@ -24,6 +24,27 @@ from kappa.declare.values.value import FIRST_MICROS, LAST_MICROS, Check, check_o
 
 # No row of a table needs a deeper schema.
 _DEEPEST = 32
+_DAY_MICROS = 86_400_000_000
+_CONNECT = "org.apache.kafka.connect.data."
+_TIME = "io.debezium.time."
+# From whole numbers to microseconds, as (factor, divisor).
+UNITS = {"millis": (1000, 1), "micros": (1, 1), "nanos": (1, 1000)}
+_MOMENTS = {
+    f"{_TIME}Timestamp": "millis",
+    f"{_TIME}MicroTimestamp": "micros",
+    f"{_TIME}NanoTimestamp": "nanos",
+    f"{_CONNECT}Timestamp": "millis",
+}
+_MOMENT_TEXTS = {f"{_TIME}ZonedTimestamp", f"{_TIME}IsoTimestamp"}
+_DAYS = {f"{_TIME}Date", f"{_CONNECT}Date"}
+_DECIMAL = f"{_CONNECT}Decimal"
+_OWN_SCALE = "io.debezium.data.VariableScaleDecimal"
+_FLOATS = {Scalar("double"), Scalar("float")}
+_DECIMALS = {_DECIMAL, _OWN_SCALE}
+_DIGITS = re.compile(r"[+-]?[0-9]{1,80}(?:\.[0-9]{1,80})?")
+# Debezium writes this text for a value that the source did not send: in texts, and in bytes.
+_UNAVAILABLE = "__debezium_unavailable_value"
+_UNAVAILABLES = {_UNAVAILABLE, base64.b64encode(_UNAVAILABLE.encode()).decode()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,29 +113,6 @@ def _whole(found: Any) -> int | None:
     if isinstance(found, str) and found.isdecimal() and len(found) < 6:
         return int(found)
     return found if type(found) is int and 0 <= found < 100_000 else None
-
-
-_DAY_MICROS = 86_400_000_000
-_CONNECT = "org.apache.kafka.connect.data."
-_TIME = "io.debezium.time."
-# From whole numbers to microseconds, as (factor, divisor).
-UNITS = {"millis": (1000, 1), "micros": (1, 1), "nanos": (1, 1000)}
-_MOMENTS = {
-    f"{_TIME}Timestamp": "millis",
-    f"{_TIME}MicroTimestamp": "micros",
-    f"{_TIME}NanoTimestamp": "nanos",
-    f"{_CONNECT}Timestamp": "millis",
-}
-_MOMENT_TEXTS = {f"{_TIME}ZonedTimestamp", f"{_TIME}IsoTimestamp"}
-_DAYS = {f"{_TIME}Date", f"{_CONNECT}Date"}
-_DECIMAL = f"{_CONNECT}Decimal"
-_OWN_SCALE = "io.debezium.data.VariableScaleDecimal"
-_FLOATS = {Scalar("double"), Scalar("float")}
-_DECIMALS = {_DECIMAL, _OWN_SCALE}
-_DIGITS = re.compile(r"[+-]?[0-9]{1,80}(?:\.[0-9]{1,80})?")
-# Debezium writes this text for a value that the source did not send: in texts, and in bytes.
-_UNAVAILABLE = "__debezium_unavailable_value"
-_UNAVAILABLES = {_UNAVAILABLE, base64.b64encode(_UNAVAILABLE.encode()).decode()}
 
 
 class RowValues:

@@ -26,7 +26,7 @@ class EventReader(Protocol):
 
 
 class RecordFormat(Protocol):
-    """A format of records: a value; two equal formats read all records alike."""
+    """A format of records: a value; equal formats read all records alike."""
 
     def lines(self) -> Iterator[str]:
         """Yields the declared options, as comparable lines; no line for plain JSON.

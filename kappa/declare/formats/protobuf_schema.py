@@ -49,6 +49,13 @@ _LABELS = {"optional": 1, "required": 2, "repeated": 3}
 _SYNTAXES = ("proto2", "proto3")
 # No real schema has messages within messages deeper than this.
 _DEEPEST = 32
+KIND = "PROTOBUF"
+# The files that each schema may import without being given them.
+_KNOWN = ("timestamp", "wrappers", "duration", "any", "struct", "empty", "field_mask")
+# So many parsed schemas are kept: each written event needs the schema again.
+_MOST_SCHEMAS = 64
+# The place of a map within its message, in Google's error for a value that is no map.
+_NO_MAP = re.compile(r"Map field \S+ must be in a dict .* at \w+\.(.+?)\.*$")
 
 
 def read_proto(text: str) -> FileDescriptorProto:
@@ -245,15 +252,6 @@ class _ProtoReader:
     def _wrong(self, why: str) -> DeclarationError:
         near = " ".join(self._tokens[max(0, self._place - 4) : self._place])
         return DeclarationError(f"the schema is no text of Protobuf: {why}, at `{near}`")
-
-
-KIND = "PROTOBUF"
-# The files that each schema may import without being given them.
-_KNOWN = ("timestamp", "wrappers", "duration", "any", "struct", "empty", "field_mask")
-# So many parsed schemas are kept: each written event needs the schema again.
-_MOST_SCHEMAS = 64
-# The place of a map within its message, in Google's error for a value that is no map.
-_NO_MAP = re.compile(r"Map field \S+ must be in a dict .* at \w+\.(.+?)\.*$")
 
 
 @lru_cache(_MOST_SCHEMAS)

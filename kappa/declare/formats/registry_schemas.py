@@ -29,6 +29,9 @@ from kappa.declare.values.reason import Reason, Rejected
 # The Confluent wire form: a zero, the schema's id in four bytes, the message.
 MAGIC = 0
 FRAME_BYTES = 5
+_opened: list[SchemaSource] = []
+# The project's folder for pins.
+FOLDER = "schemas/pinned"
 
 
 class RegisteredSchema(Struct, frozen=True):
@@ -47,9 +50,6 @@ class SchemaSource(Protocol):
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         """Returns the schema of an id. Raises Unreachable if the registry does not answer."""
-
-
-_opened: list[SchemaSource] = []
 
 
 def open_schemas(source: SchemaSource | None) -> None:
@@ -92,10 +92,6 @@ def unframed(value: bytes) -> tuple[int, bytes]:
 def framed(schema_id: int, message: bytes) -> bytes:
     """Puts a schema's id before a message."""
     return bytes([MAGIC]) + schema_id.to_bytes(FRAME_BYTES - 1) + message
-
-
-# The project's folder for pins.
-FOLDER = "schemas/pinned"
 
 
 class PinnedSchema(Struct, frozen=True):

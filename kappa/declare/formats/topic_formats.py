@@ -28,6 +28,7 @@ NAMED: dict[str, RecordFormat] = {
 }
 _REGISTERED = Avro | Json | Protobuf
 _KINDS = (Json, Csv, Text, Avro, Protobuf, Debezium)
+KEY_TYPES = frozenset({"string", *INTEGERS})
 
 
 def pin_of(form: RecordFormat) -> PinnedSchema | None:
@@ -61,9 +62,6 @@ def format_of(given: object) -> RecordFormat:
         hint=f"a format is {', '.join(map(repr, NAMED))}, or a value: "
         r'Csv(separator=";"), Text(r"(?P<at>\S+) (?P<message>.*)"), Avro("schemas/order.avsc")',
     )
-
-
-KEY_TYPES = frozenset({"string", *INTEGERS})
 
 
 def keys_of(

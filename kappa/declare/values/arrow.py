@@ -35,6 +35,11 @@ HEADERS_TYPE = pa.list_(
 )
 # No event has these types, but the rejects do.
 _RAW = {"binary": pa.binary(), HEADERS: HEADERS_TYPE}
+Numbers = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Ends = npt.NDArray[np.int32]
+# The places of records in their batch.
+Places = npt.NDArray[np.int64]
 
 
 def arrow_type(kind: Type) -> pa.DataType:
@@ -59,13 +64,6 @@ def arrow_schema(columns: Iterable[tuple[str, str]]) -> pa.Schema:
     return pa.schema(
         [pa.field(name, _RAW.get(kind) or arrow_type(parse_type(kind))) for name, kind in columns]
     )
-
-
-Numbers = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-Ends = npt.NDArray[np.int32]
-# The places of records in their batch.
-Places = npt.NDArray[np.int64]
 
 
 def ends_of(lengths: Numbers) -> Ends:

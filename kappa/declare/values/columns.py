@@ -23,6 +23,23 @@ _TOKEN = re.compile(
 )
 # A name that needs no backquotes; fields of a struct have no other names.
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Spark's other spellings of the same types.
+_SYNONYMS = {
+    "integer": "int",
+    "long": "bigint",
+    "short": "smallint",
+    "byte": "tinyint",
+    "real": "float",
+    "bool": "boolean",
+    "varchar": "string",
+    "text": "string",
+}
+INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+# The headers of a record, in the platform's own tables alone; Spark's name for them.
+HEADERS = "array<struct<key:string,value:binary>>"
+SCALARS = frozenset({"string", "boolean", "float", "double", "date", "timestamp", *INTEGERS})
+# Letters behind a backslash in a text of Spark's SQL; any other letter is itself.
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "0": "\0"}
 
 
 class Tokens:
@@ -108,25 +125,6 @@ class Tokens:
 
     def _here(self) -> str:
         return " at the end" if self.at_end else f" before `{self.peek()}`"
-
-
-# Spark's other spellings of the same types.
-_SYNONYMS = {
-    "integer": "int",
-    "long": "bigint",
-    "short": "smallint",
-    "byte": "tinyint",
-    "real": "float",
-    "bool": "boolean",
-    "varchar": "string",
-    "text": "string",
-}
-INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-# The headers of a record, in the platform's own tables alone; Spark's name for them.
-HEADERS = "array<struct<key:string,value:binary>>"
-SCALARS = frozenset({"string", "boolean", "float", "double", "date", "timestamp", *INTEGERS})
-# Letters behind a backslash in a text of Spark's SQL; any other letter is itself.
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "0": "\0"}
 
 
 @dataclass(frozen=True, slots=True)

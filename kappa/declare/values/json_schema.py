@@ -26,6 +26,57 @@ from kappa.declare.values.columns import (
     refuse_repeated,
 )
 
+# Annotations decide nothing about which events are valid; an author's own keywords begin with x-.
+ANNOTATIONS = frozenset(
+    {
+        "$schema",
+        "$id",
+        "$comment",
+        "$anchor",
+        "$defs",
+        "definitions",
+        "title",
+        "description",
+        "examples",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "contentEncoding",
+        "contentMediaType",
+    }
+)
+COLUMN_TYPE = "x-kappa-type"
+_VALUES = frozenset({"enum", "const"})
+_RANGE = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+LIMITS: Mapping[str, frozenset[str]] = {
+    "string": _VALUES | {"minLength", "maxLength", "pattern"},
+    "integer": _VALUES | _RANGE,
+    "number": _VALUES | _RANGE,
+    "boolean": _VALUES,
+    "array": frozenset({"minItems", "maxItems"}),
+    "object": frozenset(),
+}
+PARTS: Mapping[str, frozenset[str]] = {
+    "array": frozenset({"items"}),
+    "object": frozenset({"properties", "required", "additionalProperties"}),
+}
+_SIZES = frozenset({"minLength", "maxLength", "minItems", "maxItems"})
+# A type's formats, and their columns. uuid is a text of one form.
+_FORMATS: Mapping[str, Mapping[str, str]] = {
+    "string": {"date": "date", "date-time": "timestamp", "uuid": "string"},
+    "integer": {"int32": "int", "int64": "bigint"},
+    "number": {"float": "float", "double": "double"},
+}
+_PLAIN = {"string": "string", "integer": "bigint", "number": "double", "boolean": "boolean"}
+_SUPPORTED = (
+    "enforced are type, properties, required, additionalProperties: false, items, default, enum, "
+    "const, bounds, lengths, pattern, format (date, date-time, uuid), $ref within the schema"
+)
+_DRAFTS = re.compile(
+    r"https?://json-schema\.org/(?:draft/2020-12|draft/2019-09|draft-07|draft-06)/schema#?"
+)
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
 
 @dataclass(frozen=True, slots=True)
 class Field:
@@ -81,54 +132,6 @@ class SchemaPlace:
             yield from of_field
         if self.element is not None:
             yield from self.element.lines(f"{path}[]")
-
-
-# Annotations decide nothing about which events are valid; an author's own keywords begin with x-.
-ANNOTATIONS = frozenset(
-    {
-        "$schema",
-        "$id",
-        "$comment",
-        "$anchor",
-        "$defs",
-        "definitions",
-        "title",
-        "description",
-        "examples",
-        "deprecated",
-        "readOnly",
-        "writeOnly",
-        "contentEncoding",
-        "contentMediaType",
-    }
-)
-COLUMN_TYPE = "x-kappa-type"
-_VALUES = frozenset({"enum", "const"})
-_RANGE = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
-LIMITS: Mapping[str, frozenset[str]] = {
-    "string": _VALUES | {"minLength", "maxLength", "pattern"},
-    "integer": _VALUES | _RANGE,
-    "number": _VALUES | _RANGE,
-    "boolean": _VALUES,
-    "array": frozenset({"minItems", "maxItems"}),
-    "object": frozenset(),
-}
-PARTS: Mapping[str, frozenset[str]] = {
-    "array": frozenset({"items"}),
-    "object": frozenset({"properties", "required", "additionalProperties"}),
-}
-_SIZES = frozenset({"minLength", "maxLength", "minItems", "maxItems"})
-# A type's formats, and their columns. uuid is a text of one form.
-_FORMATS: Mapping[str, Mapping[str, str]] = {
-    "string": {"date": "date", "date-time": "timestamp", "uuid": "string"},
-    "integer": {"int32": "int", "int64": "bigint"},
-    "number": {"float": "float", "double": "double"},
-}
-_PLAIN = {"string": "string", "integer": "bigint", "number": "double", "boolean": "boolean"}
-_SUPPORTED = (
-    "enforced are type, properties, required, additionalProperties: false, items, default, enum, "
-    "const, bounds, lengths, pattern, format (date, date-time, uuid), $ref within the schema"
-)
 
 
 def types_of(schema: Mapping[str, Any], path: str) -> tuple[str, bool]:
@@ -239,12 +242,6 @@ def column_of(json_type: str, schema: Mapping[str, Any], path: str) -> Type:
 def refused(keyword: str, path: str, why: str, *, hint: str = _SUPPORTED) -> DeclarationError:
     """Makes the error that names a keyword and the place in the schema."""
     return DeclarationError(f"the schema says {keyword} at {path or '/'}, {why}", hint=hint)
-
-
-_DRAFTS = re.compile(
-    r"https?://json-schema\.org/(?:draft/2020-12|draft/2019-09|draft-07|draft-06)/schema#?"
-)
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 def read_schema(schema: Mapping[str, Any]) -> SchemaPlace:
