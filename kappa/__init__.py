@@ -34,10 +34,10 @@ from kappa.declare.folds.sum import sum_
 from kappa.declare.folds.top import top_k
 from kappa.declare.formats.avro_events import Avro
 from kappa.declare.formats.csv_events import Csv
-from kappa.declare.formats.debezium.changes import Debezium
+from kappa.declare.formats.debezium_events import Debezium
 from kappa.declare.formats.json_events import Json
-from kappa.declare.formats.pinned import Subject
-from kappa.declare.formats.protobuf.protobuf_events import Protobuf
+from kappa.declare.formats.protobuf_events import Protobuf
+from kappa.declare.formats.registry_schemas import Subject
 from kappa.declare.formats.text_events import Text
 from kappa.declare.ordered import Ordered, ordered
 from kappa.declare.pipeline import Pipeline, pipeline

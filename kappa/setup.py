@@ -47,7 +47,7 @@ def set_up(console: Console, settings: JarsSettings, *, for_bucket: bool = False
         "kappa.kafka.message_loops",
         "kappa.records.decode.find_loops",
         "kappa.declare.formats.avro_loops",
-        "kappa.declare.formats.protobuf.message_loops",
+        "kappa.declare.formats.protobuf_loops",
     ):
         importlib.import_module(module)
     console.print(

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from kappa.base.errors import Broken, UsageError
-from kappa.declare.described import described
+from kappa.declare.options import described
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.values.reason import Reason
 from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline

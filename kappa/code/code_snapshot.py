@@ -17,8 +17,8 @@ from kappa.code.importer import open_sources
 from kappa.code.project import Place, load_module, pipelines_in
 from kappa.code.reach import files
 from kappa.code.sources import Find, Sources
-from kappa.declare.named_files import named_files
 from kappa.declare.pipeline import Pipeline
+from kappa.declare.project_files import named_files
 from kappa.state.build import Birth, folder
 from kappa.state.store import Store
 

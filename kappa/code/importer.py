@@ -17,7 +17,7 @@ from importlib.util import spec_from_file_location
 from types import CodeType, ModuleType
 
 from kappa.code.sources import PIPELINES, Sources
-from kappa.declare.named_files import open_named_files
+from kappa.declare.project_files import open_named_files
 
 # Spark's Python workers read this variable (engine/spark/workers.py), to import the same files.
 FOLDER_VARIABLE = "KAPPA_SOURCES"

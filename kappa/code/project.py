@@ -22,11 +22,11 @@ from kappa.base.forked import try_each
 from kappa.code.importer import open_sources
 from kappa.code.sources import PIPELINES, Sources
 from kappa.declare.alert import Alert
-from kappa.declare.joined import is_joining
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.sink import Sink
 from kappa.declare.table import Table
 from kappa.declare.topic import Topic
+from kappa.declare.topic_patterns import is_joining
 from kappa.declare.view import View
 
 # A file imports libraries: libraries for data take a few seconds on a busy machine.

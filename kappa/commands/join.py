@@ -34,7 +34,7 @@ def join_topics(
     reads by the pattern, so its next deploy replays. One that has joined stays until it is left.
     """
     from kappa.code.project import load_pipelines
-    from kappa.declare.joined import before_joining, joined_path, put_joined
+    from kappa.declare.topic_patterns import before_joining, joined_path, put_joined
     from kappa.replay.status.topics.join import join
     from kappa.state.build import read_birth
 

@@ -29,7 +29,7 @@ _Version = Annotated[
 @app.command("list")
 def list_schemas(context: typer.Context, output: As = Form.TABLE) -> None:
     """List the subjects of the registry, their newest versions, and the pinned ones."""
-    from kappa.declare.formats.pinned import pinned_in
+    from kappa.declare.formats.registry_schemas import pinned_in
 
     here = here_of(context)
     client = _client(here)
@@ -56,7 +56,7 @@ def pin_schema(context: typer.Context, subject: _Name, version: _Version = None)
     The file is part of the project, as its code is. A pin of another version changes the version of
     each pipeline that reads by it.
     """
-    from kappa.declare.formats.pinned import pin_path, put_pin
+    from kappa.declare.formats.registry_schemas import pin_path, put_pin
 
     here = here_of(context)
     found = _client(here).pin(subject, version)

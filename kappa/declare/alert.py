@@ -1,4 +1,4 @@
-"""An alert, as a pipeline's file declares it: messages of a table's changes. Pure."""
+"""Alerts: declared messages about changes of a table. Pure."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from msgspec import Struct
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.described import described
-from kappa.declare.options import wanted_part, words_of
+from kappa.declare.options import described, wanted_part, words_of
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 OPS = ("insert", "update", "delete")
 PAGE = "page"
 COMMAND = "command:"
-# Names of parameters whose values are secrets, as services call them.
+# Names that services give to parameters whose values are secrets.
 _SECRET = re.compile(r"token|secret|passw|credential|key|signature|^(sig|auth)$", re.IGNORECASE)
 
 
 class AlertBirth(Struct, frozen=True):
-    """An alert as a birth certificate has it: its table, its address, and what of it is sent."""
+    """An alert in a birth certificate: the table, the address, and the changes that are sent."""
 
     name: str
     of: str
@@ -37,14 +36,14 @@ class AlertBirth(Struct, frozen=True):
 class Alert:
     """A message for each row that enters, changes in, or leaves a table or maintained view.
 
-    `name` is its own, and `of` the table's or view's. `to` is the address: the URL of a webhook,
+    `name` names the alert, and `of` the table or view. `to` is the address: the URL of a webhook,
     `command:NAME` for a command that the settings give this name, or `page` for Kappa's own page. A
-    URL has no secret in it: settings have those.
+    URL has no secret in it: settings have the secrets.
 
-    `where` is a condition for rows, in DuckDB's SQL: a row that begins to meet it is inserted, one
-    that ceases to is deleted. `columns` names the columns of a message, beside the keys. `on` lists
-    the changes that are sent: "insert", "update", "delete". An alert decides no rows: a version
-    that differs in alerts alone replays nothing.
+    `where` is a condition for rows, in DuckDB's SQL. A row that begins to meet the condition counts
+    as inserted, and a row that ceases to meet the condition as deleted. `columns` names the columns
+    of a message, beside the keys. `on` lists the changes that are sent: "insert", "update",
+    "delete". An alert decides no rows: a version that differs in alerts alone replays nothing.
 
     Example:
         Alert(
@@ -103,17 +102,17 @@ class Alert:
 
     @property
     def part(self) -> str:
-        """Returns its name among the parts of a version."""
+        """Returns the alert's name among the parts of a version."""
         return f"alert {self.name}"
 
     @property
     def birth(self) -> AlertBirth:
-        """Returns it as a birth certificate has it."""
+        """Returns the alert for a birth certificate."""
         return AlertBirth(self.name, self.of, self.to, self.columns, self.where, self.on)
 
 
 def _check_address(described_as: str, to: object) -> None:
-    """Raises DeclarationError if an alert cannot be sent there, or its URL may have a secret."""
+    """Raises DeclarationError if an address is wrong, or a URL may have a secret."""
     if to == PAGE:
         return
     if isinstance(to, str) and to.startswith(COMMAND):
@@ -127,7 +126,7 @@ def _check_address(described_as: str, to: object) -> None:
         url = urlsplit(to) if isinstance(to, str) else None
         host = None if url is None else url.hostname
         if url is not None:
-            # It is read here, since a wrong one raises.
+            # `urlsplit` checks a port only when the port is read.
             _ = url.port
     except ValueError:
         url, host = None, None

@@ -1,29 +1,37 @@
-"""A board as its file declares it: a title and charts, each with its query. Pure."""
+"""Boards: a title and charts, each with a query, declared by files of the project.
+
+The files are `boards/NAME.toml` beside kappa.toml.
+"""
 
 from __future__ import annotations
 
 import difflib
 import re
 import tomllib
+import unicodedata
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from kappa.base.errors import DeclarationError
 
-# Each chart is a query of its own. More would fit on no screen.
+# Each chart is a query of its own. More charts would fit on no screen.
 MOST_CHARTS = 24
-# Columns of the grid that charts are put into.
+# Columns of the grid that holds the charts.
 COLUMNS = 4
 _BOARD_KEYS = ("title", "chart")
 _CHART_KEYS = ("title", "kind", "sql", "width")
 _HEADER = re.compile(r"\s*\[\[\s*chart\s*\]\]")
 _FORM = 'a board is title = "...", and [[chart]] with title, kind and sql for each chart'
+FOLDER = "boards"
+# Larger than any board that people write. A board is read at each request.
+_MOST_BYTES = 256 << 10
 
 
 class ChartKind(StrEnum):
-    """The way in which the rows of a chart's query are drawn."""
+    """The way to draw the rows of a chart's query."""
 
     NUMBER = "number"
     LINE = "line"
@@ -33,7 +41,7 @@ class ChartKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One chart of a board; `width` is in columns of the grid."""
+    """A chart of a board; `width` counts columns of the grid."""
 
     title: str
     kind: ChartKind
@@ -43,16 +51,16 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """One board: its title, and its charts in their order."""
+    """A board: the title, and the charts in order."""
 
     title: str
     charts: tuple[Chart, ...]
 
 
 def board_of(content: bytes, file: str) -> Board:
-    """Reads a board from the content of its file.
+    """Reads a board from the content of a file.
 
-    Raises DeclarationError, which names the file, the chart and the key, if there is a mistake.
+    Raises DeclarationError, which names the file, the chart and the key, if the content is wrong.
     """
     try:
         text = content.decode()
@@ -74,7 +82,7 @@ def board_of(content: bytes, file: str) -> Board:
     lines = [
         number for number, line in enumerate(text.splitlines(), start=1) if _HEADER.match(line)
     ]
-    # A query that has such a line itself leaves all charts without one.
+    # If a query itself has a line like a chart's header, no chart is given a line.
     lines = lines if len(lines) == len(charts) else [0] * len(charts)
     made: dict[str, Chart] = {}
     for number, (each, line) in enumerate(zip(charts, lines, strict=True), start=1):
@@ -124,3 +132,52 @@ def _text(given: Mapping[str, Any], key: str, where: str, example: str) -> str:
         return found.strip()
     what = f"has no {key}" if found is None else f"has no text as its {key}: {found!r}"
     raise DeclarationError(f"{where} {what}", hint=f"write: {example}")
+
+
+def boards_in(project: Path) -> Mapping[str, Board | DeclarationError]:
+    """Reads all boards of a project, by name; a wrong file costs the other boards nothing.
+
+    The name of a board is the file's name. The result has a DeclarationError in place of a board if
+    the file is wrong, or if two files have the same name in two forms of Unicode.
+    """
+    found: dict[str, Board | DeclarationError] = {}
+    for path in sorted((project / FOLDER).glob("*.toml")):
+        # Editors keep their own files in the folder, with a point as the first character.
+        if path.name.startswith("."):
+            continue
+        name = board_name(path.stem)
+        file = f"{FOLDER}/{name}.toml"
+        if name in found:
+            found[name] = DeclarationError(
+                f"{file} is there twice, and its two names look alike",
+                hint="they are two forms of Unicode; rename one of them",
+            )
+            continue
+        try:
+            found[name] = board_of(_content(path, file), file)
+        except DeclarationError as error:
+            found[name] = error
+    return dict(sorted(found.items()))
+
+
+def board_name(stem: str) -> str:
+    """Returns a board's name for addresses, in the same form of Unicode on every disk."""
+    return unicodedata.normalize(
+        "NFC", stem.encode(errors="surrogateescape").decode(errors="replace")
+    )
+
+
+def _content(path: Path, file: str) -> bytes:
+    try:
+        with path.open("rb") as opened:
+            content = opened.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise DeclarationError(
+            f"{file} cannot be read: {error.strerror}", hint="a board is a file of text"
+        ) from None
+    if len(content) > _MOST_BYTES:
+        raise DeclarationError(
+            f"{file} has more than {_MOST_BYTES:,} bytes",
+            hint="put some charts into another board, and long queries into views",
+        )
+    return content

@@ -1,11 +1,11 @@
 """The breaker: how many of its records a candidate may reject. Pure.
 
-`max_rejects` of a pipeline is a number of records, or a share of those that are read. It is in the
-birth certificate and not in the version: another limit replays nothing, and counts from the next
-build on. A candidate beyond it is stopped as soon as that is certain, and is not verified. A build
-that serves goes on, since stale tables help nobody, and `kappa status` warns. The limit is applied
-in engine/job/catch_up.py and replay/rollout/verify/verify.py. Where none is declared, a function
-that fails on much more than before is not verified.
+`max_rejects` of a pipeline is a number of records, or a share of the records that are read. The
+limit is in the birth certificate and not in the version: another limit replays nothing, and counts
+from the next build on. A candidate beyond the limit is stopped as soon as that is certain, and is
+not verified. A build that serves goes on, since stale tables help nobody, and `kappa status` warns.
+engine/job/catch_up.py and replay/rollout/verify/verify.py apply the limit. Where no limit is
+declared, a function that fails on much more records than before is not verified.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.described import shown
+from kappa.declare.options import option_text
 from kappa.declare.values.tally import Tally
 
 MaxRejects: TypeAlias = int | float | None
@@ -23,12 +23,12 @@ _FAILING_SHARE = 0.01
 
 
 def check_max_rejects(source: Source, pipeline: str, limit: object) -> None:
-    """Raises DeclarationError, with the line, for neither a number of records nor a share."""
+    """Raises DeclarationError unless the limit is a number of records or a share."""
     whole = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0
     if limit is None or whole or (isinstance(limit, float) and 0 <= limit <= 1):
         return
     raise DeclarationError(
-        f"{source}: pipeline {pipeline} has max_rejects={shown(limit)}, "
+        f"{source}: pipeline {pipeline} has max_rejects={option_text(limit)}, "
         "which is no number of records and no share of them",
         hint=(
             "a whole number is a count of records, max_rejects=100; "
@@ -47,22 +47,28 @@ def rejected_of(tallies: Mapping[str, Mapping[int, Tally]]) -> tuple[int, int]:
 
 
 def is_beyond(limit: MaxRejects, rejected: int, records: int) -> bool:
-    """Returns True if more are rejected than allowed; at the limit is within it."""
+    """Returns True if more records are rejected than allowed; the limit itself is allowed."""
     return limit is not None and rejected > (limit if isinstance(limit, int) else limit * records)
 
 
 def beyond_text(limit: MaxRejects, rejected: int, records: int) -> str:
-    """Writes it: `rejected 120 of 2,300 records (5.217 %), and max_rejects is 1 %`."""
+    """Writes that a limit is passed, with counts.
+
+    For instance: `rejected 120 of 2,300 records (5.217 %), and max_rejects is 1 %`.
+    """
     share = f" ({100 * rejected / records:.4g} %)" if records else ""
     allowed = f"{100 * limit:.4g} %" if isinstance(limit, float) else f"{limit:,}"
     return f"rejected {rejected:,} of {records:,} records{share}, and max_rejects is {allowed}"
 
 
 def fails_on_more(failing: int, before: int, records: int) -> str:
-    """Returns why a candidate is beyond the limit that holds where none is declared, or "".
+    """Returns why a candidate without a declared limit fails on too many records, or "".
 
-    So it is if its function fails on more than 1 % of the records, and on more than the function of
-    what serves does.
+    A candidate fails on too many if the function fails on more than 1 % of the records, and on more
+    records than the function of the live build.
+
+    Args: `failing` counts records on which the candidate's function fails, `before` records on
+    which the live build's function fails, and `records` all records read.
     """
     if failing <= max(before, _FAILING_SHARE * records):
         return ""
@@ -73,7 +79,7 @@ def fails_on_more(failing: int, before: int, records: int) -> str:
 
 
 def remedy(pipeline: str) -> str:
-    """Returns what to do about a candidate that is beyond its limit."""
+    """Returns advice about a candidate that is beyond the limit."""
     return (
         f"mend the producer, or the declaration of the events, and type kappa deploy {pipeline}; "
         "or allow more: @pipeline(..., max_rejects=...)"

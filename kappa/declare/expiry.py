@@ -1,7 +1,7 @@
-"""The expiry of a table's rows: the column with their time, and the span after it. Pure.
+"""The expiry of a table's rows: the column with a time, and the span after that time. Pure.
 
-A row is gone once the log's clock is past its time and the span (kappa/state/log_clock.py). The
-log alone decides it, so every replay decides the same.
+A row is gone once the log's clock is past the row's time plus the span (kappa/state/log_clock.py).
+The log alone decides, so every replay decides the same.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from kappa.base.errors import DeclarationError
 from kappa.base.units import exact_duration, parse_duration
-from kappa.declare.described import described, shown
+from kappa.declare.options import described, option_text
 
-# Longer than any log is kept; and with it no sum of microseconds leaves its range.
+# Longer than any log is kept. With this limit no sum of microseconds leaves its range.
 _LONGEST_DAYS = 36_500
 _DAY_MS = 86_400_000
 # The first time of the year 1, and the last that Spark and DuckDB have, in microseconds since 1970.
@@ -29,9 +29,10 @@ class Expiry(Struct, frozen=True):
         return f"rows are gone {exact_duration(self.after_ms)} after {self.column}"
 
     def least_kept(self, clock_ms: int) -> int | None:
-        """Returns the least time of the rows that are not gone at this clock.
+        """Returns the least time of the rows that are kept at this clock.
 
-        It is in microseconds since 1970. None: no row is gone, since there is no time before it.
+        The time is in microseconds since 1970. None means that all rows are kept, since no earlier
+        time exists.
         """
         least = min(1000 * (clock_ms - self.after_ms), _LAST)
         return None if least < _FIRST else least
@@ -40,7 +41,7 @@ class Expiry(Struct, frozen=True):
 def expiry_of(where: str, expire: object, after: object) -> Expiry | None:
     """Returns the expiry of a table, or None if none is declared.
 
-    Raises DeclarationError, beginning with `where`, if it cannot be meant.
+    Raises DeclarationError, beginning with `where`, if an option is wrong.
     """
     if expire is None and after is None:
         return None
@@ -51,7 +52,7 @@ def expiry_of(where: str, expire: object, after: object) -> Expiry | None:
         raise DeclarationError(f"{where} declares {declared} alone", hint=f"say both: {missing}")
     if not isinstance(expire, str) or not expire or expire.startswith("_"):
         raise DeclarationError(
-            f"{where} has expire={shown(expire)}, which is no column of its rows",
+            f"{where} has expire={option_text(expire)}, which is no column of its rows",
             hint='name the column that has the time of a row: expire="at"',
         )
     span = parse_duration(after)

@@ -1,22 +1,74 @@
-"""The options that declarations have in common: names, columns, thresholds, parts. Pure."""
+"""The options that declarations share, and how errors describe wrong values. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType
 
 from msgspec import Struct
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.described import described, shown, texts
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-# Every build has this table; a declared table may not take its name.
+# Every build has this table; no declared table may have its name.
 REJECTS = "rejects"
 # The column that marks a row that readers do not see.
 DELETED = "_deleted"
+
+
+@contextmanager
+def error_prefix(prefix: str) -> Iterator[None]:
+    """Begins the message of each DeclarationError from the block with `prefix: `."""
+    try:
+        yield
+    except DeclarationError as error:
+        raise DeclarationError(f"{prefix}: {error.message}", hint=error.hint) from None
+
+
+def described(value: object) -> str:
+    """Describes a value for people, by kind and name; a text is shown as the user wrote the text.
+
+    Python's own form of a value is never shown.
+    """
+    if isinstance(getattr(value, "source", None), Source):
+        return f"{type(value).__name__.lower()} {getattr(value, 'name', '')}"
+    if value is None or isinstance(value, str):
+        return repr(value)
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if isinstance(value, FunctionType | BuiltinFunctionType):
+        return f"the function {value.__name__}"
+    kind = type(value).__name__
+    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
+
+
+def option_text(value: object) -> str:
+    """Shows a text, a number or a truth value as Python code, and describes other values."""
+    return repr(value) if isinstance(value, bool | int | float) else described(value)
+
+
+def texts(where: str, option: str, given: object, example: str) -> tuple[str, ...]:
+    """Returns the texts that an option lists.
+
+    Raises DeclarationError, beginning with `where`, if the option lists other values.
+    """
+    if not isinstance(given, Iterable):
+        raise DeclarationError(
+            f"{where} has {described(given)} for {option}, which is no list of texts",
+            hint=f"write {option}={example}, or leave {option} out",
+        )
+    listed = tuple(given)
+    for each in listed:
+        if not isinstance(each, str):
+            raise DeclarationError(
+                f"{where} has {described(each)} in {option}, which is no text",
+                hint=f"write {option}={example}",
+            )
+    return listed
 
 
 class Thresholds(Struct, frozen=True):
@@ -28,7 +80,7 @@ class Thresholds(Struct, frozen=True):
 
 
 def check_name(source: Source, what: str, name: object) -> None:
-    """Raises DeclarationError if this is no name of a table or a view."""
+    """Raises DeclarationError if the name is no name of a table or a view."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise DeclarationError(
             f"{source}: {described(name)} is no name of a {what}",
@@ -44,9 +96,9 @@ def check_name(source: Source, what: str, name: object) -> None:
 def thresholds_of(
     where: str, added: object, removed: object, changed: object, *, keyed: bool
 ) -> Thresholds:
-    """Returns thresholds; only rows that are `keyed` are ever changed ones.
+    """Returns thresholds; only `keyed` rows can be changed rows.
 
-    Raises DeclarationError, beginning with `where`, if one is no share, or bounds nothing.
+    Raises DeclarationError, beginning with `where`, if a threshold is no share, or bounds nothing.
     """
     thresholds = Thresholds(
         _share(where, "max_added", added),
@@ -68,16 +120,19 @@ def _share(where: str, threshold: str, share: object) -> float | None:
     # True is a number to Python. NaN is between no two numbers, and would never be exceeded.
     if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
         raise DeclarationError(
-            f"{where} has {threshold}={shown(share)}, which is no share of its rows",
+            f"{where} has {threshold}={option_text(share)}, which is no share of its rows",
             hint=f"give a number from 0 to 1: {threshold}=0.05 is 5 %",
         )
-    # The birth certificate has it with a point.
+    # The birth certificate writes a share with a point.
     return float(share)
 
 
 def words_of(where: str, what: str, words: Sequence[str], example: str) -> tuple[str, ...]:
-    """Returns the texts that an option lists. Raises DeclarationError if it lists others."""
-    # A lone string is a sequence of letters: the commonest mistake with tuples of one.
+    """Returns the texts that an option lists.
+
+    Raises DeclarationError, beginning with `where`, if the option lists other values.
+    """
+    # A lone string is a sequence of letters: the commonest mistake with tuples of one element.
     if isinstance(words, str):
         raise DeclarationError(f"{where} has {what}={words!r}", hint=f"write {what}=({words!r},)")
     return texts(where, what, words, example)
@@ -85,7 +140,7 @@ def words_of(where: str, what: str, words: Sequence[str], example: str) -> tuple
 
 @dataclass(frozen=True, slots=True)
 class WantedPart:
-    """The part of a table that a sink or an alert follows; None is all columns, or all rows."""
+    """The part of a table that a sink or an alert follows; None means all columns, or all rows."""
 
     of: str
     columns: tuple[str, ...] | None
@@ -93,9 +148,9 @@ class WantedPart:
 
 
 def wanted_part(described_as: str, of: object, columns: object, where: object) -> WantedPart:
-    """Returns the part of a table that is followed.
+    """Returns the part of a table that a sink or an alert follows.
 
-    Raises DeclarationError, beginning with `described_as`, if an option cannot be meant.
+    Raises DeclarationError, beginning with `described_as`, if an option is wrong.
     """
     if not isinstance(of, str) or not of:
         raise DeclarationError(

@@ -1,8 +1,8 @@
-"""An ordered fold, as a pipeline's file declares it: a step for the rows of a key. Pure.
+"""Ordered folds: the user's step folds the rows of a key, in the order of the log. Pure.
 
-The step is called for each row, or for batches of them, in the order of the log. It computes what
-counts and sums cannot: sessions, patterns, balances that must not be negative. The caller of the
-step is engine/fold/ordered.py.
+The step is called for each row, or for batches of rows. A step computes results that counts and
+sums cannot: sessions, patterns, balances that must not be negative. The caller of the step is
+engine/fold/ordered.py.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.described import described, shown
+from kappa.declare.options import described, error_prefix, option_text
 from kappa.declare.values.columns import Column, Scalar, parse_columns
 
-# Gets the state of a key, to change in place, and rows of it, or None if it is woken. The rows that
-# it returns are emitted.
+# Gets the state of a key, to change in place, and rows of the key, or None at a wake-up. The rows
+# that the step returns are emitted.
 Step = Callable[[dict[str, Any], Any], Any]
-# The place of the row that was folded last into a key's state, with Spark's types. All rows of a
+# The place of the last row that was folded into a key's state, with Spark's types. All rows of a
 # key are in one partition.
 PLACE_COLUMNS = (("_topic", "string"), ("_partition", "int"), ("_offset", "bigint"))
 
 
 class Over(StrEnum):
-    """The argument of a step: a row, or a batch of its key's rows in a slice.
+    """The argument of a step: a row, or a batch of a key's rows in a slice.
 
-    A row is a mapping. A batch is all of them, or several tables if they are very many.
+    A row is a mapping. A batch has all rows of the key in the slice, or comes as several tables if
+    the rows are very many.
     """
 
     ROW = "row"
@@ -39,9 +40,9 @@ class Over(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A fold by a step: `state` are its columns per key, `emits` the table of emitted rows.
+    """A fold by a step. `state` are the columns per key, `emits` is the table of emitted rows.
 
-    `on_time` is the column of the state by which the step asks to be woken.
+    `on_time` is the column of the state that asks for a wake-up of the step.
     """
 
     step: Step = field(compare=False)
@@ -71,23 +72,23 @@ def ordered(
     over: str = Over.ROW,
     on_time: str | None = None,
 ) -> Ordered:
-    """Folds rows of one key, in the order of the log, by a Python function.
+    """Folds the rows of a key, in the order of the log, by a Python function.
 
     `step(state, row)` gets the key's `state` and a row of the function. The state is a dict of
     these columns, all None at first, which the step changes in place. The row is a mapping. The
     mappings that the step returns or yields are rows of the table `emits`. The step may depend on
-    nothing else. Rows of one record are in the order of their values. Their times are of the years
-    1 to 9999: on a record that gives another one the function fails, and `on_error` decides.
+    nothing else. Rows of the same record are in the order of their values. Times are of the years 1
+    to 9999. On a record that gives another time the function fails, and `on_error` decides.
 
     `over="arrow"` and `over="pandas"` are for steps that compute with many rows at once. The step
     gets a `pyarrow.Table`, or a `pandas.DataFrame` of Arrow's types, with rows of one key in the
-    same order, and may return one. A batch may end anywhere, so the step must go on from its state
+    same order, and may return one. A batch may end anywhere, so the step must go on from the state
     alone; the law of slices finds a step that does not.
 
     `on_time` names a timestamp of the state by which the step asks to be woken at a time. Once the
     log of the key's partition has reached that time, `step(state, None)` is called, between two
-    records. It must set the column to None or to a later time. The state then has the key's columns
-    too, in every call, since there is no row to take them from. The clock is the greatest timestamp
+    records. The step must set the column to None or to a later time. The state then has the key's
+    columns too, in every call, since no row has these columns. The clock is the greatest timestamp
     so far in the partition, of any record: without a record no time passes. The rows must have
     `_log_time`. Raises DeclarationError, with the user's line.
 
@@ -130,7 +131,7 @@ def ordered(
         Table("silences", emitted="visitor string, since timestamp")
     """
     source = Source.of_caller()
-    # Workers import it by its name, and the fingerprint follows that name to its code.
+    # Workers import the step by its name, and the fingerprint follows that name to its code.
     if not inspect.isfunction(step) or "." in step.__qualname__ or step.__name__ == "<lambda>":
         called = getattr(step, "__qualname__", described(step))
         raise DeclarationError(
@@ -139,7 +140,7 @@ def ordered(
         )
     if over not in tuple(Over):
         raise DeclarationError(
-            f"{source}: the step {step.__qualname__} is called over {shown(over)}",
+            f"{source}: the step {step.__qualname__} is called over {option_text(over)}",
             hint='over is "row", "arrow" or "pandas"',
         )
     if not isinstance(emits, str | None):
@@ -159,7 +160,7 @@ def _check_on_time(
     times = [column.name for column in state if column.type == Scalar("timestamp")]
     if on_time not in times:
         raise DeclarationError(
-            f"{source}: the step {step.__qualname__} is woken by {shown(on_time)}, "
+            f"{source}: the step {step.__qualname__} is woken by {option_text(on_time)}, "
             "which is no timestamp of its state",
             hint=f"on_time names one of them: {', '.join(times)}"
             if times
@@ -173,19 +174,17 @@ def _check_on_time(
 
 
 def plain_columns(source: Source, what: str, ddl: str) -> tuple[Column, ...]:
-    """Reads columns of a step's values, which have names and types alone.
+    """Reads the columns of a step's values, which have names and types alone.
 
-    Raises DeclarationError, which begins with the line and `what`.
+    Raises DeclarationError; the message begins with the line and `what`.
     """
     if not isinstance(ddl, str):
         raise DeclarationError(
             f"{source}: {what} has {described(ddl)} for its columns, which is no text",
             hint='write columns as text: "visits bigint, at timestamp"',
         )
-    try:
+    with error_prefix(f"{source}: {what}"):
         columns = parse_columns(ddl)
-    except DeclarationError as error:
-        raise DeclarationError(f"{source}: {what}: {error.message}", hint=error.hint) from None
     for column in columns:
         if str(column) != f"{column.name} {column.type}":
             raise DeclarationError(

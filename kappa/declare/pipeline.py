@@ -1,29 +1,31 @@
 """A pipeline: a named pure function from a slice of each topic to rows for each table. Pure.
 
-`@pipeline` makes a value and runs nothing. A wrong declaration raises, with the user's line.
+`@pipeline` makes a value and runs nothing. A wrong declaration raises DeclarationError, with the
+user's line. The checks at the end of this file compare a pipeline's declarations.
 """
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.agreement import check_expiries, check_input, check_outlets, check_patterns
 from kappa.declare.alert import Alert
 from kappa.declare.breaker import MaxRejects, check_max_rejects
-from kappa.declare.described import described, shown
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
-from kappa.declare.shapes import check_shapes
+from kappa.declare.formats.debezium_events import check_operation
+from kappa.declare.formats.topic_formats import changes_of
+from kappa.declare.options import REJECTS, described, option_text
 from kappa.declare.sink import Sink
 from kappa.declare.table import Table, check_emitted
 from kappa.declare.topic import Topic
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.topic_options import TopicKind
 from kappa.declare.view import View
 
 Written = Table | View | Sink | Alert
@@ -36,6 +38,7 @@ ORIGIN_COLUMNS = (
     ("_timestamp", "timestamp"),
     ("_key", "string"),
 )
+Outlets = tuple[Sink | Alert, ...]
 
 
 class OnError(StrEnum):
@@ -49,9 +52,9 @@ class OnError(StrEnum):
 class Pipeline:
     """A declared pipeline. `inputs` are the topics bound to the function's parameters, by name.
 
-    They are one topic each, or all those that have joined one of its `patterns`.
-    `max_rejects` is the number or share of records that a candidate may reject
-    (kappa/declare/breaker.py); it is no part of the version.
+    An input is a topic, or all topics that have joined one of the `patterns`. `max_rejects` is the
+    number or share of records that a candidate may reject (kappa/declare/breaker.py); the limit is
+    no part of the version.
     """
 
     name: str
@@ -91,18 +94,19 @@ class Pipeline:
 
     @property
     def outlets(self) -> tuple[Sink | Alert, ...]:
-        """Returns what follows its tables: its sinks, then its alerts."""
+        """Returns the outlets of the pipeline: sinks, then alerts."""
         return (*self.sinks, *self.alerts)
 
     @property
     def queries(self) -> dict[str, str]:
-        """The queries of the views that are computed when they are read, by name."""
+        """Returns the queries of the views that are computed at a read, by name."""
         return {view.name: view.sql for view in self.views if not view.is_maintained}
 
     def roots(self, module: str, attribute: str) -> tuple[tuple[str, str], ...]:
         """Lists the names, as (module, name), at which the code that decides rows begins.
 
-        They are the pipeline itself, declared at these, and its steps.
+        The names are that of the pipeline, given by `module` and `attribute`, and those of the
+        steps.
         """
         return (
             (module, attribute),
@@ -110,10 +114,9 @@ class Pipeline:
         )
 
     def columns_of(self, topic: Topic) -> tuple[tuple[str, str], ...]:
-        """Lists a topic's columns for the function with Spark's types: event, then place.
+        """Lists a topic's columns for the function with Spark's types: event, then origin.
 
-        The log time is one of them if a fold is by order, or a step is woken on time. Otherwise a
-        pipeline gets the same columns as ever.
+        The log time is among the columns only if a fold is by order, or a step is woken on time.
         """
         event = tuple((column.name, str(column.type)) for column in topic.columns)
         beside = dict(ORIGIN_COLUMNS) | (
@@ -129,7 +132,7 @@ class Pipeline:
         )
 
     def topic(self, name: str) -> Topic:
-        """Returns the topic of that name. Raises KeyError if the pipeline does not read it."""
+        """Returns the topic of that name. Raises KeyError if the pipeline reads no such topic."""
         return {topic.name: topic for topic in self.topics}[name]
 
 
@@ -141,22 +144,22 @@ def pipeline(
     on_error: str = OnError.REJECT,
     max_rejects: MaxRejects = None,
 ) -> Callable[[Callable[..., Mapping[str, Any]]], Pipeline]:
-    """Declares the function below it as a pipeline; its `name` is the function's, or another.
+    """Declares the function below as a pipeline, named `name` or as the function.
 
-    `reads` names the topics; the function's parameters pick from those names, and get one DataFrame
+    `reads` names the topics; the function's parameters pick from these names, and get a DataFrame
     each. `writes` lists tables, views, sinks and alerts. The function returns `{table: rows}` for
     every table without `latest` or `file`.
 
-    A DataFrame has the event's columns, and beside them those of its record in Kafka: `_topic`,
+    A DataFrame has the event's columns, and also the columns of the record in Kafka: `_topic`,
     `_partition`, `_offset`, `_timestamp` and `_key` (as text). If a table has `first`, `latest` or
     `top_k`, or an ordered fold with `on_time`, a DataFrame has `_log_time` too. The rows returned
-    for that table must keep `_log_time`, `_topic`, `_partition` and `_offset`. Those of another
+    for that table must keep `_log_time`, `_topic`, `_partition` and `_offset`. The rows of another
     ordered fold must keep the last three.
 
-    `on_error` decides about a record that the function or a step fails on. "reject" leaves it out
-    of all tables and puts it into the rejects. "stop" ends the job there, and names the record.
+    `on_error` decides about a record that the function or a step fails on. "reject" leaves the
+    record out of all tables and adds a reject. "stop" ends the job there, and names the record.
     `max_rejects` stops a candidate that rejects more: a whole number of records (`100`), or a share
-    of those it reads (`0.01`). Raises DeclarationError, with the user's file and line.
+    of the records read (`0.01`). Raises DeclarationError, with the user's file and line.
 
     Example:
         @pipeline(
@@ -202,7 +205,7 @@ def _declared(
         )
     if on_error not in tuple(OnError):
         raise DeclarationError(
-            f"{source}: pipeline {name} has on_error={shown(on_error)}",
+            f"{source}: pipeline {name} has on_error={option_text(on_error)}",
             hint='on_error is "reject" or "stop"',
         )
     for bound, topic in reads.items():
@@ -290,3 +293,114 @@ def _inputs(
         check_input(source, name, topic)
         inputs[parameter.name] = topic.each()
     return inputs
+
+
+def check_shapes(source: Source, name: str, reads: object, writes: object) -> None:
+    """Raises DeclarationError if `reads` is no mapping or `writes` no list."""
+    if not isinstance(reads, Mapping) or not all(isinstance(each, str) for each in reads):
+        raise DeclarationError(
+            f"{source}: pipeline {name} reads {described(reads)}, which has no parameter's name",
+            hint='name the parameter that gets it: reads={"events": TOPIC}',
+        )
+    if isinstance(writes, str) or not isinstance(writes, Iterable):
+        raise DeclarationError(
+            f"{source}: pipeline {name} writes {described(writes)}, which is not in a list",
+            hint="put it into a list: writes=[TABLE]",
+        )
+
+
+def check_patterns(tables: Iterable[Table]) -> None:
+    """Raises DeclarationError if a table is the latest of a pattern's topics."""
+    for table in tables:
+        if table.latest is not None and table.latest.pattern is not None:
+            raise DeclarationError(
+                f"{table.source}: table {table.name} is the latest of the pattern "
+                f"{table.latest.pattern}, whose topics have no order between them",
+                hint="make it of one topic, declared by its name",
+            )
+
+
+def check_outlets(
+    pipeline: str,
+    outlets: Outlets,
+    tables: Iterable[Table],
+    views: Iterable[View],
+    topics: Iterable[Topic],
+) -> None:
+    """Raises DeclarationError, with the line, for an outlet that does not fit the pipeline.
+
+    A sink or an alert must follow a table or maintained view of the pipeline. The table or view of
+    a sink must have keys.
+    """
+    stored = {table.name: bool(table.keys) or table.latest is not None for table in tables}
+    computed = {view.name for view in views if not view.is_maintained}
+    stored |= {view.name: bool(view.keys) for view in views if view.is_maintained}
+    read = {topic.name for topic in topics}
+    known = dict[str, Sink | Alert]()
+    for each in outlets:
+        what = f"{each.source}: {each.part}"
+        if (other := known.setdefault(each.part, each)) is not each:
+            raise DeclarationError(
+                f"{what} is declared twice by pipeline {pipeline}, first at {other.source}",
+                hint="give one of them another topic"
+                if isinstance(each, Sink)
+                else "give one of them another name",
+            )
+        if each.of in computed:
+            raise DeclarationError(
+                f"{what} is of view {each.of}, which is computed when it is read, so it has no"
+                " changes",
+                hint=f'let it be maintained: View("{each.of}", ..., keys=[...])',
+            )
+        if each.of not in stored:
+            raise DeclarationError(
+                f"{what} is of {each.of}, which is no table of pipeline {pipeline}",
+                hint=_near(each.of, stored),
+            )
+        if isinstance(each, Sink):
+            _check_sink(what, each, read, has_keys=stored[each.of])
+
+
+def _check_sink(what: str, sink: Sink, read: set[str], *, has_keys: bool) -> None:
+    if not has_keys:
+        raise DeclarationError(
+            f"{what} is of {sink.of}, which has no keys, and a compacted topic has a record"
+            " for each key",
+            hint=f"give {sink.of} keys, or let a maintained view with keys select its rows",
+        )
+    if sink.name in read:
+        raise DeclarationError(
+            f"{what} goes to a topic that its own pipeline reads",
+            hint="give the sink a topic of its own",
+        )
+
+
+def _near(name: str, stored: Iterable[str]) -> str:
+    there = sorted({*stored} - {REJECTS})
+    near = difflib.get_close_matches(name, there, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(there)}"
+
+
+def check_expiries(pipeline: str, tables: Iterable[Table], topics: Iterable[Topic]) -> None:
+    """Raises DeclarationError if rows expire by the clock of a log that compaction thins out."""
+    expiring = next((table for table in tables if table.expiry is not None), None)
+    if expiring is not None and all(topic.kind is TopicKind.COMPACTED for topic in topics):
+        raise DeclarationError(
+            f"{expiring.source}: the rows of table {expiring.name} expire by the log's clock, and "
+            f"pipeline {pipeline} reads compacted topics alone, of which compaction takes records",
+            hint="leave expire and after out; or have the pipeline read a retained topic",
+        )
+
+
+def check_input(source: Source, pipeline: str, topic: Topic) -> None:
+    """Raises DeclarationError if a pipeline's function cannot take the rows of a topic."""
+    if topic.kind is TopicKind.COMPACTED:
+        raise DeclarationError(
+            f"{source}: pipeline {pipeline} folds the compacted topic {topic.name}, "
+            "whose history cannot be replayed",
+            hint=f"use it in a table: Table(..., latest={topic.name}), joined in a View; "
+            "or make the topic retained",
+        )
+    if (form := changes_of(topic.format)) is not None:
+        columns = {column.name for column in topic.columns}
+        check_operation(source, pipeline, topic.name, form, columns)

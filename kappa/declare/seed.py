@@ -14,12 +14,11 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.described import described
-from kappa.declare.named_files import read_file_beside
-from kappa.declare.values.columns import Array, Column, Scalar, Struct, parse_columns
+from kappa.declare.options import described, error_prefix
+from kappa.declare.project_files import read_file_beside
+from kappa.declare.values.columns import PLAIN_NAME, Array, Column, Scalar, Struct, parse_columns
 from kappa.declare.values.csv_text import CsvError, csv_rows, text_reader, type_of_texts
 from kappa.declare.values.reason import Rejected
-from kappa.declare.values.tokens import PLAIN_NAME
 
 _NAMED = 3
 _TYPED = 'name their types: columns="currency string, rate decimal(10,4)"'
@@ -29,16 +28,16 @@ Values = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class SeedFile:
-    """A file with the rows of a table. `columns` are those with declared types, or none.
+    """A file with the rows of a table. `columns` has the columns with declared types, or is empty.
 
-    `path` is from the project's folder, and no part of what the file says.
+    `path` is from the project's folder. Two files with equal contents in two places are equal.
     """
 
     content: bytes = field(repr=False)
     columns: tuple[Column, ...]
     keys: tuple[str, ...]
     path: str = field(compare=False)
-    # `FILE:LINE: table NAME`, with which errors begin.
+    # The beginning of errors: `FILE:LINE: table NAME`.
     where: str = field(compare=False)
 
     @property
@@ -47,7 +46,7 @@ class SeedFile:
         return hashlib.sha256(self.content).hexdigest()
 
     def __str__(self) -> str:
-        # It is hashed into versions, and kept in birth certificates.
+        # Versions hash this text, and birth certificates keep it.
         typed = f", columns {', '.join(map(str, self.columns))}" if self.columns else ""
         return f"rows of a file with SHA-256 {self.digest}{typed}"
 
@@ -65,10 +64,8 @@ def seed_file(
             f"{where} has {described(path)} for its file, which is no path",
             hint='name it from the folder of this file: file="rates.csv"',
         )
-    try:
+    with error_prefix(where):
         name, content = read_file_beside(path, source.file)
-    except DeclarationError as error:
-        raise DeclarationError(f"{where}: {error.message}", hint=error.hint) from None
     return SeedFile(content, _declared(where, columns), keys, name, where)
 
 
@@ -77,10 +74,8 @@ def _declared(where: str, columns: object) -> tuple[Column, ...]:
         return ()
     if not isinstance(columns, str):
         raise DeclarationError(f"{where} has {described(columns)} for columns", hint=_TYPED)
-    try:
+    with error_prefix(where):
         declared = parse_columns(columns)
-    except DeclarationError as error:
-        raise DeclarationError(f"{where}: {error.message}", hint=error.hint) from None
     for column in declared:
         if isinstance(column.type, Array | Struct) or column.default is not None or column.was:
             raise DeclarationError(
@@ -92,12 +87,12 @@ def _declared(where: str, columns: object) -> tuple[Column, ...]:
 
 @lru_cache(maxsize=16)
 def seed_columns(seed: SeedFile) -> tuple[Column, ...]:
-    """Returns the columns of a file in its order. Raises DeclarationError as `read_seed` does."""
+    """Returns the columns of a file, in the file's order. Raises as `read_seed` does."""
     return read_seed(seed)[0]
 
 
 def read_seed(seed: SeedFile) -> tuple[tuple[Column, ...], Values]:
-    """Reads a file: its columns, and the values of each, as a row has them (values/value.py).
+    """Reads a file: the columns, and the values of each column (values/value.py).
 
     Raises DeclarationError, with the line of the file, if a row or a value is not valid, or two
     rows have the same keys.

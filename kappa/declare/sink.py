@@ -1,22 +1,34 @@
-"""A sink, as a pipeline's file declares it: a served table in a Kafka topic. Pure."""
+"""Sinks: Kafka topics that have the rows of a served table, and the sinks' formats. Pure."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Self
 
 from msgspec import Struct
 
-from kappa.base.errors import DeclarationError
+from kappa.base.errors import DeclarationError, UsageError
 from kappa.base.source import Source
-from kappa.declare.described import described, shown
-from kappa.declare.options import wanted_part
-from kappa.declare.sink_format import SinkFormat
+from kappa.declare.formats.avro_events import Avro, written_record
+from kappa.declare.formats.avro_schema import parsed
+from kappa.declare.formats.csv_events import Csv
+from kappa.declare.formats.format import RecordFormat
+from kappa.declare.formats.json_events import Json
+from kappa.declare.formats.registry_schemas import PinnedSchema, framed
+from kappa.declare.formats.topic_formats import format_of
+from kappa.declare.options import described, error_prefix, option_text, wanted_part
 from kappa.declare.topic import TOPIC_NAME
+from kappa.declare.values.columns import Column, parse_type
 
-# By convention: Kafka's (__consumer_offsets), schema registries' (_schemas), those of Connect,
-# Streams and MirrorMaker.
+# Returns the value of a record for a row that is given as JSON. Raises UsageError if the format
+# cannot write the row.
+RowWriter = Callable[[str], bytes]
+# Names that are taken by convention: Kafka's (__consumer_offsets), schema registries' (_schemas),
+# and the topics of Connect, Streams and MirrorMaker.
 _OF_OTHERS = re.compile(
     r"_.*|connect-(configs|offsets|status)|kafkasql-(journal|snapshots)|registry-events"
     r"|.*-(changelog|repartition)|mm2-.*|.*\.internal"
@@ -24,30 +36,31 @@ _OF_OTHERS = re.compile(
 
 
 class SinkBirth(Struct, frozen=True):
-    """A sink as a birth certificate has it: its topic, and what of which table goes there."""
+    """A sink in a birth certificate: the topic, the table, and the rows and columns sent."""
 
     topic: str
     of: str
     partitions: int = 1
     columns: tuple[str, ...] | None = None
     where: str | None = None
-    # As sink_format.py writes it; none: JSON.
+    # As `SinkFormat` writes the format; None: JSON.
     format: str | None = None
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Sink:
-    """A Kafka topic that is always what a table or maintained view serves.
+    """A Kafka topic that always has the rows that a table or maintained view serves.
 
-    `name` is the topic's, `of` the table's or view's.
+    `name` is the topic's name, and `of` the name of the table or view.
 
-    Each row is a record: its key has the table's keys as JSON, its value the row. A record without
-    a value deletes its key. The topic is compacted, and Kappa makes it with so many `partitions`. A
-    change that readers see at once is one transaction, a promote or an undo too.
+    Each row is a record: the key has the table's keys as JSON, and the value the row. A record
+    without a value deletes the key. The topic is compacted, and Kappa creates the topic with so
+    many `partitions`. A change that readers see at once is a single transaction, and so is a
+    promote or an undo.
 
     `columns` names the columns that go out, beside the keys; all do otherwise. `where` is a
-    condition for rows, in DuckDB's SQL: a row that ceases to meet it is deleted. Values are written
-    in a `format` as topics have it: JSON, `"csv"`, `Csv(...)` or `Avro(...)`.
+    condition for rows, in DuckDB's SQL: a row that ceases to meet the condition is deleted. Values
+    are written in a `format` of topics: JSON, `"csv"`, `Csv(...)` or `Avro(...)`.
 
     A sink decides no rows: a version that differs in sinks alone replays nothing.
 
@@ -89,16 +102,12 @@ class Sink:
             )
         if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
             raise DeclarationError(
-                f"{source}: sink {name} has {shown(partitions)} partitions",
+                f"{source}: sink {name} has {option_text(partitions)} partitions",
                 hint="partitions is a whole number from 1",
             )
         part = wanted_part(f"{source}: sink {name}", of, columns, where)
-        try:
+        with error_prefix(f"{source}: sink {name}"):
             form = SinkFormat.of(format)
-        except DeclarationError as error:
-            raise DeclarationError(
-                f"{source}: sink {name}: {error.message}", hint=error.hint
-            ) from None
         set_field = object.__setattr__
         set_field(self, "name", name)
         set_field(self, "of", part.of)
@@ -110,12 +119,87 @@ class Sink:
 
     @property
     def part(self) -> str:
-        """Returns its name among the parts of a version."""
+        """Returns the sink's name among the parts of a version."""
         return f"sink {self.name}"
 
     @property
     def birth(self) -> SinkBirth:
-        """Returns it as a birth certificate has it."""
+        """Returns the sink for a birth certificate."""
         return SinkBirth(
             self.name, self.of, self.partitions, self.columns, self.where, self.format.text
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFormat:
+    """The format of a sink, and the text of the format for a birth certificate: None for JSON."""
+
+    text: str | None
+    _format: RecordFormat = field(compare=False)
+
+    @classmethod
+    def of(cls, given: object) -> Self:
+        """Returns a declared format. Raises DeclarationError if the format cannot write rows."""
+        form = format_of(given)
+        return cls(_stored(form), form)
+
+    def ensure_fits(self, columns: Sequence[tuple[str, str]]) -> None:
+        """Raises DeclarationError if the format cannot write a table's columns, as (name, type)."""
+        if self.text is not None:
+            self._format.check_event(_typed_columns(columns), by_schema=False)
+
+
+def row_writer(text: str | None, columns: Sequence[tuple[str, str]]) -> RowWriter:
+    """Returns the writer of a table's rows, in a sink's format from the birth certificate.
+
+    Raises UsageError if a newer Kappa has declared the format.
+    """
+    match None if text is None else json.loads(text):
+        case None:
+            return str.encode
+        case {"csv": {"fields": fields, "separator": separator}}:
+            form = Csv(fields=fields, separator=separator)
+            return partial(_csv_row, form, _typed_columns(columns))
+        case {"json": {"id": number}}:
+            return lambda row: framed(number, row.encode())
+        case {"avro": {"schema": schema, "references": references, "id": number}}:
+            known = parsed(schema, tuple(references))
+            return lambda row: written_record(known, number, json.loads(row))
+    raise UsageError(
+        f"a newer Kappa has declared a sink of the format {text}", hint="run that version of Kappa"
+    )
+
+
+def _csv_row(form: Csv, columns: Sequence[Column], row: str) -> bytes:
+    return form.encode(json.loads(row), columns)
+
+
+def _stored(form: object) -> str | None:
+    stored: Mapping[str, Any]
+    match form:
+        case Json(framed=False):
+            return None
+        case Json(framed=True, pin=None) | Avro(framed=True, pin=None):
+            raise DeclarationError(
+                "there is no id of a schema that records could be framed with",
+                hint='declare the subject: Subject("orders-value"); or leave framed out',
+            )
+        case Json(pin=PinnedSchema(id=pinned)):
+            stored = {"json": {"id": pinned}}
+        case Csv():
+            stored = {"csv": {"fields": form.fields, "separator": form.separator}}
+        case Avro():
+            number = None if form.pin is None or not form.framed else form.pin.id
+            stored = {
+                "avro": {"schema": form.text, "references": form.references, "id": number},
+            }
+        case _:
+            raise DeclarationError(
+                f"rows are not written as {type(form).__name__}",
+                hint='a sink\'s format is "json", Json(Subject(...)), "csv", Csv(...) or Avro(...)',
+            )
+    return json.dumps(stored, sort_keys=True)
+
+
+def _typed_columns(columns: Sequence[tuple[str, str]]) -> tuple[Column, ...]:
+    return tuple(Column(name, parse_type(kind)) for name, kind in columns)

@@ -1,9 +1,9 @@
-"""Serving tables, as a pipeline's file declares them. Pure.
+"""Serving tables, declared by a pipeline's file. Pure.
 
-A table takes its rows in one of five ways: appended (no keys), folded (keys and fold), latest,
-emitted or from a file. A latest table has the newest value per Kafka key of a topic. An emitted one
-takes the rows that another table's ordered fold emits. Public names are stable; the data belong to
-one build.
+A table takes rows in one of five ways: appended (no keys), folded (keys and fold), latest, emitted
+or from a file. A latest table has the newest value per Kafka key of a topic. An emitted table takes
+the rows that another table's ordered fold emits. Public names are stable; the data belong to a
+single build.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from inspect import Parameter, isfunction, signature
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.described import described
 from kappa.declare.expiry import Expiry, expiry_of
 from kappa.declare.folds.fold import Fold
-from kappa.declare.options import Thresholds, check_name, thresholds_of, words_of
+from kappa.declare.options import Thresholds, check_name, described, thresholds_of, words_of
 from kappa.declare.ordered import Ordered, plain_columns
 from kappa.declare.seed import SeedFile, seed_file
 from kappa.declare.topic import Topic
@@ -26,28 +25,31 @@ from kappa.declare.values.columns import Column, Scalar
 
 @dataclass(frozen=True, slots=True, init=False)
 class Table:
-    """A serving table; the function returns its rows under its `name`, and queries use it.
+    """A serving table; the function returns rows under the `name`, and queries use that name.
 
     `keys` and `fold` belong together: the table has one row per key, and each other column is
-    folded, or all of them by `ordered(...)`. With neither, rows are appended as the function
-    returns them: a row stays as it is for good, and two equal rows are two. `latest=TOPIC` keeps
-    the newest value per Kafka key of that topic; a tombstone deletes it. `emitted` declares, in
-    DDL, the columns of rows that an ordered fold emits. `file` is a CSV file of the project, named
-    from the folder of the file that declares the table: its rows are the table's, the same at every
-    frontier, and a changed file is a new version. Its `columns` are typed by DDL, or by what all
-    their values are. With `keys` each row has its own. These take nothing from the function.
+    folded, or all columns by `ordered(...)`. Without `keys` and `fold`, rows are appended as the
+    function returns them: an appended row never changes, and two equal rows are two. `latest=TOPIC`
+    keeps the newest value per Kafka key of that topic; a tombstone deletes the key. `emitted`
+    declares, in DDL, the columns of rows that an ordered fold emits. `file` is a CSV file of the
+    project, named from the folder of the file that declares the table: the file's rows are the
+    table's, the same at every frontier, and a changed file is a new version. DDL in `columns`
+    declares the types of the columns; without DDL the values of a column decide the type. With
+    `keys` no two rows have the same keys. Latest, emitted and file tables take nothing from the
+    function.
 
     `checks` are SQL conditions that must be true of every row before a candidate is promoted; null
-    counts as false. Like a view they see the pipeline's own tables and views, and no clock,
+    counts as false. Like a view, checks see the pipeline's own tables and views, and no clock,
     chance or file. `max_added`, `max_removed` and `max_changed` are shares (0 to 1) of the live
     build's rows. A candidate may add, remove and change at most so many at equal offsets to be
     promoted.
 
-    `expire` and `after` end rows: a row is gone once the log's clock is more than `after` past its
+    `expire` and `after` end rows: a row is gone once the log's clock is more than `after` past the
     timestamp in the column `expire`. The clock is the least log time over all partitions of the
     retained topics that the pipeline reads. The column is a key of a folded table. A record that
-    contributes to a row that is gone by its own partition's log time is a reject (`expired`). The
-    rows returned for the table must keep `_log_time`, `_topic`, `_partition` and `_offset`.
+    contributes to a row that is gone by the log time of the record's own partition is a reject
+    (`expired`). The rows returned for the table must keep `_log_time`, `_topic`, `_partition` and
+    `_offset`.
 
     Example:
         Table(
@@ -199,18 +201,18 @@ class Table:
 
     @property
     def is_returned(self) -> bool:
-        """Returns True if the function returns its rows."""
+        """Returns True if the function returns the table's rows."""
         return self.latest is None and not self.emitted and self.file is None
 
     @property
     def by_order(self) -> bool:
-        """Returns True if one of its folds, its step or its expiry depends on the log's order."""
+        """Returns True if a fold, the step or the expiry depends on the log's order."""
         is_woken = self.ordered is not None and self.ordered.on_time is not None
         return is_woken or self.refuses_expired or any(fold.by_order for fold in self.fold.values())
 
     @property
     def refuses_expired(self) -> bool:
-        """Returns True if a record is a reject whose row here is gone already."""
+        """Returns True if a record whose row here is already gone is a reject."""
         return self.expiry is not None and self.latest is None
 
 

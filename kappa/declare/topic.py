@@ -1,37 +1,46 @@
-"""A topic, as a pipeline's file declares it. Declaring runs nothing and knows no Kafka.
+"""A topic with its event, declared by a pipeline's file.
 
-How the event is declared is in event.py, lateness and identity are in log_time.py.
+A declaration runs nothing and knows no Kafka; only the schema file that a declaration names is
+read. Kind, archive, lateness and identity are in topic_options.py, patterns in topic_patterns.py.
 """
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.archived import Archive, archive_of
-from kappa.declare.described import described, shown
-from kappa.declare.event import check_defaults, renamed, schema_of_event
-from kappa.declare.formats.changes import check_changes
+from kappa.declare.formats.debezium_events import check_changes
 from kappa.declare.formats.format import RecordFormat
 from kappa.declare.formats.json_events import Json
-from kappa.declare.formats.key_formats import keys_of
-from kappa.declare.formats.named import changes_of, format_of
-from kappa.declare.joined import JoinedTopic, topics_of_pattern
-from kappa.declare.log_time import (
+from kappa.declare.formats.topic_formats import changes_of, format_of, keys_of
+from kappa.declare.options import described, error_prefix, option_text
+from kappa.declare.project_files import read_schema_file
+from kappa.declare.topic_options import (
+    BROKERS_TIME,
+    TIMESTAMP_TYPE,
+    Archive,
+    TopicKind,
+    archive_of,
     check_brokers_time,
     identity_columns,
     identity_horizon_of,
     lateness_of_topic,
 )
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.topic_patterns import JoinedTopic, topics_of_pattern
 from kappa.declare.values.columns import Column, parse_columns
-from kappa.declare.values.schema_place import SchemaPlace
+from kappa.declare.values.json_schema import SchemaPlace, read_schema
+from kappa.declare.values.reason import Rejected
+from kappa.declare.values.schema_rules import rule_of
+from kappa.declare.values.value import check_of, default_of
+
+_WAS = 'write was={"page": "url"}, or was={"page": ("url", "uri")}'
+
 
 # Kafka's rule: 249 characters of this alphabet, and neither "." nor "..".
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -39,60 +48,48 @@ TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 KAFKAS_OWN = "__"
 
 
-def _checked_name(source: Source, name: object) -> str:
-    if not isinstance(name, str) or not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
-        raise DeclarationError(
-            f"{source}: {described(name)} is no name of a Kafka topic",
-            hint="use up to 249 letters, digits, dots, dashes and underscores",
-        )
-    if name.startswith(KAFKAS_OWN):
-        raise DeclarationError(
-            f"{source}: topic {name} is one of Kafka's own", hint="name a topic with events"
-        )
-    return name
-
-
 @dataclass(frozen=True, slots=True, init=False)
 class Topic:
-    """A Kafka topic, by its `name` in Kafka; `partitions` is how many it has.
+    """A Kafka topic, by the `name` in Kafka; `partitions` is the number of partitions.
 
-    With a `pattern` in place of a name it is all topics whose names match that regular expression,
-    and have joined it by `kappa topics join`. A function gets their rows as one DataFrame, where
-    `_topic` is the name of each.
+    With a `pattern` in place of a name, a Topic stands for all topics whose names match that
+    regular expression, and that have joined the pattern by `kappa topics join`. A function gets the
+    rows of all these topics as one DataFrame, where `_topic` is the name of each topic.
 
-    Its `kind` is "retained", a history of events, or "compacted", the latest value per key. In a
-    compacted topic a record whose value is null is a tombstone, which deletes its key.
+    The `kind` is "retained", a history of events, or "compacted", the latest value per key. In a
+    compacted topic a record whose value is null is a tombstone, which deletes the key.
 
-    `event` declares one record, by DDL (`"id string not null, page string default '/'"`) or by a
-    JSON Schema. A schema is a mapping, or the path of a file from the project's folder. `columns`
-    are the columns of the event; `schema` is what a JSON Schema demands besides. `was` gives the
-    names that a column's field had in older events. The first of them that a record has counts if
-    the record has no field of the column's own name.
+    `event` declares a record, by DDL (`"id string not null, page string default '/'"`) or by a JSON
+    Schema. A schema is a mapping, or the path of a file from the project's folder. `columns` are
+    the columns of the event; `schema` has the further demands of a JSON Schema. `was` gives the
+    names that a column's field had in older events. The first of these names that a record has
+    counts if the record has no field of the column's own name.
 
-    `format` is how a record's value is written: "json", which is meant if left out, "csv",
-    "access-log", "debezium-json", "debezium-avro", or a value such as `Csv(separator=";")` and
+    `format` says how a record's value is written: "json", the default, "csv", "access-log",
+    "debezium-json", "debezium-avro", or a value, for instance `Csv(separator=";")` or
     `Avro(Subject("orders-value"))`. If the format has a schema, the `event` may be left out: the
     columns are the schema's fields.
 
-    `key` names the column that the Kafka key repeats, as text. It is enforced: a record without a
-    key, with a key that is no UTF-8, or with another key than the column is rejected. A compacted
-    topic must have one, and so must the topic of an ordered fold and of a latest table. With a
-    `key_format` the Kafka key is written in that format and has one field, the column:
+    `key` names the column that the Kafka key repeats, as text. The key is enforced: a record
+    without a key, with a key that is no UTF-8, or with another key than the column is rejected. A
+    compacted topic must have a key, and so must the topic of an ordered fold and of a latest table.
+    With a `key_format` the Kafka key is written in that format and has a single field, the column:
     `key_format=Avro(Subject("orders-key"))`.
 
-    `config` are Kafka's settings of the topic, which apply when `kappa topics create` makes it.
+    `config` are Kafka's settings of the topic, which apply when `kappa topics create` makes the
+    topic.
 
-    With `archive=True` the platform keeps a copy of the log in columns. Replays read it faster,
-    and it outlives Kafka's retention; it decides no rows. `archive="raw"` keeps keys, values and
-    headers too, at about twice the size. From those, records that the topic has lost can be
-    decoded again when the event changes.
+    With `archive=True` the platform keeps a copy of the log in columns. Replays read the archive
+    faster, and the archive outlives Kafka's retention; an archive decides no rows. `archive="raw"`
+    keeps keys, values and headers too, at about twice the size. From raw records, events that the
+    topic has lost can be decoded again when the event changes.
 
-    A record is late, and rejected, if its timestamp is more than `lateness` ("5 minutes") after its
-    `event_time`, a column. It is a duplicate, and not folded, if its partition has an accepted
-    record of the same `identity` less than `identity_horizon` before it (10 minutes). `identity` is
-    one column or several. Lateness and identity need the broker's timestamps.
+    A record is late, and rejected, if the timestamp is more than `lateness` ("5 minutes") after the
+    column `event_time`. A record is a duplicate, and not folded, if the partition has an earlier
+    accepted record of the same `identity`, less than `identity_horizon` ago (10 minutes).
+    `identity` is one column or several. Lateness and identity need the broker's timestamps.
 
-    Raises DeclarationError, with the user's file and line, if the declaration cannot be meant.
+    Raises DeclarationError, with the user's file and line, if the declaration is wrong.
 
     Example:
         VISITS = Topic(
@@ -120,7 +117,8 @@ class Topic:
     identity: tuple[str, ...]
     identity_horizon_ms: int
     archive: Archive
-    # The pattern in place of a name; and of a topic that has joined one, that pattern.
+    # `pattern` is the pattern in place of a name. `of_pattern` is the pattern that a topic has
+    # joined.
     pattern: str | None
     of_pattern: str | None = field(compare=False)
     joined: tuple[JoinedTopic, ...] = field(compare=False)
@@ -154,24 +152,20 @@ class Topic:
             name = _checked_name(source, name)
         if kind not in tuple(TopicKind):
             raise DeclarationError(
-                f"{source}: topic {name} has the kind {shown(kind)}",
+                f"{source}: topic {name} has the kind {option_text(kind)}",
                 hint='kind is "retained" or "compacted"',
             )
         if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
             raise DeclarationError(
-                f"{source}: topic {name} has {shown(partitions)} partitions",
+                f"{source}: topic {name} has {option_text(partitions)} partitions",
                 hint="partitions is a whole number from 1",
             )
-        try:
+        with error_prefix(f"{source}: topic {name}"):
             written = format_of(format)
             found = _event(event, written, source)
             schema = found if isinstance(found, SchemaPlace) else None
             columns = renamed(found.columns if isinstance(found, SchemaPlace) else found, was or {})
             written.check_event(columns, by_schema=schema is not None)
-        except DeclarationError as error:
-            raise DeclarationError(
-                f"{source}: topic {name}: {error.message}", hint=error.hint
-            ) from None
         if key is None and kind == TopicKind.COMPACTED:
             raise DeclarationError(
                 f"{source}: topic {name} is compacted and has no key",
@@ -217,7 +211,7 @@ class Topic:
             set_field(self, field_name, value)
 
     def each(self) -> tuple[Topic, ...]:
-        """Returns the topics that are read: itself, or those that have joined its pattern."""
+        """Returns the topics that are read: the topic itself, or the joined topics of a pattern."""
         return (self,) if self.pattern is None else tuple(map(self._as, self.joined))
 
     def _as(self, joined: JoinedTopic) -> Topic:
@@ -231,7 +225,7 @@ class Topic:
         return made
 
     def column(self, name: str) -> Column:
-        """Returns the column of that name. Raises KeyError if there is none."""
+        """Returns the column of that name. Raises KeyError if the topic lacks the column."""
         for column in self.columns:
             if column.name == name:
                 return column
@@ -244,23 +238,23 @@ class Topic:
 
     @property
     def formats(self) -> tuple[RecordFormat, ...]:
-        """Returns the formats that its records are read by: that of values, then that of keys."""
+        """Returns the formats of the topic's records: the format of values, then that of keys."""
         return (self.format,) if self.key_format is None else (self.format, self.key_format)
 
     def key_lines(self) -> tuple[str, ...]:
-        """Returns what is declared of how keys are written, as comparable lines; none for text."""
+        """Returns the declared format of keys as comparable lines; no line for plain text."""
         if self.key_format is None:
             return ()
         return (*self.key_format.lines(),) or ("format json",)
 
     @property
     def has_changes(self) -> bool:
-        """Returns True if its records are changes of a database."""
+        """Returns True if the topic's records are changes of a database."""
         return changes_of(self.format) is not None
 
     @property
     def needs_brokers_time(self) -> bool:
-        """Returns True if rows depend on when a record was appended, by the broker's time."""
+        """Returns True if rows depend on the broker's time of a record."""
         return self.lateness_ms is not None or bool(self.identity)
 
 
@@ -281,3 +275,117 @@ def _event(
             hint="leave out event; or read it by yours: format=Json(framed=True)",
         )
     return schema_of_event(event, source) or parse_columns(str(event))
+
+
+def declared_config(topic: Topic, *, brokers_time: bool = False) -> dict[str, str]:
+    """Returns the settings with which a declared topic is created.
+
+    `brokers_time` sets the broker's timestamps even if the declaration does not need these.
+    """
+    config = {
+        "retention.ms": "-1",
+        "cleanup.policy": "compact" if topic.kind == "compacted" else "delete",
+        **topic.config,
+    }
+    if brokers_time or topic.needs_brokers_time:
+        config[TIMESTAMP_TYPE] = BROKERS_TIME
+    return config
+
+
+def schema_of_event(event: str | Mapping[str, Any] | Path, source: Source) -> SchemaPlace | None:
+    """Reads the JSON Schema that declares an event. Returns None if the event is DDL."""
+    match event:
+        case str() if event.endswith(".json"):
+            raise DeclarationError(
+                f"event={event!r} is no DDL",
+                hint=f'give a schema\'s file as a path: event=Path("{event}")',
+            )
+        case str():
+            return None
+        case Path():
+            try:
+                return read_schema(read_schema_file(event, source.file))
+            except DeclarationError as error:
+                raise DeclarationError(
+                    error.message.replace("the schema", f"{event}", 1), hint=error.hint
+                ) from None
+        case Mapping():
+            return read_schema(event)
+        case _:
+            raise DeclarationError(
+                f"event is {described(event)}, which declares nothing",
+                hint=(
+                    'give DDL ("id string not null, at timestamp"), a JSON Schema, '
+                    "or the Path of one"
+                ),
+            )
+
+
+def renamed(
+    columns: tuple[Column, ...], was: Mapping[str, str | Sequence[str]]
+) -> tuple[Column, ...]:
+    """Returns the columns with the old names that `was` declares."""
+    if not isinstance(was, Mapping):
+        raise DeclarationError(
+            f"was is {described(was)}, which gives no column an old name", hint=_WAS
+        )
+    names = [column.name for column in columns]
+    taken = dict.fromkeys(names, "a column")
+    old_names: dict[str, tuple[str, ...]] = {}
+    for name, given in was.items():
+        if name not in names:
+            hint = (
+                "only a column of its own was renamed, nothing inside of one"
+                if "." in name
+                else f"write was={{new name: old name}}; its columns are {', '.join(names)}"
+            )
+            raise DeclarationError(f"was names {name}, which is no column", hint=hint)
+        if not isinstance(given, Iterable):
+            raise _no_old_name(name, given)
+        old_names[name] = (given,) if isinstance(given, str) else tuple(given)
+        for old in old_names[name]:
+            if not isinstance(old, str) or not old:
+                raise _no_old_name(name, old)
+            if old in taken:
+                # A record with both names would be ambiguous.
+                raise DeclarationError(
+                    f"column {name} was {old}, which is {taken[old]}",
+                    hint="a name means one thing in all events, old and new",
+                )
+            taken[old] = f"what {name} was already"
+    return tuple(replace(column, was=old_names.get(column.name, ())) for column in columns)
+
+
+def _no_old_name(column: str, given: object) -> DeclarationError:
+    return DeclarationError(
+        f"column {column} was {option_text(given)}, which is no name", hint=_WAS
+    )
+
+
+def check_defaults(
+    source: Source, topic: str, columns: tuple[Column, ...], schema: SchemaPlace | None
+) -> None:
+    """Raises DeclarationError if a default is no value of the column."""
+    try:
+        for column in columns:
+            default_of(column, check_of(column.type))
+        if schema is not None:
+            rule_of(schema)
+    except Rejected as rejected:
+        raise DeclarationError(
+            f"{source}: topic {topic}: {rejected.detail}",
+            hint="a default is a value that the column may have",
+        ) from None
+
+
+def _checked_name(source: Source, name: object) -> str:
+    if not isinstance(name, str) or not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
+        raise DeclarationError(
+            f"{source}: {described(name)} is no name of a Kafka topic",
+            hint="use up to 249 letters, digits, dots, dashes and underscores",
+        )
+    if name.startswith(KAFKAS_OWN):
+        raise DeclarationError(
+            f"{source}: topic {name} is one of Kafka's own", hint="name a topic with events"
+        )
+    return name

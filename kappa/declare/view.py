@@ -1,4 +1,4 @@
-"""Views, as a pipeline's file declares them. Pure."""
+"""Views, declared by a pipeline's file. Pure."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass, field
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.described import described
-from kappa.declare.options import Thresholds, check_name, thresholds_of, words_of
+from kappa.declare.options import Thresholds, check_name, described, thresholds_of, words_of
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class View:
     """A query under a `name`, over the pipeline's own tables: joins and ratios belong here.
 
-    `sql` is DuckDB's. It sees the pipeline's own tables and views, and no clock, chance or file. It
-    is computed when it is read.
+    `sql` is DuckDB's. The query sees the pipeline's own tables and views, and no clock, chance or
+    file. A view is computed at a read.
 
-    With `keys` the view is maintained: stored, and at every frontier exactly the rows of its query
+    With `keys` the view is maintained: stored, and at every frontier exactly the rows of the query
     over the tables there. `keys` identify a row. Where rows belong together and have no key of
-    their own (each bid with its auction), `by` names what they belong to; it is the keys otherwise.
-    A maintained view has `checks`, `max_added`, `max_removed` and `max_changed` as a table has. Its
-    rows end with those of its tables, so `expire` and `after` are refused.
+    their own (each bid with its auction), `by` names the columns that hold such rows together;
+    without `by` the keys do so. A maintained view has `checks`, `max_added`, `max_removed` and
+    `max_changed` as a table has. The view's rows end with the tables' rows, so `expire` and `after`
+    are refused.
 
     Example:
         View("busy_pages", "select page, visits from page_visits where visits > 100")
@@ -103,10 +103,10 @@ class View:
 
     @property
     def part(self) -> str:
-        """Returns its name among the parts of a version."""
+        """Returns the view's name among the parts of a version."""
         return f"{'maintained view' if self.is_maintained else 'view'} {self.name}"
 
     @property
     def is_maintained(self) -> bool:
-        """Returns True if its rows are stored."""
+        """Returns True if the view's rows are stored."""
         return bool(self.by)

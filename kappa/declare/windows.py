@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def tumble(at: Column | str, size: str) -> Column:
     """Returns the start of the window of `size` that the time `at` is in; null for null.
 
-    Windows begin at whole multiples of `size` since 1970, in UTC. A duration is `"5 minutes"`,
-    `"1 hour"`, `"90s"`. Raises DeclarationError if `size` is no duration above zero.
+    Windows begin at whole multiples of `size` since 1970, in UTC. A duration is `"5 minutes"`, `"1
+    hour"`, `"90s"`. Raises DeclarationError if `size` is no duration above zero.
 
     Example:
         @pipeline(
@@ -37,8 +37,9 @@ def hop(at: Column | str, size: str, every: str) -> Column:
     """Returns the starts of all windows of `size` that the time `at` is in; null for null.
 
     A window begins at each whole multiple of `every` since 1970, in UTC, so windows overlap if
-    `every` is less than `size`. They are an array: explode it to have a row for each window. Raises
-    DeclarationError if `size` or `every` is no duration above zero, or `every` is above `size`.
+    `every` is less than `size`. The starts are an array: explode the array to have a row for each
+    window. Raises DeclarationError if `size` or `every` is no duration above zero, or `every` is
+    above `size`.
 
     Example:
         from pyspark.sql import functions as F
@@ -69,10 +70,11 @@ def hop(at: Column | str, size: str, every: str) -> Column:
 def session(state: dict[str, Any], at: datetime | None, gap: str) -> dict[str, Any] | None:
     """Moves a key's session on to the time `at`; returns the session that ended before, or None.
 
-    A step of `ordered` calls it first. Its `state` has the columns `since` and `last`, the first
-    and last time of the session that is open. A time more than `gap` after the last ends that
-    session: its state is returned, and all columns begin again at None. An earlier time belongs to
-    the open session, and None to none. Raises DeclarationError if `gap` is no duration above zero.
+    A step of `ordered` calls this function first. The `state` has the columns `since` and `last`,
+    the first and last time of the open session. A time more than `gap` after the last time ends
+    that session: the session's state is returned, and all columns begin again at None. An earlier
+    time belongs to the open session, and None to no session. Raises DeclarationError if `gap` is no
+    duration above zero.
 
     Example:
         def visits_of(state, row):
@@ -126,7 +128,7 @@ def _begin(micros: Column, step: int) -> Column:
     return micros - F.pmod(micros, F.lit(step))
 
 
-# A step asks for each row.
+# A step calls this for each row.
 @cache
 def _micros(name: str, duration: str) -> int:
     found = parse_duration(duration)

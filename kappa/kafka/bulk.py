@@ -17,8 +17,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
-from kappa.declare.values.arrow import HEADERS_TYPE
-from kappa.declare.values.lengths import Bytes, Numbers, array_of, ends_of
+from kappa.declare.values.arrow import HEADERS_TYPE, Bytes, Numbers, array_of, ends_of
 from kappa.kafka.answers import PATIENCE_SECONDS, Options
 from kappa.kafka.consumers import BOUNDED, EXACT, Refuse, check_error, unreachable
 from kappa.kafka.librdkafka import RD, headers_of, new_consumer

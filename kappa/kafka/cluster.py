@@ -23,9 +23,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 )
 
 from kappa.base.errors import Conflict, UsageError, did_you_mean
-from kappa.declare.log_time import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
-from kappa.declare.topic import KAFKAS_OWN, Topic
-from kappa.declare.topic_settings import declared_config
+from kappa.declare.topic import KAFKAS_OWN, Topic, declared_config
+from kappa.declare.topic_options import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
 from kappa.kafka.acl import topic as acl
 from kappa.kafka.answers import NOT_YET, Answers, code_of, making, wait_until
 from kappa.kafka.replicated import brokers, ensure_topic

@@ -15,7 +15,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from kappa.base.loops import compiled
-from kappa.declare.values.lengths import Bytes, Numbers
+from kappa.declare.values.arrow import Bytes, Numbers
 from kappa.kafka.librdkafka import RD
 
 # Compiled code finds them by these names, even if another process compiled it.

@@ -16,8 +16,7 @@ from urllib.parse import quote, urlsplit
 
 from kappa.base.errors import SettingsError, Unreachable, UsageError
 from kappa.base.sections import RegistrySettings
-from kappa.declare.formats.pinned import PinnedSchema
-from kappa.declare.formats.schema_source import RegisteredSchema
+from kappa.declare.formats.registry_schemas import PinnedSchema, RegisteredSchema
 
 _AVRO = "AVRO"
 _JSON = "application/vnd.schemaregistry.v1+json"

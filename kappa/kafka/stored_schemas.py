@@ -26,7 +26,7 @@ from kappa.base.errors import Superseded, Unreachable
 from kappa.base.sealed import sealed, unsealed
 from kappa.base.sections import RegistrySettings
 from kappa.base.settings import Settings
-from kappa.declare.formats.schema_source import RegisteredSchema, open_schemas
+from kappa.declare.formats.registry_schemas import RegisteredSchema, open_schemas
 from kappa.kafka.registry import RegistryClient
 from kappa.state.store import Store
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from kappa.declare.formats.debezium.change import SourceChangeReader
-from kappa.declare.formats.key_formats import key_columns
+from kappa.declare.formats.format import SourceChangeReader
+from kappa.declare.formats.topic_formats import key_columns
 from kappa.declare.topic import Topic
 from kappa.declare.values.columns import INTEGERS, Scalar
 from kappa.declare.values.reason import Reason, Rejected, shown

@@ -8,10 +8,10 @@ under its own name, the names it had are tried. The demands of a JSON Schema are
 (schema_rules.py). The Kafka key, if one is declared, is the event's key field, as text or in a
 format of its own (keys.py).
 
-A record of a change (kappa/declare/formats/debezium) writes or deletes a row, or truncates the
-table. Of a deletion only the key is certain: what its source no longer knew is null, whatever is
-declared. The null value that follows a deletion says nothing new, and it has no place in the source
-by which a repeat could be known. So in a retained topic it deletes no key.
+A record of a change (kappa/declare/formats/debezium_events.py) writes or deletes a row, or
+truncates the table. Of a deletion only the key is certain: what its source no longer knew is null,
+whatever is declared. The null value that follows a deletion says nothing new, and it has no place
+in the source by which a repeat could be known. So in a retained topic it deletes no key.
 
 A change here, or in those files, that rejects or accepts other records must raise the number in
 `kappa.code.fingerprint`. kappa/records/decode runs it.
@@ -22,9 +22,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kappa.declare.formats.debezium.change import RowEffect, SourceChangeReader
+from kappa.declare.formats.format import RowEffect, SourceChangeReader
 from kappa.declare.topic import Topic
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.topic_options import TopicKind
 from kappa.declare.values.reason import Reason, Rejected, shown
 from kappa.declare.values.schema_rules import rule_of
 from kappa.declare.values.value import check_of, default_of

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.topic_options import TopicKind
 from kappa.state.build import Birth, TopicBirth
 
 LogTimes = Mapping[str, Mapping[int, int]]

@@ -20,7 +20,7 @@ from fastapi import APIRouter, Request, Response
 
 from kappa.base.errors import DeclarationError, KappaError
 from kappa.base.sql import quoted
-from kappa.declare.board_files import board_name, boards_in
+from kappa.declare.board import board_name, boards_in
 from kappa.replay.page.api import desk_of
 from kappa.replay.page.boards import BoardAnswer, answer_board, is_behind
 from kappa.replay.page.build_rates import Trails

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, assert_never
 from kappa.base.errors import Broken, Conflict, KappaError, UsageError
 from kappa.base.failpoint import failpoint
 from kappa.base.sections import RolloutSettings
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.topic_options import TopicKind
 from kappa.engine.job.legs import has_tail
 from kappa.replay.platform.next_step import next_step
 from kappa.replay.rollout.fold import advance, check_may_follow, fold

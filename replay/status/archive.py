@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from kappa.base.errors import UsageError
 from kappa.base.scratch import ARCHIVE, make_folder
 from kappa.base.settings import Settings
-from kappa.declare.archived import Archive
 from kappa.declare.topic import Topic
+from kappa.declare.topic_options import Archive
 from kappa.declare.values.tally import Tally
 from kappa.engine.archive.archive_check import PartitionCheck, check_archive
 from kappa.engine.archive.archiver import LOCK

@@ -67,7 +67,7 @@ class Here:
     def topic_readers(self) -> Mapping[str, Pipeline]:
         """The pipelines for commands on topics. A pattern without joined topics has no topic."""
         from kappa.code.project import load_pipelines
-        from kappa.declare.joined import NothingJoined, before_joining
+        from kappa.declare.topic_patterns import NothingJoined, before_joining
 
         with before_joining(NothingJoined):
             return load_pipelines(self.settings.project)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kappa.declare.formats.avro_events import KIND, Avro
-from kappa.declare.formats.named import is_framed, pin_of
-from kappa.declare.formats.schema_source import RegisteredSchema
+from kappa.declare.formats.registry_schemas import RegisteredSchema
+from kappa.declare.formats.topic_formats import is_framed, pin_of
 from kappa.declare.topic import Topic
 from kappa.kafka.registry import RegistryClient
 

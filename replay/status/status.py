@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from kappa.base.errors import Damaged, KappaError
 from kappa.base.units import seconds_left
 from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
-from kappa.declare.joined import matching
+from kappa.declare.topic_patterns import matching
 from kappa.declare.values.tally import Tally
 from kappa.replay.rollout.current import readable_state
 from kappa.replay.rollout.libraries import changed_libraries, installed_libraries

@@ -15,10 +15,10 @@ from kappa.base.errors import KappaError, UsageError, did_you_mean
 from kappa.code.project import load_files
 from kappa.code.sources import Sources
 from kappa.declare.formats.avro_events import Avro
-from kappa.declare.formats.named import changes_of, is_framed
-from kappa.declare.formats.protobuf.protobuf_events import Protobuf
-from kappa.declare.named_files import named_files_changed
+from kappa.declare.formats.protobuf_events import Protobuf
+from kappa.declare.formats.topic_formats import changes_of, is_framed
 from kappa.declare.pipeline import Pipeline
+from kappa.declare.project_files import named_files_changed
 from kappa.declare.topic import Topic
 from kappa.kafka.headers import Headers
 from kappa.kafka.producer import ProducedRecord

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from kappa.base.errors import Conflict, UsageError
 from kappa.code.declaration import has_changes
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.topic_options import TopicKind
 from kappa.declare.values.reason import Reason
 from kappa.kafka.cluster import TopicFacts
 from kappa.kafka.producer import ProducedRecord

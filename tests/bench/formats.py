@@ -31,8 +31,8 @@ from ground import say, under
 from screen import Report
 
 from kappa import Avro, Csv, Json, Protobuf, Topic
-from kappa.declare.formats.protobuf.proto_schema import message_named, message_types
-from kappa.declare.formats.schema_source import RegisteredSchema, framed, open_schemas
+from kappa.declare.formats.protobuf_schema import message_named, message_types
+from kappa.declare.formats.registry_schemas import RegisteredSchema, framed, open_schemas
 from kappa.records.decode.decoder import loading_plain_readers
 from kappa.records.decode.raw import raw_table
 from kappa.records.decode.to_files import Remembering, decode_to_file

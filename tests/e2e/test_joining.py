@@ -11,7 +11,7 @@ from testbed import Testbed, platform
 from kappa.declare.topic import Topic
 from kappa.kafka.producer import ProducedRecord
 
-# Six minutes of a worker; tests/declare/test_patterns.py has its rules.
+# Six minutes of a worker; tests/declare/test_topic_patterns.py has its rules.
 pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.timeout(1500)]
 
 PATTERN = r"logs\..*"

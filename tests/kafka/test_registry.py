@@ -25,8 +25,8 @@ from kappa.base.errors import SettingsError, Unreachable, UsageError
 from kappa.base.sections import RegistrySettings
 from kappa.code.project import load_pipelines
 from kappa.commands.app import run_command
-from kappa.declare.formats.protobuf.proto_schema import message_named, message_types
-from kappa.declare.formats.schema_source import RegisteredSchema, framed, open_schemas
+from kappa.declare.formats.protobuf_schema import message_named, message_types
+from kappa.declare.formats.registry_schemas import RegisteredSchema, framed, open_schemas
 from kappa.declare.topic import Topic
 from kappa.declare.values.reason import Rejected
 from kappa.kafka.registry import RegistryClient

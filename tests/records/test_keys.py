@@ -25,9 +25,14 @@ from hypothesis import strategies as st
 
 from kappa import Avro, Csv, Json, Protobuf, Subject, Topic
 from kappa.base.errors import DeclarationError, UsageError
-from kappa.declare.formats.pinned import PinnedSchema, pin_path
-from kappa.declare.formats.protobuf.proto_schema import message_named, message_types
-from kappa.declare.formats.schema_source import RegisteredSchema, framed, open_schemas
+from kappa.declare.formats.protobuf_schema import message_named, message_types
+from kappa.declare.formats.registry_schemas import (
+    PinnedSchema,
+    RegisteredSchema,
+    framed,
+    open_schemas,
+    pin_path,
+)
 from kappa.declare.values.reason import Rejected
 from kappa.engine.children.some_events import event_of
 from kappa.kafka.reader import Record

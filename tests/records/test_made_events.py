@@ -23,9 +23,8 @@ from kappa import Avro, Csv, Json, Protobuf, Subject, Text, Topic
 from kappa.base.errors import UsageError
 from kappa.declare.formats.avro_events import written_record
 from kappa.declare.formats.avro_schema import parsed
-from kappa.declare.formats.pinned import PinnedSchema, pin_path
-from kappa.declare.formats.protobuf.proto_schema import message_named, message_types, why_unwritten
-from kappa.declare.formats.schema_source import RegisteredSchema
+from kappa.declare.formats.protobuf_schema import message_named, message_types, why_unwritten
+from kappa.declare.formats.registry_schemas import PinnedSchema, RegisteredSchema, pin_path
 from kappa.kafka.producer import ProducedRecord
 from kappa.records.lines.events import EventWriter
 from kappa.records.lines.form import Given

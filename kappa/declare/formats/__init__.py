@@ -1,21 +1,20 @@
 """The formats of records: bytes to the fields of an event, or a reason. They know no topic.
 
 `kappa/records/record.py` makes rows of fields, whatever their format was. A format is one file
-here, with a line in `named.py`. Read in this order:
+here, with a line in `topic_formats.py`. Read the package in this order:
 
-- `format.py`: what every format is: `RecordFormat`, and the reader that it makes.
-- `named.py`, `key_formats.py`: the formats that values and keys of a topic may declare;
-  `changes.py`: what a topic of changes at a source may declare besides.
-- `json_events.py`: JSON objects, as a topic has them if it declares nothing else.
-- `texts.py`, `time_layout.py`: values that are given as texts, and times in other spellings.
+- `format.py`: what every format is, and the reader that a format makes.
+- `topic_formats.py`: the formats that a topic may declare for its values and its keys.
+- `json_events.py`: JSON objects, the format of a topic that declares no other.
+- `text_values.py`: values that a format gives as texts.
 - `csv_events.py`: one line of separated values.
 - `text_events.py`: one line of text by a regular expression, such as a web server's log.
-- `landing.py`: the columns that the fields of a schema land as, and their values.
-- `avro_events.py`: Avro's records, with or without a schema registry; `avro_schema.py` parses their
-  schemas, `avro_columns.py` makes columns of them, `avro_values.py` writes values, and
-  `avro_loops.py` has the compiled loops for many records at once.
-- `schema_source.py`: schemas by the ids of a registry, and the framing of records with an id.
-- `pinned.py`: subjects of a registry, as files of the project.
-- `protobuf/`: Protobuf's messages.
-- `debezium/`: changes of a database's rows.
+- `schema_fields.py`: the columns that the fields of a schema become, and their values.
+- `registry_schemas.py`: schemas of a registry, pinned by a file of the project or asked by id.
+- `avro_events.py`: Avro's records; `avro_schema.py` parses their schemas, and `avro_loops.py` has
+  the compiled loops for many records at once.
+- `protobuf_events.py`: Protobuf's messages; `protobuf_schema.py` parses their schemas, and
+  `protobuf_loops.py` has the compiled loops.
+- `debezium_events.py`: changes of a database's rows, as Debezium writes them;
+  `debezium_envelope.py` reads one change, and `debezium_values.py` the values of rows.
 """

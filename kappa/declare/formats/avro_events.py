@@ -1,18 +1,23 @@
-"""Events in Avro's binary form, with or without the framing of a schema registry."""
+"""Events in Avro's binary form, with or without the framing of a schema registry.
+
+Readers get the schema without logical types, and `Landing.land` makes the row's values by the rules
+of values/value.py: so a decimal is exact, and a time is microseconds. Source:
+https://avro.apache.org/docs/1.12.0/specification/.
+"""
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal as Number
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from kappa.base.errors import DeclarationError, UsageError
 from kappa.base.source import Source
-from kappa.declare.described import described, shown
-from kappa.declare.formats.avro_columns import landings
 from kappa.declare.formats.avro_schema import (
     AvroSchema,
     differing_times,
@@ -21,37 +26,66 @@ from kappa.declare.formats.avro_schema import (
     read_record,
     why_unreadable,
 )
-from kappa.declare.formats.avro_values import avro_value
-from kappa.declare.formats.landing import Landing, check_declared, columns_of
-from kappa.declare.formats.pinned import PinnedSchema, Subject, read_pin
-from kappa.declare.formats.schema_source import (
+from kappa.declare.formats.registry_schemas import (
     MOST_WRITERS,
+    PinnedSchema,
     RegisteredSchema,
+    Subject,
     framed,
+    read_pin,
     unframed,
     written_by,
 )
-from kappa.declare.named_files import read_schema_file
-from kappa.declare.values.columns import Column
-from kappa.declare.values.reason import Reason, Rejected
-from kappa.declare.values.value import Check
+from kappa.declare.formats.schema_fields import (
+    EVENT_HINT,
+    Landing,
+    check_declared,
+    columns_of,
+    finite,
+    refusing,
+)
+from kappa.declare.options import described, error_prefix, option_text
+from kappa.declare.project_files import read_schema_file
+from kappa.declare.values.columns import Array, Column, Decimal, Scalar, Struct, Type
+from kappa.declare.values.reason import Reason, Rejected, shown
+from kappa.declare.values.value import FIRST_MICROS, LAST_MICROS, Check, check_of
+
+_SCALARS = {
+    "boolean": "boolean",
+    "int": "int",
+    "long": "bigint",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "enum": "string",
+}
+_MICROS = {"timestamp-millis": 1000, "timestamp-micros": 1}
+_DAY_MICROS = 86_400_000_000
+_FIRST_DAY, _LAST_DAY = FIRST_MICROS // _DAY_MICROS, LAST_MICROS // _DAY_MICROS
+_MOST_DIGITS = 38
+# Python makes no text of an endless number.
+_MOST_BITS = 1_024
+_KEY, _VALUE = "key", "value"
+
 
 KIND = "AVRO"
 _HINT = 'give the path of a schema in the project, or a subject: Avro(Subject("orders-value"))'
+_MILLIS = "timestamp-millis"
+_EVENT = "the event"
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Avro:
-    """The format of one Avro record a value, in the binary form.
+    """The format of an Avro record a value, in the binary form.
 
-    `schema` is a `Subject`, or the path of a file from the project's folder. It is the schema by
-    which records are read, and part of the version. The topic's columns are its fields, if the
+    `schema` is a `Subject`, or the path of a file from the project's folder. Records are read by
+    this schema, which is part of the version. The schema's fields are the topic's columns, if the
     topic declares no event.
 
-    `framed` records begin with the id of the schema they were written with, as serializers of a
-    schema registry write them: so they are if the schema is a subject. Records of older and newer
-    schemas are then read by Avro's rules. Records that are not framed are written with `schema`
-    itself.
+    `framed` records begin with the id of the writer's schema, as serializers of a schema registry
+    write records. With a subject, records are framed unless you say otherwise. Records of older and
+    newer schemas are then read by Avro's rules. Records that are not framed are written with
+    `schema` itself.
 
     Example:
         Topic("orders", format=Avro("schemas/order.avsc"))
@@ -68,11 +102,11 @@ class Avro:
         source = Source.of_caller()
         if not isinstance(schema, str | Path | Subject) or not isinstance(framed, bool | None):
             raise DeclarationError(
-                f"{source}: format avro is given {described(schema)}, framed={shown(framed)}",
+                f"{source}: format avro is given {described(schema)}, framed={option_text(framed)}",
                 hint=_HINT,
             )
         pin: PinnedSchema | None = None
-        try:
+        with error_prefix(f"{source}: format avro"):
             if isinstance(schema, Subject):
                 pin = read_pin(schema)
                 found = pin.schema
@@ -82,10 +116,6 @@ class Avro:
             known = _of_kind(found)
             landings_of(known)
             wrong = why_unreadable(known)
-        except DeclarationError as error:
-            raise DeclarationError(
-                f"{source}: format avro: {error.message}", hint=error.hint
-            ) from None
         if wrong is not None:
             raise DeclarationError(
                 f"{source}: format avro: no record can be read by the schema: {wrong}"
@@ -99,16 +129,16 @@ class Avro:
         set_field(self, "source", source)
 
     def lines(self) -> Iterator[str]:
-        """Yields its name and its schema, without the schema's prose."""
+        """Yields the name of the format and the schema, without the schema's prose."""
         yield f"format avro{', framed by a registry' if self.framed else ''}"
         yield from (f"schema {each}" for each in (*self.references, self.text))
 
     def event(self) -> tuple[Column, ...]:
-        """Returns the schema's fields as columns. Raises DeclarationError if one can be none."""
+        """Returns the schema's fields as columns. Raises DeclarationError if a field makes none."""
         return columns_of(landings_of(self._parsed()))
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
-        """Refuses columns that are not what the schema's fields are."""
+        """Refuses columns that differ from the schema's fields."""
         check_declared(columns, landings_of(self._parsed()), "Avro", by_schema=by_schema)
 
     def reader(self, columns: Sequence[Column]) -> AvroReader:
@@ -117,7 +147,7 @@ class Avro:
         return AvroReader(self)
 
     def encode(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
-        """Returns the record of fields, as JSON has them, written with the declared schema."""
+        """Returns the Avro record of JSON fields, written with the declared schema."""
         del columns
         if self.framed and self.pin is None:
             raise UsageError(
@@ -131,9 +161,9 @@ class Avro:
 
 
 def written_record(schema: AvroSchema, number: int | None, fields: Mapping[str, Any]) -> bytes:
-    """Returns the record of fields, as JSON has them; framed by the id of the schema, if given.
+    """Returns the Avro record of JSON fields; framed by the schema's id, if given.
 
-    Raises UsageError if they cannot be written by the schema.
+    Raises UsageError if the schema cannot write the fields.
     """
     from fastavro import schemaless_writer  # noqa: PLC0415  # see avro_schema.py
 
@@ -151,7 +181,7 @@ def written_record(schema: AvroSchema, number: int | None, fields: Mapping[str, 
 
 
 def landings_of(schema: AvroSchema) -> dict[str, Landing]:
-    """Returns what each field of an event lands as."""
+    """Returns the landing of each field of an event."""
     return landings(schema.whole, schema.named)
 
 
@@ -162,19 +192,19 @@ def _of_kind(found: RegisteredSchema) -> AvroSchema:
 
 
 class AvroReader:
-    """The reader of Avro's records, each by the schema that it was written with."""
+    """The reader of Avro's records, each by the writer's schema."""
 
     def __init__(self, form: Avro) -> None:
         self._schema = parsed(form.text, form.references)
         self._landings = landings_of(self._schema)
         self._framed = form.framed
-        # By id, the schema of writers; None: the declared one itself.
+        # The schemas of writers, by id; or why the schema reads no record.
         self._writers: dict[int, Any] = {}
         if form.pin is not None:
             self._writers[form.pin.id] = self._schema.bare
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Reads the fields of one record. Raises Rejected if the bytes are not exactly one."""
+        """Reads the fields of a record. Raises Rejected if the bytes are not exactly one record."""
         writer = self._schema.bare
         if self._framed:
             schema_id, value = unframed(value)
@@ -194,11 +224,11 @@ class AvroReader:
 
     @property
     def whole(self) -> Any:
-        """Returns the declared schema, with them."""
+        """Returns the declared schema, with logical types."""
         return self._schema.whole
 
     def writer(self, schema_id: int) -> Any:
-        """Returns the schema of an id, without logical types, or why it reads no record."""
+        """Returns the schema of an id, without logical types, or why the schema reads no record."""
         known = self._writers.get(schema_id)
         if known is not None:
             return known
@@ -225,3 +255,304 @@ class AvroReader:
         if wrong is not None:
             raise Rejected(Reason.SCHEMA_MISMATCH, f"schema {schema_id} cannot be read: {wrong}")
         return writer.bare
+
+
+def landings(schema: Any, named: Mapping[str, Any]) -> dict[str, Landing]:
+    """Returns the landing of each field of an event; a wrong field raises an error at use.
+
+    `schema` is parsed by fastavro, and `named` has the named types. Raises DeclarationError if the
+    schema is no record.
+    """
+    if not isinstance(schema, dict) or schema.get("type") not in {"record", "error"}:
+        raise DeclarationError(
+            f"the schema is {_schema_name(schema)}, and an event is one record",
+            hint='its type is "record", and its fields are the columns',
+        )
+    if not schema["fields"]:
+        raise DeclarationError("the schema has no fields, and they are the columns")
+    reader = _SchemaLander(named)
+    found = {}
+    for part in schema["fields"]:
+        name = part["name"]
+        try:
+            found[name] = reader.landing(part["type"], name, (schema["name"],))
+        except DeclarationError as error:
+            found[name] = refusing(error)
+    return found
+
+
+class _SchemaLander:
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self._named = named
+
+    def landing(self, schema: Any, path: str, within: tuple[str, ...]) -> Landing:
+        """Returns the landing of a part; `within` are the records around the part."""
+        if isinstance(schema, list):
+            others = [each for each in schema if each != "null"]
+            if len(others) != 1:
+                raise _refused(path, f"a union of {', '.join(map(_schema_name, schema))}")
+            inner = self.landing(others[0], path, within)
+            return Landing(inner.type, nullable=len(others) < len(schema), land=inner.land)
+        if isinstance(schema, str) and schema in self._named:
+            schema = self._named[schema]
+        whole = schema if isinstance(schema, dict) else {"type": schema}
+        kind = whole["type"]
+        if not isinstance(kind, str):
+            return self.landing(kind, path, within)
+        logical = whole.get("logicalType")
+        if logical is not None:
+            found = _logical_landing(logical, whole, path)
+            if found is not None:
+                return found
+        if kind in _SCALARS:
+            return _plain(Scalar(_SCALARS[kind]))
+        match kind:
+            case "array":
+                element = self.landing(whole["items"], f"an element of {path}", within)
+                return Landing(Array(element.type), nullable=False, land=_array(element.land))
+            case "map":
+                value = self.landing(whole["values"], f"a value of {path}", within)
+                entry = Struct(
+                    (
+                        Column(_KEY, Scalar("string"), nullable=False),
+                        Column(_VALUE, value.type, value.nullable),
+                    )
+                )
+                return Landing(Array(entry), nullable=False, land=_map(value.land))
+            case "record":
+                return self._record(whole, path, within)
+            case _:
+                raise _refused(path, _schema_name(whole))
+
+    def _record(self, schema: Mapping[str, Any], path: str, within: tuple[str, ...]) -> Landing:
+        if schema["name"] in within:
+            raise _refused(path, f"{schema['name']}, which contains itself: columns have an end")
+        parts = {
+            field["name"]: self.landing(
+                field["type"], f"{path}.{field['name']}", (*within, schema["name"])
+            )
+            for field in schema["fields"]
+        }
+        if not parts:
+            raise _refused(path, "a record without fields")
+        kind = Struct(tuple(Column(name, part.type, part.nullable) for name, part in parts.items()))
+        return Landing(kind, nullable=False, land=_record_values(parts))
+
+
+def _logical_landing(logical: str, schema: Mapping[str, Any], path: str) -> Landing | None:
+    """Returns the landing of a logical type; None if the specification lacks the type."""
+    kind = schema["type"]
+    match logical:
+        case "timestamp-millis" | "timestamp-micros" if kind == "long":
+            return _plain(Scalar("timestamp"), _time(_MICROS[logical]))
+        case "date" if kind == "int":
+            return _plain(Scalar("date"), _day)
+        case "decimal" if kind in {"bytes", "fixed"}:
+            precision, scale = schema["precision"], schema.get("scale", 0)
+            if precision > _MOST_DIGITS:
+                raise _refused(path, f"a decimal of {precision} digits, and {_MOST_DIGITS} fit")
+            decimal = Decimal(precision, scale)
+            return _plain(decimal, _decimal(decimal))
+        case _ if logical.startswith(("timestamp-", "local-timestamp-", "time-", "duration")):
+            raise _refused(path, logical)
+        case _:
+            return None
+
+
+def _plain(kind: Type, land: Check | None = None) -> Landing:
+    return Landing(kind, nullable=False, land=land or _LANDS.get(str(kind)) or check_of(kind))
+
+
+def _text(found: Any, name: str) -> Any:
+    del name
+    return found
+
+
+_LANDS: dict[str, Check] = {
+    "double": finite("double"),
+    "float": finite("float"),
+    "string": _text,
+}
+
+
+def _time(micros: int) -> Check:
+    def land(found: int, name: str) -> int:
+        moment = found * micros
+        if not FIRST_MICROS <= moment <= LAST_MICROS:
+            raise Rejected(Reason.OUT_OF_RANGE, f"{name} is {found}, beyond what timestamp holds")
+        return moment
+
+    return land
+
+
+def _day(found: int, name: str) -> int:
+    if not _FIRST_DAY <= found <= _LAST_DAY:
+        raise Rejected(Reason.OUT_OF_RANGE, f"{name} is {found}, beyond what date holds")
+    return found
+
+
+def _decimal(kind: Decimal) -> Check:
+    check = check_of(kind)
+
+    def land(found: bytes, name: str) -> Any:
+        # By the digits: arithmetic of decimals would round to the context's precision.
+        whole = int.from_bytes(found, signed=True)
+        if whole.bit_length() > _MOST_BITS:
+            raise Rejected(
+                Reason.OUT_OF_RANGE, f"{name} has {len(found)} bytes, beyond what {kind} holds"
+            )
+        digits = tuple(map(int, str(abs(whole))))
+        return check(Number((int(whole < 0), digits, -kind.scale)), name)
+
+    return land
+
+
+def _array(element: Check) -> Check:
+    def land(found: list[Any], name: str) -> list[Any]:
+        return [None if each is None else element(each, f"an element of {name}") for each in found]
+
+    return land
+
+
+def _map(value: Check) -> Check:
+    def land(found: dict[str, Any], name: str) -> list[Any]:
+        # Maps have no order, and equal maps must be equal rows.
+        return [
+            {_KEY: key, _VALUE: None if each is None else value(each, f"{name}.{key}")}
+            for key, each in sorted(found.items())
+        ]
+
+    return land
+
+
+def _record_values(parts: Mapping[str, Landing]) -> Check:
+    lands: list[tuple[str, Callable[[Any, str], Any]]] = [
+        (name, part.land) for name, part in parts.items()
+    ]
+
+    def land(found: dict[str, Any], name: str) -> dict[str, Any]:
+        return {
+            part: None if (value := found[part]) is None else land(value, f"{name}.{part}")
+            for part, land in lands
+        }
+
+    return land
+
+
+def _refused(path: str, what: str) -> DeclarationError:
+    return DeclarationError(
+        f"the schema has {what} at {path}, which makes no column",
+        hint=f"declare the columns that you need, without it: {EVENT_HINT}",
+    )
+
+
+def _schema_name(schema: Any) -> str:
+    if isinstance(schema, dict):
+        return str(
+            schema.get("logicalType") or schema.get("name") or _schema_name(schema.get("type"))
+        )
+    return "a union" if isinstance(schema, list) else shown(str(schema)).strip('"')
+
+
+def avro_value(schema: Any, named: Mapping[str, Any], value: Any, path: str) -> Any:
+    """Returns a value in the form that a schema without logical types writes.
+
+    `path` is the value's place in the event, and empty for the event itself. A missing field has
+    the default, or is null. Raises UsageError if the value does not fit the schema.
+    """
+    if value is None and not _may_be_null(schema):
+        raise UsageError(f"{path or _EVENT} is null, and its schema has no null")
+    match schema:
+        case str() if schema in named:
+            return avro_value(named[schema], named, value, path)
+        case list():
+            others = [each for each in schema if each != "null"]
+            if value is None or len(others) != 1:
+                return value
+            return avro_value(others[0], named, value, path)
+        case {"logicalType": str() as logical}:
+            return _logical_value(logical, schema, value, path)
+        case {"type": "record", "fields": fields}:
+            if not isinstance(value, Mapping):
+                raise UsageError(f"{path or _EVENT} is no mapping of its fields")
+            _ensure_known(value, schema, path)
+            return {field["name"]: _field_value(field, named, value, path) for field in fields}
+        case {"type": "enum", "symbols": symbols}:
+            if value not in symbols:
+                raise UsageError(f"{path} is {shown(value)}, which is none of {', '.join(symbols)}")
+            return value
+        case {"type": "array", "items": items}:
+            return [avro_value(items, named, each, path) for each in value]
+        case {"type": "map", "values": values}:
+            # An object, or a list of entries as rows have maps.
+            pairs = (
+                value.items()
+                if isinstance(value, Mapping)
+                else ((each["key"], each["value"]) for each in value)
+            )
+            return {key: avro_value(values, named, each, path) for key, each in pairs}
+        case {"type": dict() | list() as inner}:
+            return avro_value(inner, named, value, path)
+        case _:
+            return value
+
+
+def _field_value(
+    part: Mapping[str, Any], named: Mapping[str, Any], value: Mapping[str, Any], path: str
+) -> Any:
+    name = part["name"]
+    inner = f"{path}.{name}" if path else name
+    if name in value:
+        return avro_value(part["type"], named, value[name], inner)
+    if "default" not in part and not _may_be_null(part["type"]):
+        raise UsageError(f"{inner} is missing, and its schema has no default")
+    return part.get("default")
+
+
+def _may_be_null(schema: Any) -> bool:
+    match schema:
+        case list():
+            return any(map(_may_be_null, schema))
+        case {"type": inner}:
+            return _may_be_null(inner)
+        case _:
+            return bool(schema == "null")
+
+
+def _ensure_known(value: Mapping[str, Any], schema: Mapping[str, Any], path: str) -> None:
+    """Raises UsageError if a value has a field that the record lacks: the field would be lost."""
+    names = [field["name"] for field in schema["fields"]]
+    for name in value:
+        if name not in names:
+            near = difflib.get_close_matches(str(name), names, n=1)
+            raise UsageError(
+                f"{path or _EVENT} has {name}, which is no field of {schema['name']}",
+                hint=f"did you mean {near[0]}?" if near else f"its fields are {', '.join(names)}",
+            )
+
+
+def _logical_value(logical: str, schema: Mapping[str, Any], value: Any, path: str) -> Any:
+    try:
+        if logical.startswith("timestamp-"):
+            micros = check_of(Scalar("timestamp"))(value, path)
+            return micros // 1000 if logical == _MILLIS else micros
+        if logical == "date":
+            return check_of(Scalar("date"))(value, path)
+        if logical == "decimal":
+            whole = _whole(Number(str(value)), schema.get("scale", 0), path)
+            size = schema.get("size", whole.bit_length() // 8 + 1)
+            return whole.to_bytes(size, signed=True)
+    except Rejected as rejected:
+        raise UsageError(rejected.detail) from None
+    return value
+
+
+def _whole(value: Number, scale: int, path: str) -> int:
+    """Returns a decimal as a whole number of the last digits' unit, without rounding."""
+    sign, digits, exponent = value.as_tuple()
+    number, behind = int("".join(map(str, digits))), int(exponent) + scale
+    unit = int(10 ** abs(behind))
+    whole, rest = divmod(number, unit) if behind < 0 else (number * unit, 0)
+    if rest:
+        raise UsageError(f"{path} has more than {scale} digits behind the point")
+    return -whole if sign else whole

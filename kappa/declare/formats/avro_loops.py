@@ -1,7 +1,7 @@
 """Loops that go through Avro's records field by field, compiled by Numba.
 
-All compiled code for them, and every constant in it, is in this one file: what is kept of it is
-known by this file's digest alone (kappa/base/loops.py).
+All compiled code for Avro, and every constant in that code, is in this single file: the kept
+machine code is known by this file's digest alone (kappa/base/loops.py).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import numpy.typing as npt
 from numba import types
 
 from kappa.base.loops import compiled
-from kappa.declare.values.lengths import Bytes, Ends, Numbers
+from kappa.declare.values.arrow import Bytes, Ends, Numbers
 
 
 class Coding(IntEnum):
     """The binary form of a field's value."""
 
-    # A length, and bytes.
+    # A length, then bytes.
     TEXT = 0
     BOOLEAN = 1
     INTEGER = 2
@@ -28,7 +28,7 @@ class Coding(IntEnum):
     FLOAT = 4
 
 
-# Arrow's own memory is not written to.
+# Nothing writes to Arrow's own memory.
 _READ_ONLY = tuple(
     types.Array(kind, 1, "C", readonly=True) for kind in (types.int32, types.uint8, types.boolean)
 )
@@ -36,7 +36,7 @@ _READ_ONLY = tuple(
 
 @compiled(types.UniTuple(types.int64, 2)(_READ_ONLY[1], types.int64, types.int64))
 def _varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Returns a number of variable length and the place behind it; -1 if it has no end here."""
+    """Returns a number of variable length and the place behind; -1 if the number has no end."""
     found = np.uint64(0)
     shift = np.uint64(0)
     while at < end and shift <= np.uint64(63):
@@ -73,10 +73,11 @@ def read_all(
     lengths: Numbers,
     sure: npt.NDArray[np.bool_],
 ) -> None:
-    """Reads the records at these places, each from its `skipped` byte to exactly its end.
+    """Reads the records at these places, each from the `skipped` byte to exactly the end.
 
-    A value is a number, a truth, the bits of a double or float, or where a text begins; the length
-    of null is -1.
+    `spec` has each field's coding, and the branch of null or -1. A value is a number, a truth, the
+    bits of a double or float, or where a text begins. The length of null is -1. `sure` is True for
+    a record that was read to the end.
     """
     for number in range(len(places)):
         at = int(ends[places[number]]) + skipped

@@ -1,4 +1,4 @@
-"""Avro's schemas, as fastavro reads records by them. Nothing here is by a topic."""
+"""Avro's schemas, for reading records by fastavro. This module knows no topic."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 from kappa.base.errors import DeclarationError
 from kappa.declare.values.reason import Reason, Rejected
 
-# They change nothing about a record.
+# These keys change nothing about a record.
 _PROSE = {"doc"}
-# The field of a schema that is no record.
+# The name of the only field, for a schema that is no record.
 BARE_FIELD = "value"
-# Schemas that are parsed once: each event that is written needs its own.
+# So many parsed schemas are kept: each written event needs the schema again.
 _MOST_SCHEMAS = 64
 # A record without bytes may have all parts of its schema.
 _MOST_PARTS = 10_000
@@ -25,7 +25,7 @@ _MOST_PARTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class AvroSchema:
-    """A parsed schema: as written, and `bare` of logical types, for reading."""
+    """A parsed schema: `whole` as written, and `bare` of logical types, for reading."""
 
     whole: Any
     named: Mapping[str, Any]
@@ -34,8 +34,8 @@ class AvroSchema:
 
 @lru_cache(_MOST_SCHEMAS)
 def parsed(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
-    """Parses a schema and those that it refers to. Raises DeclarationError if it is none."""
-    # Its import costs more than reading a project that has no such topic.
+    """Parses a schema and all references. Raises DeclarationError if the text is no schema."""
+    # The import costs more than reading a project that has no topic in Avro.
     from fastavro.schema import SchemaParseException, UnknownType, parse_schema  # noqa: PLC0415
 
     try:
@@ -58,7 +58,7 @@ def parsed(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
 
 
 def _as_record(schema: Any, named: Mapping[str, Any]) -> Any:
-    """Returns a schema of a record as it is, and any other one as that of a record's only field.
+    """Returns a schema of a record as is, and any other schema as that of a record's only field.
 
     The bytes of both are the same.
     """
@@ -73,9 +73,9 @@ def _as_record(schema: Any, named: Mapping[str, Any]) -> Any:
 
 
 def read_record(value: bytes, writer: Any, reader: Any = None) -> dict[str, Any]:
-    """Reads one record by the schema of its writer, as that of a reader has it if it is given.
+    """Reads a record by the schema of the writer, resolved to a reader's schema if given.
 
-    Both are without logical types. Raises Rejected if the bytes are not exactly one.
+    Both schemas are without logical types. Raises Rejected if the bytes are not exactly one record.
     """
     read, unresolved, damage = _fastavro()
     left = BytesIO(value)
@@ -118,7 +118,7 @@ def _damage_of(error: Exception) -> str:
 
 @cache
 def _fastavro() -> tuple[Any, type[Exception], tuple[type[Exception], ...]]:
-    """Returns its reader, its error of two schemas, and its errors of damaged values."""
+    """Returns fastavro's reader, the error of two schemas, and the errors of damaged values."""
     from fastavro import schemaless_reader  # noqa: PLC0415  # see `parsed`
     from fastavro.read import SchemaResolutionError  # noqa: PLC0415
     from fastavro.schema import SchemaParseException  # noqa: PLC0415
@@ -136,9 +136,9 @@ def plain_text(text: str) -> str:
 
 
 def why_unreadable(schema: AvroSchema) -> str | None:
-    """Explains why no record may be read by a schema, since a damaged one would never end.
+    """Explains why no record may be read by a schema, since a damaged record would never end.
 
-    Returns None if nothing is wrong: nothing in it is of any length without having bytes.
+    Returns None if the schema is finite, and no array has elements without bytes.
     """
     try:
         if _size(schema.whole, schema.named, (), {}) > _MOST_PARTS:
@@ -151,7 +151,7 @@ def why_unreadable(schema: AvroSchema) -> str | None:
 
 
 def differing_times(writer: AvroSchema, reader: AvroSchema) -> str | None:
-    """Names a field that both schemas have and whose values mean different things; else None.
+    """Names a field of both schemas whose values mean different things; else returns None.
 
     Avro's rules of resolution look at no logical type: milliseconds would become microseconds.
     """
@@ -214,13 +214,13 @@ def _logical_types(
 
 
 class _WithinItself(Exception):
-    """A type contains itself; its name."""
+    """A type contains itself; the message is the name of the type."""
 
 
 def _size(
     schema: Any, named: Mapping[str, Any], within: tuple[str, ...], known: dict[str, int]
 ) -> int:
-    """Counts the parts of a schema, a type as often as it is named. Raises _WithinItself."""
+    """Counts the parts of a schema, each type for each use. Raises _WithinItself."""
     name = str(schema.get("name")) if isinstance(schema, dict) else str(schema)
     if name not in named:
         return 1 + sum(_size(part, named, within, known) for _, part in _parts(schema, named))

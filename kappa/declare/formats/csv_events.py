@@ -8,8 +8,8 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError, UsageError
 from kappa.base.source import Source
-from kappa.declare.described import described, texts
-from kappa.declare.formats.texts import check_plain, decoded_text, text_check, text_of
+from kappa.declare.formats.text_values import check_plain, decoded_text, text_check, text_of
+from kappa.declare.options import described, texts
 from kappa.declare.values.columns import Column
 from kappa.declare.values.csv_text import CsvError, text_rows
 from kappa.declare.values.reason import Reason, Rejected
@@ -20,13 +20,13 @@ _TO_QUOTE = frozenset('"\r\n')
 
 @dataclass(frozen=True, slots=True, init=False)
 class Csv:
-    """The format of one line of separated values a record, without a header (RFC 4180).
+    """The format of a line of separated values a record, without a header (RFC 4180).
 
-    `fields` are the names of the values, in their order; the columns of the event if left out. A
-    field that is no column is ignored. `separator` is one character.
+    `fields` are the names of the values, in the order of a line; the event's columns if left out. A
+    field that is no column is ignored. `separator` is a single character.
 
-    An empty value is null, and `""` is the empty text. A line has exactly the declared values; only
-    those at its end whose columns have a default may be missing, as in older events.
+    An empty value is null, and `""` is the empty text. A line has exactly the declared values. Only
+    values at the end of a line whose columns have a default may be missing, as in older events.
 
     Example:
         Topic(
@@ -63,16 +63,16 @@ class Csv:
         set_field(self, "source", source)
 
     def lines(self) -> Iterator[str]:
-        """Yields its name, its separator and its fields."""
+        """Yields the name, the separator and the fields of the format."""
         yield f"format csv separated by {self.separator!r}"
         if self.fields is not None:
             yield f"fields {', '.join(map(repr, self.fields))}"
 
     def event(self) -> None:
-        """Returns None: the topic declares its events."""
+        """Returns None: the topic declares the events."""
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
-        """Refuses columns with parts, and those that are no field."""
+        """Refuses columns with parts, and columns that are no field."""
         check_plain(columns, self._names(columns), "format csv", by_schema=by_schema)
 
     def reader(self, columns: Sequence[Column]) -> CsvReader:
@@ -88,9 +88,9 @@ class Csv:
         return CsvReader(names, self.separator, max(needed, default=1))
 
     def encode(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
-        """Returns an event's line; a field that is missing is an empty value.
+        """Returns an event's line; a missing field is an empty value.
 
-        Raises UsageError if no line has such values.
+        Raises UsageError if no line has these values.
         """
         names = self._names(columns)
         # An event of a test may have a field's old name.
@@ -136,7 +136,7 @@ class CsvReader:
     least: int
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Reads the values of a line. Raises Rejected if it is not exactly one, as declared."""
+        """Reads the values of a line. Raises Rejected unless the bytes are a declared line."""
         text = decoded_text(value)
         try:
             rows = [row for _, row in text_rows(text, self.separator)]

@@ -9,13 +9,11 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.described import described, shown
-from kappa.declare.formats.pinned import PinnedSchema, Subject, read_pin
-from kappa.declare.formats.schema_source import framed, unframed
+from kappa.declare.formats.registry_schemas import PinnedSchema, Subject, framed, read_pin, unframed
+from kappa.declare.options import described, error_prefix, option_text
 from kappa.declare.values.columns import Column
-from kappa.declare.values.json_schema import read_schema
+from kappa.declare.values.json_schema import SchemaPlace, read_schema
 from kappa.declare.values.json_text import JsonFormat
-from kappa.declare.values.schema_place import SchemaPlace
 from kappa.declare.values.value import Check, check_of, holds_decimal
 
 _KIND = "JSON"
@@ -24,14 +22,15 @@ _NO_ID = 0
 
 @dataclass(frozen=True, slots=True, init=False)
 class Json:
-    """The format of one JSON object in UTF-8 a record.
+    """The format of a JSON object in UTF-8 a record.
 
-    `schema` is a `Subject` with a JSON Schema, which is then the topic's event: its columns, and
-    all that it demands of them.
+    `schema` is a `Subject` with a JSON Schema. The schema is then the topic's event: the columns,
+    and all demands on values.
 
-    `framed` records begin with the id of the schema they were written with, as serializers of a
-    schema registry write them: so they are if there is a subject. The id is not looked at. JSON is
-    read without the schema of its writer, and the declared event says what is valid.
+    `framed` records begin with the id of the writer's schema, as serializers of a schema registry
+    write records. With a subject, records are framed unless you say otherwise. The id is not looked
+    at. JSON is read without the writer's schema, and the declared event says which records are
+    valid.
 
     Example:
         Topic("orders", event="id string not null, amount double", format=Json(framed=True))
@@ -46,7 +45,7 @@ class Json:
         source = Source.of_caller()
         if not isinstance(schema, Subject | None) or not isinstance(framed, bool | None):
             raise DeclarationError(
-                f"{source}: format json is given {described(schema)}, framed={shown(framed)}",
+                f"{source}: format json is given {described(schema)}, framed={option_text(framed)}",
                 hint='give it nothing, or a subject: Json(Subject("orders-value")); the schema of '
                 'a file is the topic\'s event: event=Path("schemas/order.json")',
             )
@@ -54,24 +53,20 @@ class Json:
         set_field(self, "schema", schema)
         set_field(self, "framed", schema is not None if framed is None else framed)
         set_field(self, "source", source)
-        try:
+        with error_prefix(f"{source}: format json"):
             set_field(self, "pin", None if schema is None else read_pin(schema))
             self.event()
-        except DeclarationError as error:
-            raise DeclarationError(
-                f"{source}: format json: {error.message}", hint=error.hint
-            ) from None
 
     def lines(self) -> Iterator[str]:
-        """Yields nothing of plain JSON: versions that are older than formats are of it.
+        """Yields nothing for plain JSON: versions that are older than formats have plain JSON.
 
-        A subject's schema is the topic's event, and part of the version as such.
+        A subject's schema is the topic's event, and thereby part of the version.
         """
         if self.framed:
             yield "format json, framed by a registry"
 
     def event(self) -> SchemaPlace | None:
-        """Returns the subject's event; None without one, since the topic declares it then."""
+        """Returns the subject's event; None without a subject, whose topic declares events."""
         if self.pin is None:
             return None
         if self.pin.schema.kind != _KIND:
@@ -85,10 +80,10 @@ class Json:
         return read_schema(document)
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
-        """Accepts each declaration: it was made for JSON."""
+        """Accepts each declaration: declarations were made for JSON."""
 
     def reader(self, columns: Sequence[Column]) -> JsonReader:
-        """Returns a reader, which keeps every digit if a column needs them."""
+        """Returns a reader, which keeps every digit if a column needs all digits."""
         fields = JsonFormat(exact=any(holds_decimal(column.type) for column in columns)).fields
         return JsonReader((lambda value: fields(unframed(value)[1])) if self.framed else fields)
 

@@ -1,20 +1,44 @@
-"""Events as lines of text, read by a regular expression: the logs of programs. Pure."""
+"""Events as lines of text, read by a regular expression: the logs of programs. Pure.
+
+Times in other spellings are read by a layout, for instance `%d/%b/%Y:%H:%M:%S %z`. `strptime`
+itself depends on the locale of the process, and a row must not.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
 
 from kappa.base.errors import DeclarationError, UsageError
 from kappa.base.source import Source
-from kappa.declare.described import described
-from kappa.declare.formats.texts import check_plain, decoded_text, text_check
-from kappa.declare.formats.time_layout import time_check
+from kappa.declare.formats.text_values import check_plain, decoded_text, text_check
+from kappa.declare.options import described, error_prefix
 from kappa.declare.values.columns import Column, Scalar
 from kappa.declare.values.reason import Reason, Rejected, shown
-from kappa.declare.values.value import Check
+from kappa.declare.values.value import FIRST_MICROS, LAST_MICROS, Check
+
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_LAYOUT_PARTS = {
+    "Y": r"(?P<year>[0-9]{4})",
+    "m": r"(?P<month>0[1-9]|1[0-2])",
+    "b": rf"(?P<name>(?i:{'|'.join(_MONTHS)}))",
+    "d": r"(?P<day>0[1-9]|[12][0-9]|3[01])",
+    "H": r"(?P<hour>[01][0-9]|2[0-3])",
+    "M": r"(?P<minute>[0-5][0-9])",
+    "S": r"(?P<second>[0-5][0-9])",
+    "f": r"(?P<fraction>[0-9]{1,6})",
+    "z": r"(?P<zone>Z|[+-](?:[01][0-9]|2[0-3]):?[0-5][0-9])",
+    "%": "%",
+}
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_LAYOUT_HINT = (
+    "it has the year (%Y), the month (%m, or its English name %b) and the day (%d), each once, "
+    "and may have %H %M %S %f %z; without %z times are UTC"
+)
+
 
 _QUOTED = r'(?:[^"\\]|\\.)*'
 # Apache's and nginx's common log format, with or without the two fields of the combined one.
@@ -30,16 +54,15 @@ ACCESS_TIMES = {"at": "%d/%b/%Y:%H:%M:%S %z"}
 
 @dataclass(frozen=True, slots=True, init=False)
 class Text:
-    r"""The format of one line of text a record, which a regular expression reads.
+    r"""The format of a line of text a record, which a regular expression reads.
 
-    `pattern` is in Python's syntax, matches the whole line, and its named groups are the fields. A
+    `pattern` is in Python's syntax, matches the whole line, and has a named group for each field. A
     group that takes no part in a match is a missing field. A text that is exactly `null` is null.
     `times` gives the layout of times that are not RFC 3339's, by column, as in Python's `strptime`;
     times without a zone are UTC.
 
-    `format="access-log"` is a ready one for logs of web servers, in the common and the combined
-    format: its fields are host, ident, user, at, request, method, path, protocol, status, bytes,
-    referer, agent.
+    `format="access-log"` is a ready format for logs of web servers, common and combined. The fields
+    are host, ident, user, at, request, method, path, protocol, status, bytes, referer, agent.
 
     Example:
         Topic(
@@ -80,13 +103,9 @@ class Text:
                     f"{source}: format text has {described(given)} for {option}",
                     hint='write times={"at": "%d/%m/%Y %H:%M:%S"}, null="-"',
                 )
-        try:
+        with error_prefix(f"{source}: format text"):
             for layout in (times or {}).values():
                 time_check(str(layout))
-        except DeclarationError as error:
-            raise DeclarationError(
-                f"{source}: format text: {error.message}", hint=error.hint
-            ) from None
         set_field = object.__setattr__
         set_field(self, "pattern", pattern)
         set_field(self, "times", tuple(sorted((times or {}).items())))
@@ -94,7 +113,7 @@ class Text:
         set_field(self, "source", source)
 
     def lines(self) -> Iterator[str]:
-        """Yields its name and pattern, and what else is declared."""
+        """Yields the name and pattern of the format, and the other options."""
         yield f"format text {self.pattern!r}"
         for name, layout in self.times:
             yield f"time {name} as {layout!r}"
@@ -102,10 +121,10 @@ class Text:
             yield f"null is {self.null!r}"
 
     def event(self) -> None:
-        """Returns None: the topic declares its events."""
+        """Returns None: the topic declares the events."""
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
-        """Refuses columns with parts, those without a group, and layouts of none."""
+        """Refuses columns with parts, columns without a group, and layouts without a timestamp."""
         groups = re.compile(self.pattern, re.ASCII).groupindex
         check_plain(columns, groups, "format text", by_schema=by_schema)
         types = {column.name: column.type for column in columns}
@@ -144,7 +163,7 @@ class TextReader:
     times: Mapping[str, Check]
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Reads the groups of a line. Raises Rejected if the expression does not match it all."""
+        """Reads the groups of a line. Raises Rejected unless the whole line matches."""
         text = decoded_text(value).removesuffix("\n").removesuffix("\r")
         found = self.expression.fullmatch(text)
         if found is None:
@@ -157,5 +176,63 @@ class TextReader:
         }
 
     def check(self, column: Column) -> Check:
-        """Returns the check of a column's texts; a time's by its layout."""
+        """Returns the check of a column's texts; a layout checks times."""
         return self.times.get(column.name) or text_check(column.type)
+
+
+def time_check(layout: str) -> Check:
+    """Returns the check that reads texts of this layout as microseconds since 1970, UTC.
+
+    Raises DeclarationError if the layout is no layout of a time.
+    """
+    parts = re.split(r"%(.?)", layout)
+    used = [part for part in parts[1::2] if part != "%"]
+    unknown = [f"%{part}" for part in used if part not in _LAYOUT_PARTS]
+    if (
+        unknown
+        or len(set(used)) < len(used)
+        or not {"Y", "d"} < {*used}
+        or not (("m" in used) ^ ("b" in used))
+    ):
+        what = f"has {unknown[0]}, which is not known" if unknown else "names no day exactly once"
+        raise DeclarationError(f"the layout {layout!r} {what}", hint=_LAYOUT_HINT)
+    expression = re.compile(
+        "".join(
+            _LAYOUT_PARTS[part] if number % 2 else re.escape(part)
+            for number, part in enumerate(parts)
+        )
+    )
+
+    def check(text: str, name: str) -> int:
+        found = expression.fullmatch(text)
+        if found is None:
+            raise Rejected(Reason.BAD_FORMAT, f"{name} is {shown(text)}, not a time like {layout}")
+        micros = _micros(found.groupdict())
+        if micros is None or not FIRST_MICROS <= micros <= LAST_MICROS:
+            raise Rejected(
+                Reason.OUT_OF_RANGE, f"{name} is {shown(text)}, a time that is not in the calendar"
+            )
+        return micros
+
+    return check
+
+
+def _micros(parts: dict[str, str | None]) -> int | None:
+    month = parts.get("month")
+    number = _MONTHS.index(str(parts["name"]).lower()) + 1 if month is None else int(month)
+    try:
+        day = date(int(parts["year"] or 0), number, int(parts["day"] or 0)).toordinal()
+    except ValueError:
+        return None
+    hour, minute, second = (int(parts.get(each) or 0) for each in ("hour", "minute", "second"))
+    minutes = ((day - _EPOCH_DAY) * 24 + hour) * 60 + minute - _offset(parts.get("zone"))
+    return (minutes * 60 + second) * 1_000_000 + int((parts.get("fraction") or "").ljust(6, "0"))
+
+
+def _offset(zone: str | None) -> int:
+    """Returns the minutes that a zone is before UTC."""
+    if zone in {None, "Z"}:
+        return 0
+    digits = str(zone).replace(":", "")
+    minutes = int(digits[1:3]) * 60 + int(digits[3:5])
+    return -minutes if digits[0] == "-" else minutes

@@ -1,10 +1,16 @@
-"""Columns as Arrow has them: the types that Spark makes of them and that Delta stores. Pure."""
+"""Columns in Arrow: the types that Spark and Delta give columns, and arrays from lengths. Pure.
+
+Compiled code (kappa/base/loops.py) copies texts or bytes without gaps, with a length each;
+`array_of` makes Arrow's arrays of these.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import assert_never
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kappa.declare.values.columns import HEADERS, Array, Decimal, Scalar, Struct, Type, parse_type
@@ -19,19 +25,25 @@ _SCALARS = {
     "float": pa.float32(),
     "double": pa.float64(),
     "date": pa.date32(),
-    # With a zone: Delta's timestamp is an instant; without a zone it needs a newer writer version.
+    # With a zone, since Delta's timestamp is an instant. A timestamp without a zone needs a newer
+    # writer version.
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
 
 HEADERS_TYPE = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 )
-# No event has these, but the rejects do.
+# No event has these types, but the rejects do.
 _RAW = {"binary": pa.binary(), HEADERS: HEADERS_TYPE}
+Numbers = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Ends = npt.NDArray[np.int32]
+# The places of records in their batch.
+Places = npt.NDArray[np.int64]
 
 
 def arrow_type(kind: Type) -> pa.DataType:
-    """Returns the Arrow type of one of ours; parts of structs and arrays may be null."""
+    """Returns the Arrow type of a column's type; parts of structs and arrays may be null."""
     match kind:
         case Scalar():
             return _SCALARS[kind.name]
@@ -51,4 +63,28 @@ def arrow_schema(columns: Iterable[tuple[str, str]]) -> pa.Schema:
     """Returns the Arrow schema of a birth certificate's columns, each of which may be null."""
     return pa.schema(
         [pa.field(name, _RAW.get(kind) or arrow_type(parse_type(kind))) for name, kind in columns]
+    )
+
+
+def ends_of(lengths: Numbers) -> Ends:
+    """Returns the offsets that Arrow needs for values of these lengths: 0, then each end.
+
+    Lengths are in bytes, together less than 2 GiB. A length of -1 is null, and takes no bytes.
+    """
+    ends = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(np.maximum(lengths, 0), out=ends[1:])
+    return ends
+
+
+def array_of(kind: pa.DataType, lengths: Numbers, ends: Ends, data: Bytes) -> pa.Array:
+    """Makes the array of texts or bytes, with a null for each length of -1."""
+    null = lengths < 0
+    return pa.Array.from_buffers(
+        kind,
+        len(lengths),
+        [
+            pa.array(~null).buffers()[1] if null.any() else None,
+            pa.py_buffer(ends),
+            pa.py_buffer(data),
+        ],
     )

@@ -1,19 +1,28 @@
-"""Columns and their types, as an event declares them in DDL.
+"""Columns and their types, declared by DDL. Pure.
 
-`id string not null, at timestamp` are two. Pure: the spelling is Spark's, and no Spark is needed to
-read it. An event has only types that JSON can carry.
+`id string not null, at timestamp` declares two columns. The spelling is Spark's, and no Spark is
+needed to read DDL. An event has only types that JSON can carry.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kappa.base.errors import DeclarationError
-from kappa.declare.values.tokens import PLAIN_NAME, Tokens
 
+# Texts keep their quotes, so that no text is taken for a name. A word that cannot be a name is
+# still one word, so that an error shows the word as written.
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<name>[^\W\d][^\s<>(),:`'"]*)|`(?P<quoted>[^`]+)`
+    |(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
+    |(?P<text>'(?:[^'\\]|''|\\.)*'|"(?:[^"\\]|""|\\.)*")|(?P<mark>[<>(),:])|(?P<other>\S))""",
+    re.VERBOSE | re.DOTALL,
+)
+# A name that needs no backquotes; fields of a struct have no other names.
+PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Spark's other spellings of the same types.
 _SYNONYMS = {
     "integer": "int",
@@ -33,6 +42,91 @@ SCALARS = frozenset({"string", "boolean", "float", "double", "date", "timestamp"
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "0": "\0"}
 
 
+class Tokens:
+    """The words of a DDL text, and how far the text is read.
+
+    Methods raise DeclarationError for a wrong word.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._quoted: set[int] = set()
+        self._tokens = list(self._split(text))
+        self._next = 0
+
+    def _split(self, text: str) -> Iterator[str]:
+        for place, match in enumerate(_TOKEN.finditer(text.strip())):
+            if match["quoted"]:
+                self._quoted.add(place)
+            yield (
+                match["name"]
+                or match["quoted"]
+                or match["number"]
+                or match["text"]
+                or match["mark"]
+                or match["other"]
+            )
+
+    @property
+    def at_end(self) -> bool:
+        """Returns True if all words are read."""
+        return self._next >= len(self._tokens)
+
+    def peek(self) -> str:
+        """Returns the next word without taking the word, or "" at the end."""
+        return "" if self.at_end else self._tokens[self._next]
+
+    def take(self, wanted: str) -> bool:
+        """Takes the next word if the word is `wanted`, in any case; returns True if so."""
+        if self.peek().lower() != wanted:
+            return False
+        self._next += 1
+        return True
+
+    def must(self, wanted: str) -> None:
+        """Takes the next word, which must be `wanted`."""
+        if not self.take(wanted):
+            raise DeclarationError(f"`{wanted}` is expected{self._here()} in: {self.text}")
+
+    def word(self, what: str) -> str:
+        """Takes a word that begins as a name does; `what` describes the word in errors."""
+        word = self.peek()
+        if not word or not (word[0].isalpha() or word[0] == "_"):
+            raise DeclarationError(
+                f"{what} is expected{self._here()} in: {self.text or '(empty)'}",
+                hint="write columns as `id string not null, at timestamp`",
+            )
+        self._next += 1
+        return word
+
+    def name(self) -> str:
+        """Takes a column's name; backquotes allow other characters than letters, digits and _."""
+        is_quoted = self._next in self._quoted
+        name = self.word("a column name")
+        if not is_quoted and not PLAIN_NAME.fullmatch(name):
+            raise DeclarationError(
+                f"the column name {name} has other characters than letters a to z, digits and _",
+                hint=f"write it in backquotes: `{name}`; no field of a struct has such a name",
+            )
+        return name
+
+    def number(self) -> int:
+        """Takes a whole number."""
+        word = self.peek()
+        if not word.isdigit():
+            raise DeclarationError(f"a number is expected instead of `{word}` in: {self.text}")
+        self._next += 1
+        return int(word)
+
+    def next(self) -> str:
+        """Takes the next word, whatever the word is; returns "" at the end."""
+        self._next += 1
+        return self._tokens[self._next - 1] if self._next <= len(self._tokens) else ""
+
+    def _here(self) -> str:
+        return " at the end" if self.at_end else f" before `{self.peek()}`"
+
+
 @dataclass(frozen=True, slots=True)
 class Scalar:
     """A type without parts, by Spark's simple name."""
@@ -45,7 +139,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Decimal:
-    """An exact number of at most `precision` digits, `scale` of them behind the point."""
+    """An exact number of at most `precision` digits, `scale` digits behind the point."""
 
     precision: int
     scale: int
@@ -56,7 +150,7 @@ class Decimal:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A list of values of one type; elements may be null."""
+    """A list of values of the same type; elements may be null."""
 
     element: Type
 
@@ -81,8 +175,8 @@ Type = Scalar | Decimal | Array | Struct
 class Column:
     """A named, typed place in a row.
 
-    `default` is the JSON text of the value if an event has no such field (a null stays null). `was`
-    are the names that the field had in older events, in the order in which they are looked for.
+    `default` is the JSON text of the value for an event without the field (a null stays null).
+    `was` are the names that the field had in older events, in the order of the look-up.
     """
 
     name: str
@@ -92,7 +186,7 @@ class Column:
     was: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        # It is hashed into versions and kept in birth certificates: it has only what is declared.
+        # Versions hash this text, and birth certificates keep it: the text has declared parts only.
         default = "" if self.default is None else f" default {self.default}"
         was = f" was {json.dumps(self.was, ensure_ascii=False)}" if self.was else ""
         return f"{self.name} {_demanded(self)}{default}{was}"
@@ -133,7 +227,7 @@ def parse_columns(ddl: str) -> tuple[Column, ...]:
 
 
 def parse_type(text: str) -> Type:
-    """Reads one type, such as `decimal(10,2)` or Spark's simple string of it."""
+    """Reads a type: `decimal(10,2)`, or Spark's simple string of any other type."""
     tokens = Tokens(text)
     found = _type(tokens, text)
     if not tokens.at_end:
@@ -263,7 +357,7 @@ def _decimal(tokens: Tokens, of: str) -> Decimal:
 
 
 def refuse_repeated(columns: Iterable[Column], text: str) -> None:
-    """Raises DeclarationError if two columns have one name, whatever its case."""
+    """Raises DeclarationError if two columns have the same name, whatever the case."""
     # Spark and Delta compare names without regard to case.
     seen: set[str] = set()
     for column in columns:

@@ -1,8 +1,8 @@
 """CSV to rows of texts, and texts to values of a type. Pure.
 
-CSV is as RFC 4180 has it: commas, double quotes, UTF-8. Nothing is guessed: no other separator, no
-space taken away. An empty value is null, and an empty one in quotes is the empty text, as
-PostgreSQL writes them. Values are those of an event's fields (value.py).
+CSV follows RFC 4180: commas, double quotes, UTF-8. Nothing is guessed: no other separator, no space
+taken away. An empty value is null, and an empty value in quotes is the empty text, as in
+PostgreSQL. Values are the values of an event's fields (value.py).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _LONE_RETURN = "a carriage return is in the middle of a line: quote the value th
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?")
 _TRUTH = {"true": True, "false": False}
-# Numbers as they are printed: 007 is a text, and so is one that would lose digits.
+# Numbers as programs print them: 007 is a text, and so is a number that would lose digits.
 _PRINTED_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
 _PRINTED = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
-# A double gives back so many digits of every number.
+# A double keeps so many digits of every number.
 _EXACT_DIGITS = 15
 
 
@@ -39,7 +39,7 @@ class CsvError(ValueError):
 
 
 def csv_rows(content: bytes) -> Iterator[tuple[int, Sequence[str | None]]]:
-    """Yields each row with the number of its first line. Raises CsvError if the text is no CSV."""
+    """Yields each row with the number of the first line. Raises CsvError if the text is no CSV."""
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
@@ -69,12 +69,12 @@ def text_rows(text: str, separator: str = ",") -> Iterator[tuple[int, Sequence[s
 
 @cache
 def _value_in_quotes(separator: str) -> re.Pattern[str]:
-    # No quote is given back, so a text without an end costs one pass.
+    # The possessive match gives no quote back, so a text without an end costs one pass.
     return re.compile(rf'"(?P<quoted>(?:[^"]+|"")*+)"|(?P<plain>[^"{re.escape(separator)}\r\n]*)')
 
 
 def _quoted_row(text: str, place: int, line: int, separator: str) -> tuple[list[str | None], int]:
-    """Returns the values of a row, and the place behind its end."""
+    """Returns the values of a row, and the place behind the row's end."""
     values: list[str | None] = []
     value = _value_in_quotes(separator)
     while True:
@@ -118,7 +118,7 @@ def text_reader(kind: Type) -> Check:
 
 
 def type_of_texts(texts: Iterable[str | None]) -> Type:
-    """Returns the first type that all texts of a column are of, which may be null."""
+    """Returns the first type that all texts of a column are of; None is null and fits each type."""
     there = {text for text in texts if text is not None}
     fits: dict[str, Callable[[str], bool]] = {
         "boolean": lambda text: text.lower() in _TRUTH,

@@ -1,15 +1,15 @@
 """The SQL that gives DuckDB's values to Python, JSON, Arrow and Parquet without a loss. Pure.
 
-DuckDB's types hold more than those of the receivers: an infinite time, years before 1 and after
-9999, nanoseconds, months, 39 digits. What a receiver has no value for is given as text, or refused
-by the column's name. The texts are those of docs/reference/values.md, and DuckDB casts each of them
-back to the same value:
+DuckDB's types hold more than the types of the receivers: an infinite time, years before 1 and after
+9999, nanoseconds, months, 39 digits. A value that a receiver cannot hold is given as text, or
+refused by the column's name. docs/reference/values.md documents these texts, and DuckDB casts each
+text back to the same value:
 
     date, timestamp            ISO 8601; a year before 1 as in -0043; `infinity` and `-infinity`
-    time                       as DuckDB writes it, with its zone if it has one
-    interval                   as DuckDB writes it: `1 month 14 days 12:34:56.789`
-    decimal                    every digit, as many behind the point as its type says
-    bit, bignum, uuid, enum    as DuckDB writes it
+    time                       as DuckDB writes times, with the zone of a time that has a zone
+    interval                   as DuckDB writes intervals: `1 month 14 days 12:34:56.789`
+    decimal                    every digit, as many behind the point as the type says
+    bit, bignum, uuid, enum    as DuckDB writes these types
     geometry                   well-known text
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 from kappa.base.errors import UsageError
 from kappa.base.sql import quoted, text
 
-# A DuckDBPyType: its `id` is the kind of type, its `children` are the parts.
+# A DuckDBPyType: `id` is the kind of type, `children` are the parts.
 DuckType = Any
 
 _NUMBERS = frozenset(
@@ -32,7 +32,7 @@ _FLOATS = frozenset({"float", "double"})
 _MOMENTS = frozenset(
     {"timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns", "timestamp with time zone"}
 )
-# Types that DuckDB writes as text, and reads back, without a loss.
+# Types that DuckDB writes as text and reads back without a loss.
 _AS_DUCKDB_WRITES = frozenset(
     {"time", "time_ns", "time with time zone", "bit", "bignum", "uuid", "enum", "geometry"}
 )
@@ -46,14 +46,14 @@ _CAST = "cast it to another type in the query, such as {}::varchar"
 
 
 def text_sql(sql: str, kind: DuckType) -> str:
-    """Returns the expression for the text of a time, interval or the like, null if it is null."""
+    """Returns the expression for the text of a time, interval or the like; null for null."""
     match str(kind.id):
         case "date":
             written = f"strftime({sql}, '%Y-%m-%d')"
             before = f"{sql} < date '0001-01-01'"
             return f"case when {before} then {_year_padded(written)} else {written} end"
         case "timestamp_ns":
-            # It ends long before the year 1, and begins long before 10000.
+            # This type has no years before 1 and none after 9999.
             return _moment_text(sql, "%n", f"epoch_ns({sql}) % 1000000000")
         case "timestamp with time zone":
             # A cast of ICU's rounds times that are far away, and fails on some.
@@ -79,9 +79,9 @@ def text_sql(sql: str, kind: DuckType) -> str:
 
 
 def json_sql(sql: str, kind: DuckType, column: str) -> str:
-    """Returns the expression for a value as JSON has it; a text is for DuckDB to quote.
+    """Returns the expression for a value in JSON; DuckDB itself quotes a text.
 
-    Raises UsageError with the name of the `column` if it has values without a form in JSON.
+    Raises UsageError with the name of the `column` if the column has values without a form in JSON.
     """
     match str(kind.id):
         case "float" | "double":
@@ -114,10 +114,10 @@ def json_sql(sql: str, kind: DuckType, column: str) -> str:
 
 
 def python_sql(sql: str, kind: DuckType, column: str, *, times: bool) -> tuple[str, bool]:
-    """Returns the expression for a value that Python gets whole, and whether it comes as JSON.
+    """Returns the expression for a value that Python gets whole, and whether the value is JSON.
 
-    With `times`, dates and timestamps that Python has are Python's, and others their text; else
-    all of them are text. Raises UsageError as `json_sql` does.
+    With `times`, dates and timestamps within Python's range are Python's, and others are text;
+    without `times` all are text. Raises UsageError as `json_sql` does.
     """
     if _has(kind, {"map", "union"}):
         # Python would get the value of a union without its name, and two lists for some maps.
@@ -128,8 +128,9 @@ def python_sql(sql: str, kind: DuckType, column: str, *, times: bool) -> tuple[s
 def arrow_sql(sql: str, kind: DuckType, column: str, *, parquet: bool) -> str:
     """Returns the expression for a value that Arrow, or a file of Parquet, holds whole.
 
-    Types that it lacks are written as text, or as JSON. Raises UsageError as `json_sql` does; the
-    query itself fails, with the column's name, on a number or interval that is too large.
+    Types that Arrow or Parquet lacks are written as text, or as JSON. Raises UsageError as
+    `json_sql` does. The query itself fails, with the column's name, on a number or interval that is
+    too large.
     """
     match str(kind.id):
         case huge if huge in _HUGE:
@@ -185,7 +186,7 @@ def _python(sql: str, kind: DuckType, column: str, *, times: bool) -> str:
 
 
 def _is_pythons(sql: str, moment: str) -> str:
-    """Returns the condition for a time that Python has. Infinite times are not among them."""
+    """Returns the condition for a finite time within Python's range."""
     if moment == "date":
         return f"{sql} between date '0001-01-01' and date '9999-12-31'"
     zone = "+00" if moment == "timestamp with time zone" else ""
@@ -203,7 +204,7 @@ def _micros_text(sql: str) -> str:
 
 
 def _moment_text(sql: str, places: str, fraction: str) -> str:
-    """Returns ISO 8601's text of a timestamp; without a fraction, if that is 0."""
+    """Returns the ISO 8601 text of a timestamp, without a fraction of 0."""
     whole = "%Y-%m-%dT%H:%M:%S"
     return (
         f"case when {fraction} = 0 then strftime({sql}, '{whole}') "
@@ -212,7 +213,7 @@ def _moment_text(sql: str, places: str, fraction: str) -> str:
 
 
 def _year_padded(sql: str) -> str:
-    """Returns the text of a time before the year 1 with four digits of the year at least."""
+    """Returns the text of a time before the year 1 with at least four digits of the year."""
     for digits in (1, 2, 3):
         zeros = "0" * (4 - digits)
         sql = rf"regexp_replace({sql}, '^-([0-9]{{{digits}}})-', '-{zeros}\1-')"
@@ -254,7 +255,7 @@ def _json_struct(sql: str, kind: DuckType, column: str) -> str:
 
 
 def _rebuilt(sql: str, kind: DuckType, change: Callable[[str, DuckType], str]) -> str:
-    """Returns a list, struct or map with its parts changed; the same if none of them is."""
+    """Returns a list, struct or map with changed parts; the same expression if no part changes."""
     match str(kind.id):
         case "list" | "array":
             child = dict(kind.children)["child"]
@@ -300,10 +301,10 @@ def _of_list(sql: str, kind: DuckType, change: Callable[[str], str]) -> str:
 
 
 def _of_map(sql: str, kind: DuckType, column: str) -> str:
-    """Returns a map from texts to JSON: a key that is no text is that of its JSON."""
+    """Returns a map from texts to JSON; a key that is no text is written as JSON first."""
     each, parts = _variable(kind), dict(kind.children)
     key = json_sql(_field(each, "key"), parts["key"], column)
-    # The text of JSON without its quotes, if it has some.
+    # The text of JSON, without quotes if the JSON is a text.
     key_text = f"to_json({key})->>'$'"
     value = f"to_json({json_sql(_field(each, 'value'), parts['value'], column)})"
     return (
@@ -313,7 +314,7 @@ def _of_map(sql: str, kind: DuckType, column: str) -> str:
 
 
 def _variable(kind: DuckType) -> str:
-    """Returns the name of a lambda's parameter, another one for each level of nesting."""
+    """Returns the name of a lambda's parameter, another name for each level of nesting."""
     return f"_e{_depth(kind)}"
 
 

@@ -1,45 +1,257 @@
-"""An event declared by a JSON Schema, read as a `SchemaPlace` with all its demands. Pure.
+"""An event declared by a JSON Schema, read as a `SchemaPlace` with all demands. Pure.
 
-The draft is 2020-12. A keyword is enforced, or refused with its place in the schema; only the
-draft's annotations are ignored. References are followed here. `schema_keywords.py` reads one
-keyword, and `schema_rules.py` checks events. Source: https://json-schema.org/draft/2020-12.
+The draft is 2020-12. A keyword is enforced, or refused with the place in the schema; only the
+draft's annotations are ignored. References are followed. `schema_rules.py` checks events. Source:
+https://json-schema.org/draft/2020-12.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kappa.base.errors import DeclarationError
-from kappa.declare.values.columns import Array, Struct, refuse_repeated
-from kappa.declare.values.schema_keywords import (
-    ANNOTATIONS,
-    COLUMN_TYPE,
-    LIMITS,
-    PARTS,
-    column_of,
-    limit_of,
-    refused,
-    types_of,
+from kappa.declare.values.columns import (
+    INTEGERS,
+    Array,
+    Column,
+    Decimal,
+    Scalar,
+    Struct,
+    Type,
+    parse_type,
+    refuse_repeated,
 )
-from kappa.declare.values.schema_place import Field, SchemaPlace
 
+# Annotations decide nothing about which events are valid; an author's own keywords begin with x-.
+ANNOTATIONS = frozenset(
+    {
+        "$schema",
+        "$id",
+        "$comment",
+        "$anchor",
+        "$defs",
+        "definitions",
+        "title",
+        "description",
+        "examples",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "contentEncoding",
+        "contentMediaType",
+    }
+)
+COLUMN_TYPE = "x-kappa-type"
+_VALUES = frozenset({"enum", "const"})
+_RANGE = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+LIMITS: Mapping[str, frozenset[str]] = {
+    "string": _VALUES | {"minLength", "maxLength", "pattern"},
+    "integer": _VALUES | _RANGE,
+    "number": _VALUES | _RANGE,
+    "boolean": _VALUES,
+    "array": frozenset({"minItems", "maxItems"}),
+    "object": frozenset(),
+}
+PARTS: Mapping[str, frozenset[str]] = {
+    "array": frozenset({"items"}),
+    "object": frozenset({"properties", "required", "additionalProperties"}),
+}
+_SIZES = frozenset({"minLength", "maxLength", "minItems", "maxItems"})
+# A type's formats, and their columns. uuid is a text of one form.
+_FORMATS: Mapping[str, Mapping[str, str]] = {
+    "string": {"date": "date", "date-time": "timestamp", "uuid": "string"},
+    "integer": {"int32": "int", "int64": "bigint"},
+    "number": {"float": "float", "double": "double"},
+}
+_PLAIN = {"string": "string", "integer": "bigint", "number": "double", "boolean": "boolean"}
+_SUPPORTED = (
+    "enforced are type, properties, required, additionalProperties: false, items, default, enum, "
+    "const, bounds, lengths, pattern, format (date, date-time, uuid), $ref within the schema"
+)
 _DRAFTS = re.compile(
     r"https?://json-schema\.org/(?:draft/2020-12|draft/2019-09|draft-07|draft-06)/schema#?"
 )
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A property of an object. `default` is the JSON text of the value for a missing field."""
+
+    name: str
+    place: SchemaPlace
+    required: bool = False
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaPlace:
+    """A place of an event, and the schema's demands on the value there; versions hash both.
+
+    `limits` are keywords with values as JSON text. `closed` means that an object has no other
+    fields than `fields`. `element` is the place of an array's elements.
+    """
+
+    json_type: str
+    column: Type
+    nullable: bool = False
+    limits: tuple[tuple[str, str], ...] = ()
+    fields: tuple[Field, ...] = ()
+    closed: bool = False
+    element: SchemaPlace | None = None
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Returns the columns of an object's fields."""
+        return tuple(
+            Column(
+                field.name,
+                field.place.column,
+                field.place.nullable or not (field.required or field.default is not None),
+                field.default,
+            )
+            for field in self.fields
+        )
+
+    def lines(self, path: str = "event") -> Iterator[str]:
+        """Yields a line for each place; schemas of equal meaning have equal lines."""
+        demands = [
+            f"{path} {self.json_type}{' or null' if self.nullable else ''} as {self.column}",
+            *(f"{keyword} {value}" for keyword, value in self.limits),
+        ]
+        yield ", ".join([*demands, "no other fields"] if self.closed else demands)
+        for field in self.fields:
+            of_field = field.place.lines(f"{path}.{field.name}")
+            required = ", required" if field.required else ""
+            default = "" if field.default is None else f", default {field.default}"
+            yield f"{next(of_field)}{required}{default}"
+            yield from of_field
+        if self.element is not None:
+            yield from self.element.lines(f"{path}[]")
+
+
+def types_of(schema: Mapping[str, Any], path: str) -> tuple[str, bool]:
+    """Returns the only type of a place, and whether null is allowed beside the type."""
+    declared = schema.get("type")
+    if declared is None:
+        raise DeclarationError(
+            f"the schema says no type at {path or '/'}",
+            hint=f"say one of {', '.join(LIMITS)}, or null beside it",
+        )
+    names = declared if isinstance(declared, list) else [declared]
+    plain = [name for name in names if name != "null"]
+    if len(plain) != 1 or plain[0] not in LIMITS:
+        raise refused(
+            "type",
+            path,
+            f"{json.dumps(declared)}, which makes no column",
+            hint=f"say one of {', '.join(LIMITS)}, or null beside it",
+        )
+    return plain[0], "null" in names
+
+
+def limit_of(keyword: str, value: Any, path: str) -> tuple[str, str]:
+    """Returns a keyword, and the value as JSON text. Raises DeclarationError for a wrong value."""
+    scalars = value if keyword == "enum" and isinstance(value, list) else [value]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if keyword in _VALUES:
+        meant = (
+            bool(scalars)
+            and not any(isinstance(each, list | dict) for each in scalars)
+            and (keyword == "const" or isinstance(value, list))
+        )
+    elif keyword in _SIZES:
+        meant = isinstance(value, int) and is_number and value >= 0
+    elif keyword == "pattern":
+        meant = isinstance(value, str) and _compiles(value)
+    else:
+        meant = is_number
+    if not meant:
+        raise refused(keyword, path, f"{json.dumps(value)[:60]}, which is not understood here")
+    return keyword, json.dumps(value, ensure_ascii=False)
+
+
+def _compiles(pattern: str) -> bool:
+    try:
+        expression(pattern)
+    except re.error:
+        return False
+    return True
+
+
+def expression(pattern: str) -> re.Pattern[str]:
+    """Compiles a `pattern` by ECMA-262: classes are ASCII's, and `$` is the very end."""
+    outside, parts, place = True, [], 0
+    while place < len(pattern):
+        letter = pattern[place]
+        if letter == "\\":
+            parts.append(pattern[place : place + 2])
+            place += 2
+            continue
+        outside = letter == "]" or (outside and letter != "[")
+        parts.append(r"\Z" if letter == "$" and outside else letter)
+        place += 1
+    return re.compile("".join(parts), re.ASCII)
+
+
+def column_of(json_type: str, schema: Mapping[str, Any], path: str) -> Type:
+    """Returns the column type of a place; the types of objects and arrays are set later."""
+    chosen, form = schema.get(COLUMN_TYPE), schema.get("format")
+    if form is not None and form not in _FORMATS.get(json_type, {}):
+        known = ", ".join(_FORMATS.get(json_type, {})) or "none"
+        raise refused(
+            "format",
+            path,
+            f"{form!r}, which is not enforced here",
+            hint=f"formats of type {json_type}: {known}; or say a pattern",
+        )
+    if chosen is None:
+        return (
+            Struct(())
+            if json_type in {"object", "array"}
+            else Scalar(_FORMATS.get(json_type, {}).get(form or "", _PLAIN[json_type]))
+        )
+    try:
+        kind = parse_type(chosen) if isinstance(chosen, str) else None
+    except DeclarationError as error:
+        raise refused(COLUMN_TYPE, path, error.message) from None
+    match json_type, kind:
+        case "integer" | "number", Decimal() if form is None:
+            return kind
+        case "integer", Scalar(name) if form is None and (name in INTEGERS or name == "timestamp"):
+            return kind
+        case "number", Scalar("float" | "double") if form is None:
+            return kind
+        case _:
+            hint = (
+                "of an integer: tinyint, smallint, int, bigint, decimal(p,s), timestamp "
+                "(of epoch milliseconds); of a number: float, double, decimal(p,s)"
+            )
+            raise refused(
+                COLUMN_TYPE,
+                path,
+                f"{chosen!r} of type {json_type}{f' and format {form}' if form else ''}",
+                hint=hint,
+            )
+
+
+def refused(keyword: str, path: str, why: str, *, hint: str = _SUPPORTED) -> DeclarationError:
+    """Makes the error that names a keyword and the place in the schema."""
+    return DeclarationError(f"the schema says {keyword} at {path or '/'}, {why}", hint=hint)
+
+
 def read_schema(schema: Mapping[str, Any]) -> SchemaPlace:
     """Reads the event that a schema declares.
 
-    Raises DeclarationError that names the keyword and its path in the schema.
+    Raises DeclarationError that names the keyword and the path in the schema.
     """
     try:
-        # What is no JSON has no meaning here, and a schema is never changed after it was read.
+        # A value that is no JSON has no meaning here, and a schema is never changed after it was
+        # read.
         document = json.loads(json.dumps(schema, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise DeclarationError(
@@ -62,7 +274,7 @@ class _SchemaReader:
         self._document = document
 
     def place(self, schema: Any, path: str, following: tuple[str, ...]) -> SchemaPlace:
-        """Reads one place; `following` are the references that led to it."""
+        """Reads a place; `following` are the references that led there."""
         schema, following = self._followed(schema, path, following)
         schema, following, is_optional = self._or_null(schema, path, following)
         json_type, nullable = types_of(schema, path)
@@ -91,7 +303,7 @@ class _SchemaReader:
             for keyword in sorted(schema)
             if keyword in LIMITS[json_type]
         )
-        # Null is allowed beside listed values only if it is one of them.
+        # Null is allowed beside listed values only if the list has null.
         nullable = nullable and None in schema.get("enum", [None]) and schema.get("const") is None
         column = column_of(json_type, schema, path)
         if schema.get("format") == "uuid":
@@ -175,7 +387,7 @@ class _SchemaReader:
     def _followed(
         self, schema: Any, path: str, following: tuple[str, ...]
     ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-        """Returns the schema with its references replaced by their targets."""
+        """Returns the schema with each reference replaced by the target."""
         if not isinstance(schema, dict):
             raise DeclarationError(
                 f"the schema has {json.dumps(schema)[:40]} at {path or '/'}, which says no type",
@@ -216,9 +428,9 @@ class _SchemaReader:
     def _or_null(
         self, schema: Mapping[str, Any], path: str, following: tuple[str, ...]
     ) -> tuple[Mapping[str, Any], tuple[str, ...], bool]:
-        """Returns the schema without a choice between something and null, and whether it had one.
+        """Returns the schema without a choice between something and null, and True for a choice.
 
-        It is the only choice that makes a column.
+        No other choice makes a column.
         """
         chosen = [keyword for keyword in ("anyOf", "oneOf") if keyword in schema]
         if not chosen:

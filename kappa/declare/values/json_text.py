@@ -1,7 +1,7 @@
-"""The format of records: bytes to an event's fields, as Python has the values of JSON. Pure.
+"""JSON to an event's fields: bytes to Python's values of JSON. Pure.
 
-A value is exactly one JSON object in UTF-8 (RFC 8259). Repeated fields are refused, and so is
-whatever depends on the parser. `kappa/records/record.py` decides what the fields mean.
+A value is exactly one JSON object in UTF-8 (RFC 8259). Repeated fields are refused, and so is every
+text whose meaning depends on the parser. `kappa/records/record.py` gives the fields a meaning.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from kappa.declare.values.reason import Reason, Rejected, kind_of, shown
 DEEPEST = 64
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _BRACKETS = re.compile(r"[\[\]{}]")
-# Python refuses integers beyond 4,300 digits, by a setting of the process; ours is no setting.
-# Shorter texts cannot have such a one, and are read without a look at each integer.
+# Python refuses integers beyond 4,300 digits, by a setting of the process; our limit is no setting.
+# A shorter text cannot have such an integer, and is read without a look at each integer.
 _LONGEST_INTEGER = 4_000
 
 
 class JsonFormat:
-    """The reader of one event's fields. Another format is another such class."""
+    """The reader of an event's fields from JSON."""
 
     def __init__(self, *, exact: bool) -> None:
         """`exact` keeps every digit of a number."""
@@ -35,7 +35,7 @@ class JsonFormat:
         self._parse_long = _parser(_number if exact else float, _integer)
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Reads the fields of one event. Raises Rejected if the bytes are not one object."""
+        """Reads the fields of an event. Raises Rejected if the bytes are not exactly one object."""
         try:
             text = value.decode()
         except UnicodeDecodeError as error:
@@ -62,7 +62,7 @@ class JsonFormat:
 
 
 def exact_value(text: str) -> Any:
-    """Reads the one value of a JSON text, with every digit of its numbers.
+    """Reads the single value of a JSON text, with every digit of numbers.
 
     Raises Rejected, or JSONDecodeError.
     """
@@ -123,7 +123,7 @@ def _refuse_surrogates(found: Any) -> None:
 
 
 def _depth(text: str) -> int:
-    """Counts how deep brackets are nested, outside of strings.
+    """Counts the levels of nested brackets, outside of strings.
 
     For a text that is no JSON the count need only be the same each time.
     """

@@ -23,8 +23,8 @@ class Reason(StrEnum):
     MALFORMED_AVRO = "malformed_avro"
     MALFORMED_PROTOBUF = "malformed_protobuf"
     MALFORMED_CHANGE = "malformed_change"
-    # Of a schema registry: a value without an id, an id that it does not know, and a schema by
-    # which the declared one cannot be read.
+    # Of a schema registry: a value without an id, an id that the registry does not know, and a
+    # schema that does not fit the declared schema.
     NO_SCHEMA_ID = "no_schema_id"
     UNKNOWN_SCHEMA = "unknown_schema"
     SCHEMA_MISMATCH = "schema_mismatch"
@@ -59,7 +59,7 @@ class Rejected(Exception):
 
 
 def kind_of(found: Any) -> str:
-    """Describes a JSON value by its kind, with the value if it is a scalar."""
+    """Describes a JSON value by kind; a scalar is shown, too."""
     match found:
         case None:
             return "null"
@@ -79,7 +79,8 @@ def kind_of(found: Any) -> str:
 
 def shown(found: Any) -> str:
     """Writes a value in at most 80 characters."""
-    # Rejects are stored: one wild record must not fill them, nor half a surrogate stop them.
+    # Rejects are stored: one wild record must not fill the table, nor half a surrogate stop the
+    # write.
     text = json.dumps(found, ensure_ascii=False) if isinstance(found, str) else str(found)
     text = text.encode(errors="backslashreplace").decode()
     return text if len(text) <= 80 else f"{text[:77]}..."

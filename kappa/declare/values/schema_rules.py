@@ -1,6 +1,6 @@
 """The rules of a JSON Schema beside types: presence, null, limits, no other fields. Pure.
 
-The rules check fields as they were sent, but under their present names (kappa/records/record.py).
+The rules check the sent values of fields under the present names (kappa/records/record.py).
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from decimal import Decimal as Number
 from typing import Any
 
 from kappa.declare.values.columns import Scalar
+from kappa.declare.values.json_schema import Field, SchemaPlace, expression
 from kappa.declare.values.reason import Reason, Rejected, kind_of
-from kappa.declare.values.schema_keywords import expression
-from kappa.declare.values.schema_place import Field, SchemaPlace
 
-# Raises Rejected, or does nothing. The column has checked the value's type.
+# Raises Rejected, or does nothing. The column has already checked the value's type.
 Rule = Callable[[Any, str], None]
 
 # Stands for the value of a missing field.
@@ -25,9 +24,9 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def rule_of(place: SchemaPlace) -> Rule | None:
-    """Makes the rule of a place and all below it. Returns None if types alone decide.
+    """Makes the rule of a place and all places below. Returns None if types alone decide.
 
-    Raises Rejected if a default is against it.
+    Raises Rejected if a default breaks the rule.
     """
     rules = tuple(_rules(place))
     if not rules:
@@ -97,7 +96,7 @@ def _bound(keyword: str, bound: Any) -> Callable[[Any], bool]:
 
 
 def _amount(found: Any) -> Any:
-    # By its digits: 0.1 is not less than the bound 0.1, however each of them was stored.
+    # Compared by digits: 0.1 is not less than the bound 0.1, however each number was stored.
     return Number(repr(found)) if type(found) is float else found
 
 

@@ -1,6 +1,6 @@
-"""The tally: what became of the offsets that were read (I6). A value. Pure.
+"""The tally: counts of offsets that were read, by outcome (I6). Pure.
 
-Frontiers, marks and archives keep it.
+Frontiers, marks and archives keep tallies.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from msgspec import Struct
 
 
 class Tally(Struct, frozen=True):
-    """The fate of one partition's offsets since the build's origin, as counts.
+    """The counts of a partition's offsets since the build's origin, by outcome.
 
-    The first five add up to the distance (I6). `late` are those of the rejected that were late.
+    The first five counts add up to the distance (I6). `late` counts rejected records that were
+    late.
     """
 
     decoded: int = 0

@@ -1,8 +1,8 @@
-"""Valid values of each type, and how a row has them. Pure.
+"""Valid values of each type, and the form of values in rows. Pure.
 
 Nothing is coerced, and a value out of range is refused. In a row a timestamp is an integer of
-microseconds since 1970, UTC, and a date one of days. A decimal is Python's, and a struct is a dict.
-Texts of times are RFC 3339's.
+microseconds since 1970, UTC, and a date an integer of days. A decimal is Python's, and a struct is
+a dict. Texts of times are RFC 3339's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from kappa.declare.values.columns import INTEGERS, Array, Column, Decimal, Scala
 from kappa.declare.values.json_text import exact_value
 from kappa.declare.values.reason import Reason, Rejected, kind_of, shown
 
-# Turns JSON's value into the row's; the text names it in errors. Raises Rejected if it is none.
+# Turns a value of JSON into the row's value; the text names the value in errors. Raises Rejected if
+# the value is not valid.
 Check = Callable[[Any, str], Any]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -117,7 +118,7 @@ def _instant(found: str, name: str) -> int:
     try:
         since = datetime.fromisoformat(found.upper()) - _EPOCH
     except ValueError:
-        # A leap second, for one: Spark and Delta cannot store it.
+        # A leap second, for instance: Spark and Delta cannot store leap seconds.
         raise Rejected(
             Reason.OUT_OF_RANGE, f"{name} is {shown(found)}, a time that is not in the calendar"
         ) from None
@@ -225,7 +226,7 @@ def default_of(column: Column, check: Check) -> Any:
 
 
 def holds_decimal(kind: Type) -> bool:
-    """Returns True if a value of that type contains a decimal, whose digits all count."""
+    """Returns True if a value of the type contains a decimal, whose digits all count."""
     match kind:
         case Scalar():
             return False

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kappa.base.errors import Broken, KappaError
-from kappa.declare.archived import Archive
 from kappa.declare.topic import Topic
+from kappa.declare.topic_options import Archive
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.tally import Tally
 from kappa.engine.read.archived import archive_fingerprint

@@ -25,9 +25,9 @@ from kappa.base.process import set_by_sigterm
 from kappa.base.program import run_program
 from kappa.base.settings import load_settings
 from kappa.code.project import load_pipelines
-from kappa.declare.archived import Archive
-from kappa.declare.named_files import named_files_changed
+from kappa.declare.project_files import named_files_changed
 from kappa.declare.topic import Topic
+from kappa.declare.topic_options import Archive
 from kappa.engine.archive.archive_writer import ArchiveWriter
 from kappa.engine.archive.earlier import Earlier
 from kappa.engine.read.archived import archive_fingerprint

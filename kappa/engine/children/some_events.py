@@ -11,12 +11,12 @@ from itertools import count as numbers
 from typing import Any
 
 from kappa.base.errors import UsageError
-from kappa.declare.described import described, shown
-from kappa.declare.formats.named import changes_of
+from kappa.declare.formats.topic_formats import changes_of
+from kappa.declare.options import described, option_text
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import Topic
 from kappa.declare.values.columns import INTEGERS, Scalar, Type
-from kappa.declare.values.some_value import some_of_schema, some_value
+from kappa.declare.values.random_values import some_of_schema, some_value
 from kappa.records.keys import written_key
 
 _BEGAN = 1_700_000_000_000
@@ -125,7 +125,7 @@ def _sent_key(topic: Topic, value: Any) -> bytes | None:
         return written_key(topic, value)
     except UsageError as error:
         raise UsageError(
-            f"topic {topic.name}: the key {shown(value)}: {error.message}", hint=error.hint
+            f"topic {topic.name}: the key {option_text(value)}: {error.message}", hint=error.hint
         ) from None
 
 

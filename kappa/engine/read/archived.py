@@ -24,7 +24,7 @@ from kappa.base.disk import delete_file
 from kappa.base.errors import KappaError
 from kappa.code.fingerprint import SEMANTICS
 from kappa.declare.topic import Topic
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.topic_options import TopicKind
 from kappa.engine.read.block_rows import counts_of, log_time_before
 from kappa.records.decode.decoder import Clock
 from kappa.records.decode.fate import Counts, decoded_columns

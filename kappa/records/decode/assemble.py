@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kappa.declare.values.arrow import HEADERS_TYPE
-from kappa.declare.values.lengths import Places
+from kappa.declare.values.arrow import HEADERS_TYPE, Places
 from kappa.declare.values.reason import Rejected
 
 

@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kappa.declare.topic import Topic
-from kappa.declare.values.arrow import arrow_type
+from kappa.declare.values.arrow import Bytes, Numbers, array_of, arrow_type, ends_of
 from kappa.declare.values.columns import Column, Decimal, Scalar
-from kappa.declare.values.lengths import Bytes, Numbers, array_of, ends_of
 from kappa.declare.values.value import FIRST_MICROS, LAST_MICROS
 from kappa.records.decode.find_loops import gather, mark_texts
 

@@ -20,8 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kappa.declare.topic import Topic
-from kappa.declare.values.arrow import arrow_schema
-from kappa.declare.values.lengths import Places
+from kappa.declare.values.arrow import Places, arrow_schema
 from kappa.declare.values.reason import Rejected
 from kappa.records.decode.assemble import array_of_type, in_order, key_texts, rejected_columns
 from kappa.records.decode.fate import Fate, decoded_columns

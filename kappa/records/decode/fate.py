@@ -23,7 +23,7 @@ class Fate(IntEnum):
     TOMBSTONE = 1
     REJECTED = 2
     DUPLICATE = 3
-    # Of changes at a source (kappa/declare/formats/debezium): rows for the function as decoded ones
+    # Of changes at a source (formats/debezium_events.py): rows for the function as decoded ones
     # are. For a latest table the first deletes its key, and the second all keys.
     DELETION = 4
     TRUNCATION = 5

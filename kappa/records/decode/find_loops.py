@@ -13,7 +13,7 @@ import numpy.typing as npt
 from numba import types
 
 from kappa.base.loops import compiled
-from kappa.declare.values.lengths import Bytes, Ends, Numbers
+from kappa.declare.values.arrow import Bytes, Ends, Numbers
 
 
 class Spelling(IntEnum):

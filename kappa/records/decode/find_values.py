@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kappa.declare.values.lengths import Bytes, Ends, Numbers, array_of, ends_of
+from kappa.declare.values.arrow import Bytes, Ends, Numbers, array_of, ends_of
 from kappa.records.decode.find_loops import Spelling, find_all, gather
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from kappa.declare.topic import Topic
-from kappa.declare.values.lengths import Places
+from kappa.declare.values.arrow import Places
 from kappa.records.decode.plain_reader import PlainReader
 
 

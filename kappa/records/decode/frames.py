@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kappa.declare.formats.schema_source import FRAME_BYTES, MAGIC
-from kappa.declare.values.lengths import Places, array_of, ends_of
+from kappa.declare.formats.registry_schemas import FRAME_BYTES, MAGIC
+from kappa.declare.values.arrow import Places, array_of, ends_of
 from kappa.records.decode.find_loops import gather
 from kappa.records.decode.find_values import Texts, texts_of
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from kappa.declare.topic import Topic
 from kappa.declare.values.columns import INTEGERS, Column, Decimal, Scalar
-from kappa.declare.values.schema_place import SchemaPlace
+from kappa.declare.values.json_schema import SchemaPlace
 from kappa.declare.values.value import FIRST_MICROS, LAST_MICROS
 from kappa.records.decode.find_loops import Spelling
 from kappa.records.decode.find_values import Expected

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kappa.declare.topic import Topic
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.topic_options import TopicKind
 from kappa.declare.values.reason import Rejected
 from kappa.records.redrive import HEADER, Original, Position, original_of
 

@@ -13,11 +13,10 @@ import pyarrow as pa
 
 from kappa.declare.formats.avro_events import Avro, AvroReader
 from kappa.declare.formats.avro_loops import Coding, read_all
-from kappa.declare.formats.schema_source import FRAME_BYTES
+from kappa.declare.formats.registry_schemas import FRAME_BYTES
 from kappa.declare.topic import Topic
-from kappa.declare.values.arrow import arrow_type
+from kappa.declare.values.arrow import Places, arrow_type
 from kappa.declare.values.columns import Scalar
-from kappa.declare.values.lengths import Places
 from kappa.declare.values.reason import Rejected
 from kappa.records.decode.binary_columns import column_of, keep_fitting, keyed_rows
 from kappa.records.decode.find_values import Texts, texts_of

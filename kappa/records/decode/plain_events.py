@@ -17,11 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kappa.declare.formats.json_events import Json
-from kappa.declare.formats.named import is_framed
+from kappa.declare.formats.topic_formats import is_framed
 from kappa.declare.topic import Topic
-from kappa.declare.values.arrow import arrow_schema
+from kappa.declare.values.arrow import Places, arrow_schema
 from kappa.declare.values.columns import INTEGERS, Column, Decimal, Scalar, Type
-from kappa.declare.values.lengths import Places
 from kappa.records.decode.find_loops import Spelling
 from kappa.records.decode.find_values import Found, Texts, find, strings, texts_of
 from kappa.records.decode.frames import messages_of

@@ -12,13 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kappa.declare.formats.protobuf.message_columns import TIMESTAMP, WRAPPERS
-from kappa.declare.formats.protobuf.message_loops import Shape, read_messages
-from kappa.declare.formats.protobuf.protobuf_events import Protobuf, ProtobufReader
+from kappa.declare.formats.protobuf_events import TIMESTAMP, WRAPPERS, Protobuf, ProtobufReader
+from kappa.declare.formats.protobuf_loops import Shape, read_messages
 from kappa.declare.topic import Topic
-from kappa.declare.values.arrow import arrow_type
+from kappa.declare.values.arrow import Bytes, Numbers, Places, arrow_type
 from kappa.declare.values.columns import Decimal, Scalar
-from kappa.declare.values.lengths import Bytes, Numbers, Places
 from kappa.records.decode.binary_columns import Marks, column_of, keep_fitting, keyed_rows
 from kappa.records.decode.find_loops import mark_texts
 from kappa.records.decode.find_values import Texts, texts_of

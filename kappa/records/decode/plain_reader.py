@@ -6,7 +6,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from kappa.declare.values.lengths import Places
+from kappa.declare.values.arrow import Places
 
 
 class PlainReader(Protocol):

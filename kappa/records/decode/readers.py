@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kappa.declare.formats.avro_events import Avro
-from kappa.declare.formats.protobuf.protobuf_events import Protobuf
+from kappa.declare.formats.protobuf_events import Protobuf
 from kappa.declare.topic import Topic
 from kappa.records.decode.formatted_keys import FormattedKeys, topic_of_keys
 from kappa.records.decode.plain_events import PlainEvents

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kappa.base.section.storage import StorageSettings
-from kappa.declare.formats.schema_source import SchemaSource, open_schemas, opened_schemas
+from kappa.declare.formats.registry_schemas import SchemaSource, open_schemas, opened_schemas
 from kappa.declare.topic import Topic
 from kappa.declare.values.arrow import arrow_schema
 from kappa.records.decode.decoder import Clock, Decoder, Memories

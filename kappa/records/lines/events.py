@@ -17,9 +17,9 @@ import msgspec
 
 from kappa.base.errors import DeclarationError, UsageError
 from kappa.declare.formats.json_events import Json
-from kappa.declare.formats.named import changes_of, is_framed, pin_of
-from kappa.declare.formats.schema_source import framed
+from kappa.declare.formats.registry_schemas import framed
 from kappa.declare.formats.text_events import Text
+from kappa.declare.formats.topic_formats import changes_of, is_framed, pin_of
 from kappa.declare.topic import Topic
 from kappa.declare.values.columns import Array, Column, Decimal, Scalar, Struct, Type
 from kappa.declare.values.csv_text import text_reader

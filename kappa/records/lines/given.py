@@ -9,8 +9,8 @@ from typing import TypeVar
 from kappa.base.errors import UsageError
 from kappa.declare.formats.csv_events import Csv
 from kappa.declare.formats.json_events import Json
-from kappa.declare.formats.named import is_framed
 from kappa.declare.formats.text_events import Text
+from kappa.declare.formats.topic_formats import is_framed
 from kappa.declare.topic import Topic
 from kappa.declare.values.csv_text import CsvError, text_rows
 from kappa.kafka.producer import ProducedRecord

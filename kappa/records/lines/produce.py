@@ -12,9 +12,9 @@ from typing import Any
 
 from kappa.base.errors import UsageError
 from kappa.declare.formats.csv_events import Csv
-from kappa.declare.formats.named import changes_of
+from kappa.declare.formats.topic_formats import changes_of
 from kappa.declare.topic import Topic
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.topic_options import TopicKind
 from kappa.declare.values.reason import Rejected
 from kappa.kafka.client import Log
 from kappa.kafka.producer import Acknowledged, ProducedRecord

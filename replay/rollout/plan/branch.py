@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from kappa.base.errors import UsageError
 from kappa.code.declaration import declarations, has_identity
 from kappa.code.fingerprint import SEMANTICS
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.topic_options import TopicKind
 from kappa.records.tombstones import may_be_missed
 from kappa.replay.rollout.plan.facts import Declared, LogFacts
 from kappa.replay.rollout.plan.finding import Finding

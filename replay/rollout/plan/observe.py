@@ -20,11 +20,11 @@ from kappa.base.settings import Settings
 from kappa.base.sql import quoted
 from kappa.code.code_snapshot import read_snapshot
 from kappa.declare.breaker import rejected_of
-from kappa.declare.formats.named import pin_of
-from kappa.declare.joined import matching
+from kappa.declare.formats.topic_formats import pin_of
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.sink import Sink
 from kappa.declare.topic import Topic
+from kappa.declare.topic_patterns import matching
 from kappa.engine.spark.cluster import cluster_of
 from kappa.kafka.broker.sizes import partition_bytes
 from kappa.kafka.cluster import TopicFacts

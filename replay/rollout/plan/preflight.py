@@ -13,13 +13,17 @@ from dataclasses import replace
 
 from kappa.base.units import duration, size
 from kappa.code.fingerprint import SEMANTICS, changed_parts
-from kappa.declare.archived import Archive
-from kappa.declare.log_time import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
 from kappa.declare.options import REJECTS
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.sink import Sink
 from kappa.declare.topic import Topic
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.topic_options import (
+    BROKERS_TIME,
+    SET_BROKERS_TIME,
+    TIMESTAMP_TYPE,
+    Archive,
+    TopicKind,
+)
 from kappa.replay.rollout.plan.branch import unlike
 from kappa.replay.rollout.plan.cost import Cost
 from kappa.replay.rollout.plan.facts import Declared, LogFacts, Observed

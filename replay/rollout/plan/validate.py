@@ -13,8 +13,7 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError, UsageError
 from kappa.base.settings import Settings
-from kappa.declare.board import Board
-from kappa.declare.board_files import FOLDER, boards_in
+from kappa.declare.board import FOLDER, Board, boards_in
 from kappa.replay.rollout.plan.circles import TopicUse, declared_uses, refused_circle
 from kappa.replay.rollout.plan.declared_pipelines import declare_each
 from kappa.replay.rollout.plan.facts import Declared

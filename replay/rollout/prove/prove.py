@@ -25,7 +25,7 @@ from kappa.base.settings import Settings
 from kappa.base.sql import quoted, text
 from kappa.code.code_snapshot import load_with_place, snapshot_sources
 from kappa.declare.options import REJECTS
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.topic_options import TopicKind
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.libraries import changed_libraries, installed_libraries
 from kappa.replay.rollout.plan.declared_pipelines import doubts

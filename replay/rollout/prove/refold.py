@@ -22,7 +22,7 @@ from kappa.base.units import pace_text
 from kappa.code.code_snapshot import ensure_unchanged, load_snapshot
 from kappa.code.declaration import has_identity
 from kappa.code.fingerprint import SEMANTICS
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.topic_options import TopicKind
 from kappa.engine.read.archived import Archives
 from kappa.kafka.cluster import TopicFacts
 from kappa.records.tombstones import may_be_missed

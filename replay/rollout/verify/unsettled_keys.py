@@ -16,7 +16,7 @@ from kappa.base.errors import Conflict, Unreachable
 from kappa.code.code_snapshot import load_snapshot
 from kappa.code.declaration import has_key_format
 from kappa.declare.topic import Topic
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.topic_options import TopicKind
 from kappa.declare.values.reason import Rejected
 from kappa.records.keys import KeyReader
 from kappa.state.build import Birth

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kappa.base.errors import Conflict, UsageError
-from kappa.declare.log_time import BROKERS_TIME, TIMESTAMP_TYPE
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.topic_options import BROKERS_TIME, TIMESTAMP_TYPE, TopicKind
 from kappa.replay.status.topics.describe import TopicDescription
 
 

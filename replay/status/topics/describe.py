@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kappa.base.errors import Conflict
 from kappa.base.units import size
-from kappa.declare.topic import Topic
-from kappa.declare.topic_settings import declared_config
+from kappa.declare.topic import Topic, declared_config
 from kappa.kafka.cluster import TopicFacts
 from kappa.kafka.topic_config import own_config
 from kappa.replay.rollout.state import State

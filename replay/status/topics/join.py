@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kappa.base.errors import UsageError
-from kappa.declare.joined import JoinedTopic, JoinedTopics, matching
 from kappa.declare.topic import Topic
+from kappa.declare.topic_patterns import JoinedTopic, JoinedTopics, matching
 from kappa.kafka.cluster import TopicFacts
 
 

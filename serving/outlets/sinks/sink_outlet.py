@@ -20,8 +20,7 @@ from msgspec.structs import replace
 
 from kappa.base.clock import now
 from kappa.base.errors import KappaError
-from kappa.declare.sink import SinkBirth
-from kappa.declare.sink_format import row_writer
+from kappa.declare.sink import SinkBirth, row_writer
 from kappa.kafka.client import Log
 from kappa.kafka.transactions import Fenced, TooLarge, Transactions
 from kappa.serving.outlets.changes.change_set import ChangeSet, Kind

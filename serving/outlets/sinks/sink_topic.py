@@ -14,7 +14,7 @@ from kappa.base.errors import AccessRefused, KappaError, Unreachable
 from kappa.base.failpoint import failpoint
 from kappa.declare.sink import SinkBirth
 from kappa.declare.topic import Topic
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.topic_options import TopicKind
 from kappa.kafka.answers import UP
 from kappa.kafka.client import Log
 from kappa.state.build import Birth

@@ -18,8 +18,13 @@ from hypothesis import strategies as st
 from kappa import Avro, Subject, Topic
 from kappa.base.errors import DeclarationError, KappaError, Unreachable, UsageError
 from kappa.declare.formats.avro_schema import parsed, read_record
-from kappa.declare.formats.pinned import PinnedSchema, pin_path
-from kappa.declare.formats.schema_source import RegisteredSchema, framed, open_schemas
+from kappa.declare.formats.registry_schemas import (
+    PinnedSchema,
+    RegisteredSchema,
+    framed,
+    open_schemas,
+    pin_path,
+)
 from kappa.declare.values.reason import Rejected
 from kappa.records.record import RecordReader
 

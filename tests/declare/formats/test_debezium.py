@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kappa import Debezium, Table, Topic, pipeline
 from kappa.base.errors import DeclarationError, UsageError
-from kappa.declare.formats.debezium.facts import identity
+from kappa.declare.formats.debezium_envelope import identity
 from kappa.declare.formats.format import RecordFormat
 from kappa.declare.values.reason import Rejected
 from kappa.kafka.reader import Record

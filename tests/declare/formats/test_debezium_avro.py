@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kappa import Topic
 from kappa.base.errors import UsageError
-from kappa.declare.formats.schema_source import RegisteredSchema, framed, open_schemas
+from kappa.declare.formats.registry_schemas import RegisteredSchema, framed, open_schemas
 from kappa.declare.values.reason import Rejected
 from kappa.records.keys import KeyReader
 from kappa.records.record import RecordReader, Removal, Tombstone

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from test_archive import an_archiver, visit, wait_until
 
-from kappa.declare.joined import JoinedTopic, JoinedTopics, put_joined
 from kappa.declare.topic import Topic
+from kappa.declare.topic_patterns import JoinedTopic, JoinedTopics, put_joined
 from kappa.engine.read.archived import Archives
 from kappa.kafka.client import Log
 from kappa.state.offsets import Offsets

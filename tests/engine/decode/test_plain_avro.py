@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Avro, Topic
-from kappa.declare.formats.schema_source import RegisteredSchema, framed, open_schemas
+from kappa.declare.formats.registry_schemas import RegisteredSchema, framed, open_schemas
 from kappa.declare.values.reason import Rejected
 from kappa.records.decode.plain_avro import PlainAvro
 from kappa.records.record import RecordReader

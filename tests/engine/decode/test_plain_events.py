@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Json, Topic
-from kappa.declare.formats.schema_source import framed
+from kappa.declare.formats.registry_schemas import framed
 from kappa.records.decode import plain_events
 from kappa.records.decode.decode import decode_table
 from kappa.records.decode.decoder import loading_plain_readers

@@ -16,9 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Protobuf, Subject, Topic
-from kappa.declare.formats.pinned import PinnedSchema, pin_path
-from kappa.declare.formats.protobuf.proto_schema import message_named, message_types
-from kappa.declare.formats.schema_source import RegisteredSchema, framed, open_schemas
+from kappa.declare.formats.protobuf_schema import message_named, message_types
+from kappa.declare.formats.registry_schemas import (
+    PinnedSchema,
+    RegisteredSchema,
+    framed,
+    open_schemas,
+    pin_path,
+)
 from kappa.declare.values.reason import Rejected
 from kappa.records.decode.decode import decode_table
 from kappa.records.decode.decoder import loading_plain_readers

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from kappa.base.errors import DeclarationError
-from kappa.declare.board import MOST_CHARTS, Board, Chart, ChartKind, board_of
-from kappa.declare.board_files import boards_in
+from kappa.declare.board import MOST_CHARTS, Board, Chart, ChartKind, board_of, boards_in
 
 TREE = Path(__file__).parents[3]
 CHART = '[[chart]]\ntitle = "Hits"\nkind = "number"\nsql = "select 1"\n'

@@ -20,7 +20,7 @@ from crashing import Doom, World
 from stores import make_store
 
 from kappa.base.errors import KappaError
-from kappa.declare.formats.schema_source import RegisteredSchema
+from kappa.declare.formats.registry_schemas import RegisteredSchema
 from kappa.engine.job.splits import Splits
 from kappa.records.decode.remembered import newest_memory, put_memory
 from kappa.records.identity import DIGEST_BYTES, Memory

@@ -9,7 +9,7 @@ import pytest
 
 from kappa import Avro, Csv, Json, Topic
 from kappa.base.errors import UsageError
-from kappa.declare.joined import JoinedTopic, JoinedTopics, put_joined
+from kappa.declare.topic_patterns import JoinedTopic, JoinedTopics, put_joined
 from kappa.declare.values.reason import Rejected
 from kappa.serving.collect.declared import CollectedTopic, DeclaredTopics
 from kappa.serving.collect.lines import Invalid, read_one, reply_of

@@ -27,8 +27,7 @@ from sinking import (
 )
 
 from kappa import Avro, Csv, Topic
-from kappa.declare.sink import SinkBirth
-from kappa.declare.sink_format import SinkFormat
+from kappa.declare.sink import SinkBirth, SinkFormat
 from kappa.kafka.broker.broker import Broker
 from kappa.kafka.client import Log
 from kappa.kafka.producer import ProducedRecord

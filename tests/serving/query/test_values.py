@@ -22,7 +22,7 @@ from kappa.base.sql import text
 from kappa.commands.changes import change_text
 from kappa.declare.alert import AlertBirth
 from kappa.declare.formats.csv_events import Csv
-from kappa.declare.sink_format import row_writer
+from kappa.declare.sink import row_writer
 from kappa.declare.values.columns import Column, Scalar
 from kappa.serving.http.page import marks
 from kappa.serving.outlets.alerts.message import row_messages

@@ -23,7 +23,7 @@ from kappa.base.clock import now
 from kappa.base.errors import Broken, KappaError
 from kappa.base.sections import RegistrySettings
 from kappa.code.code_snapshot import digests, ensure_snapshot, read_snapshot
-from kappa.declare.formats.schema_source import RegisteredSchema
+from kappa.declare.formats.registry_schemas import RegisteredSchema
 from kappa.engine.job.legs import Leg, LegKind, Legs
 from kappa.engine.job.splits import Splits
 from kappa.engine.write.publisher import Publisher

@@ -10,7 +10,7 @@ import pytest
 from object_store import ObjectStore
 
 from kappa.base.sections import RegistrySettings
-from kappa.declare.formats.schema_source import RegisteredSchema
+from kappa.declare.formats.registry_schemas import RegisteredSchema
 from kappa.kafka.registry import RegistryClient
 from kappa.kafka.stored_schemas import RootSchemas
 from kappa.serving.collect.pulled.position import PullPosition, put_position, read_position

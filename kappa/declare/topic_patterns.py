@@ -1,8 +1,9 @@
 """The topics that have joined a pattern, recorded in a file of the project.
 
-`kappa topics join` writes what a pattern matches at the broker. Declarations read that file, and no
-broker: so a version reads the same topics wherever and whenever it is loaded, and a build's code
-snapshot has the file. A topic that is made later joins by the same step, never by itself.
+`kappa topics join` writes the topics that a pattern matches at the broker into a file. Declarations
+read that file, and no broker. So a version reads the same topics wherever and whenever the version
+is loaded, and a build's code snapshot has the file. A topic that is made later joins by the same
+step, never by itself.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from msgspec import Struct
 from kappa.base.disk import put_file
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.described import described, shown
-from kappa.declare.named_files import FileNotThere, read_schema_file
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.options import described, option_text
+from kappa.declare.project_files import FileNotThere, read_schema_file
+from kappa.declare.topic_options import TopicKind
 
-# The project's folder of such files.
+# The project's folder for the files of patterns.
 FOLDER = "topics/joined"
 # Kafka's and its tools' own topics: `__consumer_offsets`, `_schemas`.
 _INTERNAL = "_"
-# Longer ones could not name a file.
+# A longer pattern could not name a file.
 _LONGEST = 200
-# The errors with which a pattern has no topics, instead of being refused.
+# A pattern with one of these errors has no topics, instead of being refused.
 _excused: list[type[DeclarationError]] = []
 
 
@@ -38,14 +39,14 @@ class NothingJoined(DeclarationError):
 
 
 class JoinedTopic(Struct, frozen=True):
-    """A topic as it was when it joined."""
+    """A topic's name and partitions at the time of joining."""
 
     name: str
     partitions: int
 
 
 class JoinedTopics(Struct, frozen=True):
-    """The topics that a pattern means, by name."""
+    """The topics of a pattern, by name."""
 
     pattern: str
     topics: tuple[JoinedTopic, ...]
@@ -57,7 +58,7 @@ def joined_path(pattern: str) -> str:
 
 
 def matching(pattern: str, names: Iterable[str], sinks: Collection[str]) -> tuple[str, ...]:
-    """Returns the topics that a pattern matches: never internal ones, and none of `sinks`."""
+    """Returns the topics that a pattern matches: never internal topics, and none of `sinks`."""
     whole = re.compile(pattern)
     return tuple(
         name
@@ -69,11 +70,11 @@ def matching(pattern: str, names: Iterable[str], sinks: Collection[str]) -> tupl
 def topics_of_pattern(
     source: Source, name: object, pattern: object, kind: str, partitions: object
 ) -> tuple[JoinedTopic, ...]:
-    """Returns the topics of a declared pattern. Raises DeclarationError if it cannot be meant."""
+    """Returns the topics of a declared pattern. Raises DeclarationError if the pattern is wrong."""
     found = _checked(source, pattern)
     if name is not None:
         raise DeclarationError(
-            f"{source}: topic {shown(name)} has the pattern {found}, too",
+            f"{source}: topic {option_text(name)} has the pattern {found}, too",
             hint="give it a name or a pattern",
         )
     if kind == TopicKind.COMPACTED:
@@ -83,14 +84,14 @@ def topics_of_pattern(
         )
     if partitions != 1:
         raise DeclarationError(
-            f"{source}: the pattern {found} has partitions={shown(partitions)}",
+            f"{source}: the pattern {found} has partitions={option_text(partitions)}",
             hint="leave partitions out: each topic has those with which it joined",
         )
     return _read(source, found)
 
 
 def _checked(source: Source, pattern: object) -> str:
-    """Returns a topic's pattern. Raises DeclarationError if it is no regular expression."""
+    """Returns a topic's pattern. Raises DeclarationError if `pattern` is no regular expression."""
     if not isinstance(pattern, str) or not pattern:
         raise DeclarationError(
             f"{source}: a topic has the pattern {described(pattern)}",
@@ -111,7 +112,7 @@ def _checked(source: Source, pattern: object) -> str:
 def _read(source: Source, pattern: str) -> tuple[JoinedTopic, ...]:
     """Reads the topics that have joined a pattern.
 
-    Raises DeclarationError if none has, but within `before_joining`.
+    Raises DeclarationError if no topic has joined. Within `before_joining` no topic is no error.
     """
     try:
         return _listed(source, pattern)
@@ -153,7 +154,7 @@ def _nothing_joined(source: Source, pattern: str) -> NothingJoined:
 
 
 def put_joined(project: Path, found: JoinedTopics) -> None:
-    """Writes the topics of a pattern into a project's folder, in place of earlier ones."""
+    """Writes the topics of a pattern into a project's folder, in place of earlier topics."""
     path = project / joined_path(found.pattern)
     path.parent.mkdir(parents=True, exist_ok=True)
     put_file(path, msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
@@ -166,9 +167,10 @@ def is_joining() -> bool:
 
 @contextmanager
 def before_joining(excused: type[DeclarationError] = DeclarationError) -> Iterator[None]:
-    """Lets patterns be declared with no topics; for the command that joins, with wrong ones.
+    """Lets patterns be declared without topics, within the block.
 
-    `NothingJoined` excuses only those that no topic has joined.
+    By default each DeclarationError about a pattern's topics is excused, as the command that joins
+    needs. `NothingJoined` excuses only patterns that no topic has joined.
     """
     _excused.append(excused)
     try:

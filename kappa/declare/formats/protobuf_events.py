@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kappa.base.errors import DeclarationError, UsageError
 from kappa.base.source import Source
-from kappa.declare.described import described, shown
-from kappa.declare.formats.landing import Landing, check_declared, columns_of
-from kappa.declare.formats.pinned import PinnedSchema, Subject, read_pin
-from kappa.declare.formats.protobuf.message_columns import message_landings
-from kappa.declare.formats.protobuf.proto_schema import (
+from kappa.declare.formats.protobuf_schema import (
     KIND,
     indexes_of,
     message_at,
@@ -21,15 +17,59 @@ from kappa.declare.formats.protobuf.proto_schema import (
     message_types,
     why_unwritten,
 )
-from kappa.declare.formats.schema_source import RegisteredSchema, framed, unframed, written_by
-from kappa.declare.named_files import read_text_file
-from kappa.declare.values.columns import Column
+from kappa.declare.formats.registry_schemas import (
+    PinnedSchema,
+    RegisteredSchema,
+    Subject,
+    framed,
+    read_pin,
+    unframed,
+    written_by,
+)
+from kappa.declare.formats.schema_fields import (
+    EVENT_HINT,
+    Landing,
+    check_declared,
+    columns_of,
+    finite,
+    refusing,
+)
+from kappa.declare.options import described, error_prefix, option_text
+from kappa.declare.project_files import read_text_file
+from kappa.declare.values.columns import (
+    Array,
+    Column,
+    Decimal,
+    Scalar,
+    Struct,
+    Type,
+    refuse_repeated,
+)
 from kappa.declare.values.reason import Reason, Rejected
-from kappa.declare.values.value import Check
+from kappa.declare.values.value import FIRST_MICROS, LAST_MICROS, Check, check_of
 
-# Messages are in messages, no deeper than compilers of Protobuf allow.
+_DECIMAL = Decimal(20, 0)
+_BYTES, _ENUM, _GROUP, _MESSAGE = 12, 14, 10, 11
+_SCALARS: dict[int, Type] = {
+    1: Scalar("double"),
+    2: Scalar("float"),
+    **dict.fromkeys((3, 16, 18, 7, 13), Scalar("bigint")),
+    **dict.fromkeys((4, 6), _DECIMAL),
+    **dict.fromkeys((5, 15, 17), Scalar("int")),
+    8: Scalar("boolean"),
+    9: Scalar("string"),
+}
+TIMESTAMP = "google.protobuf.Timestamp"
+WRAPPERS = {
+    f"google.protobuf.{name}Value"
+    for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String")
+}
+_KEY, _VALUE = "key", "value"
+
+
+# Messages are nested no deeper than Protobuf's compilers allow.
 _MOST_INDEXES = 32
-# A frame is what a producer makes of it.
+# Producers choose the bytes of frames, so only so many frames are remembered.
 _MOST_KNOWN = 1_000
 _HINT = (
     "give the path of a .proto file in the project, or a subject: "
@@ -39,16 +79,17 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True, init=False)
 class Protobuf:
-    """The format of one Protobuf message a value.
+    """The format of a Protobuf message a value.
 
-    `schema` is a `Subject`, or the path of a .proto file from the project's folder. It is part of
-    the version. `message` is the full name of the message; it may be left out if the schema has one
-    alone. The topic's columns are its fields, if the topic declares no event.
+    `schema` is a `Subject`, or the path of a .proto file from the project's folder. The schema is
+    part of the version. `message` is the full name of the message; the name may be left out if the
+    schema has a single message. The message's fields are the topic's columns, if the topic declares
+    no event.
 
-    `framed` records begin with the id of the schema they were written with, and with the place of
-    their message in it, as serializers of a schema registry write them: so they are if the schema
-    is a subject. Another message than the declared one is rejected. Fields that are unknown here
-    are ignored.
+    `framed` records begin with the id of the writer's schema, and with the place of the message in
+    the schema, as serializers of a schema registry write records. With a subject, records are
+    framed unless you say otherwise. Another message than the declared message is rejected. Fields
+    that are unknown here are ignored.
 
     Example:
         Topic("orders", format=Protobuf("schemas/order.proto", message="shop.Order"))
@@ -77,11 +118,11 @@ class Protobuf:
         ):
             raise DeclarationError(
                 f"{source}: format protobuf is given {described(schema)}, "
-                f"message={shown(message)}, framed={shown(framed)}",
+                f"message={option_text(message)}, framed={option_text(framed)}",
                 hint=_HINT,
             )
         pin: PinnedSchema | None = None
-        try:
+        with error_prefix(f"{source}: format protobuf"):
             if isinstance(schema, Subject):
                 pin = read_pin(schema)
                 found = pin.schema
@@ -89,10 +130,6 @@ class Protobuf:
                 found = RegisteredSchema(KIND, read_text_file(Path(schema), source.file))
             known = message_named(types_of(found), message)
             message_landings(known)
-        except DeclarationError as error:
-            raise DeclarationError(
-                f"{source}: format protobuf: {error.message}", hint=error.hint
-            ) from None
         set_field = object.__setattr__
         set_field(self, "schema", schema if isinstance(schema, Subject) else str(schema))
         set_field(self, "message", known.full_name)
@@ -103,16 +140,16 @@ class Protobuf:
         set_field(self, "source", source)
 
     def lines(self) -> Iterator[str]:
-        """Yields its name and what its message is, without the schema's prose."""
+        """Yields the name and the declared message of the format, without the schema's prose."""
         yield f"format protobuf {self.message}{', framed by a registry' if self.framed else ''}"
         yield from _described(self.described(), set())
 
     def event(self) -> tuple[Column, ...]:
-        """Returns the message's fields as columns. Raises DeclarationError if one can be none."""
+        """Returns the message's fields as columns. Raises DeclarationError for a wrong field."""
         return columns_of(self._landings())
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
-        """Refuses columns that are not what the message's fields are."""
+        """Refuses columns that differ from the message's fields."""
         check_declared(columns, self._landings(), "Protobuf", by_schema=by_schema)
 
     def reader(self, columns: Sequence[Column]) -> ProtobufReader:
@@ -120,8 +157,8 @@ class Protobuf:
         return ProtobufReader(self, columns)
 
     def encode(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
-        """Returns the message of fields, as Protobuf's own mapping of JSON has them."""
-        from google.protobuf import json_format, message_factory  # noqa: PLC0415  # see proto_schema.py
+        """Returns the message of fields, by Protobuf's own mapping of JSON."""
+        from google.protobuf import json_format, message_factory  # noqa: PLC0415  # see message_types
 
         del columns
         message = self.described()
@@ -149,17 +186,17 @@ class Protobuf:
 
 
 def types_of(found: RegisteredSchema) -> Any:
-    """Returns the description of a schema's file. Raises DeclarationError if it is none."""
+    """Returns the description of a schema's file. Raises DeclarationError for another kind."""
     if found.kind != KIND:
         raise DeclarationError(f"the schema is of type {found.kind}, not Protobuf")
     return message_types(found.text or "", found.references)
 
 
 class ProtobufReader:
-    """The reader of messages, each of the declared type, whatever schema it was written with."""
+    """The reader of messages of the declared type, whatever schema a writer used."""
 
     def __init__(self, form: Protobuf, columns: Sequence[Column]) -> None:
-        from google.protobuf import message_factory  # noqa: PLC0415  # see proto_schema.py
+        from google.protobuf import message_factory  # noqa: PLC0415  # see message_types
         from google.protobuf.message import DecodeError  # noqa: PLC0415
 
         message = form.described()
@@ -171,13 +208,13 @@ class ProtobufReader:
         self._framed = form.framed
         self._landings = known
         self._taken = [(name, take) for name, (_, take) in known.items() if name in wanted]
-        # By id and place, why a message is not the declared one; None: it is.
+        # By id and place, why a message is not the declared message; None: the message is.
         self._others: dict[tuple[int, tuple[int, ...]], Rejected | None] = {}
         if form.pin is not None:
             self._others[form.pin.id, indexes_of(message)] = None
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Reads the fields of one message. Raises Rejected if the bytes are none."""
+        """Reads the fields of a message. Raises Rejected if the bytes are no declared message."""
         if self._framed:
             schema_id, value = unframed(value)
             indexes, value = _indexes(value)
@@ -204,7 +241,7 @@ class ProtobufReader:
         return self._message.DESCRIPTOR
 
     def frame(self, value: bytes) -> bytes | None:
-        """Returns the bytes before the message of a value; None if it is not the declared one."""
+        """Returns the bytes before the message of a value; None for another message."""
         if not self._framed:
             return b""
         try:
@@ -243,7 +280,7 @@ class ProtobufReader:
 
 
 def _described(message: Any, seen: set[str]) -> Iterator[str]:
-    """Yields what a message is, then those that it has, each once."""
+    """Yields lines that describe a message, then the messages within, each once."""
     seen.add(message.full_name)
     for each in message.fields:
         of = each.message_type or each.enum_type
@@ -267,7 +304,7 @@ def _described(message: Any, seen: set[str]) -> Iterator[str]:
 
 
 def _indexes(value: bytes) -> tuple[tuple[int, ...], bytes]:
-    """Splits what follows a schema's id into the indexes of the message, and the message."""
+    """Splits the bytes behind a schema's id into the indexes of the message, and the message."""
     count, place = _zigzag(value, 0)
     if count == 0:
         return (0,), value[place:]
@@ -302,3 +339,139 @@ def _written_indexes(indexes: tuple[int, ...]) -> bytes:
             left >>= 7
         written.append(left)
     return bytes(written)
+
+
+def message_landings(message: Any) -> dict[str, tuple[Landing, Callable[[Any], Any]]]:
+    """Returns each field's landing, and the function that takes a value out of a message."""
+    found = {}
+    for part in message.fields:
+        try:
+            found[part.name] = (_field(part, part.name, (message.full_name,)), _taken(part))
+        except DeclarationError as error:
+            found[part.name] = (refusing(error), _taken(part))
+    if not found:
+        raise DeclarationError("the message has no fields, and they are the columns")
+    return found
+
+
+def _taken(field: Any) -> Callable[[Any], Any]:
+    """Returns the function that takes a field's value out of a message; absent is null."""
+    name = field.name
+    if not field.has_presence or field.has_default_value:
+        return lambda message: getattr(message, name)
+    return lambda message: getattr(message, name) if message.HasField(name) else None
+
+
+def _is_map(field: Any) -> bool:
+    return bool(
+        field.type == _MESSAGE and field.is_repeated and field.message_type.GetOptions().map_entry
+    )
+
+
+def _field(field: Any, path: str, within: tuple[str, ...]) -> Landing:
+    nullable = field.has_presence and not field.has_default_value
+    if _is_map(field):
+        parts = field.message_type.fields_by_name
+        key = _value(parts[_KEY], f"a key of {path}", within)
+        value = _value(parts[_VALUE], f"a value of {path}", within)
+        entry = Struct(
+            (
+                Column(_KEY, key.type, nullable=False),
+                Column(_VALUE, value.type, nullable=value.nullable),
+            )
+        )
+        return Landing(Array(entry), nullable=False, land=_map(key.land, value.land))
+    found = _value(field, path, within)
+    if field.is_repeated:
+        return Landing(Array(found.type), nullable=False, land=_array(found.land))
+    return Landing(found.type, nullable=nullable, land=found.land)
+
+
+def _value(field: Any, path: str, within: tuple[str, ...]) -> Landing:
+    kind = field.type
+    if kind in _SCALARS:
+        of = _SCALARS[kind]
+        is_real = str(of) in {"double", "float"}
+        return Landing(of, nullable=False, land=finite(str(of)) if is_real else check_of(of))
+    if kind == _ENUM:
+        return Landing(Scalar("string"), nullable=False, land=_enum(field.enum_type))
+    if kind != _MESSAGE:
+        raise _refused(path, "bytes" if kind == _BYTES else "a group")
+    message = field.message_type
+    name = message.full_name
+    if name == TIMESTAMP:
+        return Landing(Scalar("timestamp"), nullable=False, land=_time)
+    if name in WRAPPERS:
+        inner = _value(message.fields_by_name[_VALUE], path, within)
+        land = inner.land
+        return Landing(inner.type, False, lambda found, called: land(found.value, called))  # noqa: FBT003
+    if name.startswith("google.protobuf."):
+        raise _refused(path, name)
+    if name in within:
+        raise _refused(path, f"{name}, which contains itself: columns have an end")
+    return _message(message, path, (*within, name))
+
+
+def _message(message: Any, path: str, within: tuple[str, ...]) -> Landing:
+    parts = [
+        (field.name, _field(field, f"{path}.{field.name}", within), _taken(field))
+        for field in message.fields
+    ]
+    if not parts:
+        raise _refused(path, "a message without fields")
+    kind = Struct(tuple(Column(name, part.type, part.nullable) for name, part, _ in parts))
+    refuse_repeated(kind.fields, path)
+
+    def land(found: Any, name: str) -> dict[str, Any]:
+        return {
+            field: None if (value := take(found)) is None else part.land(value, f"{name}.{field}")
+            for field, part, take in parts
+        }
+
+    return Landing(kind, nullable=False, land=land)
+
+
+def _enum(kind: Any) -> Check:
+    names: dict[int, str] = {}
+    for value in kind.values:
+        # Of several names for one number, the first counts.
+        names.setdefault(value.number, value.name)
+
+    def land(found: int, name: str) -> str:
+        if found not in names:
+            raise Rejected(Reason.OUT_OF_RANGE, f"{name} is {found}, which {kind.name} has not")
+        return names[found]
+
+    return land
+
+
+def _time(found: Any, name: str) -> int:
+    moment = int(found.seconds * 1_000_000 + found.nanos // 1000)
+    if not 0 <= found.nanos < 1_000_000_000 or not FIRST_MICROS <= moment <= LAST_MICROS:
+        raise Rejected(
+            Reason.OUT_OF_RANGE,
+            f"{name} is {found.seconds} s and {found.nanos} ns, beyond what timestamp holds",
+        )
+    return moment
+
+
+def _array(element: Check) -> Check:
+    return lambda found, name: [element(each, f"an element of {name}") for each in found]
+
+
+def _map(key: Check, value: Check) -> Check:
+    def land(found: Any, name: str) -> list[Any]:
+        # Maps have no order, and equal maps must be equal rows.
+        return [
+            {_KEY: key(each, f"a key of {name}"), _VALUE: value(found[each], f"{name}.{each}")}
+            for each in sorted(found)
+        ]
+
+    return land
+
+
+def _refused(path: str, what: str) -> DeclarationError:
+    return DeclarationError(
+        f"the schema has {what} at {path}, which makes no column",
+        hint=f"declare the columns that you need, without it: {EVENT_HINT}",
+    )

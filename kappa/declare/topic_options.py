@@ -1,28 +1,72 @@
-"""The declarations that log time decides: lateness and identity. Pure.
+"""The options of a topic: kind, archive, lateness and identity. Pure.
 
-Both want timestamps that the broker sets, because a producer may send any time.
+Lateness and identity need timestamps that the broker sets, because a producer may send any time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
 from kappa.base.units import parse_duration
-from kappa.declare.described import described, texts
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.options import described, option_text, texts
 from kappa.declare.values.columns import Array, Column, Scalar, Struct
 
-# Kafka's setting of whose timestamp a record has, and its value for the broker's own time.
+# Kafka's setting that decides whether producers or the broker give a record its timestamp, and the
+# value for the broker's time.
 TIMESTAMP_TYPE = "message.timestamp.type"
 BROKERS_TIME = "LogAppendTime"
-# What to do about an existing topic with another setting; `{}` is its name.
+# Advice for an existing topic with another setting; `{}` is the topic's name.
 SET_BROKERS_TIME = (
     f"set it: kappa topics alter {{}} --set {TIMESTAMP_TYPE}={BROKERS_TIME}; what is in the topic "
     "keeps the time that producers gave it"
 )
 _HORIZON = "10 minutes"
+
+
+class TopicKind(StrEnum):
+    """The kind of a topic: Kafka keeps the whole history, or the latest value of each key."""
+
+    RETAINED = "retained"
+    COMPACTED = "compacted"
+
+
+class Archive(StrEnum):
+    """The contents of a topic's archive: nothing, decoded columns, or columns and raw records."""
+
+    NONE = "none"
+    COLUMNS = "columns"
+    RAW = "raw"
+
+
+def archive_of(
+    source: Source, topic: str, given: bool | str, kind: str, identity: tuple[str, ...]
+) -> Archive:
+    """Returns the contents of a topic's archive.
+
+    Raises DeclarationError if the topic cannot have this archive.
+    """
+    if given is False:
+        return Archive.NONE
+    if given is not True and given != Archive.RAW:
+        raise DeclarationError(
+            f"{source}: topic {topic} has archive={option_text(given)}",
+            hint='archive is True, or "raw" to keep keys and values too, or False',
+        )
+    if kind == TopicKind.COMPACTED:
+        raise DeclarationError(
+            f"{source}: topic {topic} is compacted, and has no history to archive",
+            hint='archive=True is for kind="retained"',
+        )
+    if identity:
+        raise DeclarationError(
+            f"{source}: topic {topic} declares an identity, "
+            "and an archive does not remember what was accepted before",
+            hint="leave out archive=True, or identity",
+        )
+    return Archive.COLUMNS if given is True else Archive.RAW
 
 
 def lateness_of_topic(
@@ -34,7 +78,7 @@ def lateness_of_topic(
 ) -> int | None:
     """Returns the allowed lateness in milliseconds, or None if none is declared.
 
-    Raises DeclarationError if it cannot be meant.
+    Raises DeclarationError if `event_time` or `lateness` is wrong.
     """
     if event_time is None and lateness is None:
         return None
@@ -44,7 +88,7 @@ def lateness_of_topic(
         raise DeclarationError(
             f"{source}: topic {topic} declares {declared} alone", hint=f"say both: {missing}"
         )
-    if _typed(source, topic, event_time, "event_time", columns).type != Scalar("timestamp"):
+    if _named_column(source, topic, event_time, "event_time", columns).type != Scalar("timestamp"):
         raise DeclarationError(
             f"{source}: topic {topic} has the event_time {event_time}, which is no timestamp",
             hint=f"declare {event_time} timestamp in its event",
@@ -55,7 +99,7 @@ def lateness_of_topic(
 def identity_columns(
     source: Source, topic: str, identity: str | Sequence[str], columns: tuple[Column, ...]
 ) -> tuple[str, ...]:
-    """Returns the columns of an identity. Raises DeclarationError if they have no equality."""
+    """Returns the columns of an identity. Raises DeclarationError if a column has no equality."""
     given = (identity,) if isinstance(identity, str) else identity
     names = texts(f"{source}: topic {topic}", "identity", given, '("id",)')
     if len(set(names)) < len(names):
@@ -64,7 +108,7 @@ def identity_columns(
             hint=f"it is {', '.join(map(str, names))}",
         )
     for name in names:
-        kind = _typed(source, topic, name, "identity", columns).type
+        kind = _named_column(source, topic, name, "identity", columns).type
         if isinstance(kind, Array | Struct) or kind in {Scalar("double"), Scalar("float")}:
             raise DeclarationError(
                 f"{source}: topic {topic} has an identity of type {kind}, "
@@ -75,9 +119,10 @@ def identity_columns(
 
 
 def identity_horizon_of(source: Source, topic: str, horizon: str | None, *, declared: bool) -> int:
-    """Returns the horizon of an identity in milliseconds; `declared`: there is an identity.
+    """Returns the horizon of a topic's identity, in milliseconds.
 
-    Raises DeclarationError if it cannot be meant.
+    `declared` is True if the topic declares an identity. Raises DeclarationError if the horizon is
+    wrong.
     """
     if horizon is not None and not declared:
         raise DeclarationError(
@@ -93,7 +138,7 @@ def identity_horizon_of(source: Source, topic: str, horizon: str | None, *, decl
     return found
 
 
-def _typed(
+def _named_column(
     source: Source, topic: str, name: object, option: str, columns: tuple[Column, ...]
 ) -> Column:
     for column in columns:

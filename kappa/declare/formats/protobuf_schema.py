@@ -1,14 +1,19 @@
-"""The text of a .proto file, as a `FileDescriptorProto`: what protoc would make of it.
+"""Protobuf's messages by their schemas: texts of .proto, or descriptions in base64.
 
-It is read here since no package of Python's reads one without a compiler of 10 MB. Services,
-extensions and options are left out, as they decide nothing about a message; names are resolved by
-the library's pool. Source: https://protobuf.dev/reference/protobuf/proto3-spec/.
+The text of a .proto file is read here, since no package of Python's reads these texts without a
+compiler of 10 MB. The result is the `FileDescriptorProto` that protoc would make. Services,
+extensions and options decide nothing about a message and are left out; the library's pool resolves
+names. Source: https://protobuf.dev/reference/protobuf/proto3-spec/.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from kappa.base.errors import DeclarationError
 
@@ -42,16 +47,23 @@ _SCALARS = {
 }
 _LABELS = {"optional": 1, "required": 2, "repeated": 3}
 _SYNTAXES = ("proto2", "proto3")
-# Messages within messages deeper than this are no schema of anyone's.
+# No real schema has messages within messages deeper than this.
 _DEEPEST = 32
+KIND = "PROTOBUF"
+# The files that each schema may import without being given them.
+_KNOWN = ("timestamp", "wrappers", "duration", "any", "struct", "empty", "field_mask")
+# So many parsed schemas are kept: each written event needs the schema again.
+_MOST_SCHEMAS = 64
+# The place of a map within its message, in Google's error for a value that is no map.
+_NO_MAP = re.compile(r"Map field \S+ must be in a dict .* at \w+\.(.+?)\.*$")
 
 
 def read_proto(text: str) -> FileDescriptorProto:
-    """Reads the text of a file. Raises DeclarationError if it is none."""
+    """Reads the text of a file. Raises DeclarationError if the text is no file of Protobuf."""
     try:
         return _ProtoReader(text).file()
     except (ValueError, TypeError) as error:
-        # A number that the description cannot have, for one.
+        # For instance, the description cannot have a number.
         raise DeclarationError(f"the schema is no text of Protobuf: {error}") from None
 
 
@@ -62,7 +74,7 @@ class _ProtoReader:
         self._is_proto3 = False
 
     def file(self) -> FileDescriptorProto:
-        from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415  # see proto_schema.py
+        from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415  # see message_types
 
         made = FileDescriptorProto(syntax=_SYNTAXES[0])
         while self._place < len(self._tokens):
@@ -129,7 +141,7 @@ class _ProtoReader:
                         synthetic.append(made.field[-1])
                 case _:
                     self._field(made, word, 1)
-        # They are behind those that are declared.
+        # The oneofs of optional fields come after the declared oneofs.
         for field in synthetic:
             field.oneof_index = len(made.oneof_decl)
             made.oneof_decl.add(name=f"_{field.name}")
@@ -184,7 +196,7 @@ class _ProtoReader:
                 self._options()
 
     def _options(self) -> list[tuple[str, str]]:
-        """Reads options in brackets, if there are any, and the end of the statement."""
+        """Reads options in brackets, if any, and the end of the statement."""
         found: list[tuple[str, str]] = []
         if self._peek(0) == "[":
             depth = 0
@@ -200,7 +212,7 @@ class _ProtoReader:
         return found
 
     def _skip(self) -> None:
-        """Skips a statement, which ends at its semicolon or its block."""
+        """Skips a statement, which ends at a semicolon or a block."""
         depth = 0
         while True:
             word = self._next()
@@ -240,3 +252,125 @@ class _ProtoReader:
     def _wrong(self, why: str) -> DeclarationError:
         near = " ".join(self._tokens[max(0, self._place - 4) : self._place])
         return DeclarationError(f"the schema is no text of Protobuf: {why}, at `{near}`")
+
+
+@lru_cache(_MOST_SCHEMAS)
+def message_types(text: str, references: tuple[str, ...] = ()) -> Any:
+    """Returns the description of a schema's file, with all references.
+
+    Raises DeclarationError if the text is no schema.
+    """
+    # The import costs more than reading a project that has no topic in Protobuf.
+    from google.protobuf import descriptor_pool  # noqa: PLC0415
+
+    pool = descriptor_pool.DescriptorPool()
+    # Some clients register Google's own types, too.
+    given = [
+        *(file for each in references if (file := _file(each)).package != "google.protobuf"),
+        _file(text),
+    ]
+    names: list[str] = []
+    for name in _KNOWN:
+        known = _known_file(name)
+        if any(known.name in each.dependency for each in given):
+            pool.AddSerializedFile(known.SerializeToString())
+            names.append(known.name)
+    for number, file in enumerate(given):
+        # A registry gives references as texts alone: each file sees the files before it.
+        file.name = f"schema{number}.proto"
+        missing = [each for each in file.dependency if each.startswith("google/")]
+        if unknown := [each for each in missing if each not in names]:
+            raise DeclarationError(f"the schema imports {unknown[0]}, which is not known here")
+        if len(missing) < len(file.dependency) and not number:
+            other = next(each for each in file.dependency if each not in missing)
+            raise DeclarationError(f"the schema imports {other}, which is not given")
+        del file.public_dependency[:]
+        del file.weak_dependency[:]
+        file.dependency[:] = names
+        try:
+            pool.AddSerializedFile(file.SerializeToString())
+            found = pool.FindFileByName(file.name)
+        except (TypeError, ValueError, KeyError) as error:
+            raise DeclarationError(f"the schema is no Protobuf: {error}") from None
+        names.append(file.name)
+    return found
+
+
+def message_named(file: Any, name: str | None) -> Any:
+    """Returns the description of a message by the full name; without a name, the only message.
+
+    Raises DeclarationError if the file lacks the message.
+    """
+    known = {each.full_name: each for each in _messages(file.message_types_by_name.values())}
+    if name is None:
+        top = [*file.message_types_by_name.values()]
+        if len(top) == 1:
+            return top[0]
+        raise DeclarationError(
+            f"the schema has the messages {', '.join(known) or '(none)'}",
+            hint="name that of the topic: message=...",
+        )
+    if name not in known:
+        raise DeclarationError(
+            f"the schema has no message {name}", hint=f"it has {', '.join(known) or 'none'}"
+        )
+    return known[name]
+
+
+def message_at(file: Any, indexes: Sequence[int]) -> str | None:
+    """Returns the full name of the message at a frame's indexes, or None if none is there."""
+    within = [*file.message_types_by_name.values()]
+    name = None
+    for index in indexes:
+        if not 0 <= index < len(within):
+            return None
+        name, within = within[index].full_name, [*within[index].nested_types]
+    return name
+
+
+def indexes_of(message: Any) -> tuple[int, ...]:
+    """Returns the indexes by which frames name a message of a file."""
+    around = message.containing_type
+    beside = (
+        [*message.file.message_types_by_name.values()] if around is None else [*around.nested_types]
+    )
+    return (
+        *(() if around is None else indexes_of(around)),
+        [each.full_name for each in beside].index(message.full_name),
+    )
+
+
+def why_unwritten(error: Exception) -> str:
+    """Returns why Google's parser of JSON refuses an event, without the lists that follow."""
+    why = str(error).partition("\n")[0].rstrip(".")
+    no_map = _NO_MAP.search(why)
+    return f"{no_map[1]} is a map, and is given as no object" if no_map else why
+
+
+def _messages(within: Any) -> Any:
+    for each in within:
+        if not each.GetOptions().map_entry:
+            yield each
+            yield from _messages(each.nested_types)
+
+
+def _file(text: str) -> FileDescriptorProto:
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415
+    from google.protobuf.message import DecodeError  # noqa: PLC0415
+
+    try:
+        return FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError, DecodeError):
+        # Python's clients register descriptions, and all other clients texts.
+        return read_proto(text)
+
+
+def _known_file(name: str) -> Any:
+    from importlib import import_module  # noqa: PLC0415
+
+    file = import_module(f"google.protobuf.{name}_pb2").DESCRIPTOR
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415
+
+    made = FileDescriptorProto()
+    file.CopyToProto(made)
+    return made

@@ -1,7 +1,10 @@
-"""The values of a row, by how they were written and what their columns declare. Pure.
+"""The values of a row, by the writer's schema and the declared columns. Pure.
 
-A value whose meaning is not certain is refused: a whole number alone does not say whether it is
-milliseconds, nor letters whether they are digits or bytes.
+Kafka Connect has few types; the meaning of a value beyond the type is in the schema's name, for
+instance `io.debezium.time.MicroTimestamp`. Avro's schemas keep that name as `connect.name`.
+
+A value whose meaning is not certain is refused: a whole number alone does not say that milliseconds
+are counted, and letters may be digits or bytes.
 """
 
 from __future__ import annotations
@@ -11,18 +14,20 @@ import binascii
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal as Number
 from typing import Any
 
-from kappa.declare.formats.debezium.written import PLAIN, Written
 from kappa.declare.values.columns import Array, Column, Decimal, Scalar, Struct, Type
 from kappa.declare.values.reason import Reason, Rejected, kind_of, shown
 from kappa.declare.values.value import FIRST_MICROS, LAST_MICROS, Check, check_of, default_of
 
+# No row of a table needs a deeper schema.
+_DEEPEST = 32
 _DAY_MICROS = 86_400_000_000
 _CONNECT = "org.apache.kafka.connect.data."
 _TIME = "io.debezium.time."
-# Whole numbers to microseconds, as (factor, divisor).
+# From whole numbers to microseconds, as (factor, divisor).
 UNITS = {"millis": (1000, 1), "micros": (1, 1), "nanos": (1, 1000)}
 _MOMENTS = {
     f"{_TIME}Timestamp": "millis",
@@ -37,21 +42,89 @@ _OWN_SCALE = "io.debezium.data.VariableScaleDecimal"
 _FLOATS = {Scalar("double"), Scalar("float")}
 _DECIMALS = {_DECIMAL, _OWN_SCALE}
 _DIGITS = re.compile(r"[+-]?[0-9]{1,80}(?:\.[0-9]{1,80})?")
-# What Debezium writes for a value that the source did not send: in texts, and in bytes.
+# Debezium writes this text for a value that the source did not send: in texts, and in bytes.
 _UNAVAILABLE = "__debezium_unavailable_value"
 _UNAVAILABLES = {_UNAVAILABLE, base64.b64encode(_UNAVAILABLE.encode()).decode()}
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The way in which a value was written: the meaning by Connect's name, and the parts.
+
+    The name is "" if the value has no meaning beyond the type. `scale` is the scale of a decimal.
+    """
+
+    name: str = ""
+    scale: int | None = None
+    element: Written | None = None
+    fields: Mapping[str, Written] = field(default_factory=dict)
+
+
+# A value whose schema says nothing beyond the type.
+PLAIN = Written()
+
+
+def of_connect(schema: Any, deep: int = 0) -> Written:
+    """Returns how a value was written by Connect's schema in JSON; damaged parts say nothing."""
+    if not isinstance(schema, dict) or deep > _DEEPEST:
+        return PLAIN
+    name, parameters, fields = (schema.get(each) for each in ("name", "parameters", "fields"))
+    scale = parameters.get("scale") if isinstance(parameters, dict) else None
+    return Written(
+        name if isinstance(name, str) else "",
+        _whole(scale),
+        of_connect(schema["items"], deep + 1) if "items" in schema else None,
+        {
+            each["field"]: of_connect(each, deep + 1)
+            for each in (fields if isinstance(fields, list) else ())
+            if isinstance(each, dict) and isinstance(each.get("field"), str)
+        },
+    )
+
+
+def of_avro(schema: Any, named: Mapping[str, Any], deep: int = 0) -> Written:
+    """Returns how a value was written by a parsed schema of Avro."""
+    if deep > _DEEPEST:
+        return PLAIN
+    match schema:
+        case str() if schema in named:
+            return of_avro(named[schema], named, deep + 1)
+        case list():
+            others = [each for each in schema if each != "null"]
+            return of_avro(others[0], named, deep + 1) if len(others) == 1 else PLAIN
+        case {"type": dict() | list() as inner}:
+            return of_avro(inner, named, deep + 1)
+        case dict():
+            name = schema.get("connect.name")
+            return Written(
+                name if isinstance(name, str) else "",
+                _whole(schema.get("scale")),
+                of_avro(schema["items"], named, deep + 1) if "items" in schema else None,
+                {
+                    each["name"]: of_avro(each["type"], named, deep + 1)
+                    for each in schema.get("fields", ())
+                },
+            )
+        case _:
+            return PLAIN
+
+
+def _whole(found: Any) -> int | None:
+    if isinstance(found, str) and found.isdecimal() and len(found) < 6:
+        return int(found)
+    return found if type(found) is int and 0 <= found < 100_000 else None
+
+
 class RowValues:
-    """The checks of values for one declaration, made once for each way of writing."""
+    """The checks of values for a declaration, made once for each way of writing."""
 
     def __init__(self, *, times: str | None, decimals: str | None) -> None:
-        """`times` and `decimals` say what values without a schema are, as `Debezium` has them."""
+        """`times` and `decimals` of `Debezium` give values without a schema a meaning."""
         self._times = times
         self._decimals = decimals
 
     def check(self, kind: Type, written: Written | None) -> Check:
-        """Returns the check of a column's values; None: they have no schema."""
+        """Returns the check of a column's values. None for `written`: the values have no schema."""
         match kind:
             case Scalar(name="timestamp"):
                 return _available(self._moment(written))
@@ -109,7 +182,7 @@ class RowValues:
     def _decimal(self, kind: Decimal, written: Written | None) -> Check:
         check = check_of(kind)
         name = "" if written is None else written.name
-        # With a schema, a text of no other meaning is a number's digits.
+        # With a schema, a text without another meaning is a number's digits.
         are_digits = self._decimals == "text" if written is None else not name
         scale = written.scale if written is not None and name == _DECIMAL else None
 
@@ -134,7 +207,7 @@ class RowValues:
                         'or bytes: set decimal.handling.mode=string and declare decimals="text", '
                         "or send schemas",
                     )
-            # A double of Avro is no exact number, but its shortest digits are what was meant.
+            # A double of Avro is no exact number, but the shortest digits are the meant number.
             return check(Number(repr(found)) if type(found) is float else found, path)
 
         return land
@@ -220,7 +293,7 @@ def _own_scale(found: Mapping[str, Any], path: str) -> Number:
 
 
 def _unscaled(found: Any, scale: int, path: str) -> Number:
-    """Returns a decimal of the bytes of its digits. No arithmetic of decimals may round it."""
+    """Returns a decimal from the bytes of the digits, without arithmetic that may round."""
     try:
         number = found if type(found) is bytes else base64.b64decode(found, validate=True)
     except (binascii.Error, ValueError):

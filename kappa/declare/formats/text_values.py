@@ -1,4 +1,4 @@
-"""Values that a format gives as texts, whatever their column's type is. Pure."""
+"""Values that a format gives as texts, whatever the column's type is. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def text_check(kind: Type) -> Check:
 
 
 def text_of(value: Any, name: str) -> str:
-    """Returns the text of a plain value, as `text_check` reads it."""
+    """Returns the text of a plain value; `text_check` reads the text back."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | dict):
@@ -36,7 +36,7 @@ def text_of(value: Any, name: str) -> str:
 
 
 def decoded_text(value: bytes) -> str:
-    """Returns the text of a record. Raises Rejected if it is none."""
+    """Returns the text of a record. Raises Rejected if the bytes are no text."""
     try:
         text = value.decode()
     except UnicodeDecodeError as error:

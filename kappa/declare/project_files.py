@@ -1,8 +1,8 @@
 """The files that declarations name: the schema of an event, the rows of a table.
 
-A build runs from its snapshot alone. So the contents of each file are remembered here as they were
-read, by the file that declares them. kappa/code/code_snapshot.py puts them beside the code. One
-folder is opened at a time.
+A build runs from a snapshot alone. So this module remembers the contents of each file as read, by
+the file of the declaration, and kappa/code/code_snapshot.py puts the contents beside the code. Only one
+folder is open at a time.
 """
 
 from __future__ import annotations
@@ -16,35 +16,36 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError, SettingsError
 
-# A table's file is read by each process that loads the project, and kept with each build.
+# Each process that loads the project reads a table's file, and each build keeps the file.
 _MOST_BYTES = 16 << 20
-# The opened folder, if any, and what each of its files has named; paths are from that folder.
+# The opened folder, if any, and the contents that each declaring file has named. Paths are from the
+# opened folder.
 _opened: list[Path] = []
 _read: defaultdict[str, dict[str, bytes]] = defaultdict(dict)
-# What each file that a declaration asked for is known by; None: it was not there.
+# The state of each file that a declaration asked for; None: the file did not exist.
 _asked: dict[Path, tuple[int, ...] | None] = {}
 
 
 class FileNotThere(DeclarationError):
-    """A file that a declaration names is not there."""
+    """A declaration names a file that does not exist."""
 
 
 def open_named_files(folder: Path) -> None:
-    """Opens a folder: files are read from it, and those read before are forgotten."""
+    """Opens a folder: files are read from this folder, and all earlier files are forgotten."""
     _opened[:] = [folder]
     _read.clear()
     _asked.clear()
 
 
 def named_files_changed() -> bool:
-    """Returns True if a file that declarations have asked for is not as it was read."""
+    """Returns True if a file that a declaration asked for has changed since the last read."""
     return any(_known_by(path) != known for path, known in _asked.items())
 
 
 def named_files(paths: Iterable[str]) -> Mapping[str, bytes]:
-    """Returns the contents of the files that declarations in these files have named.
+    """Returns the contents of the files that the declarations in `paths` have named.
 
-    Contents are by path, as they were read; `paths` are from the opened folder.
+    The contents are by path, as read. All paths are from the opened folder.
     """
     return {name: content for path in paths for name, content in _read.get(path, {}).items()}
 
@@ -52,7 +53,7 @@ def named_files(paths: Iterable[str]) -> Mapping[str, bytes]:
 def read_schema_file(path: Path, declared_in: str) -> Mapping[str, Any]:
     """Reads the schema file that a declaration names from the project's folder.
 
-    Raises DeclarationError if it cannot be read, or would be missing from a snapshot.
+    Raises DeclarationError if the file cannot be read, or would be missing from a snapshot.
     """
     folder, name, content = _content(path, declared_in)
     try:
@@ -101,10 +102,10 @@ def _content(path: Path, declared_in: str) -> tuple[Path, str, bytes]:
 
 
 def read_file_beside(path: str, declared_in: str) -> tuple[str, bytes]:
-    """Reads a file that is named from the folder of the file that declares it.
+    """Reads a file that is named from the folder of the declaring file.
 
-    Returns its path, from the project's folder, and its content. Raises DeclarationError as
-    `read_schema_file` does, and if it is too large.
+    Returns the path of the file, from the project's folder, and the content. Raises
+    DeclarationError as `read_schema_file` does, and if the file is too large.
     """
     folder = _folder_of(declared_in)
     named = Path(os.path.normpath(Path(declared_in).parent.absolute() / path))
@@ -145,7 +146,8 @@ def _watch(folder: Path, name: str) -> None:
 
 
 def _known_by(path: Path) -> tuple[int, ...] | None:
-    # A file may be written twice in one tick of the clock, or keep its time when it is replaced.
+    # A file may be written twice in one tick of the clock, or keep its time when a new file
+    # replaces it.
     try:
         found = path.stat()
     except (OSError, ValueError):
@@ -159,10 +161,10 @@ def _remember(folder: Path, declared_in: str, name: str, content: bytes) -> None
 
 
 def _folder_of(declared_in: str) -> Path:
-    """Returns the opened folder, or the project around a file imported without one, by a test."""
+    """Returns the opened folder, or the project around a file that a test imported."""
     if _opened and Path(declared_in).is_relative_to(_opened[0]):
         return _opened[0]
-    # Costs a tenth of a second, and only tests of pipelines need it.
+    # The import costs a tenth of a second, and only tests of pipelines need it.
     from kappa.base.settings import find_project  # noqa: PLC0415
 
     try:

@@ -1,4 +1,4 @@
-"""The columns and values that fields of a schema land as, whatever the format is. Pure."""
+"""The columns and values that fields of a schema become, whatever the format is. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVENT_HINT = 'event="id string not null, amount double"'
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """The outcome of a part of an event: type and null of a column, and its values."""
+    """The column of a field, by type and null, and the check that makes the column's values."""
 
     type: Type
     nullable: bool
@@ -25,7 +25,7 @@ class Landing:
 
 
 def columns_of(found: Mapping[str, Landing]) -> tuple[Column, ...]:
-    """Returns the columns of an event. Raises DeclarationError if a field can be none."""
+    """Returns the columns of an event. Raises DeclarationError if a field makes no column."""
     columns = []
     for name, landing in found.items():
         if name.startswith("_"):
@@ -39,7 +39,7 @@ def columns_of(found: Mapping[str, Landing]) -> tuple[Column, ...]:
 
 
 def column_of(name: str, landing: Landing) -> Column:
-    """Returns the column of one field. Raises DeclarationError if it can be none."""
+    """Returns the column of a field. Raises DeclarationError if the field makes no column."""
     if isinstance(landing.land, _Refusal):
         raise landing.land.error
     return Column(name, landing.type, landing.nullable)
@@ -48,7 +48,7 @@ def column_of(name: str, landing: Landing) -> Column:
 def check_declared(
     columns: Sequence[Column], known: Mapping[str, Landing], what: str, *, by_schema: bool
 ) -> None:
-    """Raises DeclarationError if declared columns are not what fields land as.
+    """Raises DeclarationError if declared columns differ from the columns of the fields.
 
     `what` names the format in errors: `Avro`.
     """
@@ -78,7 +78,7 @@ def check_declared(
 
 
 class _Refusal:
-    """The landing of a field that can be no column."""
+    """The check of a field that makes no column."""
 
     def __init__(self, error: DeclarationError) -> None:
         self.error = error
@@ -88,12 +88,12 @@ class _Refusal:
 
 
 def refusing(error: DeclarationError) -> Landing:
-    """Returns the landing of a field that can be no column, for which it raises the error."""
+    """Returns the landing of a field that makes no column; each use raises the error."""
     return Landing(Scalar("string"), nullable=True, land=_Refusal(error))
 
 
 def finite(kind: str) -> Check:
-    """Returns the check of numbers that are no NaN."""
+    """Returns the check of numbers, which rejects NaN."""
     check = check_of(Scalar(kind))
 
     def land(found: Any, name: str) -> Any:

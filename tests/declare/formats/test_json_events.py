@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from kappa import Json, Subject, Topic
 from kappa.base.errors import DeclarationError
-from kappa.declare.formats.pinned import PinnedSchema, pin_path
-from kappa.declare.formats.schema_source import RegisteredSchema, framed
+from kappa.declare.formats.registry_schemas import PinnedSchema, RegisteredSchema, framed, pin_path
 from kappa.declare.values.reason import Rejected
 from kappa.records.record import RecordReader
 

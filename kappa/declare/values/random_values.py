@@ -1,4 +1,4 @@
-"""Values at random, of a type or by a schema, for tests of pipelines; repeats are likely."""
+"""Random values of a type or by a schema, for tests of pipelines; repeats are likely."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kappa.declare.values.columns import INTEGERS, Array, Decimal, Scalar, Struct, Type
+from kappa.declare.values.json_schema import SchemaPlace
 from kappa.declare.values.reason import Rejected
-from kappa.declare.values.schema_place import SchemaPlace
 from kappa.declare.values.schema_rules import rule_of
 
 
 def some_value(kind: Type, draw: random.Random) -> Any:
-    """Draws a value of a type, as JSON has it."""
+    """Draws a value of a type, as JSON has the value."""
     match kind:
         case Scalar("string"):
             return draw.choice(["a", "b", "", "Ä", "\U0001f600"])
@@ -42,7 +42,7 @@ def some_value(kind: Type, draw: random.Random) -> Any:
 
 
 def some_of_schema(place: SchemaPlace, draw: random.Random) -> Any:
-    """Draws a value that a JSON Schema allows, if one is found."""
+    """Draws a value that a JSON Schema allows; of the column's type alone if none is found."""
     limits = {keyword: json.loads(value) for keyword, value in place.limits}
     if place.nullable and draw.random() < 0.1:
         return None

@@ -11,7 +11,7 @@ from kappa.base.errors import DeclarationError, UsageError
 from kappa.code.code_snapshot import snapshot_files
 from kappa.code.fingerprint import differences, fingerprint
 from kappa.code.project import Project, load_project
-from kappa.declare.joined import (
+from kappa.declare.topic_patterns import (
     JoinedTopic,
     JoinedTopics,
     NothingJoined,

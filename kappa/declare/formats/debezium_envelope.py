@@ -1,39 +1,145 @@
-"""One change, of an envelope and its Kafka key, whatever they were written in. Pure."""
+"""A change from an envelope and a Kafka key, in whatever encoding. Pure.
+
+A fact is a column of the event that tells of the change and not of the row: operation, place in the
+source, time, identity. The name of a fact's column leads to a part of the envelope.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kappa.declare.formats.debezium.change import RowEffect, SourceChange
-from kappa.declare.formats.debezium.facts import (
-    BEFORE,
-    IDENTITY,
-    KEY,
-    OPERATION,
-    TIME,
-    identity,
-    key_text,
-    moment,
-    part,
-)
-from kappa.declare.formats.debezium.row_values import RowValues
-from kappa.declare.formats.debezium.written import Written
-from kappa.declare.values.columns import Column, Scalar
+from kappa.base.errors import DeclarationError
+from kappa.declare.formats.debezium_values import RowValues, Written
+from kappa.declare.formats.format import RowEffect, SourceChange
+from kappa.declare.options import described
+from kappa.declare.values.columns import Array, Column, Scalar, Struct
 from kappa.declare.values.reason import Reason, Rejected, kind_of, shown
 from kappa.declare.values.value import Check
 
+# Facts that need no declaration beyond a column.
+FACTS = {
+    "change_op": "op",
+    "change_id": "id",
+    "change_key": "key",
+    "change_at": "at",
+    "change_before": "before",
+    "change_lsn": "source.lsn",
+    "change_tx": "source.txId",
+    "change_snapshot": "source.snapshot",
+}
+OPERATION, IDENTITY, KEY, TIME, BEFORE = "op", "id", "key", "at", "before"
+_PATH = re.compile(r"(?:source|transaction)\.[A-Za-z_][A-Za-z0-9_]*")
+# These may differ in a repeated change: who read the change, how, and what was current then.
+_PASSING = {"version", "ts_ms", "ts_us", "ts_ns", "sequence", "snapshot", "xmin"}
+# The moment of the change at its source, the most exact unit first, in microseconds.
+_MOMENTS = (("ts_us", 1, 1), ("ts_ms", 1000, 1), ("ts_ns", 1, 1000))
 _DELETES, _TRUNCATES = "d", "t"
 _KNOWN = {"c", "r", "u", _DELETES, _TRUNCATES}
-# So many schemas of one topic are remembered; rows change theirs seldom.
+# So many schemas of one topic are remembered; rows seldom change schemas.
 _MOST_SCHEMAS = 64
+
+
+def facts_of(given: Mapping[str, str] | None) -> dict[str, str]:
+    """Returns all facts by column. Raises DeclarationError if a given fact does not exist."""
+    if not isinstance(given, Mapping | None):
+        raise DeclarationError(
+            f"facts is {described(given)}", hint='write facts={"change_file": "source.file"}'
+        )
+    for name, path in (given or {}).items():
+        is_known = isinstance(path, str) and (path in FACTS.values() or _PATH.fullmatch(path))
+        if not isinstance(name, str) or not is_known:
+            raise DeclarationError(
+                f"the fact {described(name)} is {described(path)}, which no change has",
+                hint="a fact is op, id, key, at, before, or a part of source or transaction: "
+                '{"change_file": "source.file"}',
+            )
+    # A fact with another column gives its usual name back to the row.
+    taken = set((given or {}).values())
+    return {name: path for name, path in FACTS.items() if path not in taken} | dict(given or {})
+
+
+def check_facts(columns: Sequence[Column], facts: Mapping[str, str]) -> None:
+    """Raises DeclarationError if a column of a fact does not have the fact's type."""
+    for column in columns:
+        path = facts.get(column.name)
+        if path in {OPERATION, IDENTITY, KEY} and column.type != Scalar("string"):
+            raise DeclarationError(
+                f"column {column.name} is {column.type}, and is the change's {path}, a text",
+                hint=f"declare it so: {column.name} string",
+            )
+        if path == TIME and column.type != Scalar("timestamp"):
+            raise DeclarationError(
+                f"column {column.name} is {column.type}, and is the change's time",
+                hint=f"declare it so: {column.name} timestamp",
+            )
+        if path == BEFORE and not isinstance(column.type, Struct):
+            raise DeclarationError(
+                f"column {column.name} is {column.type}, and is the row before its change",
+                hint=f"declare the columns that you need: {column.name} struct<amount:double>",
+            )
+        if path is not None and (column.default is not None or column.was):
+            raise DeclarationError(
+                f"column {column.name} is a fact of the change, and has "
+                f"{'an old name' if column.was else 'a default'}",
+                hint="leave it out; facts have one name, and are null if the change has none",
+            )
+        if path is not None and "." in path and isinstance(column.type, Array | Struct):
+            raise DeclarationError(
+                f"column {column.name} is {column.type}, and {path} is one value",
+                hint="declare it as a text or a whole number",
+            )
+
+
+def moment(source: Mapping[str, Any]) -> int | None:
+    """Returns when the source made a change, in microseconds since 1970, or None."""
+    for name, factor, divisor in _MOMENTS:
+        found = source.get(name)
+        if type(found) is int:
+            return found * factor // divisor
+    return None
+
+
+def identity(operation: str, source: Mapping[str, Any], row: Mapping[str, Any] | None) -> str:
+    """Returns the identity of a change: the place in the source, the operation, and the row.
+
+    The place alone is no identity: all rows of a snapshot have the same place, and so have all rows
+    of one COPY.
+    """
+    place = {name: value for name, value in source.items() if name not in _PASSING}
+    text = json.dumps([operation, place, row], sort_keys=True, default=_plain)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def key_text(fields: Mapping[str, Any]) -> str:
+    """Returns a key of one or several columns as a text, the same for equal keys."""
+    return json.dumps(
+        fields, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=_plain
+    )
+
+
+def part(envelope: Mapping[str, Any], path: str) -> Any:
+    """Returns a part of the source's or the transaction's block, or None."""
+    block, _, name = path.partition(".")
+    found = envelope.get(block)
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise Rejected(Reason.MALFORMED_CHANGE, f"{block} is {shown(found)}, no object")
+    return found.get(name)
+
+
+def _plain(found: Any) -> str:
+    return found.hex() if isinstance(found, bytes) else str(found)
 
 
 @dataclass(frozen=True, slots=True)
 class TakenApart:
-    """A value or a key: its fields, and how each was written (None: it does not say).
+    """A value or a key: the fields, and how each was written (None: without a schema).
 
     `schema` is the same for equal schemas.
     """
@@ -51,7 +157,7 @@ class EnvelopeReader:
     ) -> None:
         self._values = values
         self._facts = {column: facts[column.name] for column in columns if column.name in facts}
-        # A column of the row under its own name, and under those it had.
+        # Each column of the row under its own name, and under its old names.
         self._columns = {
             name: column
             for column in columns
@@ -65,9 +171,9 @@ class EnvelopeReader:
         self._wants_key = KEY in self._facts.values()
 
     def change(self, key: Callable[[], TakenApart], value: TakenApart) -> SourceChange:
-        """Returns the change that an envelope is. `key` is asked for only if a column wants it.
+        """Returns the change in an envelope. `key` is asked for only if a column wants the key.
 
-        Raises Rejected if it is none.
+        Raises Rejected if the value is no change.
         """
         envelope = value.fields
         operation = envelope.get("op")
@@ -101,7 +207,7 @@ class EnvelopeReader:
         return SourceChange(effect, fields)
 
     def key_value(self, key: TakenApart, column: Column) -> Any:
-        """Returns what the Kafka key says that the row's key is."""
+        """Returns the value of the row's key column in the Kafka key."""
         if column.name in self._key_names:
             return key_text(key.fields)
         if len(key.fields) > 1:
@@ -186,7 +292,7 @@ def _fact_check(column: Column, path: str) -> Check:
 
 
 def _unit(path: str) -> str:
-    """Returns the unit of a moment: facts have it in their names."""
+    """Returns the unit of a moment, which ends the name of a fact."""
     return {"ms": "millis", "ns": "nanos"}.get(path.rpartition("_")[2], "micros")
 
 

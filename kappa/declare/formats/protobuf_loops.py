@@ -1,7 +1,7 @@
 """Loops that go through Protobuf's messages field by field, compiled by Numba.
 
-All compiled code for them, and every constant in it, is in this one file: what is kept of it is
-known by this file's digest alone (kappa/base/loops.py).
+All compiled code for Protobuf, and every constant in that code, is in this single file: the kept
+machine code is known by this file's digest alone (kappa/base/loops.py).
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ import numpy.typing as npt
 from numba import types
 
 from kappa.base.loops import compiled
-from kappa.declare.values.lengths import Bytes, Ends, Numbers
+from kappa.declare.values.arrow import Bytes, Ends, Numbers
 
 
 class Shape(IntEnum):
-    """The binary form of a field's value: that of its wire type, or of a message that is known."""
+    """The binary form of a field's value: a wire type, or a message with a known form."""
 
     VARINT = 0
     # Eight bytes.
     FIXED64 = 1
-    # A length, and bytes.
+    # A length, then bytes.
     BYTES = 2
     # A google.protobuf.Timestamp.
     MOMENT = 3
     # Four bytes.
     FIXED32 = 5
-    # A record that has such a field is left to the other reader.
+    # The other reader reads a record that has such a field.
     OTHER = 8
 
 
-# Arrow's own memory is not written to.
+# Nothing writes to Arrow's own memory.
 _READ_ONLY = tuple(types.Array(kind, 1, "C", readonly=True) for kind in (types.int32, types.uint8))
 _TAG_BYTES, _LENGTH_BYTES, _NUMBER_BYTES = 5, 5, 10
 _LAST_TAG = (1 << 32) - 1
@@ -46,9 +46,9 @@ _SECONDS_TAG, _NANOS_TAG = 8, 16
     types.UniTuple(types.int64, 2)(_READ_ONLY[1], types.int64, types.int64, types.int64),
 )
 def _varint(data: Bytes, at: int, end: int, most: int) -> tuple[int, int]:
-    """Returns a number of variable length and the place behind it.
+    """Returns a number of variable length and the place behind the number.
 
-    The place is -1 if it does not end here within so many bytes, or is longer than it needs to be.
+    The place is -1 if the number does not end within `most` bytes, or is longer than necessary.
     """
     found = np.uint64(0)
     for place in range(most):
@@ -68,7 +68,7 @@ def _varint(data: Bytes, at: int, end: int, most: int) -> tuple[int, int]:
     types.UniTuple(types.int64, 3)(_READ_ONLY[1], types.int64, types.int64, types.int64),
 )
 def _value(data: Bytes, at: int, end: int, shape: int) -> tuple[int, int, int]:
-    """Returns a value, its length if it is bytes, and the place behind it; -1 if it is none."""
+    """Returns a value, the length of bytes, and the place behind; -1 for no value."""
     if shape == Shape.VARINT:
         found, at = _varint(data, at, end, _NUMBER_BYTES)
         return found, 0, at
@@ -90,7 +90,7 @@ def _value(data: Bytes, at: int, end: int, shape: int) -> tuple[int, int, int]:
 
 @compiled(types.UniTuple(types.int64, 2)(_READ_ONLY[1], types.int64, types.int64))
 def _moment(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Returns the microseconds of a Timestamp and its end; -1 if it is none, or not plain."""
+    """Returns the microseconds of a Timestamp and the end; -1 if the bytes are not plain."""
     seconds, nanos = np.int64(0), np.int64(0)
     last = 0
     while at < end:
@@ -114,7 +114,7 @@ def _moment(data: Bytes, at: int, end: int) -> tuple[int, int]:
     types.UniTuple(types.int64, 3)(_READ_ONLY[1], types.int64, types.int64, types.int64),
 )
 def _wrapped(data: Bytes, at: int, end: int, shape: int) -> tuple[int, int, int]:
-    """Returns the value of a wrapper, as `_value` does; an empty one has zero, or no text."""
+    """Returns the value of a wrapper, as `_value` does; an empty wrapper has zero, or no text."""
     if at == end:
         return at if shape == Shape.BYTES else 0, 0, end
     if data[at] != 8 + shape:
@@ -145,11 +145,12 @@ def read_messages(
     lengths: Numbers,
     sure: npt.NDArray[np.bool_],
 ) -> None:
-    """Reads the messages of the records at these places, each from its `skipped` byte on.
+    """Reads the messages of the records at these places, each from the `skipped` byte on.
 
-    `spec` has of each field its number, its shape, and whether a wrapper contains it. A value is a
-    number, bits, or where bytes begin. `lengths` has to be -1, and stays so for absent fields.
-    Unknown fields are skipped. A field that is there twice is not plain.
+    `spec` has for each field the number, the shape, and whether a wrapper contains the value. A
+    value is a number, bits, or where bytes begin. `lengths` must be -1 before the call, and stays
+    so for absent fields. Unknown fields are skipped. A record with a field twice is not plain.
+    `sure` is True for each plain record that was read to the end.
     """
     count = len(spec)
     for number in range(len(places)):
@@ -162,7 +163,7 @@ def read_messages(
                 at = -1
                 break
             wire = tag & 7
-            # Most writers write fields in their order.
+            # Most writers write fields in order of declaration.
             looked = 0
             while looked < count:
                 field = field + 1 if field + 1 < count else 0

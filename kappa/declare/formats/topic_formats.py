@@ -1,34 +1,81 @@
-"""The Kafka keys of topics: a column of theirs, as text or in any format of records."""
+"""The formats that a topic may declare for values and keys.
+
+A new format has a line in `NAMED` or `_KINDS`.
+"""
 
 from __future__ import annotations
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.described import described
+from kappa.declare.formats.avro_events import Avro
+from kappa.declare.formats.csv_events import Csv
+from kappa.declare.formats.debezium_events import Debezium
 from kappa.declare.formats.format import RecordFormat
-from kappa.declare.formats.named import changes_of, format_of
+from kappa.declare.formats.json_events import Json
+from kappa.declare.formats.protobuf_events import Protobuf
+from kappa.declare.formats.registry_schemas import PinnedSchema
+from kappa.declare.formats.text_events import ACCESS_PATTERN, ACCESS_TIMES, Text
+from kappa.declare.options import described, error_prefix
 from kappa.declare.values.columns import INTEGERS, Column, Scalar
-from kappa.declare.values.schema_place import SchemaPlace
+from kappa.declare.values.json_schema import SchemaPlace
 
+NAMED: dict[str, RecordFormat] = {
+    "json": Json(),
+    "csv": Csv(),
+    "debezium-json": Debezium(),
+    "debezium-avro": Debezium("avro"),
+    "access-log": Text(ACCESS_PATTERN, times=ACCESS_TIMES, null="-"),
+}
+_REGISTERED = Avro | Json | Protobuf
+_KINDS = (Json, Csv, Text, Avro, Protobuf, Debezium)
 KEY_TYPES = frozenset({"string", *INTEGERS})
+
+
+def pin_of(form: RecordFormat) -> PinnedSchema | None:
+    """Returns the pinned version of a subject that a format reads by, or None."""
+    return form.pin if isinstance(form, _REGISTERED) else None
+
+
+def is_framed(form: RecordFormat) -> bool:
+    """Returns True if records begin with the id of a registry's schema."""
+    if isinstance(form, Debezium):
+        return form.encoding == "avro"
+    return isinstance(form, _REGISTERED) and form.framed
+
+
+def changes_of(form: RecordFormat) -> Debezium | None:
+    """Returns the format if records are changes at a source, else None."""
+    return form if isinstance(form, Debezium) else None
+
+
+def format_of(given: object) -> RecordFormat:
+    """Returns the format that a topic declares, by name or as a value.
+
+    Raises DeclarationError if `given` is no format.
+    """
+    if isinstance(given, str) and given in NAMED:
+        return NAMED[given]
+    if isinstance(given, _KINDS):
+        return given
+    raise DeclarationError(
+        f"format is {described(given)}, which is no format of records",
+        hint=f"a format is {', '.join(map(repr, NAMED))}, or a value: "
+        r'Csv(separator=";"), Text(r"(?P<at>\S+) (?P<message>.*)"), Avro("schemas/order.avsc")',
+    )
 
 
 def keys_of(
     source: Source, topic: str, key: str | None, given: object, columns: tuple[Column, ...]
 ) -> RecordFormat | None:
-    """Returns the format that a topic declares for its keys; None if they are plain text.
+    """Returns the format that a topic declares for keys; None if keys are plain text.
 
-    Raises DeclarationError if it is none, or a key of other columns.
+    Raises DeclarationError if `given` is no format, or a format for keys of other columns.
     """
     if key is not None:
         _check_key(source, topic, key, columns)
     column = next((column for column in columns if column.name == key), None)
-    try:
+    with error_prefix(f"{source}: topic {topic}: key_format"):
         return _key_format(given, column)
-    except DeclarationError as error:
-        raise DeclarationError(
-            f"{source}: topic {topic}: key_format: {error.message}", hint=error.hint
-        ) from None
 
 
 def _key_format(given: object, key: Column | None) -> RecordFormat | None:
@@ -56,9 +103,9 @@ def _key_format(given: object, key: Column | None) -> RecordFormat | None:
 
 
 def key_columns(form: RecordFormat, key: Column) -> tuple[Column]:
-    """Returns the one field of keys: that of the format's schema, else one named as the column.
+    """Returns the only field of keys: the format's own field, else a field named as the column.
 
-    Raises DeclarationError if the schema has several.
+    Raises DeclarationError if the schema has several fields.
     """
     event = form.event()
     found = event.columns if isinstance(event, SchemaPlace) else event

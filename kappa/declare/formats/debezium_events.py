@@ -1,0 +1,410 @@
+"""Debezium's changes of a database's rows, declared as a topic's format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kappa.base.errors import DeclarationError, UsageError
+from kappa.base.source import Source
+from kappa.declare.formats.avro_schema import AvroSchema, parsed, read_record, why_unreadable
+from kappa.declare.formats.debezium_envelope import (
+    BEFORE,
+    FACTS,
+    IDENTITY,
+    KEY,
+    OPERATION,
+    TIME,
+    EnvelopeReader,
+    TakenApart,
+    check_facts,
+    facts_of,
+)
+from kappa.declare.formats.debezium_values import UNITS, RowValues, Written, of_avro, of_connect
+from kappa.declare.formats.format import SourceChange
+from kappa.declare.formats.registry_schemas import MOST_WRITERS, unframed, written_by
+from kappa.declare.options import error_prefix, option_text
+from kappa.declare.topic_options import TopicKind
+from kappa.declare.values.columns import Column, Scalar
+from kappa.declare.values.json_text import JsonFormat
+from kappa.declare.values.reason import Reason, Rejected, kind_of
+from kappa.declare.values.value import Check, check_of, holds_decimal
+
+_WRAPPED = {"schema", "payload"}
+_KIND = "AVRO"
+_ENCODINGS = ("json", "avro")
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Debezium:
+    """The format of a change of a row a record, as Debezium writes a database's log.
+
+    The event's columns are the row's: after the change, and of a deleted row before the deletion. A
+    column named `change_...` tells of the change itself: `change_op` (c, u, d, r of a snapshot, or
+    t of a truncated table), `change_id` (the identity), `change_at`, `change_lsn`, `change_tx`,
+    `change_snapshot`, `change_key` (a key of several columns, as a text) and `change_before`.
+    `facts` gives other columns, or other names for these.
+
+    `encoding` is "json", or "avro" by the schemas of a registry; no schema need be pinned.
+
+    Records without a schema leave the meaning of whole numbers and texts open. `times` is the unit
+    of timestamps that are whole numbers ("millis", "micros" or "nanos"), and `decimals="text"` says
+    that decimals are digits (`decimal.handling.mode=string`). A value without a certain meaning is
+    refused.
+
+    After a crash Debezium repeats changes. So a retained topic needs an `identity`; `exactly_once`
+    says that Kafka Connect writes each change once, and no identity is needed.
+
+    Example:
+        Topic(
+            "shop.app.orders",
+            event="id bigint not null, amount decimal(10,2), at timestamp,"
+            " change_op string not null, change_id string not null",
+            format=Debezium(times="micros", decimals="text"),
+            key="id",
+            identity="change_id",
+            identity_horizon="1 day",
+        )
+    """
+
+    encoding: str
+    times: str | None
+    decimals: str | None
+    facts: tuple[tuple[str, str], ...]
+    exactly_once: bool
+    source: Source = field(compare=False)
+
+    def __init__(
+        self,
+        encoding: str = "json",
+        *,
+        times: str | None = None,
+        decimals: str | None = None,
+        facts: Mapping[str, str] | None = None,
+        exactly_once: bool = False,
+    ) -> None:
+        source = Source.of_caller()
+        for option, given, known in (
+            ("encoding", encoding, _ENCODINGS),
+            ("times", times, (None, *UNITS)),
+            ("decimals", decimals, (None, "text")),
+            ("exactly_once", exactly_once, (False, True)),
+        ):
+            if not any(given is each or given == each for each in known):
+                raise DeclarationError(
+                    f"{source}: format debezium has {option}={option_text(given)}",
+                    hint=f"it is {' or '.join(map(option_text, known))}",
+                )
+        set_field = object.__setattr__
+        with error_prefix(f"{source}: format debezium"):
+            set_field(self, "facts", tuple(sorted(facts_of(facts).items())))
+        set_field(self, "encoding", encoding)
+        set_field(self, "times", times)
+        set_field(self, "decimals", decimals)
+        set_field(self, "exactly_once", exactly_once)
+        set_field(self, "source", source)
+
+    @property
+    def tells_operation(self) -> frozenset[str]:
+        """Returns the columns that tell the operation of a change.
+
+        A function needs at least one.
+        """
+        return frozenset(name for name, path in self.facts if path == OPERATION)
+
+    def lines(self) -> Iterator[str]:
+        """Yields the name of the format, and the other options."""
+        yield f"format debezium-{self.encoding}"
+        if self.times is not None:
+            yield f"times are {self.times}"
+        if self.decimals is not None:
+            yield "decimals are digits"
+        for name, path in self.facts:
+            if FACTS.get(name) != path:
+                yield f"fact {name} is {path}"
+
+    def event(self) -> None:
+        """Returns None: the topic declares the columns of the rows."""
+
+    def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
+        """Refuses a JSON Schema, and columns of facts with wrong types."""
+        if by_schema:
+            raise DeclarationError(
+                "a JSON Schema is about JSON's values, and a row has a database's",
+                hint='declare its columns: event="id bigint not null, amount decimal(10,2)"',
+            )
+        check_facts(columns, dict(self.facts))
+
+    def reader(self, columns: Sequence[Column]) -> Changes:
+        """Returns a reader of changes."""
+        return Changes(self, columns)
+
+    def encode(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
+        """Returns a change of a row with these fields; `change_op` is the operation, else "c".
+
+        Raises UsageError if the change cannot be written.
+        """
+        del columns
+        if self.encoding != "json":
+            raise UsageError(
+                "a change in Avro is not written by hand",
+                hint="give its bytes; or test the same columns with format='debezium-json'",
+            )
+        return written_change(fields, dict(self.facts))
+
+    def encoded_key(self, name: str, value: Any) -> bytes:
+        """Returns the Kafka key of a row whose key column has this value."""
+        return written_key(name, value, dict(self.facts))
+
+
+class PartsReader(Protocol):
+    """A reader that takes values and keys of an encoding apart."""
+
+    def value(self, value: bytes) -> TakenApart: ...  # noqa: D102  # as in JsonParts
+
+    def key(self, key: bytes) -> TakenApart: ...  # noqa: D102  # as in JsonParts
+
+
+class Changes:
+    """The reader of a topic's changes."""
+
+    def __init__(self, form: Debezium, columns: Sequence[Column]) -> None:
+        self._parts: PartsReader = (
+            JsonParts(exact=any(holds_decimal(column.type) for column in columns))
+            if form.encoding == "json"
+            else AvroParts()
+        )
+        self._envelope = EnvelopeReader(
+            columns, dict(form.facts), RowValues(times=form.times, decimals=form.decimals)
+        )
+
+    def change(self, key: bytes | None, value: bytes) -> SourceChange:
+        """Reads a change. Raises Rejected if the bytes are no change."""
+        return self._envelope.change(lambda: self._key(key), self._parts.value(value))
+
+    def fields(self, value: bytes) -> dict[str, Any]:
+        """Reads the fields of a change without a key."""
+        return self.change(None, value).fields
+
+    def key_value(self, key: bytes, column: Column) -> Any:
+        """Returns the row's value of the column that the Kafka key is."""
+        return self._envelope.key_value(self._parts.key(key), column)
+
+    def check(self, column: Column) -> Check:
+        """Returns no check: the values of a row are checked by how each was written."""
+        del column
+        return _as_it_is
+
+    def _key(self, key: bytes | None) -> TakenApart:
+        if key is None:
+            raise Rejected(Reason.NULL_KEY, "the key is null")
+        return self._parts.key(key)
+
+
+def _as_it_is(found: Any, name: str) -> Any:
+    del name
+    return found
+
+
+def check_changes(
+    source: Source,
+    topic: str,
+    form: Debezium,
+    kind: str,
+    identity: Sequence[str],
+    lateness_ms: int | None,
+    *,
+    archive: str,
+    key: str | None,
+    keyed: bool,
+) -> None:
+    """Raises DeclarationError if a topic's options do not fit changes of rows."""
+    if keyed:
+        raise DeclarationError(
+            f"{source}: topic {topic} has changes of rows and a key_format: their format reads "
+            "their keys, too",
+            hint="leave key_format out",
+        )
+    if lateness_ms is not None:
+        raise DeclarationError(
+            f"{source}: topic {topic} has changes of rows and a lateness: without a late change "
+            "the rows would not be those of their source",
+            hint="leave lateness and event_time out",
+        )
+    if archive != "none":
+        raise DeclarationError(
+            f"{source}: topic {topic} has changes of rows, which have no archive yet",
+            hint="leave archive out",
+        )
+    facts = dict(form.facts)
+    if facts.get(key or "", KEY) != KEY:
+        raise DeclarationError(
+            f"{source}: topic {topic} has the key {key}, which is a fact of the change, and no "
+            "column of the row",
+            hint="name the row's key column; one of several columns is change_key",
+        )
+    if identity and (len(identity) > 1 or facts.get(identity[0]) != IDENTITY):
+        raise DeclarationError(
+            f"{source}: topic {topic} has changes of rows and the identity {', '.join(identity)}: "
+            "a change is known by its own identity alone, for a truncation has no row",
+            hint='add a column change_id string not null to event, and say identity="change_id"',
+        )
+    if kind == TopicKind.RETAINED and not identity and not form.exactly_once:
+        raise DeclarationError(
+            f"{source}: topic {topic} has changes of rows and no identity, and Debezium repeats "
+            "changes after a crash",
+            hint="add a column change_id string not null to event, and say "
+            'identity="change_id", identity_horizon="1 day" (longer than Debezium may be away); '
+            "or format=Debezium(exactly_once=True), if Kafka Connect writes each change once",
+        )
+
+
+def check_operation(
+    source: Source, pipeline: str, topic: str, form: Debezium, names: set[str]
+) -> None:
+    """Raises DeclarationError unless a function can tell deletions among a topic's changes."""
+    if not form.tells_operation & names:
+        tells = min(form.tells_operation)
+        raise DeclarationError(
+            f"{source}: pipeline {pipeline} takes the changes of topic {topic}, and nothing tells "
+            "it which of them delete a row",
+            hint=f"add a column {tells} string not null to the topic's event; or take the rows "
+            "alone, by Table(..., latest=...)",
+        )
+
+
+class JsonParts:
+    """A reader that takes values and keys of JSON apart, written by Connect's converter."""
+
+    def __init__(self, *, exact: bool) -> None:
+        """`exact` keeps every digit of a number."""
+        self._fields = JsonFormat(exact=exact).fields
+
+    def value(self, value: bytes) -> TakenApart:
+        """Takes a value apart. Raises Rejected if the value is no object."""
+        return _parts(self._fields(value))
+
+    def key(self, key: bytes) -> TakenApart:
+        """Takes a key apart. Raises Rejected if the key is no object."""
+        try:
+            return _parts(self._fields(key))
+        except Rejected as error:
+            raise Rejected(
+                Reason.BAD_KEY, f"the key is no object of a row's key: {error.detail}"
+            ) from None
+
+
+def _parts(found: dict[str, Any]) -> TakenApart:
+    if found.keys() != _WRAPPED:
+        return TakenApart(found)
+    schema, payload = found["schema"], found["payload"]
+    if not isinstance(payload, dict):
+        raise Rejected(Reason.MALFORMED_CHANGE, f"the payload is {kind_of(payload)}, not an object")
+    if schema is None:
+        return TakenApart(payload)
+    return TakenApart(payload, json.dumps(schema, default=str), lambda: of_connect(schema))
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """A schema that records were written with."""
+
+    schema: AvroSchema
+
+    def written(self) -> Written:
+        return of_avro(self.schema.whole, self.schema.named)
+
+
+class AvroParts:
+    """A reader that takes values and keys of Avro apart, each by a schema of a registry."""
+
+    def __init__(self) -> None:
+        # By id; or why records of the schema are rejects.
+        self._writers: dict[int, _Writer | Rejected] = {}
+
+    def value(self, value: bytes) -> TakenApart:
+        """Takes a value apart. Raises Rejected if the value is no record of a registered schema."""
+        schema_id, message = unframed(value)
+        writer = self._writers.get(schema_id) or _opened(schema_id)
+        # Any producer can write any id.
+        if not isinstance(writer, Rejected) or len(self._writers) < MOST_WRITERS:
+            self._writers[schema_id] = writer
+        if isinstance(writer, Rejected):
+            raise Rejected(writer.reason, writer.detail)
+        return TakenApart(read_record(message, writer.schema.bare), schema_id, writer.written)
+
+    def key(self, key: bytes) -> TakenApart:
+        """Takes a key apart. Raises Rejected if the key is no record of a registered schema."""
+        try:
+            return self.value(key)
+        except Rejected as error:
+            raise Rejected(Reason.BAD_KEY, f"the key is no row's: {error.detail}") from None
+
+
+def _opened(schema_id: int) -> _Writer | Rejected:
+    try:
+        found = written_by(schema_id)
+    except Rejected as rejected:
+        return rejected
+    wrong = f"it is of type {found.kind}, not Avro" if found.kind != _KIND else None
+    if wrong is None:
+        try:
+            schema = parsed(found.text or "", found.references)
+            wrong = why_unreadable(schema)
+        except DeclarationError as error:
+            wrong = error.message
+    if wrong is None and not (isinstance(schema.whole, dict) and "fields" in schema.whole):
+        wrong = "it is no record"
+    if wrong is not None:
+        return Rejected(Reason.SCHEMA_MISMATCH, f"schema {schema_id} cannot be read: {wrong}")
+    return _Writer(schema)
+
+
+def written_change(fields: Mapping[str, Any], facts: Mapping[str, str]) -> bytes:
+    """Returns an envelope with a row's fields and facts, for tests of pipelines.
+
+    Raises UsageError if a time is no time.
+    """
+    row: dict[str, Any] = {}
+    blocks: dict[str, dict[str, Any]] = {"source": {"connector": "by hand"}, "transaction": {}}
+    operation, before = "c", None
+    for name, value in fields.items():
+        path = facts.get(name)
+        block, _, part = (path or "").partition(".")
+        if path is None:
+            row[name] = value
+        elif path == OPERATION:
+            operation = value
+        elif path == BEFORE:
+            before = value
+        elif path == TIME:
+            blocks["source"]["ts_us"] = _micros(value, name)
+        elif path not in {IDENTITY, KEY}:
+            blocks[block][part] = value
+    after = None if operation in {"d", "t"} else row
+    envelope = {
+        "before": row if operation == "d" else before,
+        "after": after,
+        "source": blocks["source"],
+        "transaction": blocks["transaction"] or None,
+        "op": operation,
+    }
+    return json.dumps(envelope, ensure_ascii=False).encode()
+
+
+def written_key(name: str, value: Any, facts: Mapping[str, str]) -> bytes:
+    """Returns the Kafka key of a row; a key of several columns is given as a text."""
+    if facts.get(name) == KEY:
+        return str(value).encode()
+    return json.dumps({name: value}, ensure_ascii=False).encode()
+
+
+def _micros(value: Any, name: str) -> Any:
+    if value is None:
+        return None
+    try:
+        return check_of(Scalar("timestamp"))(value, name)
+    except Rejected as rejected:
+        raise UsageError(rejected.detail) from None

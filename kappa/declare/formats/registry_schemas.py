@@ -1,0 +1,188 @@
+"""Schemas of a registry: pinned subjects, and the schemas that records were written with.
+
+`kappa schemas pin` writes a version of a subject to a file of the project. Declarations read that
+file, and no registry. So a version of a pipeline reads records in the same way wherever and
+whenever the version is loaded, and a build's code snapshot has the file.
+
+Records name the schema that they were written with by an id of the registry. A process opens the
+source that answers ids; the project's declarations need no source. Ids are immutable, so an answer
+for an id holds for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from kappa.base.disk import put_file
+from kappa.base.errors import DeclarationError, KappaError
+from kappa.base.source import Source
+from kappa.declare.options import described, option_text
+from kappa.declare.project_files import read_schema_file
+from kappa.declare.values.reason import Reason, Rejected
+
+# The Confluent wire form: a zero, the schema's id in four bytes, the message.
+MAGIC = 0
+FRAME_BYTES = 5
+# A reader remembers at most so many schemas that the reader cannot use: any producer can write any
+# id.
+MOST_WRITERS = 1_000
+_opened: list[SchemaSource] = []
+# The project's folder for pins.
+FOLDER = "schemas/pinned"
+
+
+class RegisteredSchema(Struct, frozen=True):
+    """A schema of a registry; `references` are the texts needed, each before its users.
+
+    `kind` is AVRO, JSON or PROTOBUF. An id that the registry does not know has no `text`.
+    """
+
+    kind: str
+    text: str | None
+    references: tuple[str, ...] = ()
+
+
+class SchemaSource(Protocol):
+    """A source of schemas by id; Spark's workers get a copy."""
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """Returns the schema of an id. Raises Unreachable if the registry does not answer."""
+
+
+def open_schemas(source: SchemaSource | None) -> None:
+    """Opens the source that readers of this process ask from now on."""
+    _opened[:] = [] if source is None else [source]
+
+
+def opened_schemas() -> SchemaSource | None:
+    """Returns the source that is open, or None."""
+    return _opened[0] if _opened else None
+
+
+def written_by(schema_id: int) -> RegisteredSchema:
+    """Returns the schema of an id. Raises Rejected if the registry does not know the id."""
+    if not _opened:
+        raise KappaError(
+            f"a record was written with schema {schema_id}, and no registry is set to ask for it",
+            hint='set it in kappa.toml: [registry] url = "http://127.0.0.1:8081"',
+        )
+    found = _opened[0].schema(schema_id)
+    if found.text is None:
+        raise Rejected(
+            Reason.UNKNOWN_SCHEMA,
+            f"the value was written with schema {schema_id}, which the registry does not know",
+        )
+    return found
+
+
+def unframed(value: bytes) -> tuple[int, bytes]:
+    """Splits a value into the schema's id and the message. Raises Rejected if no id is there."""
+    if len(value) < FRAME_BYTES or value[0] != MAGIC:
+        what = f"begins with byte {value[0]}" if value else "is empty"
+        what = what if not value or value[0] != MAGIC else f"has {len(value)} bytes"
+        raise Rejected(
+            Reason.NO_SCHEMA_ID, f"the value {what}, not with a zero and a schema's id of 4 bytes"
+        )
+    return int.from_bytes(value[1:FRAME_BYTES]), value[FRAME_BYTES:]
+
+
+def framed(schema_id: int, message: bytes) -> bytes:
+    """Puts a schema's id before a message."""
+    return bytes([MAGIC]) + schema_id.to_bytes(FRAME_BYTES - 1) + message
+
+
+class PinnedSchema(Struct, frozen=True):
+    """A version of a subject, as the registry had the version at the time of the pin."""
+
+    subject: str
+    version: int
+    id: int
+    schema: RegisteredSchema
+
+
+def pin_path(subject: str) -> str:
+    """Returns the path of a subject's pin, from the project's folder."""
+    return f"{FOLDER}/{quote(subject, safe='')}.json"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Subject:
+    """A subject of the schema registry, as the schema of a format.
+
+    `name` is the subject's name. `kappa schemas pin` pins a version of the subject in the project,
+    so no declaration asks the registry. A declared `version` must be the pinned version.
+
+    Example:
+        Subject("orders-value")
+        Subject("orders-value", version=3)
+    """
+
+    name: str
+    version: int | None
+    source: Source = field(compare=False)
+
+    def __init__(self, name: str, *, version: int | None = None) -> None:
+        source = Source.of_caller()
+        if not isinstance(name, str) or not name:
+            raise DeclarationError(
+                f"{source}: {described(name)} is no name of a subject",
+                hint='name it as the registry does: Subject("orders-value")',
+            )
+        if version is not None and (type(version) is not int or version < 1):
+            raise DeclarationError(
+                f"{source}: subject {name} has version {option_text(version)}",
+                hint="a version is a whole number from 1; without one it is what is pinned",
+            )
+        set_field = object.__setattr__
+        set_field(self, "name", name)
+        set_field(self, "version", version)
+        set_field(self, "source", source)
+
+
+def put_pin(project: Path, pin: PinnedSchema) -> None:
+    """Writes a pin into a project's folder, in place of an earlier pin."""
+    path = project / pin_path(pin.subject)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    put_file(path, msgspec.json.format(msgspec.json.encode(pin), indent=2) + b"\n")
+
+
+def pinned_in(project: Path) -> dict[str, int]:
+    """Returns the pinned version of each subject of a project; unreadable pins are left out."""
+    found = {}
+    for path in sorted((project / FOLDER).glob("*.json")):
+        try:
+            pin = msgspec.json.decode(path.read_bytes(), type=PinnedSchema)
+        except (OSError, msgspec.MsgspecError):
+            continue
+        found[pin.subject] = pin.version
+    return found
+
+
+def read_pin(subject: Subject) -> PinnedSchema:
+    """Reads the pin of a subject. Raises DeclarationError if the pin is not as declared."""
+    which = "" if subject.version is None else f" --version {subject.version}"
+    hint = f"pin it: kappa schemas pin {subject.name}{which}"
+    path = pin_path(subject.name)
+    try:
+        found = read_schema_file(Path(path), subject.source.file)
+    except DeclarationError as error:
+        raise DeclarationError(
+            f"subject {subject.name} is not pinned: {error.message}", hint=hint
+        ) from None
+    try:
+        pin = msgspec.convert(found, PinnedSchema)
+    except msgspec.ValidationError as error:
+        raise DeclarationError(f"{path} is no pin of a subject: {error}", hint=hint) from None
+    if pin.subject != subject.name or subject.version not in {None, pin.version}:
+        raise DeclarationError(
+            f"{path} has version {pin.version} of subject {pin.subject}, and "
+            f"{f'version {subject.version}' if subject.version else subject.name} is declared",
+            hint=hint,
+        )
+    return pin
