@@ -8,8 +8,8 @@ offsets in every named partition. A time of the log has the newest frontier with
 later time, which is up to `history.every_seconds` before that time. A pipeline is left out if such
 a frontier of the pipeline is not kept, or if the pipeline does not read the topics.
 
-The sources are the kept frontiers (kappa/state/kept_frontiers.py) and the newest ones. If no frontier of a
-moment is kept, the error names the kept times or the nearest offsets.
+The sources are the kept frontiers (kappa/state/kept_frontiers.py) and the newest ones. If no
+frontier of a moment is kept, the error names the kept times or the nearest offsets.
 """
 
 from __future__ import annotations
