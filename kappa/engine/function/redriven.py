@@ -117,7 +117,8 @@ def _rejects_at(
         there = pc.field("offset").isin(offsets)
         wanted = (there if or_if is None else there | or_if) & pc.field(DELETED).is_null()
         # The record of such a row is folded already.
-        wanted &= pc.field("reason") != str(Reason.WAKE_FAILED)
+        reason = pc.field("reason")
+        wanted &= reason.is_null() | (reason != str(Reason.WAKE_FAILED))
         rows = _before(files, piece, topic, partition, wanted)
         found |= {Position(topic, partition, row["offset"]): row["_redrives"] for row in rows}
     return found
