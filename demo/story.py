@@ -28,7 +28,7 @@ from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
 from kappa.replay.rollout.current import current_state
 from kappa.replay.status.run_records import running, served_at
-from kappa.serving.query.query import answer
+from kappa.serving.query.query import answer_query
 from kappa.state.offsets import Offsets
 from kappa.state.store import open_store
 
@@ -291,4 +291,4 @@ class Story:
     def _ask_about_the_storm(self) -> None:
         with self._measures.query():
             self._prompt.kappa("query", STORM)
-        self._storms.append(answer(self._store, STORM).rows)
+        self._storms.append(answer_query(self._store, STORM).rows)

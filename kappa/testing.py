@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from kappa.base.errors import Broken, UsageError
-from kappa.declare.options import described
+from kappa.declare.options import describe_value
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.values.reason import Reason
 from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
@@ -160,12 +160,13 @@ def law_of_views(pipeline: Pipeline, events: Events, *, cuts: int = 6, seed: int
 def _log(pipeline: Pipeline, events: Events) -> MemoryLog:
     if not isinstance(pipeline, Pipeline):
         raise UsageError(
-            f"a test is given {described(pipeline)}, which is no pipeline",
+            f"a test is given {describe_value(pipeline)}, which is no pipeline",
             hint="give the function that @pipeline declares: from pipelines.web import web",
         )
     if not isinstance(events, Mapping):
         raise UsageError(
-            f"pipeline {pipeline.name} is given {described(events)}, which is no events by topic",
+            f"pipeline {pipeline.name} is given {describe_value(events)}, which is no events by "
+            "topic",
             hint=f"give a mapping: {{{pipeline.topics[0].name!r}: [...]}}",
         )
     log = MemoryLog()

@@ -19,9 +19,9 @@ from demo.judgement.verdict import Observation, Verdict, after_answer, after_err
 from demo.processes.end_of_input import stop_at_end_of_input
 from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
-from kappa.serving.query.pin.catalog import pin
+from kappa.serving.query.pin.catalog import pin_served
 from kappa.serving.query.pin.snapshot import Snapshot
-from kappa.serving.query.query import connect
+from kappa.serving.query.query import connect_reader
 from kappa.state.store import Store, open_store
 
 # Queries without a pause would take their CPU from the jobs.
@@ -49,13 +49,13 @@ _QUESTIONS = {
 
 def look(store: Store) -> Observation:
     """Takes one answer from the tables that are served now."""
-    with pin(store, lease_seconds=_LEASE_SECONDS) as pinned:
+    with pin_served(store, lease_seconds=_LEASE_SECONDS) as pinned:
         snapshot = pinned.snapshot
-        with connect(snapshot, store) as reader:
+        with connect_reader(snapshot, store) as reader:
             (
                 (delays, departures, carriers, cancelled, not_departed, foreign, rejects, _planes),
             ) = reader.rows(_QUESTIONS[_version(snapshot)]).rows
-        pinned.confirm()
+        pinned.confirm_kept()
     build = snapshot.serving["flights"]
     frontier = snapshot.frontiers[build]
     tallies = frontier.tally.get("flights", {}).values()

@@ -17,7 +17,7 @@ from demo.judgement.freshness import Freshness, measure
 from demo.judgement.oracle import ASKED, Oracle, compare
 from demo.judgement.verdict import Verdict
 from kappa.serving.query.pin.catalog import pin_build
-from kappa.serving.query.query import connect
+from kappa.serving.query.query import connect_reader
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
@@ -37,13 +37,13 @@ def compared(store: Store, oracle: Oracle, version: int, build: str) -> Finding:
     """Compares a build, at its newest frontier, with the rows that version 1 or 2 must have."""
     with (
         pin_build(store, build, lease_seconds=_LEASE_SECONDS) as pinned,
-        connect(pinned.snapshot, store) as served,
+        connect_reader(pinned.snapshot, store) as served,
     ):
         comparisons = [
             compare(table, served.rows(sql).rows, oracle.rows(table, version))
             for table, sql in ASKED.items()
         ]
-        pinned.confirm()
+        pinned.confirm_kept()
     wrong = [
         f"{each.table}: missing {', '.join(each.missing) or 'none'}; "
         f"unexpected {', '.join(each.unexpected) or 'none'}"

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 
 from kappa.base.errors import Broken, DeclarationError
 from kappa.base.failpoint import failpoint
-from kappa.code.fingerprint import as_born
+from kappa.code.fingerprint import as_of_birth
 from kappa.code.importer import open_sources
-from kappa.code.project import Place, load_module, pipelines_in
-from kappa.code.reach import files
+from kappa.code.project import PipelinePlace, load_module, pipelines_in
+from kappa.code.reach import imported_files
 from kappa.code.sources import Find, Sources
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.project_files import named_files
-from kappa.state.build import Birth, folder
+from kappa.state.build import Birth, folder_of_build
 from kappa.state.store import Store
 
 
@@ -28,11 +28,11 @@ def snapshot_files(module: str, find: Find) -> Mapping[str, bytes]:
 
     The project must be loaded first: only loading shows which files the declarations name.
     """
-    code = {path: source.content for path, source in files(module, find).items()}
+    code = {path: source.content for path, source in imported_files(module, find).items()}
     return {**code, **named_files(code)}
 
 
-def digests(contents: Mapping[str, bytes]) -> dict[str, str]:
+def hash_files(contents: Mapping[str, bytes]) -> dict[str, str]:
     """Returns the SHA-256 of each file, as a birth certificate contains the digests."""
     return {path: hashlib.sha256(content).hexdigest() for path, content in sorted(contents.items())}
 
@@ -41,13 +41,13 @@ def ensure_snapshot(store: Store, build: str, contents: Mapping[str, bytes]) -> 
     """Puts a build's files into the code folder, where no file changes after the birth."""
     for path, content in contents.items():
         failpoint("snapshot.before_file")
-        store.put(f"{_code(build)}/{path}", content)
+        store.put(f"{_code_folder(build)}/{path}", content)
         failpoint("snapshot.after_file")
 
 
 def read_snapshot(store: Store, birth: Birth) -> Mapping[str, bytes]:
     """Returns the files of a build's snapshot by path, unchecked; missing files are left out."""
-    found = ((path, store.get(f"{_code(birth.build)}/{path}")) for path in birth.sources)
+    found = ((path, store.get(f"{_code_folder(birth.build)}/{path}")) for path in birth.sources)
     return {path: content for path, content in found if content is not None}
 
 
@@ -65,22 +65,22 @@ def snapshot_sources(store: Store, birth: Birth) -> Sources:
     """Returns the modules of a build's own code, copied to this host if in a bucket."""
     if not store.is_on_disk:
         for path, content in read_snapshot(store, birth).items():
-            name = f"{_code(birth.build)}/{path}"
+            name = f"{_code_folder(birth.build)}/{path}"
             if store.local.get(name) != content:
                 store.local.put(name, content)
         # A file that was added here would be imported, too.
         ensure_unchanged(store.local, birth)
-    return Sources(store.local.path(_code(birth.build)))
+    return Sources(store.local.path(_code_folder(birth.build)))
 
 
-def load_with_place(store: Store, birth: Birth) -> tuple[Place, Pipeline]:
+def load_with_place(store: Store, birth: Birth) -> tuple[PipelinePlace, Pipeline]:
     """Returns a build's pipeline as `load_snapshot` does, and the pipeline's place in the code."""
     ensure_unchanged(store, birth)
     sources = snapshot_sources(store, birth)
     open_sources(sources)
     try:
         found = [
-            (place, as_born(pipeline, birth.parts, birth.semantics))
+            (place, as_of_birth(pipeline, birth.parts, birth.semantics))
             for place, pipeline in pipelines_in(load_module(birth.module, sources))
             if pipeline.name == birth.pipeline
         ]
@@ -102,10 +102,10 @@ def load_with_place(store: Store, birth: Birth) -> tuple[Place, Pipeline]:
 
 def ensure_unchanged(store: Store, birth: Birth) -> None:
     """Raises Broken if a file of a build's code is missing, was changed or was added."""
-    prefix = f"{_code(birth.build)}/"
+    prefix = f"{_code_folder(birth.build)}/"
     there = {
         name.removeprefix(prefix): hashlib.sha256(store.get(name) or b"").hexdigest()
-        for name in store.names(_code(birth.build))
+        for name in store.names(_code_folder(birth.build))
         if "__pycache__" not in name
     }
     for path, digest in birth.sources.items():
@@ -123,5 +123,5 @@ def ensure_unchanged(store: Store, birth: Birth) -> None:
         )
 
 
-def _code(build: str) -> str:
-    return f"{folder(build)}/code"
+def _code_folder(build: str) -> str:
+    return f"{folder_of_build(build)}/code"

@@ -61,7 +61,7 @@ def read_type(text: str) -> T.DataType:
     try:
         return spark_type(parse_type(text))
     except DeclarationError:
-        columns = _columns(text)
+        columns = _parsed_columns(text)
     if not columns or any(column.default is not None for column in columns):
         # Every public way to ask for the context starts a context.
         if SparkContext._active_spark_context is not None:  # noqa: SLF001
@@ -70,10 +70,10 @@ def read_type(text: str) -> T.DataType:
             f'the type "{text}" cannot be read before Spark runs: '
             "give it as an object of pyspark.sql.types, such as IntegerType()"
         )
-    return _struct(columns)
+    return _struct_type(columns)
 
 
-def _columns(text: str) -> tuple[Column, ...]:
+def _parsed_columns(text: str) -> tuple[Column, ...]:
     try:
         return parse_columns(text)
     except DeclarationError:
@@ -90,12 +90,12 @@ def spark_type(kind: Type) -> T.DataType:
         case Array(element):
             return T.ArrayType(spark_type(element))
         case Struct(fields):
-            return _struct(fields)
+            return _struct_type(fields)
         case _:
             assert_never(kind)
 
 
-def _struct(columns: tuple[Column, ...]) -> T.StructType:
+def _struct_type(columns: tuple[Column, ...]) -> T.StructType:
     return T.StructType(
         [T.StructField(column.name, spark_type(column.type), column.nullable) for column in columns]
     )

@@ -22,14 +22,14 @@ _IDENTITY = "identity "
 _CHANGES = "format debezium-"
 
 
-def declarations(pipeline: Pipeline) -> Mapping[str, str]:
+def declaration_lines(pipeline: Pipeline) -> Mapping[str, str]:
     """Returns the lines of each declared part, by the part's name: `table delays` -> lines."""
     topics = {
-        f"topic {topic.name}": "\n".join(_topic(topic, pipeline)) for topic in pipeline.topics
+        f"topic {topic.name}": "\n".join(_topic_lines(topic, pipeline)) for topic in pipeline.topics
     }
-    tables = {f"table {table.name}": "\n".join(_table(table)) for table in pipeline.tables}
-    views = {view.part: "\n".join(_view(view)) for view in pipeline.views}
-    outlets = {each.part: "\n".join(_outlet(each)) for each in pipeline.outlets}
+    tables = {f"table {table.name}": "\n".join(_table_lines(table)) for table in pipeline.tables}
+    views = {view.part_name: "\n".join(_view_lines(view)) for view in pipeline.views}
+    outlets = {each.part_name: "\n".join(_outlet_lines(each)) for each in pipeline.outlets}
     policy = (
         {}
         if pipeline.on_error is OnError.REJECT
@@ -58,19 +58,19 @@ def has_changes(lines: str) -> bool:
 
 def without_checks(lines: str, checks: Sequence[str]) -> str:
     """Returns a table's lines without the lines of checks, which decide no row."""
-    return lines.removesuffix("\n".join(_checks(checks))).rstrip("\n")
+    return lines.removesuffix("\n".join(_check_lines(checks))).rstrip("\n")
 
 
-def _topic(topic: Topic, pipeline: Pipeline) -> Iterator[str]:
+def _topic_lines(topic: Topic, pipeline: Pipeline) -> Iterator[str]:
     yield f"kind {topic.kind}"
     yield f"partitions {topic.partitions}"
     yield f"key {topic.key or '(none)'}"
     yield from (f"key {line}" for line in topic.key_lines())
-    yield from topic.format.lines()
+    yield from topic.format.declared_lines()
     for column in topic.columns:
         yield f"column {column}"
     if topic.schema is not None:
-        yield from topic.schema.lines()
+        yield from topic.schema.place_lines()
     if topic.lateness_ms is not None:
         yield (
             f"late where {topic.event_time} lies more than {exact_duration(topic.lateness_ms)} back"
@@ -84,42 +84,42 @@ def _topic(topic: Topic, pipeline: Pipeline) -> Iterator[str]:
         yield f"given to the function as {parameter}"
 
 
-def _table(table: Table) -> Iterator[str]:
+def _table_lines(table: Table) -> Iterator[str]:
     if table.latest is not None:
         yield f"latest of topic {table.latest.name}"
     elif table.file is not None:
         yield str(table.file)
     elif table.emitted:
         yield f"rows are emitted: {', '.join(map(str, table.emitted))}"
-    elif table.appends:
+    elif table.is_append_only:
         yield "rows are appended"
     if table.keys:
         yield f"keys {', '.join(table.keys)}"
     for column, fold in table.fold.items():
         # Whether a sum is exact depends on its type, which is not declared.
-        exactness = fold.exactness(column, {})
+        exactness = fold.value_exactness(column, {})
         yield (
-            f"{column} = {fold.declared(column)}"
+            f"{column} = {fold.declared_text(column)}"
             if exactness is Exactness.EXACT
-            else f"{column} = {fold.declared(column)}, {exactness}"
+            else f"{column} = {fold.declared_text(column)}, {exactness}"
         )
     if table.ordered is not None:
         yield str(table.ordered)
     if table.expiry is not None:
         yield str(table.expiry)
-    yield from _checks(table.checks)
+    yield from _check_lines(table.checks)
 
 
-def _view(view: View) -> Iterator[str]:
+def _view_lines(view: View) -> Iterator[str]:
     if view.keys:
         yield f"keys {', '.join(view.keys)}"
     if view.by != view.keys:
         yield f"rows belong together by {', '.join(view.by)}"
     yield view.sql
-    yield from _checks(view.checks)
+    yield from _check_lines(view.checks)
 
 
-def _outlet(outlet: Sink | Alert) -> Iterator[str]:
+def _outlet_lines(outlet: Sink | Alert) -> Iterator[str]:
     yield f"of {outlet.of}"
     if isinstance(outlet, Sink):
         yield f"partitions {outlet.partitions}"
@@ -135,6 +135,6 @@ def _outlet(outlet: Sink | Alert) -> Iterator[str]:
         yield f"where {outlet.where}"
 
 
-def _checks(checks: Sequence[str]) -> Iterator[str]:
+def _check_lines(checks: Sequence[str]) -> Iterator[str]:
     # Checks are a table's last lines.
     yield from (f"check {check}" for check in checks)

@@ -17,8 +17,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kappa.code.declaration import declarations, without_checks
-from kappa.code.reach import reach
+from kappa.code.declaration import declaration_lines, without_checks
+from kappa.code.reach import reached_parts
 from kappa.code.sources import Find
 from kappa.declare.alert import Alert
 from kappa.declare.pipeline import OnError, Pipeline
@@ -49,32 +49,35 @@ class Fingerprint:
     parts: Mapping[str, str]
 
 
-def fingerprint(pipeline: Pipeline, module: str, attribute: str, find: Find) -> Fingerprint:
+def compute_fingerprint(pipeline: Pipeline, module: str, attribute: str, find: Find) -> Fingerprint:
     """Returns the fingerprint of the pipeline that `module` has as `attribute`.
 
     Raises DeclarationError if the code cannot show what decides the rows.
     """
     code = {
-        part: _hash(text, _PART_DIGITS)
-        for root in pipeline.roots(module, attribute)
-        for part, text in reach(*root, find).items()
+        part: _short_hash(text, _PART_DIGITS)
+        for root in pipeline.code_roots(module, attribute)
+        for part, text in reached_parts(*root, find).items()
     }
     topics = {
-        f"topic {topic.name}": _hash(_topic(topic, pipeline), _PART_DIGITS)
+        f"topic {topic.name}": _short_hash(_topic_text(topic, pipeline), _PART_DIGITS)
         for topic in pipeline.topics
     }
     tables = {
-        f"table {table.name}": _hash(_table(table), _PART_DIGITS) for table in pipeline.tables
+        f"table {table.name}": _short_hash(_table_text(table), _PART_DIGITS)
+        for table in pipeline.tables
     }
-    views = {view.part: _hash(_view(view), _PART_DIGITS) for view in pipeline.views}
-    outlets = {each.part: _hash(_outlet(each), _PART_DIGITS) for each in pipeline.outlets}
+    views = {view.part_name: _short_hash(_view_text(view), _PART_DIGITS) for view in pipeline.views}
+    outlets = {
+        each.part_name: _short_hash(_outlet_text(each), _PART_DIGITS) for each in pipeline.outlets
+    }
     policy = {} if pipeline.on_error is OnError.REJECT else {_ON_ERROR: str(pipeline.on_error)}
     declared = {**topics, **tables, **views, **outlets, **policy}
     parts = {**code, **declared, _SEMANTICS: str(SEMANTICS)}
     return Fingerprint(version_of(parts), parts)
 
 
-def as_born(pipeline: Pipeline, parts: Mapping[str, str], semantics: int) -> Pipeline:
+def as_of_birth(pipeline: Pipeline, parts: Mapping[str, str], semantics: int) -> Pipeline:
     """Returns a pipeline with the version's treatment of records that the function fails on.
 
     A pipeline of earlier rules that declared nothing stopped at a failing record. By Kappa's rules
@@ -87,15 +90,17 @@ def as_born(pipeline: Pipeline, parts: Mapping[str, str], semantics: int) -> Pip
 
 def version_of(parts: Mapping[str, str]) -> str:
     """Returns the version of these parts."""
-    return _hash(json.dumps(parts, sort_keys=True), _VERSION_DIGITS)
+    return _short_hash(json.dumps(parts, sort_keys=True), _VERSION_DIGITS)
 
 
 def changed_parts(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
     """Lists the parts in which two versions differ: code, then declarations, then the platform."""
-    return tuple(part for part in sorted({*old, *new}, key=_rank) if old.get(part) != new.get(part))
+    return tuple(
+        part for part in sorted({*old, *new}, key=_part_rank) if old.get(part) != new.get(part)
+    )
 
 
-def differences(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
+def version_differences(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
     """Lists why two versions differ, a sentence a part: `function f in pipelines/a.py changed`."""
     sentences = []
     for part in changed_parts(old, new):
@@ -125,7 +130,7 @@ def part_name(part: str) -> str:
     return f"{kind} {name} in {path}" if colon else f"{kind} {rest}"
 
 
-def _topic(topic: Topic, pipeline: Pipeline) -> str:
+def _topic_text(topic: Topic, pipeline: Pipeline) -> str:
     # The topic's config is left out: it decides how Kafka keeps records, not their meaning.
     # The parameters count: they decide which argument gets the topic's rows.
     parameters = pipeline.parameters_of(topic)
@@ -137,12 +142,12 @@ def _topic(topic: Topic, pipeline: Pipeline) -> str:
         parameters,
     ]
     # Only if declared, so that topics older than these options keep their version.
-    if declared := [*topic.format.lines()]:
+    if declared := [*topic.format.declared_lines()]:
         decided.append({"format": declared})
     if keyed := topic.key_lines():
         decided.append({"key_format": keyed})
     if topic.schema is not None:
-        decided.append([*topic.schema.lines()])
+        decided.append([*topic.schema.place_lines()])
     if topic.lateness_ms is not None:
         decided.append({"event_time": topic.event_time, "lateness_ms": topic.lateness_ms})
     if topic.identity:
@@ -150,12 +155,12 @@ def _topic(topic: Topic, pipeline: Pipeline) -> str:
     return json.dumps(decided)
 
 
-def _table(table: Table) -> str:
+def _table_text(table: Table) -> str:
     # Checks count: they bind the rows for as long as the version serves. Thresholds do not: they
     # compare a candidate with its predecessor once, which is no reason to replay.
     means = [
         table.keys,
-        [(column, fold.declared(column)) for column, fold in table.fold.items()],
+        [(column, fold.declared_text(column)) for column, fold in table.fold.items()],
         table.latest.name if table.latest else None,
         table.checks,
     ]
@@ -168,18 +173,18 @@ def _table(table: Table) -> str:
     return json.dumps([*means, later] if later else means)
 
 
-def _view(view: View) -> str:
+def _view_text(view: View) -> str:
     return json.dumps(
         [view.sql, view.keys, view.by, view.checks] if view.is_maintained else view.sql
     )
 
 
-def _outlet(outlet: Sink | Alert) -> str:
+def _outlet_text(outlet: Sink | Alert) -> str:
     more = outlet.partitions if isinstance(outlet, Sink) else [outlet.to, outlet.on]
     return json.dumps([outlet.of, more, outlet.columns, outlet.where])
 
 
-def _rank(part: str) -> tuple[int, str]:
+def _part_rank(part: str) -> tuple[int, str]:
     # The user's own edits first: code, then declarations, then what the platform changed.
     order = (
         "function",
@@ -200,7 +205,7 @@ def _rank(part: str) -> tuple[int, str]:
     return order.index(kind) if kind in order else len(order), part
 
 
-def _hash(text: str, digits: int) -> str:
+def _short_hash(text: str, digits: int) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]
 
 
@@ -208,7 +213,7 @@ def declared_rows_version(pipeline: Pipeline, parts: Mapping[str, str]) -> str:
     """Returns the rows version of a declared pipeline whose version has these parts."""
     checks = {table.name: table.checks for table in pipeline.tables}
     checks |= {view.name: view.checks for view in pipeline.views}
-    return _rows_version(parts, declarations(pipeline), checks)
+    return _rows_version(parts, declaration_lines(pipeline), checks)
 
 
 def born_rows_version(birth: Birth) -> str:

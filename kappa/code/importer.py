@@ -30,8 +30,8 @@ def open_sources(sources: Sources) -> None:
 
     for importer in [each for each in sys.meta_path if isinstance(each, _Importer)]:
         sys.meta_path.remove(importer)
-        _forget(importer.given)
-    _forget(_stale(sources))
+        _forget_modules(importer.given)
+    _forget_modules(_stale_modules(sources))
     sys.meta_path.insert(0, _Importer(sources))
     importlib.invalidate_caches()
     open_named_files(sources.folder)
@@ -53,7 +53,7 @@ class _Importer(MetaPathFinder):
         path: Sequence[str] | None = None,  # noqa: ARG002
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        place = self._sources.locate(fullname)
+        place = self._sources.locate_module(fullname)
         if place is None:
             return None
         self.given.add(fullname)
@@ -78,7 +78,7 @@ class _Loader(SourceFileLoader):
         return compile(self.get_data(path), path, "exec", dont_inherit=True)
 
 
-def _stale(sources: Sources) -> set[str]:
+def _stale_modules(sources: Sources) -> set[str]:
     """Lists the modules that were imported from the place of these sources."""
     within = f"{sources.folder}{os.sep}"
     return {
@@ -88,11 +88,11 @@ def _stale(sources: Sources) -> set[str]:
         or (
             isinstance(file := getattr(module, "__file__", None), str)
             and file.startswith(within)
-            and sources.locate(name) is not None
+            and sources.locate_module(name) is not None
         )
     }
 
 
-def _forget(names: set[str]) -> None:
+def _forget_modules(names: set[str]) -> None:
     for name in names:
         sys.modules.pop(name, None)

@@ -14,7 +14,7 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.settings import Settings
-from kappa.code.spark_child import ask
+from kappa.code.spark_child import ask_program
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.values.columns import Type, parse_type
 from kappa.state.documents import cached_json
@@ -37,7 +37,7 @@ class Outputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class PipelineToDescribe:
     """A pipeline to describe: its module, and the rows version under which the answer is kept."""
 
     pipeline: Pipeline
@@ -46,7 +46,7 @@ class Described:
 
 
 def learn_outputs(
-    settings: Settings, store: Store, folder: Path, wanted: Mapping[str, Described]
+    settings: Settings, store: Store, folder: Path, wanted: Mapping[str, PipelineToDescribe]
 ) -> Mapping[str, Outputs | DeclarationError]:
     """Returns the outputs of each pipeline of the project in `folder`, or why it is refused.
 
@@ -65,23 +65,27 @@ def learn_outputs(
             found[name] = kept
     missing = {name: described for name, described in wanted.items() if name not in found}
     if missing:
-        answers = _ask(settings, folder, missing)
+        answers = _ask_child(settings, folder, missing)
         for name, described in missing.items():
             answer = answers[name]
             if "message" in answer:
                 found[name] = DeclarationError(answer["message"], hint=answer["hint"])
                 continue
-            store.put_json(_cache(described.rows_version), {"format": _FORMAT, **answer})
-            found[name] = _typed(answer)
+            store.put_json(_cache_name(described.rows_version), {"format": _FORMAT, **answer})
+            found[name] = _parsed_outputs(answer)
     return found
 
 
 def _read_cached(store: Store, rows_version: str) -> Outputs | None:
-    document = cached_json(store, _cache(rows_version))
-    return _typed(document) if document is not None and document.get("format") == _FORMAT else None
+    document = cached_json(store, _cache_name(rows_version))
+    return (
+        _parsed_outputs(document)
+        if document is not None and document.get("format") == _FORMAT
+        else None
+    )
 
 
-def _ask(settings: Settings, folder: Path, missing: Mapping[str, Described]) -> Any:
+def _ask_child(settings: Settings, folder: Path, missing: Mapping[str, PipelineToDescribe]) -> Any:
     def cut(name: str, last: str | None) -> Mapping[str, str]:
         pipeline = missing[name].pipeline
         what = (
@@ -94,7 +98,7 @@ def _ask(settings: Settings, folder: Path, missing: Mapping[str, Described]) -> 
             "hint": "it must only build up frames and return them",
         }
 
-    return ask(
+    return ask_program(
         settings,
         folder,
         "kappa.engine.children.describe",
@@ -104,7 +108,7 @@ def _ask(settings: Settings, folder: Path, missing: Mapping[str, Described]) -> 
     )
 
 
-def _typed(answer: Mapping[str, Any]) -> Outputs:
+def _parsed_outputs(answer: Mapping[str, Any]) -> Outputs:
     tables = {
         table: {column: parse_type(kind) for column, kind in columns}
         for table, columns in answer["tables"].items()
@@ -113,5 +117,5 @@ def _typed(answer: Mapping[str, Any]) -> Outputs:
     return Outputs(tables, tuple(answer.get("changing", ())))
 
 
-def _cache(rows_version: str) -> str:
+def _cache_name(rows_version: str) -> str:
     return f"cache/describe/{rows_version}.json"

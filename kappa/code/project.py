@@ -35,7 +35,7 @@ _IMPORT_MEMORY = 4 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PipelinePlace:
     """A pipeline's place: the module that declares the pipeline, and its name there."""
 
     module: str
@@ -51,7 +51,7 @@ class Project:
 
     sources: Sources
     pipelines: Mapping[str, Pipeline]
-    places: Mapping[str, Place]
+    places: Mapping[str, PipelinePlace]
     refused: Mapping[str, DeclarationError] = field(default_factory=dict)
 
     def ensure_loaded(self) -> None:
@@ -89,11 +89,11 @@ def load_files(project: Path) -> Project:
     """
     sources = Sources(project)
     open_sources(sources)
-    found: dict[str, tuple[Pipeline, Place]] = {}
+    found: dict[str, tuple[Pipeline, PipelinePlace]] = {}
     files = sources.pipeline_files()
     names = {file: f"{PIPELINES}.{file.stem}" for file in files if file.stem.isidentifier()}
     refused = {file: _no_module(file) for file in files if file not in names}
-    refused |= _endless(names, sources)
+    refused |= _endless_imports(names, sources)
     for file in (each for each in files if each not in refused):
         try:
             module = load_module(names[file], sources)
@@ -133,7 +133,7 @@ def _no_module(file: Path) -> DeclarationError:
     )
 
 
-def _endless(names: Mapping[Path, str], sources: Sources) -> dict[Path, DeclarationError]:
+def _endless_imports(names: Mapping[Path, str], sources: Sources) -> dict[Path, DeclarationError]:
     """Returns the errors of files, by module names, whose import had to be ended."""
     cut = try_each(
         {str(file): partial(load_module, name, sources) for file, name in names.items()},
@@ -142,7 +142,8 @@ def _endless(names: Mapping[Path, str], sources: Sources) -> dict[Path, Declarat
     )
     return {
         Path(file): DeclarationError(
-            f"{_traced(trace, sources.folder) or file}: the lines of {Path(file).name} are run as "
+            f"{_traced_line(trace, sources.folder) or file}: the lines of {Path(file).name} are "
+            "run as "
             f"it is imported, and {error.message}",
             hint="a pipeline's file declares, and computes nothing: put what takes long into its "
             'function, or under: if __name__ == "__main__":',
@@ -151,7 +152,7 @@ def _endless(names: Mapping[Path, str], sources: Sources) -> dict[Path, Declarat
     }
 
 
-def _traced(trace: str, folder: Path) -> str | None:
+def _traced_line(trace: str, folder: Path) -> str | None:
     """Returns `file:line` of the innermost frame in a folder, as `faulthandler` wrote frames."""
     for file, line in re.findall(r'File "(.+)", line (\d+)', trace):
         if Path(file).is_relative_to(folder):
@@ -170,15 +171,15 @@ def load_module(name: str, sources: Sources) -> ModuleType:
     except (DeclarationError, MemoryError):
         raise
     except (Exception, SystemExit) as error:
-        place = sources.locate(name)
-        raise _explained(error, sources.folder, str(place.file) if place else name) from error
+        place = sources.locate_module(name)
+        raise _explained_error(error, sources.folder, str(place.file) if place else name) from error
 
 
-def pipelines_in(module: ModuleType) -> Iterator[tuple[Place, Pipeline]]:
+def pipelines_in(module: ModuleType) -> Iterator[tuple[PipelinePlace, Pipeline]]:
     """Yields the pipelines of a loaded module, including imported pipelines."""
     for attribute, value in list(vars(module).items()):
         if isinstance(value, Pipeline):
-            yield Place(module.__name__, attribute), value
+            yield PipelinePlace(module.__name__, attribute), value
 
 
 def line_in(error: BaseException, folder: Path) -> str | None:
@@ -202,7 +203,7 @@ def _is_same(one: Pipeline, other: Pipeline, files: tuple[Path, ...]) -> bool:
     return one is other or (one.source == other.source and Path(one.source.file) in files)
 
 
-def _explained(error: BaseException, folder: Path, file: str) -> DeclarationError:
+def _explained_error(error: BaseException, folder: Path, file: str) -> DeclarationError:
     where = line_in(error, folder) or file
     match error:
         case SyntaxError():
@@ -264,10 +265,11 @@ def _refuse_shared_outlets(pipelines: Mapping[str, Pipeline]) -> None:
     known: dict[str, tuple[Sink | Alert, Pipeline]] = {}
     for pipeline in pipelines.values():
         for each in pipeline.outlets:
-            _, other = known.setdefault(each.part, (each, pipeline))
+            _, other = known.setdefault(each.part_name, (each, pipeline))
             if other is not pipeline:
                 raise DeclarationError(
-                    f"{each.source}: {each.part} is declared by pipeline {pipeline.name} and by"
+                    f"{each.source}: {each.part_name} is declared by pipeline {pipeline.name} and "
+                    "by"
                     f" pipeline {other.name}",
                     hint="give one of them another name",
                 )

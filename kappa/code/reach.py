@@ -13,7 +13,15 @@ import builtins
 from collections.abc import Iterator, Mapping
 
 from kappa.base.errors import DeclarationError
-from kappa.code.scan import Imported, Module, Statement, imported_by, parents, root, scan
+from kappa.code.scan import (
+    Imported,
+    ScannedModule,
+    Statement,
+    expression_root,
+    imported_by,
+    module_parents,
+    scan_module,
+)
 from kappa.code.sources import Find, SourceFile
 
 _BUILTINS = frozenset(dir(builtins)) | {"__file__", "__path__", "__annotations__", "__builtins__"}
@@ -22,37 +30,37 @@ _READS_ANYTHING = frozenset({"exec", "eval", "globals", "vars", "locals"})
 _IMPORTS_BY_NAME = frozenset({"import_module", "__import__"})
 
 
-def reach(module: str, attribute: str, find: Find) -> Mapping[str, str]:
+def reached_parts(module: str, attribute: str, find: Find) -> Mapping[str, str]:
     """Returns the parts of the project's code that `attribute` of `module` reaches.
 
     A part's name, such as `function pipelines/flights.py:on_time`, maps to the part's normal form.
     Raises DeclarationError, with the line, if a module is imported by a computed name.
     """
-    walk = _Walk(find)
+    walk = _CodeWalk(find)
     walk.name(module, attribute)
     return walk.parts
 
 
-def reached(
+def reached_statements(
     module: str, attribute: str, find: Find
-) -> tuple[tuple[Module, tuple[Statement, ...]], ...]:
+) -> tuple[tuple[ScannedModule, tuple[Statement, ...]], ...]:
     """Returns the statements that `attribute` of `module` reaches, with the module of each.
 
     Raises DeclarationError as `reach` does.
     """
-    walk = _Walk(find)
+    walk = _CodeWalk(find)
     walk.name(module, attribute)
     return tuple(walk.statements)
 
 
-def files(module: str, find: Find) -> Mapping[str, SourceFile]:
+def imported_files(module: str, find: Find) -> Mapping[str, SourceFile]:
     """Returns, by path, the files that an import of a module may read.
 
     These are whole modules, since an import runs all of a module.
     """
     found: dict[str, SourceFile] = {}
     seen: set[str] = set()
-    waiting = list(parents(module))
+    waiting = list(module_parents(module))
     while waiting:
         # By name, not by path: a file's relative imports mean something else under another name.
         name = waiting.pop()
@@ -64,83 +72,89 @@ def files(module: str, find: Find) -> Mapping[str, SourceFile]:
         for node in ast.walk(ast.parse(source.content, filename=source.path)):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 for _, imported in imported_by(node, source, find):
-                    waiting.extend(parents(imported.module))
+                    waiting.extend(module_parents(imported.module))
             elif isinstance(node, ast.Call) and (named := _imported_by_name(node)) is not None:
-                waiting.extend(parents(named))
+                waiting.extend(module_parents(named))
     return found
 
 
-class _Walk:
+class _CodeWalk:
     """A walk over the code, with the parts found so far. Everything is visited once."""
 
     def __init__(self, find: Find) -> None:
         self.parts: dict[str, str] = {}
-        self.statements: list[tuple[Module, tuple[Statement, ...]]] = []
+        self.statements: list[tuple[ScannedModule, tuple[Statement, ...]]] = []
         self._find = find
-        self._scanned: dict[str, Module | None] = {}
+        self._scanned: dict[str, ScannedModule | None] = {}
         self._seen: set[tuple[str, str, str]] = set()
 
     def name(self, module: str, name: str) -> None:
         """Reaches a name of a module."""
-        scanned = self._module(module)
-        if scanned is None or self._visited("name", module, name):
+        scanned = self._scanned_module(module)
+        if scanned is None or self._is_visited("name", module, name):
             return
-        self.importing(module)
+        self.reach_import(module)
         defined, imported = scanned.defines.get(name, ()), scanned.imports.get(name, ())
         if defined:
-            self._add(f"{_kind(defined)} {scanned.source.path}:{name}", scanned, defined)
+            self._add_part(f"{_part_kind(defined)} {scanned.source.path}:{name}", scanned, defined)
         for each in imported:
-            self._imported(each)
+            self._reach_imported(each)
         if not defined and not imported:
             # A submodule, or bound invisibly: by exec, or by a `__getattr__`.
-            self.whole(f"{module}.{name}" if self._module(f"{module}.{name}") else module)
+            self.whole(f"{module}.{name}" if self._scanned_module(f"{module}.{name}") else module)
 
-    def importing(self, module: str) -> None:
+    def reach_import(self, module: str) -> None:
         """Reaches the statements that an import runs, including the module's own imports."""
-        for each in parents(module):
-            scanned = self._module(each)
-            if scanned is None or self._visited("importing", each, ""):
+        for each in module_parents(module):
+            scanned = self._scanned_module(each)
+            if scanned is None or self._is_visited("importing", each, ""):
                 continue
             for loaded in scanned.loads:
-                self.importing(loaded)
+                self.reach_import(loaded)
             for star in scanned.stars:
                 self.whole(star)
             if scanned.effects:
-                self._add(f"statements {scanned.source.path}", scanned, scanned.effects)
+                self._add_part(f"statements {scanned.source.path}", scanned, scanned.effects)
 
     def whole(self, module: str) -> None:
         """Reaches all of a module."""
-        scanned = self._module(module)
-        if scanned is None or self._visited("whole", module, ""):
+        scanned = self._scanned_module(module)
+        if scanned is None or self._is_visited("whole", module, ""):
             return
-        self.importing(module)
-        self._add(f"module {scanned.source.path}", scanned, scanned.statements)
+        self.reach_import(module)
+        self._add_part(f"module {scanned.source.path}", scanned, scanned.statements)
         for found in scanned.imports.values():
             for each in found:
-                self._imported(each)
+                self._reach_imported(each)
 
-    def _add(self, part: str, scanned: Module, statements: tuple[Statement, ...]) -> None:
+    def _add_part(
+        self, part: str, scanned: ScannedModule, statements: tuple[Statement, ...]
+    ) -> None:
         self.statements.append((scanned, statements))
         meanings = sorted(
-            {meaning for statement in statements for meaning in self._follow(scanned, statement)}
+            {
+                meaning
+                for statement in statements
+                for meaning in self._follow_names(scanned, statement)
+            }
         )
         self.parts[part] = "\n".join([*(statement.text for statement in statements), *meanings])
 
-    def _follow(self, scanned: Module, statement: Statement) -> Iterator[str]:
+    def _follow_names(self, scanned: ScannedModule, statement: Statement) -> Iterator[str]:
         """Reaches all names that a statement reads; yields the meanings of imported names.
 
         The meanings count, since the text of a statement does not contain the meanings.
         """
         module = scanned.source.module
-        chains = set(_chains(statement.node))
+        chains = set(_dotted_chains(statement.node))
         for name in sorted(statement.names):
             imported = scanned.imports.get(name, ())
             for each in imported:
                 yield f"{name} = {each}"
                 if each.name is not None:
-                    self._imported(each)
+                    self._reach_imported(each)
                 else:
-                    self._attributes(
+                    self._reach_attributes(
                         each.module, [attributes for begin, attributes in chains if begin == name]
                     )
             reads_modules = name == "sys" and any(
@@ -152,21 +166,21 @@ class _Walk:
                 self.whole(module)
             elif name not in _BUILTINS and not imported:
                 # From a star import of a foreign package, or bound invisibly.
-                outside = [star for star in scanned.stars if self._module(star) is None]
+                outside = [star for star in scanned.stars if self._scanned_module(star) is None]
                 yield from (f"{name} = {star}.*" for star in outside)
                 if not outside:
                     self.whole(module)
         self._imports_within(scanned, statement)
 
-    def _imports_within(self, scanned: Module, statement: Statement) -> None:
+    def _imports_within(self, scanned: ScannedModule, statement: Statement) -> None:
         for node in ast.walk(statement.node):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 for alias, imported in imported_by(node, scanned.source, self._find):
-                    self.importing(imported.module)
+                    self.reach_import(imported.module)
                     if alias == "*" or imported.name is None:
                         self.whole(imported.module)
                     else:
-                        self._imported(imported)
+                        self._reach_imported(imported)
             elif isinstance(node, ast.Call) and _is_import_by_name(node):
                 named = _imported_by_name(node)
                 if named is None:
@@ -175,15 +189,16 @@ class _Walk:
                         "by a computed name, so it cannot be told what decides the rows",
                         hint="import it by its name, and choose among the imported",
                     )
-                self.importing(named)
+                self.reach_import(named)
                 self.whole(named)
 
-    def _attributes(self, module: str, uses: list[tuple[str, ...]]) -> None:
+    def _reach_attributes(self, module: str, uses: list[tuple[str, ...]]) -> None:
         """Reaches the used attributes of a module, or the whole module if passed on as a value."""
         for attributes in uses:
             inside, rest = module, list(attributes)
             while rest and (
-                self._module(f"{inside}.{rest[0]}") is not None or self._module(inside) is None
+                self._scanned_module(f"{inside}.{rest[0]}") is not None
+                or self._scanned_module(inside) is None
             ):
                 inside = f"{inside}.{rest.pop(0)}"
             if rest:
@@ -191,20 +206,20 @@ class _Walk:
             else:
                 self.whole(inside)
 
-    def _imported(self, imported: Imported) -> None:
-        self.importing(imported.module)
+    def _reach_imported(self, imported: Imported) -> None:
+        self.reach_import(imported.module)
         if imported.name is not None:
             self.name(imported.module, imported.name)
-        elif self._module(imported.module) is not None:
+        elif self._scanned_module(imported.module) is not None:
             self.whole(imported.module)
 
-    def _module(self, name: str) -> Module | None:
+    def _scanned_module(self, name: str) -> ScannedModule | None:
         if name not in self._scanned:
             source = self._find(name)
-            self._scanned[name] = None if source is None else _scanned(source, self._find)
+            self._scanned[name] = None if source is None else _scan_source(source, self._find)
         return self._scanned[name]
 
-    def _visited(self, how: str, module: str, name: str) -> bool:
+    def _is_visited(self, how: str, module: str, name: str) -> bool:
         key = (how, module, name)
         if key in self._seen:
             return True
@@ -212,16 +227,16 @@ class _Walk:
         return False
 
 
-def _scanned(source: SourceFile, find: Find) -> Module:
+def _scan_source(source: SourceFile, find: Find) -> ScannedModule:
     try:
-        return scan(source, find)
+        return scan_module(source, find)
     except SyntaxError as error:
         raise DeclarationError(
             f"{source.path}:{error.lineno}: this is no Python: {error.msg}"
         ) from error
 
 
-def _kind(statements: tuple[Statement, ...]) -> str:
+def _part_kind(statements: tuple[Statement, ...]) -> str:
     match statements[-1].node:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             return "function"
@@ -231,18 +246,18 @@ def _kind(statements: tuple[Statement, ...]) -> str:
             return "value"
 
 
-def _chains(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _dotted_chains(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yields all dotted expressions in a statement, each at full length."""
-    found = root(node)
+    found = expression_root(node)
     if found is not None:
         yield found
         return
     for each in ast.iter_child_nodes(node):
-        yield from _chains(each)
+        yield from _dotted_chains(each)
 
 
 def _is_import_by_name(node: ast.Call) -> bool:
-    found = root(node.func)
+    found = expression_root(node.func)
     return found is not None and (found[1] or (found[0],))[-1] in _IMPORTS_BY_NAME
 
 

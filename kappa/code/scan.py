@@ -56,7 +56,7 @@ def imported_by(
             if not alias.asname and "." in alias.name:
                 yield alias.name, Imported(alias.name)
         return
-    base = absolute(node.module or "", node.level, source)
+    base = absolute_name(node.module or "", node.level, source)
     for alias in node.names:
         submodule = f"{base}.{alias.name}"
         found = (
@@ -67,7 +67,7 @@ def imported_by(
         yield alias.asname or alias.name, found
 
 
-def absolute(module: str, level: int, source: SourceFile) -> str:
+def absolute_name(module: str, level: int, source: SourceFile) -> str:
     """Returns the full name of a module imported with `level` leading dots."""
     if level == 0:
         return module
@@ -76,14 +76,14 @@ def absolute(module: str, level: int, source: SourceFile) -> str:
     return ".".join([*kept, module] if module else kept)
 
 
-def parents(module: str) -> Iterator[str]:
+def module_parents(module: str) -> Iterator[str]:
     """Yields the packages that importing a module imports first, then the module."""
     parts = module.split(".")
     for depth in range(1, len(parts) + 1):
         yield ".".join(parts[:depth])
 
 
-def root(node: ast.AST) -> tuple[str, tuple[str, ...]] | None:
+def expression_root(node: ast.AST) -> tuple[str, tuple[str, ...]] | None:
     """Returns the name at the beginning of a dotted expression, and the attributes behind.
 
     Returns None if the expression does not begin with a name.
@@ -108,10 +108,10 @@ class Statement:
 
         Layout and annotations do not count either.
         """
-        return repr(_plain(self.node))
+        return repr(_plain_form(self.node))
 
 
-def normalized(node: ast.stmt, imports: Mapping[str, list[Imported]]) -> ast.stmt | None:
+def normalized_statement(node: ast.stmt, imports: Mapping[str, list[Imported]]) -> ast.stmt | None:
     """Returns a statement in normal form, or None if nothing of the statement is left.
 
     `imports` are the meanings of the module's imported names.
@@ -128,10 +128,10 @@ class _Normalizer(ast.NodeTransformer):
         self._in_class = False
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
-        return self._function(node)
+        return self._normalize_function(node)
 
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.stmt:
-        return self._function(node)
+        return self._normalize_function(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt:
         outer, self._in_class = self._in_class, True
@@ -179,13 +179,15 @@ class _Normalizer(ast.NodeTransformer):
             node.body = [ast.Pass()]
         return visited
 
-    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.stmt:
+    def _normalize_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.stmt:
         outer, self._in_class = self._in_class, False
         # The declaration itself does not count: topics and tables are compared as values.
         node.decorator_list = [
-            each for each in node.decorator_list if self._called(each) not in _DECLARES_PIPELINE
+            each
+            for each in node.decorator_list
+            if self._called_name(each) not in _DECLARES_PIPELINE
         ]
-        if all(self._called(each) in _BLIND_DECORATORS for each in node.decorator_list):
+        if all(self._called_name(each) in _BLIND_DECORATORS for each in node.decorator_list):
             node.returns = None
             for argument in ast.walk(node.args):
                 if isinstance(argument, ast.arg):
@@ -195,8 +197,8 @@ class _Normalizer(ast.NodeTransformer):
         node.body = node.body or [ast.Pass()]
         return node
 
-    def _called(self, decorator: ast.expr) -> str | None:
-        found = root(decorator.func if isinstance(decorator, ast.Call) else decorator)
+    def _called_name(self, decorator: ast.expr) -> str | None:
+        found = expression_root(decorator.func if isinstance(decorator, ast.Call) else decorator)
         if found is None:
             return None
         name, attributes = found
@@ -204,7 +206,7 @@ class _Normalizer(ast.NodeTransformer):
         return ".".join([begins[-1], *attributes])
 
 
-def _plain(value: object) -> object:
+def _plain_form(value: object) -> object:
     # ast.dump prints empty fields differently from one Python version to another.
     if isinstance(value, ast.AST):
         fields = (
@@ -212,9 +214,9 @@ def _plain(value: object) -> object:
             for name, each in ast.iter_fields(value)
             if name not in _IGNORED_FIELDS and each is not None and each != []
         )
-        return (type(value).__name__, *((name, _plain(each)) for name, each in fields))
+        return (type(value).__name__, *((name, _plain_form(each)) for name, each in fields))
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [_plain_form(each) for each in value]
     return (type(value).__name__, value)
 
 
@@ -253,7 +255,7 @@ class OwnNames:
                 return False
             case ast.Try() | ast.If():
                 return any(
-                    self.does_something(each) for each in _blocks(node)
+                    self.does_something(each) for each in _inner_statements(node)
                 ) or self._calls_a_changer(node)
             case ast.Import() | ast.ImportFrom():
                 return False
@@ -263,7 +265,7 @@ class OwnNames:
     def _is_ours(self, node: ast.AST) -> bool:
         while isinstance(node, ast.Call | ast.Subscript):
             node = node.func if isinstance(node, ast.Call) else node.value
-        found = root(node)
+        found = expression_root(node)
         return found is not None and (found[0] in self.defines or found[0] in self.imported)
 
     def _calls_a_changer(self, node: ast.AST) -> bool:
@@ -329,7 +331,7 @@ def _binds_names(target: ast.expr) -> bool:
             return False
 
 
-def _blocks(node: ast.Try | ast.If) -> Iterator[ast.stmt]:
+def _inner_statements(node: ast.Try | ast.If) -> Iterator[ast.stmt]:
     yield from node.body
     yield from node.orelse
     if isinstance(node, ast.Try):
@@ -339,7 +341,7 @@ def _blocks(node: ast.Try | ast.If) -> Iterator[ast.stmt]:
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class ScannedModule:
     """A module taken apart.
 
     `defines` has the statements that bind each name, in order. `imports` has the meanings of the
@@ -357,12 +359,12 @@ class Module:
     loads: tuple[str, ...]
 
 
-def scan(source: SourceFile, find: Find) -> Module:
+def scan_module(source: SourceFile, find: Find) -> ScannedModule:
     """Takes a module apart.
 
     The source must be Python that compiles; `find` decides which imports are the project's own.
     """
-    tree = _parse(source)
+    tree = _parse_source(source)
     imports: dict[str, list[Imported]] = {}
     stars: list[str] = []
     loads: list[str] = []
@@ -372,16 +374,16 @@ def scan(source: SourceFile, find: Find) -> Module:
             others.append(node)
             continue
         for alias, imported in imported_by(node, source, find):
-            loads.extend(_executed(imported, find))
+            loads.extend(_imported_modules(imported, find))
             if alias == "*":
                 stars.append(imported.module)
             else:
                 imports.setdefault(alias, []).append(imported)
-    normal = (normalized(node, imports) for node in others)
+    normal = (normalized_statement(node, imports) for node in others)
     nodes = [node for node in normal if node is not None]
     bound = [_bound_by(node, source, find) for node in nodes]
     here = frozenset().union(imports, *bound)
-    statements = tuple(Statement(node, _names(node, here)) for node in nodes)
+    statements = tuple(Statement(node, _names_read(node, here)) for node in nodes)
     defines: dict[str, list[Statement]] = {}
     for statement, names in zip(statements, bound, strict=True):
         for name in names:
@@ -394,7 +396,7 @@ def scan(source: SourceFile, find: Find) -> Module:
         ),
     )
     effects = tuple(statement for statement in statements if ours.does_something(statement.node))
-    return Module(
+    return ScannedModule(
         source,
         statements,
         known,
@@ -405,7 +407,7 @@ def scan(source: SourceFile, find: Find) -> Module:
     )
 
 
-def _parse(source: SourceFile) -> ast.Module:
+def _parse_source(source: SourceFile) -> ast.Module:
     tree = ast.parse(source.content, filename=source.path)
     body: list[ast.stmt] = []
     for node in tree.body:
@@ -423,11 +425,11 @@ def _unless_typing_or_main(node: ast.stmt) -> list[ast.stmt]:
     # In an imported module, the bodies of `if TYPE_CHECKING:` and `if __name__ == "__main__":`
     # never run, but their else does.
     if isinstance(node, ast.If):
-        test = root(node.test)
+        test = expression_root(node.test)
         is_typing = test is not None and (test[1] or (test[0],))[-1] == "TYPE_CHECKING"
         is_main = (
             isinstance(node.test, ast.Compare)
-            and root(node.test.left) == ("__name__", ())
+            and expression_root(node.test.left) == ("__name__", ())
             and isinstance(node.test.ops[0], ast.Eq)
         )
         if is_typing or is_main:
@@ -435,7 +437,7 @@ def _unless_typing_or_main(node: ast.stmt) -> list[ast.stmt]:
     return [node]
 
 
-def _names(node: ast.stmt, here: frozenset[str]) -> frozenset[str]:
+def _names_read(node: ast.stmt, here: frozenset[str]) -> frozenset[str]:
     """Returns the module's names that a statement reads, at any depth.
 
     Python's own rules of scope decide. `here` are the names that the module binds.
@@ -489,5 +491,5 @@ def _bound_by(node: ast.stmt, source: SourceFile, find: Find) -> set[str]:
     return bound
 
 
-def _executed(imported: Imported, find: Find) -> list[str]:
-    return [module for module in parents(imported.module) if find(module) is not None]
+def _imported_modules(imported: Imported, find: Find) -> list[str]:
+    return [module for module in module_parents(imported.module) if find(module) is not None]

@@ -64,7 +64,7 @@ class Sources:
 
     def find(self, module: str) -> SourceFile | None:
         """Returns the file of a module, or None if the project has no file for the module."""
-        place = self.locate(module)
+        place = self.locate_module(module)
         if place is None or place.file is None:
             return None
         path = place.file.relative_to(self.folder).as_posix()
@@ -72,16 +72,16 @@ class Sources:
             module, path, place.file.read_bytes(), is_package=place.folder is not None
         )
 
-    def locate(self, module: str) -> Location | None:
+    def locate_module(self, module: str) -> Location | None:
         """Returns a module's location, or None if the project does not have the module.
 
         Folders without an `__init__.py` are modules, too.
         """
         top = module.partition(".")[0]
         if top not in self._bases:
-            self._bases[top] = self._base(top)
+            self._bases[top] = self._base_folder(top)
         base = self._bases[top]
-        return None if base is None else _at(base.joinpath(*module.split(".")))
+        return None if base is None else _location_at(base.joinpath(*module.split(".")))
 
     def pipeline_files(self) -> tuple[Path, ...]:
         """Lists the files directly in `pipelines/`, by name."""
@@ -124,16 +124,16 @@ class Sources:
                 continue
         return found
 
-    def _base(self, top: str) -> Path | None:
+    def _base_folder(self, top: str) -> Path | None:
         if top in self._foreign or not top.isidentifier():
             return None
-        if _at(self.folder / top) is not None:
+        if _location_at(self.folder / top) is not None:
             return self.folder
         inside = self.folder / PIPELINES
-        return inside if _at(inside / top) is not None and not _is_installed(top) else None
+        return inside if _location_at(inside / top) is not None and not _is_installed(top) else None
 
 
-def _at(stem: Path) -> Location | None:
+def _location_at(stem: Path) -> Location | None:
     # In the order of Python's own finder: a package, a module of the same name, a bare folder.
     init = stem / "__init__.py"
     if init.is_file():

@@ -34,7 +34,7 @@ from kappa.base.process import tied
 from kappa.base.program import command_of, project_options
 from kappa.base.scratch import CHILD, make_folder
 from kappa.base.settings import Settings
-from kappa.code.task import ENDED, SPARES, Task, doors, socket_name
+from kappa.code.task import ENDED, SPARES, Task, socket_name, spare_sockets
 from kappa.state.store import open_store
 
 # A line of a program's stderr that begins so is for the caller's `say`.
@@ -49,7 +49,7 @@ _MEMORY = 4 << 30
 _KEPT_LINES = 50
 
 
-def ask(
+def ask_program(
     settings: Settings,
     folder: Path,
     program: str,
@@ -87,7 +87,7 @@ def ask(
             request = {"folder": str(folder), "pipelines": pending, **more()}
             (place / "request.json").write_text(json.dumps(request), encoding="utf-8")
             ran = child.run(Task(program, (str(place),)), partial(_of_left, seconds, pending), say)
-            answers |= _answered(place)
+            answers |= _read_answers(place)
             is_over = answers.keys() >= pending.keys()
             last = None
             if ran.is_late:
@@ -114,7 +114,7 @@ def ask(
 
 def put_answer(scratch: Path, name: str, answer: Mapping[str, Any]) -> None:
     """Puts a program's answer about a pipeline beside the earlier answers."""
-    answers = {**_answered(scratch), name: answer}
+    answers = {**_read_answers(scratch), name: answer}
     coming = scratch / "answer.json.coming"
     coming.write_text(json.dumps(answers), encoding="utf-8")
     coming.replace(scratch / "answer.json")
@@ -129,7 +129,7 @@ def begin_with(name: str) -> None:
     print(f"{BEGINS}{name}", file=sys.stderr, flush=True)
 
 
-def _answered(place: Path) -> dict[str, Any]:
+def _read_answers(place: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads((place / "answer.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -163,13 +163,13 @@ class _Children:
     def child(self) -> _Child:
         """Returns the child: a spare of the platform, or a process that is started now."""
         if self._child is None:
-            door = _opened(self._settings) if self._borrows else None
-            self._child = _Started(self._settings) if door is None else _Borrowed(door)
+            door = _open_spare(self._settings) if self._borrows else None
+            self._child = _StartedChild(self._settings) if door is None else _BorrowedSpare(door)
         return self._child
 
     def give_up_spare(self) -> bool:
         """Ends the child if it is a spare, and borrows no other. Else returns False."""
-        if not isinstance(self._child, _Borrowed):
+        if not isinstance(self._child, _BorrowedSpare):
             return False
         self._borrows = False
         self.end()
@@ -192,7 +192,7 @@ _kept: ContextVar[_Children | None] = ContextVar("kept", default=None)
 
 
 @dataclass(frozen=True, slots=True)
-class _Ran:
+class _TaskResult:
     """The end of a task: the last other lines of stderr, and the pipeline then in progress.
 
     `is_done` is True if the process waits for another task. `is_late` is True if the process was
@@ -213,7 +213,9 @@ class _Child:
         self._says = says
         self.folder = folder
 
-    def run(self, task: Task, seconds: Callable[[int], float], say: Callable[[str], None]) -> _Ran:
+    def run(
+        self, task: Task, seconds: Callable[[int], float], say: Callable[[str], None]
+    ) -> _TaskResult:
         """Runs a task, and passes on lines of progress as they arrive.
 
         The process is ended if a pipeline takes longer than `seconds` gives when the pipeline
@@ -252,7 +254,7 @@ class _Child:
                         lines.append(line.strip())
         finally:
             timer.cancel()
-        return _Ran(list(lines), begun[-1] if begun else None, is_done, late.is_set())
+        return _TaskResult(list(lines), begun[-1] if begun else None, is_done, late.is_set())
 
     def exit_code(self) -> str:
         """Returns ` with CODE` of a child that has ended, if the code is known here."""
@@ -273,7 +275,7 @@ class _Child:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class _Started(_Child):
+class _StartedChild(_Child):
     """A process that this process has started."""
 
     def __init__(self, settings: Settings) -> None:
@@ -304,7 +306,7 @@ class _Started(_Child):
         self._process.wait()
 
 
-class _Borrowed(_Child):
+class _BorrowedSpare(_Child):
     """A spare of the platform, which ends by itself once nobody waits for an answer."""
 
     def __init__(self, door: socket.socket) -> None:
@@ -315,7 +317,9 @@ class _Borrowed(_Child):
             make_folder(Path(tempfile.gettempdir()), CHILD),
         )
 
-    def run(self, task: Task, seconds: Callable[[int], float], say: Callable[[str], None]) -> _Ran:
+    def run(
+        self, task: Task, seconds: Callable[[int], float], say: Callable[[str], None]
+    ) -> _TaskResult:
         # A spare has the platform's environment and working directory.
         own = replace(task, environment=tuple(os.environ.items()), folder=str(Path.cwd()))
         return super().run(own, seconds, say)
@@ -329,9 +333,9 @@ class _Borrowed(_Child):
         self._door.close()
 
 
-def _opened(settings: Settings) -> socket.socket | None:
+def _open_spare(settings: Settings) -> socket.socket | None:
     """Takes a spare of the platform that is up on this root. Returns None if no spare is free."""
-    for place in doors(open_store(settings).local.path(SPARES)):
+    for place in spare_sockets(open_store(settings).local.path(SPARES)):
         door = socket.socket(socket.AF_UNIX)
         try:
             with socket_name(place) as name:

@@ -68,22 +68,22 @@ def socket_name(path: Path) -> Iterator[str]:
         os.close(folder)
 
 
-def door(spares: Path, pid: int) -> Path:
+def spare_socket(spares: Path, pid: int) -> Path:
     """Returns the socket of the spare with this process id and this process's libraries."""
-    return spares / f"{pid}-{libraries()}.door"
+    return spares / f"{pid}-{libraries_digest()}.door"
 
 
-def taken(spares: Path, pid: int) -> Path:
+def taken_socket(spares: Path, pid: int) -> Path:
     """Returns the path to which a spare's socket is moved once a client has connected."""
     return spares / f"{pid}.taken"
 
 
-def doors(spares: Path) -> Iterator[Path]:
+def spare_sockets(spares: Path) -> Iterator[Path]:
     """Yields the sockets of spares that have this process's libraries."""
-    yield from spares.glob(f"*-{libraries()}.door")
+    yield from spares.glob(f"*-{libraries_digest()}.door")
 
 
-def libraries() -> str:
+def libraries_digest() -> str:
     """Returns a text that changes when a package is installed, changed or removed.
 
     The text also changes when this package is moved. A process that has imported libraries earlier

@@ -33,7 +33,7 @@ from kappa.commands import (
     topics,
 )
 from kappa.commands.terminal.output import say, show_failure
-from kappa.replay.status.context import Here
+from kappa.replay.status.context import ProjectContext
 
 _COMMANDS = {
     each.__name__: each
@@ -121,7 +121,7 @@ def everywhere(
     ] = False,
 ) -> None:
     """Takes the flags that are given before every command."""
-    context.obj = Here(project, root)
+    context.obj = ProjectContext(project, root)
 
 
 def run_command(arguments: list[str]) -> int:

@@ -91,7 +91,7 @@ def changes(
     write = _write_lines if output is ChangesForm.JSONL else _write_text
     served = True
     while True:
-        with follower.next() as change_set:
+        with follower.next_change_set() as change_set:
             if change_set is not None:
                 write(change_set, follower.chosen)
                 sys.stdout.flush()
@@ -100,21 +100,21 @@ def changes(
             say(f"{table} is served{' again' if served else ' no more: kappa history says why'}")
         if not follow:
             return
-        while not follower.wait(_WAIT_SECONDS):
+        while not follower.wait_for_change(_WAIT_SECONDS):
             pass
 
 
 def _write_lines(change_set: ChangeSet, chosen: Filter | None) -> None:
-    head = {**change_set.head.document(chosen), "changes": asdict(change_set.counts(chosen))}
+    head = {**change_set.head.as_document(chosen), "changes": asdict(change_set.counts(chosen))}
     print(json.dumps({"begin": head}, ensure_ascii=False))
-    for line in change_set.lines(chosen):
+    for line in change_set.json_lines(chosen):
         print(line)
     print(json.dumps({"commit": str(change_set.head.cursor)}))
 
 
 def _write_text(change_set: ChangeSet, chosen: Filter | None) -> None:
     head, counts = change_set.head, change_set.counts(chosen)
-    if head.starts_over or counts.total or str(head.kind) != "slice":
+    if head.starts_over or counts.row_count or str(head.kind) != "slice":
         build = f"generation {head.cursor.generation}, build {head.cursor.build}"
         say(f"{head.kind} of {head.table}: {counts} ({build}, at {head.offsets})")
     for change in change_set.rows(chosen):
@@ -124,7 +124,7 @@ def _write_text(change_set: ChangeSet, chosen: Filter | None) -> None:
 
 def change_text(change: RowChange) -> str:
     """Returns one change as a line for people: a sign, and the columns with their values."""
-    from kappa.serving.query.render import cell
+    from kappa.serving.query.render import cell_text
 
     before, after = change.before, change.after
     row: Mapping[str, Any] = after if after is not None else before or {}
@@ -133,7 +133,7 @@ def change_text(change: RowChange) -> str:
         old = value if before is None or after is None else before.get(name)
         # A NaN, or a list with one, is not equal to itself in Python.
         is_other = old != value and repr(old) != repr(value)
-        changed = f"{cell(old)} → " if is_other else ""
-        parts.append(f"{name}={changed}{cell(value)}")
+        changed = f"{cell_text(old)} → " if is_other else ""
+        parts.append(f"{name}={changed}{cell_text(value)}")
     times = f" ({change.times} times)" if change.times > 1 else ""
     return f"{_SIGNS[change.op]} {' '.join(parts)}{times}"

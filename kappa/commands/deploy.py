@@ -33,7 +33,7 @@ from kappa.commands.terminal.options import (
     here_of,
 )
 from kappa.commands.terminal.output import say
-from kappa.serving.query.render import Form, rendered
+from kappa.serving.query.render import Form, render_listing
 
 
 def validate(
@@ -46,24 +46,24 @@ def validate(
 
     These are declarations, keys, folds, views, determinism, boards, and the topics to collect.
     """
-    from kappa.replay.rollout.plan.finding import accepting
+    from kappa.replay.rollout.plan.finding import parse_allowances
     from kappa.replay.rollout.plan.validate import (
         ensure_valid,
         validated_document,
         validated_listing,
         validated_text,
     )
-    from kappa.replay.rollout.plan.validate import validate as validate_files
+    from kappa.replay.rollout.plan.validate import validate_project as validate_files
     from kappa.serving.collect.declared import ensure_collectable, ensure_no_sink
 
     here = here_of(context)
-    accepted = accepting(gap=False, breaking=False, allow=allow or ())
+    accepted = parse_allowances(gap=False, breaking=False, allow=allow or ())
     with moving("validating"):
         found = validate_files(here.settings, here.store, only=pipelines or (), accepting=accepted)
     sys.stdout.write(
         validated_text(found)
         if output is Form.TABLE
-        else rendered(output, validated_listing(found), document=validated_document(found))
+        else render_listing(output, validated_listing(found), document=validated_document(found))
     )
     ensure_valid(found)
     if not pipelines and here.settings.collect.topics:
@@ -92,18 +92,18 @@ def plan(
     output: As = Form.TABLE,
 ) -> None:
     """Show what a deploy would do, why, and what blocks it."""
-    from kappa.replay.rollout.plan.finding import accepting
+    from kappa.replay.rollout.plan.finding import parse_allowances
     from kappa.replay.rollout.plan.plan_text import plan_document, plan_listing, plan_text
     from kappa.replay.rollout.plan.saved_plan import save_plan
 
-    accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
+    accepted = parse_allowances(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
     made, observed = plan_changes(
         here_of(context), pipelines or (), again=False, accepting=accepted
     )
     sys.stdout.write(
         plan_text(made)
         if output is Form.TABLE
-        else rendered(output, plan_listing(made), document=plan_document(made))
+        else render_listing(output, plan_listing(made), document=plan_document(made))
     )
     if output is Form.TABLE:
         made.ensure_possible_as_shown()
@@ -135,9 +135,9 @@ def deploy(
     timeout: Timeout = None,
 ) -> None:
     """Bring what the project declares to serve: replay beside what serves, verify, promote."""
-    from kappa.replay.rollout.plan.finding import Accepting, accepting
+    from kappa.replay.rollout.plan.finding import Allowances, parse_allowances
 
-    accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
+    accepted = parse_allowances(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
     if saved is None:
         roll_out(
             here_of(context),
@@ -149,7 +149,7 @@ def deploy(
             auto_promote=auto_promote,
             timeout=timeout,
         )
-    elif pipelines or accepted != Accepting():
+    elif pipelines or accepted != Allowances():
         raise UsageError(
             "a saved plan itself names what is deployed, and what is let through",
             hint=f"kappa deploy --plan {saved}; or plan again: kappa plan --out {saved}",
@@ -169,9 +169,9 @@ def replay(
     timeout: Timeout = None,
 ) -> None:
     """Make a new build of the same code from the log's beginning, to promote like any other."""
-    from kappa.replay.rollout.plan.finding import accepting
+    from kappa.replay.rollout.plan.finding import parse_allowances
 
-    accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
+    accepted = parse_allowances(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
     roll_out(
         here_of(context),
         "replay",
@@ -211,13 +211,13 @@ def branch(
     builds it from the log's beginning.
     """
     from kappa.replay.rollout.plan.branch import Branching
-    from kappa.replay.rollout.plan.finding import accepting
+    from kappa.replay.rollout.plan.finding import parse_allowances
     from kappa.replay.rollout.plan.make_plan import make_plan
     from kappa.serving.query.pin.moments import parse_offsets
 
     here = here_of(context)
     branching = Branching(None if start == "now" else parse_offsets(start))
-    accepted = accepting(gap=False, breaking=allow_breaking, allow=allow or ())
+    accepted = parse_allowances(gap=False, breaking=allow_breaking, allow=allow or ())
     here.must_run()
     made = make_plan(
         observed_for(here, (pipeline,)), only=(pipeline,), accepting=accepted, branching=branching
@@ -279,9 +279,9 @@ def stage(
 
     They replay and are verified, and then wait for `kappa promote`.
     """
-    from kappa.replay.rollout.plan.finding import accepting
+    from kappa.replay.rollout.plan.finding import parse_allowances
 
-    accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
+    accepted = parse_allowances(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
     here = here_of(context)
     for id_ in begin_planned(
         here,

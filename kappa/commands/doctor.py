@@ -14,7 +14,7 @@ from kappa.base.errors import Copied, Damaged, ExitCode, KappaError, UsageError
 from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import As, Yes, here_of
 from kappa.commands.terminal.output import ask_consent, print_listing, say
-from kappa.replay.status.context import Here
+from kappa.replay.status.context import ProjectContext
 from kappa.serving.query.render import Form, Listing
 
 if TYPE_CHECKING:
@@ -53,19 +53,24 @@ def doctor(
     if acls:
         _print_acls(here_of(context), output, script=script)
         return
-    from kappa.replay.status.doctor.examine import examine, set_aside, unsealed_documents, unvouched
-    from kappa.replay.status.doctor.repair import repair as move_aside
+    from kappa.replay.status.doctor.examine import (
+        count_set_aside,
+        examine_root,
+        unsealed_documents,
+        unvouched_builds,
+    )
+    from kappa.replay.status.doctor.repair import repair_root as move_aside
     from kappa.state.root import own_root
     from kappa.state.store import DAMAGED
 
     here = here_of(context)
     store = here.store
     with moving("reading all records"):
-        found = examine(store, now=time.time())
+        found = examine_root(store, now=time.time())
         unsealed = unsealed_documents(store)
     if output is Form.TABLE:
         for number, each in enumerate(found, 1):
-            sys.stdout.write("".join(f"{line}\n" for line in each.lines(number)))
+            sys.stdout.write("".join(f"{line}\n" for line in each.text_lines(number)))
     else:
         print_listing(
             output,
@@ -90,12 +95,12 @@ def doctor(
     log = _answering(here)
     if log is not None:
         _say_unread(here, log)
-    for build in unvouched(store):
+    for build in unvouched_builds(store):
         say(
             f"build {build}: its newest frontier is of an older Kappa and vouches for no file "
             "lists, so that a damaged Delta log may not be noticed; its next frontier will"
         )
-    kept = set_aside(store)
+    kept = count_set_aside(store)
     if kept:
         say(f"{kept} files that were moved aside are kept in {store.address(DAMAGED)}")
     if log is not None:
@@ -120,7 +125,7 @@ def doctor(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _answering(here: Here) -> Log | None:
+def _answering(here: ProjectContext) -> Log | None:
     """Returns the broker's client if it answers soon; reports a cluster that does not."""
     try:
         log = here.log()
@@ -133,7 +138,7 @@ def _answering(here: Here) -> Log | None:
     return None
 
 
-def _say_unread(here: Here, log: Log) -> None:
+def _say_unread(here: ProjectContext, log: Log) -> None:
     """Names topics that match a pattern and are not read."""
     from kappa.replay.status.status import unread_topics
     from kappa.state.build import read_birth
@@ -145,14 +150,14 @@ def _say_unread(here: Here, log: Log) -> None:
             say(f"{each.text}: {each.mended_by}")
 
 
-def _tell_risks(here: Here, log: Log) -> None:
+def _tell_risks(here: ProjectContext, log: Log) -> None:
     """Reports what the loss of one broker would take; our own broker is the only one."""
     if here.settings.runs_broker:
         return
-    from kappa.replay.status.doctor.cluster import risks
+    from kappa.replay.status.doctor.cluster import broker_loss_risks
 
     try:
-        found = risks(log, here.pipelines.values())
+        found = broker_loss_risks(log, here.pipelines.values())
     except KappaError as error:
         say(f"what the loss of a broker would take is not known: {error.message}")
         return
@@ -162,7 +167,7 @@ def _tell_risks(here: Here, log: Log) -> None:
             say(f"hint: {each.hint}")
 
 
-def _print_acls(here: Here, output: Form, *, script: bool) -> None:
+def _print_acls(here: ProjectContext, output: Form, *, script: bool) -> None:
     from kappa.replay.status.doctor.cluster import needed_acls
     from kappa.state.root import read_root
 
@@ -197,7 +202,7 @@ def scrub(context: typer.Context, output: As = Form.TABLE) -> None:
     code 1 if a file is not as it was written, or gone: it is named, with what to do.
     """
     from kappa.base.units import memory
-    from kappa.replay.status.doctor.scrub import scrub as scrubbed
+    from kappa.replay.status.doctor.scrub import scrub_root as scrubbed
 
     store = here_of(context).store
     with moving("reading all data files") as show:
@@ -209,7 +214,7 @@ def scrub(context: typer.Context, output: As = Form.TABLE) -> None:
         )
     if output is Form.TABLE:
         for each in found.bad:
-            sys.stdout.write(f"{each.text(store)}\n   hint: {each.hint}\n")
+            sys.stdout.write(f"{each.damage_text(store)}\n   hint: {each.hint}\n")
     else:
         print_listing(
             output,

@@ -35,7 +35,7 @@ def join_topics(
     """
     from kappa.code.project import load_pipelines
     from kappa.declare.topic_patterns import before_joining, joined_path, put_joined
-    from kappa.replay.status.topics.join import join
+    from kappa.replay.status.topics.join import join_topics
     from kappa.state.build import read_birth
 
     here = here_of(context)
@@ -60,7 +60,7 @@ def join_topics(
     sinks = {sink.name for every in pipelines.values() for sink in every.sinks}
     sinks |= {sink.topic for birth in births for sink in birth.sinks}
     there = here.log().topics()
-    found = [join(declared[pattern], there, sinks, leave or ()) for pattern in chosen]
+    found = [join_topics(declared[pattern], there, sinks, leave or ()) for pattern in chosen]
     for each in found:
         put_joined(here.settings.project, each.topics)
         say(f"{joined_path(each.topics.pattern)} lists {len(each.topics.topics)} topics")

@@ -14,10 +14,10 @@ from kappa.base.errors import Damaged, ExitCode, UsageError
 from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import As, here_of
 from kappa.commands.terminal.output import console, print_listing, write_bytes
-from kappa.serving.query.render import Form, rendered
+from kappa.serving.query.render import Form, render_listing
 
 if TYPE_CHECKING:
-    from kappa.replay.status.context import Here
+    from kappa.replay.status.context import ProjectContext
 
 
 _WATCH_SECONDS = 1.0
@@ -57,13 +57,13 @@ def history(context: typer.Context, output: As = Form.TABLE) -> None:
 
     Each says who, when, which build, why, and how it ended.
     """
-    from kappa.replay.rollout.history import chapters, proof_records, service_records
+    from kappa.replay.rollout.history import proof_records, rollout_entries, service_records
     from kappa.replay.status.listings import history_listing
 
     state = here_of(context).state()
     print_listing(
         output,
-        history_listing(chapters(state), proof_records(state), service_records(state)),
+        history_listing(rollout_entries(state), proof_records(state), service_records(state)),
     )
 
 
@@ -99,7 +99,7 @@ def show(
         build: read_birth(here.store, build)
         for build in generations.serving_in(state, generation).values()
     }
-    found = generations.shown(
+    found = generations.generation_details(
         state,
         generation,
         births,
@@ -229,12 +229,12 @@ def prove(
     nothing can be proved.
     """
     from kappa.base.errors import VerificationFailed
-    from kappa.replay.rollout.prove.cutting import cutting
+    from kappa.replay.rollout.prove.cutting import parse_cutting
     from kappa.replay.rollout.prove.proof_text import proof_document, proof_listing, proof_text
-    from kappa.replay.rollout.prove.prove import prove as compare_again
+    from kappa.replay.rollout.prove.prove import prove_pipeline as compare_again
 
     here = here_of(context)
-    how = cutting(slices, seed)
+    how = parse_cutting(slices, seed)
     with moving("looking at the log") as show:
         proof = compare_again(
             here.settings, here.store, here.log(), pipeline, how, on_progress=show
@@ -270,34 +270,34 @@ def logs(
     ] = 40,
 ) -> None:
     """Show the log of the supervisor, the broker, or a build's job."""
-    from kappa.replay.status.logs import following, last_lines, log_file
+    from kappa.replay.status.logs import follow_file, last_lines, log_file
 
     here = here_of(context)
     path = log_file(here.store, here.state(), name)
     text, position = last_lines(path, lines)
     write_bytes(text)
-    for more in following(path, position) if follow else ():
+    for more in follow_file(path, position) if follow else ():
         write_bytes(more)
 
 
-def _status_text(here: Here, form: Form) -> tuple[str, bool]:
+def _status_text(here: ProjectContext, form: Form) -> tuple[str, bool]:
     """Returns the status as text, and whether a record that it needs is damaged."""
-    from kappa.state.files.bucket import LOOKING, patient
+    from kappa.state.files.bucket import LOOKING, with_patience
 
     # Who looks wants to know soon that the server of the root is away.
-    with patient(LOOKING):
+    with with_patience(LOOKING):
         return _status_of(here, form)
 
 
-def _status_of(here: Here, form: Form) -> tuple[str, bool]:
+def _status_of(here: ProjectContext, form: Form) -> tuple[str, bool]:
     from kappa.replay.rollout.current import readable_state
-    from kappa.replay.rollout.supervisor_report import read_underway
+    from kappa.replay.rollout.supervisor_report import read_supervisor_report
     from kappa.replay.status.outgoing_changes import waiting_text
     from kappa.replay.status.status import observe_status
     from kappa.replay.status.status_text import status_document, status_heading, status_listing
 
     running, broker, http = here.running, here.bootstrap_servers, here.http
-    underway = None if running is None else read_underway(here.store)
+    underway = None if running is None else read_supervisor_report(here.store)
     seen = observe_status(
         here.store,
         None if broker is None else here.log(looks=True),
@@ -312,7 +312,7 @@ def _status_of(here: Here, form: Form) -> tuple[str, bool]:
     with suppress(Damaged):
         state, _ = readable_state(here.store)
         waiting = waiting_text(here.store, state, most=here.settings.alerts.most)
-    return rendered(
+    return render_listing(
         form,
         status_listing(seen, now),
         document=document,

@@ -95,12 +95,12 @@ def undo(
 
     A pipeline that was retired serves again.
     """
-    from kappa.replay.rollout.operator_requests import ask_undo, undone
+    from kappa.replay.rollout.operator_requests import ask_undo, undo_target
 
     here = here_of(context)
     here.must_run()
     state = here.state()
-    name, build = undone(state, pipeline, to)
+    name, build = undo_target(state, pipeline, to)
     before = state.serving.get(name)
     instead = (
         f"instead of {before} (version {state.versions[before]})"
@@ -114,7 +114,7 @@ def undo(
 
 def abandon(context: typer.Context, pipeline: OnePipeline = None) -> None:
     """Give up a rollout that does not serve yet; what serves goes on serving."""
-    from kappa.replay.rollout.operator_requests import abandon as give_up
+    from kappa.replay.rollout.operator_requests import abandon_rollout as give_up
     from kappa.state.journal.events import Abandoned
 
     here = here_of(context)

@@ -58,7 +58,7 @@ def query(
     """
     from kappa.serving.query.pin.moments import parse_offsets
     from kappa.serving.query.pin.snapshot import head_of
-    from kappa.serving.query.query import answer, save_answer
+    from kappa.serving.query.query import answer_query, save_answer
     from kappa.serving.query.render import columns_of
 
     here = here_of(context)
@@ -79,13 +79,13 @@ def query(
         say(f"{saved.rows:,} rows written to {out}")
         return
     with moving("answering"):
-        found = answer(here.store, sql, when=when, lease_seconds=here.lease_seconds)
+        found = answer_query(here.store, sql, when=when, lease_seconds=here.lease_seconds)
     _say_moment(when, found.snapshot)
     listing = Listing(found.columns, found.rows)
     document = {
         **head_of(found.snapshot),
         "columns": columns_of(found.columns, found.types),
-        "rows": listing.objects(),
+        "rows": listing.row_objects(),
     }
     print_listing(output, listing, document=document)
 

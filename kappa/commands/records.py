@@ -87,10 +87,10 @@ def tail(
     from kappa.replay.status.topics.records import (
         begin_of,
         decoder_of,
+        ends_of_partitions,
         filter_of,
         following,
-        newest,
-        of_partitions,
+        newest_offsets,
         seen_line,
         seen_text,
     )
@@ -101,16 +101,16 @@ def tail(
     shown = seen_line if output is SeenAs.JSONL else seen_text
 
     def end_now() -> Offsets:
-        return of_partitions(topic, log.end([topic]), partitions or ())
+        return ends_of_partitions(topic, log.end([topic]), partitions or ())
 
     begin, end = begin_of(log, topic, start), end_now()
     most = _NEWEST if count is None and start is None else count
     if start is None and most is not None and key is None and not where:
-        begin = newest(topic, begin, end, most)
+        begin = newest_offsets(topic, begin, end, most)
     seen: Iterable[SeenRecord] = filter(is_wanted, map(decode, log.records([topic], begin, end)))
     if start is None and most is not None:
         # The newest of all partitions, in the order of their times.
-        seen = heapq.nlargest(most, seen, key=lambda each: each.place)[::-1]
+        seen = heapq.nlargest(most, seen, key=lambda each: each.order_key)[::-1]
     elif most is not None:
         seen = itertools.islice(seen, most)
     for each in seen:
@@ -118,7 +118,7 @@ def tail(
     if not follow:
         return
     sys.stdout.flush()
-    for record in following(log, topic, end.highest(begin), end_now):
+    for record in following(log, topic, end.highest_with(begin), end_now):
         if is_wanted(found := decode(record)):
             sys.stdout.write(shown(found))
             sys.stdout.flush()
@@ -147,21 +147,21 @@ def export(
     from kappa.replay.status.topics.records import (
         PARQUET,
         begin_of,
-        counted,
+        count_records,
         decoder_of,
+        ends_of_partitions,
         export_lines,
         export_parquet,
-        of_partitions,
     )
 
     here = here_of(context)
     log = here.log()
     begin = begin_of(log, topic, start)
-    end = of_partitions(topic, log.end([topic]), partitions or ())
+    end = ends_of_partitions(topic, log.end([topic]), partitions or ())
     total = sum(max(0, last - begin.at(topic, part)) for _, part, last in end.items())
     decode = decoder_of(here.topics.get(topic) if decoded else None)
     with moving("exporting") as show, open_new_file(file) as made:
-        records = counted(
+        records = count_records(
             log.records([topic], begin, end),
             lambda number: show(f"exporting: {number:,} of {total:,}"),
         )

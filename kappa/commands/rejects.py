@@ -57,13 +57,13 @@ def list_rejects(
     """
     from kappa.replay.rollout.rollout_numbers import part_named
     from kappa.replay.status.listings import rejects_listing
-    from kappa.serving.query.rejects import Wanted, newest_rejects
+    from kappa.serving.query.rejects import RejectFilter, newest_rejects
 
     here = here_of(context)
     with moving("reading rejects"):
         found = newest_rejects(
             here.store,
-            Wanted(*part_named(here.state, pipeline, build), reason),
+            RejectFilter(*part_named(here.state, pipeline, build), reason),
             limit=lines or None,
             lease_seconds=here.lease_seconds,
         )
@@ -88,13 +88,13 @@ def show_reject(
     from kappa.records.redrive import parse_position
     from kappa.replay.rollout.rollout_numbers import part_named
     from kappa.replay.status.listings import reject_text, rejects_listing
-    from kappa.serving.query.rejects import Wanted, newest_rejects
+    from kappa.serving.query.rejects import RejectFilter, newest_rejects
 
     here = here_of(context)
     at = parse_position(place)
     _, build = part_named(here.state, None, build)
     found = newest_rejects(
-        here.store, Wanted(build=build, at=at), limit=None, lease_seconds=here.lease_seconds
+        here.store, RejectFilter(build=build, at=at), limit=None, lease_seconds=here.lease_seconds
     )
     if not found:
         raise UsageError(
@@ -132,8 +132,8 @@ def export_rejects(
     times are what is wrong, --reason late or --reason expired exports them.
     """
     from kappa.replay.rollout.rollout_numbers import part_named
-    from kappa.serving.query.redrive import export_line, is_mendable, to_mend
-    from kappa.serving.query.rejects import Wanted, rejects_in_order
+    from kappa.serving.query.redrive import export_line, is_mendable, rejects_to_mend
+    from kappa.serving.query.rejects import RejectFilter, rejects_in_order
 
     if len(arguments) > 2:
         raise UsageError(
@@ -141,9 +141,11 @@ def export_rejects(
         )
     here = here_of(context)
     pipeline, file = (arguments[0] if len(arguments) == 2 else None), arguments[-1]
-    wanted = Wanted(*part_named(here.state, pipeline, None), reason)
+    wanted = RejectFilter(*part_named(here.state, pipeline, None), reason)
     with moving("reading rejects"):
-        unfixed = to_mend(rejects_in_order(here.store, wanted, lease_seconds=here.lease_seconds))
+        unfixed = rejects_to_mend(
+            rejects_in_order(here.store, wanted, lease_seconds=here.lease_seconds)
+        )
     found = [each for each in unfixed if each.reason == reason or is_mendable(each)]
     with open_new_file(file) as lines:
         lines.writelines(f"{export_line(reject)}\n".encode() for reject in found)
@@ -176,7 +178,7 @@ def redrive_rejects(
     Each is folded once, in place of the record that its header names.
     """
     from kappa.serving.query.redrive import plan_redrive, read_lines
-    from kappa.serving.query.rejects import Wanted, rejects_in_order
+    from kappa.serving.query.rejects import RejectFilter, rejects_in_order
     from kappa.state.build import read_birth
     from kappa.state.root import ensure_no_copy
 
@@ -187,12 +189,12 @@ def redrive_rejects(
     topics = sorted({line.names.topic for line in read})
     with moving("reading rejects"):
         found = rejects_in_order(
-            here.store, Wanted(topics=topics), lease_seconds=here.lease_seconds
+            here.store, RejectFilter(topics=topics), lease_seconds=here.lease_seconds
         )
     log = here.log()
     births = {build: read_birth(here.store, build) for build in {reject.build for reject in found}}
     planned = plan_redrive(read, found, births, {topic: log.facts(topic) for topic in topics})
-    sys.stdout.write(planned.text) if output is Form.TABLE else say(planned.text.rstrip("\n"))
+    sys.stdout.write(planned.as_text) if output is Form.TABLE else say(planned.as_text.rstrip("\n"))
     sys.stdout.flush()
     if planned.records:
         ask_consent(

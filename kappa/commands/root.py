@@ -62,7 +62,7 @@ def adopt(
 
     It gets a new id. Its sinks, alerts and pulled sources are off until this is typed with --send.
     """
-    from kappa.replay.platform.copy import adopt as adopt_root
+    from kappa.replay.platform.copy import adopt_copy as adopt_root
     from kappa.state.root import SENDS_NOT
 
     store = here_of(context).store

@@ -37,7 +37,9 @@ def up(
 
     here = here_of(context)
     with moving("starting") if detach else contextlib.nullcontext() as show:
-        started = supervisor.up(here.settings, detach=detach, take_over=take_over, on_progress=show)
+        started = supervisor.run_platform(
+            here.settings, detach=detach, take_over=take_over, on_progress=show
+        )
     if started is not None:
         url = served_at(here.store)
         say(
@@ -55,7 +57,7 @@ def down(context: typer.Context) -> None:
 
     settings = here_of(context).settings
     with moving("ending"):
-        was_up = supervisor.down(settings)
+        was_up = supervisor.end_platform(settings)
         served = supervisor.end_left_server(settings)
     left = "; the HTTP server that one had left is ended" if served else ""
     say("kappa is down" if was_up else f"kappa was not up{left}")
@@ -85,7 +87,7 @@ def serve(
 
     It answers untrusted queries, and shows what runs.
     """
-    from kappa.replay.platform.serve import serve as serve_http
+    from kappa.replay.platform.serve import serve_alone as serve_http
 
     serve_http(here_of(context), listen=listen, token=token, say=say)
 
@@ -128,7 +130,7 @@ def gc(
     from kappa.replay.status.listings import gc_listing
 
     here = here_of(context)
-    collect = garbage.look if dry_run else garbage.gc
+    collect = garbage.find_garbage if dry_run else garbage.collect_garbage
     with moving("looking for what nothing needs") as show:
         found = collect(
             here.store,
@@ -144,6 +146,6 @@ def gc(
         document={
             "dry_run": dry_run,
             "bytes": sum(each.bytes for each in found),
-            "found": listing.objects(),
+            "found": listing.row_objects(),
         },
     )

@@ -14,7 +14,7 @@ from kappa.serving.query.render import Form, Listing
 
 if TYPE_CHECKING:
     from kappa.kafka.registry import RegistryClient
-    from kappa.replay.status.context import Here
+    from kappa.replay.status.context import ProjectContext
 
 app = typer.Typer(
     no_args_is_help=True, help="The subjects of the schema registry, and those that are pinned."
@@ -82,7 +82,7 @@ def check_schemas(context: typer.Context, output: As = Form.TABLE) -> None:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _client(here: Here) -> RegistryClient:
+def _client(here: ProjectContext) -> RegistryClient:
     from kappa.kafka.registry import RegistryClient
 
     return RegistryClient(here.settings.registry)

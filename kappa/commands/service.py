@@ -22,9 +22,9 @@ def retire(context: typer.Context, pipeline: ThePipeline, yes: Yes = False) -> N
     """
     from kappa.replay.rollout.pipeline_retirement import (
         ask_retire,
-        leaving_text,
-        look_at_leaving,
         may_retire,
+        preview_retirement,
+        retirement_text,
     )
     from kappa.replay.rollout.rollout_numbers import serving_pipeline
 
@@ -32,10 +32,10 @@ def retire(context: typer.Context, pipeline: ThePipeline, yes: Yes = False) -> N
     state, kept_seconds = here.state(), here.settings.rollout.soak_seconds
     pipeline = serving_pipeline(state, pipeline)
     if may_retire(state, pipeline):
-        leaving = look_at_leaving(
+        leaving = preview_retirement(
             here.store, state, pipeline, kept_seconds=kept_seconds, now=time.time()
         )
-        sys.stdout.write(leaving_text(leaving))
+        sys.stdout.write(retirement_text(leaving))
         sys.stdout.flush()
         ask_consent(typed("retire", pipeline), yes=yes)
         ask_retire(here.store, pipeline, kept_seconds=kept_seconds, seen=state)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kappa.declare.topic import Topic
-    from kappa.replay.status.context import Here
+    from kappa.replay.status.context import ProjectContext
     from kappa.replay.status.topics.describe import TopicDescription, TopicUser
 
 
@@ -201,9 +201,9 @@ def lag(
     print_listing(output, lag_listing(status, topics or ()))
 
 
-def _described(here: Here, topic: str) -> TopicDescription:
+def _described(here: ProjectContext, topic: str) -> TopicDescription:
     from kappa.kafka.broker.sizes import partition_bytes
-    from kappa.replay.status.topics.describe import describe
+    from kappa.replay.status.topics.describe import describe_topic
 
     declared = here.topics.get(topic)
     brokers_time = declared is not None and any(
@@ -212,7 +212,7 @@ def _described(here: Here, topic: str) -> TopicDescription:
         if declared in pipeline.topics
     )
     sizes = partition_bytes(here.store.local.folder, [topic]) if here.settings.runs_broker else {}
-    return describe(
+    return describe_topic(
         here.log(),
         topic,
         declared,
@@ -222,7 +222,7 @@ def _described(here: Here, topic: str) -> TopicDescription:
     )
 
 
-def _users(here: Here, topic: str) -> tuple[TopicUser, ...]:
+def _users(here: ProjectContext, topic: str) -> tuple[TopicUser, ...]:
     from kappa.replay.status.topics.describe import users_of
     from kappa.state.build import read_birth
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.options import described, wanted_part, words_of
+from kappa.declare.options import describe_value, wanted_part, words_of
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 OPS = ("insert", "update", "delete")
@@ -77,7 +77,7 @@ class Alert:
         source = Source.of_caller()
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise DeclarationError(
-                f"{source}: {described(name)} is no name of an alert",
+                f"{source}: {describe_value(name)} is no name of an alert",
                 hint="use lower case letters, digits, dashes and underscores, a letter first",
             )
         described_as = f"{source}: alert {name}"
@@ -101,12 +101,12 @@ class Alert:
         set_field(self, "source", source)
 
     @property
-    def part(self) -> str:
+    def part_name(self) -> str:
         """Returns the alert's name among the parts of a version."""
         return f"alert {self.name}"
 
     @property
-    def birth(self) -> AlertBirth:
+    def outlet_birth(self) -> AlertBirth:
         """Returns the alert for a birth certificate."""
         return AlertBirth(self.name, self.of, self.to, self.columns, self.where, self.on)
 
@@ -132,7 +132,7 @@ def _check_address(described_as: str, to: object) -> None:
         url, host = None, None
     if url is None or not host or url.scheme not in {"http", "https"} or not _is_plain(to):
         raise DeclarationError(
-            f"{described_as} goes to {described(to)}, which is no address",
+            f"{described_as} goes to {describe_value(to)}, which is no address",
             hint='write to="https://...", to="command:NAME" or to="page"',
         )
     named = [name for name, _ in parse_qsl(url.query) if _SECRET.search(name)]

@@ -68,7 +68,7 @@ def board_of(content: bytes, file: str) -> Board:
     except (ValueError, RecursionError) as error:
         raise DeclarationError(f"{file} is no TOML: {error}", hint=_FORM) from None
     _ensure_known(found, _BOARD_KEYS, file, "a board")
-    title = _text(found, "title", file, 'title = "Sales today"')
+    title = _required_text(found, "title", file, 'title = "Sales today"')
     charts = found.get("chart", [])
     if not isinstance(charts, list) or not all(isinstance(each, dict) for each in charts):
         raise DeclarationError(
@@ -99,13 +99,13 @@ def board_of(content: bytes, file: str) -> Board:
 
 def _chart_of(given: Mapping[str, Any], where: str) -> Chart:
     _ensure_known(given, _CHART_KEYS, where, "a chart")
-    title = _text(given, "title", where, 'title = "Orders an hour"')
-    kind = _text(given, "kind", where, 'kind = "bars"')
+    title = _required_text(given, "title", where, 'title = "Orders an hour"')
+    kind = _required_text(given, "kind", where, 'kind = "bars"')
     if kind not in set(ChartKind):
         raise DeclarationError(
-            f"{where}: there is no kind {kind!r}", hint=_instead(kind, tuple(ChartKind))
+            f"{where}: there is no kind {kind!r}", hint=_suggest_key(kind, tuple(ChartKind))
         )
-    sql = _text(given, "sql", where, 'sql = "select ..."')
+    sql = _required_text(given, "sql", where, 'sql = "select ..."')
     width = given.get("width", 1 if kind == ChartKind.NUMBER else 2)
     if type(width) is not int or not 1 <= width <= COLUMNS:
         raise DeclarationError(
@@ -118,15 +118,17 @@ def _chart_of(given: Mapping[str, Any], where: str) -> Chart:
 def _ensure_known(given: Collection[str], keys: tuple[str, ...], where: str, of: str) -> None:
     for key in given:
         if key not in keys:
-            raise DeclarationError(f"{where}: {of} has no key {key!r}", hint=_instead(key, keys))
+            raise DeclarationError(
+                f"{where}: {of} has no key {key!r}", hint=_suggest_key(key, keys)
+            )
 
 
-def _instead(given: str, known: tuple[str, ...]) -> str:
+def _suggest_key(given: str, known: tuple[str, ...]) -> str:
     near = difflib.get_close_matches(given, known, n=1)
     return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
 
 
-def _text(given: Mapping[str, Any], key: str, where: str, example: str) -> str:
+def _required_text(given: Mapping[str, Any], key: str, where: str, example: str) -> str:
     found = given.get(key)
     if isinstance(found, str) and found.strip():
         return found.strip()
@@ -154,7 +156,7 @@ def boards_in(project: Path) -> Mapping[str, Board | DeclarationError]:
             )
             continue
         try:
-            found[name] = board_of(_content(path, file), file)
+            found[name] = board_of(_read_content(path, file), file)
         except DeclarationError as error:
             found[name] = error
     return dict(sorted(found.items()))
@@ -167,7 +169,7 @@ def board_name(stem: str) -> str:
     )
 
 
-def _content(path: Path, file: str) -> bytes:
+def _read_content(path: Path, file: str) -> bytes:
     try:
         with path.open("rb") as opened:
             content = opened.read(_MOST_BYTES + 1)

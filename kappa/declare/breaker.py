@@ -78,7 +78,7 @@ def fails_on_more(failing: int, before: int, records: int) -> str:
     )
 
 
-def remedy(pipeline: str) -> str:
+def remedy_text(pipeline: str) -> str:
     """Returns advice about a candidate that is beyond the limit."""
     return (
         f"mend the producer, or the declaration of the events, and type kappa deploy {pipeline}; "

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from kappa.base.errors import DeclarationError
 from kappa.base.units import exact_duration, parse_duration
-from kappa.declare.options import described, option_text
+from kappa.declare.options import describe_value, option_text
 
 # Longer than any log is kept. With this limit no sum of microseconds leaves its range.
 _LONGEST_DAYS = 36_500
@@ -58,7 +58,7 @@ def expiry_of(where: str, expire: object, after: object) -> Expiry | None:
     span = parse_duration(after)
     if span is None:
         raise DeclarationError(
-            f"{where} has after={described(after)}, which is no duration",
+            f"{where} has after={describe_value(after)}, which is no duration",
             hint='say it like "90 minutes", "12 hours" or "7 days"',
         )
     if span > _LONGEST_DAYS * _DAY_MS:

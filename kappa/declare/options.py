@@ -29,7 +29,7 @@ def error_prefix(prefix: str) -> Iterator[None]:
         raise DeclarationError(f"{prefix}: {error.message}", hint=error.hint) from None
 
 
-def described(value: object) -> str:
+def describe_value(value: object) -> str:
     """Describes a value for people, by kind and name; a text is shown as the user wrote the text.
 
     Python's own form of a value is never shown.
@@ -48,24 +48,24 @@ def described(value: object) -> str:
 
 def option_text(value: object) -> str:
     """Shows a text, a number or a truth value as Python code, and describes other values."""
-    return repr(value) if isinstance(value, bool | int | float) else described(value)
+    return repr(value) if isinstance(value, bool | int | float) else describe_value(value)
 
 
-def texts(where: str, option: str, given: object, example: str) -> tuple[str, ...]:
+def listed_texts(where: str, option: str, given: object, example: str) -> tuple[str, ...]:
     """Returns the texts that an option lists.
 
     Raises DeclarationError, beginning with `where`, if the option lists other values.
     """
     if not isinstance(given, Iterable):
         raise DeclarationError(
-            f"{where} has {described(given)} for {option}, which is no list of texts",
+            f"{where} has {describe_value(given)} for {option}, which is no list of texts",
             hint=f"write {option}={example}, or leave {option} out",
         )
     listed = tuple(given)
     for each in listed:
         if not isinstance(each, str):
             raise DeclarationError(
-                f"{where} has {described(each)} in {option}, which is no text",
+                f"{where} has {describe_value(each)} in {option}, which is no text",
                 hint=f"write {option}={example}",
             )
     return listed
@@ -83,7 +83,7 @@ def check_name(source: Source, what: str, name: object) -> None:
     """Raises DeclarationError if the name is no name of a table or a view."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise DeclarationError(
-            f"{source}: {described(name)} is no name of a {what}",
+            f"{source}: {describe_value(name)} is no name of a {what}",
             hint="use lower case letters, digits and underscores, a letter first",
         )
     if name == REJECTS:
@@ -101,9 +101,9 @@ def thresholds_of(
     Raises DeclarationError, beginning with `where`, if a threshold is no share, or bounds nothing.
     """
     thresholds = Thresholds(
-        _share(where, "max_added", added),
-        _share(where, "max_removed", removed),
-        _share(where, "max_changed", changed),
+        _checked_share(where, "max_added", added),
+        _checked_share(where, "max_removed", removed),
+        _checked_share(where, "max_changed", changed),
     )
     if changed is not None and not keyed:
         raise DeclarationError(
@@ -114,7 +114,7 @@ def thresholds_of(
     return thresholds
 
 
-def _share(where: str, threshold: str, share: object) -> float | None:
+def _checked_share(where: str, threshold: str, share: object) -> float | None:
     if share is None:
         return None
     # True is a number to Python. NaN is between no two numbers, and would never be exceeded.
@@ -135,7 +135,7 @@ def words_of(where: str, what: str, words: Sequence[str], example: str) -> tuple
     # A lone string is a sequence of letters: the commonest mistake with tuples of one element.
     if isinstance(words, str):
         raise DeclarationError(f"{where} has {what}={words!r}", hint=f"write {what}=({words!r},)")
-    return texts(where, what, words, example)
+    return listed_texts(where, what, words, example)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +154,13 @@ def wanted_part(described_as: str, of: object, columns: object, where: object) -
     """
     if not isinstance(of, str) or not of:
         raise DeclarationError(
-            f"{described_as} is of {described(of)}, which is no name of a table",
+            f"{described_as} is of {describe_value(of)}, which is no name of a table",
             hint='name the table or maintained view that it follows: of="page_visits"',
         )
     if where is not None and (not isinstance(where, str) or not where.strip()):
-        given = "no condition" if isinstance(where, str) else f"{described(where)} for its where"
+        given = (
+            "no condition" if isinstance(where, str) else f"{describe_value(where)} for its where"
+        )
         raise DeclarationError(
             f"{described_as} has {given}",
             hint='write the condition as text: where="visits > 100", or leave where out',

@@ -15,7 +15,7 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.options import described, error_prefix, option_text
+from kappa.declare.options import describe_value, error_prefix, option_text
 from kappa.declare.values.columns import Column, Scalar, parse_columns
 
 # Gets the state of a key, to change in place, and rows of the key, or None at a wake-up. The rows
@@ -52,7 +52,7 @@ class Ordered:
     on_time: str | None = None
 
     @property
-    def place(self) -> tuple[str, str]:
+    def step_place(self) -> tuple[str, str]:
         """Returns the module and the name of the step."""
         return self.step.__module__, self.step.__qualname__
 
@@ -133,7 +133,7 @@ def ordered(
     source = Source.of_caller()
     # Workers import the step by its name, and the fingerprint follows that name to its code.
     if not inspect.isfunction(step) or "." in step.__qualname__ or step.__name__ == "<lambda>":
-        called = getattr(step, "__qualname__", described(step))
+        called = getattr(step, "__qualname__", describe_value(step))
         raise DeclarationError(
             f"{source}: {called} is no step of an ordered fold",
             hint="give a function at the top level of a file",
@@ -145,7 +145,8 @@ def ordered(
         )
     if not isinstance(emits, str | None):
         raise DeclarationError(
-            f"{source}: the step {step.__qualname__} emits {described(emits)}, which is no name",
+            f"{source}: the step {step.__qualname__} emits {describe_value(emits)}, which is no "
+            "name",
             hint='give the table by its name: emits="regulars"',
         )
     columns = plain_columns(source, f"the state of {step.__qualname__}", state)
@@ -180,7 +181,7 @@ def plain_columns(source: Source, what: str, ddl: str) -> tuple[Column, ...]:
     """
     if not isinstance(ddl, str):
         raise DeclarationError(
-            f"{source}: {what} has {described(ddl)} for its columns, which is no text",
+            f"{source}: {what} has {describe_value(ddl)} for its columns, which is no text",
             hint='write columns as text: "visits bigint, at timestamp"',
         )
     with error_prefix(f"{source}: {what}"):

@@ -21,7 +21,7 @@ from kappa.declare.breaker import MaxRejects, check_max_rejects
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
 from kappa.declare.formats.debezium_events import check_operation
 from kappa.declare.formats.topic_formats import changes_of
-from kappa.declare.options import REJECTS, described, option_text
+from kappa.declare.options import REJECTS, describe_value, option_text
 from kappa.declare.sink import Sink
 from kappa.declare.table import Table, check_emitted
 from kappa.declare.topic import Topic
@@ -98,11 +98,11 @@ class Pipeline:
         return (*self.sinks, *self.alerts)
 
     @property
-    def queries(self) -> dict[str, str]:
+    def view_queries(self) -> dict[str, str]:
         """Returns the queries of the views that are computed at a read, by name."""
         return {view.name: view.sql for view in self.views if not view.is_maintained}
 
-    def roots(self, module: str, attribute: str) -> tuple[tuple[str, str], ...]:
+    def code_roots(self, module: str, attribute: str) -> tuple[tuple[str, str], ...]:
         """Lists the names, as (module, name), at which the code that decides rows begins.
 
         The names are that of the pipeline, given by `module` and `attribute`, and those of the
@@ -110,7 +110,7 @@ class Pipeline:
         """
         return (
             (module, attribute),
-            *(table.ordered.place for table in self.tables if table.ordered is not None),
+            *(table.ordered.step_place for table in self.tables if table.ordered is not None),
         )
 
     def columns_of(self, topic: Topic) -> tuple[tuple[str, str], ...]:
@@ -131,7 +131,7 @@ class Pipeline:
             and any(table.expiry is not None for table in self.tables)
         )
 
-    def topic(self, name: str) -> Topic:
+    def topic_named(self, name: str) -> Topic:
         """Returns the topic of that name. Raises KeyError if the pipeline reads no such topic."""
         return {topic.name: topic for topic in self.topics}[name]
 
@@ -179,18 +179,20 @@ def pipeline(
             }
     """
 
-    def declare(function: Callable[..., Mapping[str, Any]]) -> Pipeline:
+    def declare_pipeline(function: Callable[..., Mapping[str, Any]]) -> Pipeline:
         source = Source(function.__code__.co_filename, function.__code__.co_firstlineno)
         called = name or function.__name__
         check_shapes(source, called, reads, writes)
-        declared = _declared(function, called, dict(reads), tuple(writes), source, on_error)
+        declared = _declared_pipeline(
+            function, called, dict(reads), tuple(writes), source, on_error
+        )
         check_max_rejects(source, declared.name, max_rejects)
         return replace(declared, max_rejects=max_rejects)
 
-    return declare
+    return declare_pipeline
 
 
-def _declared(
+def _declared_pipeline(
     function: Callable[..., Mapping[str, Any]],
     name: str,
     reads: dict[str, Topic],
@@ -200,7 +202,7 @@ def _declared(
 ) -> Pipeline:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise DeclarationError(
-            f"{source}: {described(name)} is no name of a pipeline",
+            f"{source}: {describe_value(name)} is no name of a pipeline",
             hint="use lower case letters, digits and underscores, a letter first",
         )
     if on_error not in tuple(OnError):
@@ -212,10 +214,10 @@ def _declared(
         if not isinstance(topic, Topic):
             raise DeclarationError(
                 f"{source}: pipeline {name} reads {bound}, "
-                f"which is {described(topic)} and no Topic",
+                f"which is {describe_value(topic)} and no Topic",
                 hint=f'give the topic: reads={{"{bound}": TOPIC}}',
             )
-    topics = tuple(each for topic in reads.values() for each in topic.each())
+    topics = tuple(each for topic in reads.values() for each in topic.each_topic())
     names = [topic.name for topic in topics]
     if not reads:
         raise DeclarationError(
@@ -230,7 +232,7 @@ def _declared(
     other = next((each for each in writes if not isinstance(each, Written)), None)
     if other is not None:
         raise DeclarationError(
-            f"{source}: pipeline {name} writes {described(other)}, which is no Table or View",
+            f"{source}: pipeline {name} writes {describe_value(other)}, which is no Table or View",
             hint='give tables and views: writes=[Table("...")]; a topic that rows go to is a Sink',
         )
     if not tables:
@@ -241,7 +243,7 @@ def _declared(
     if len(set(public)) < len(public):
         repeated = next(each for each in public if public.count(each) > 1)
         raise DeclarationError(f"{source}: pipeline {name} writes {repeated} twice")
-    inputs = _inputs(function, name, reads, source)
+    inputs = _bound_inputs(function, name, reads, source)
     for table in tables:
         if table.latest is not None and table.latest not in reads.values():
             raise DeclarationError(
@@ -278,7 +280,7 @@ def _declared(
     )
 
 
-def _inputs(
+def _bound_inputs(
     function: Callable[..., Mapping[str, Any]], name: str, reads: dict[str, Topic], source: Source
 ) -> dict[str, tuple[Topic, ...]]:
     inputs: dict[str, tuple[Topic, ...]] = {}
@@ -291,7 +293,7 @@ def _inputs(
             )
         topic = reads[parameter.name]
         check_input(source, name, topic)
-        inputs[parameter.name] = topic.each()
+        inputs[parameter.name] = topic.each_topic()
     return inputs
 
 
@@ -299,12 +301,13 @@ def check_shapes(source: Source, name: str, reads: object, writes: object) -> No
     """Raises DeclarationError if `reads` is no mapping or `writes` no list."""
     if not isinstance(reads, Mapping) or not all(isinstance(each, str) for each in reads):
         raise DeclarationError(
-            f"{source}: pipeline {name} reads {described(reads)}, which has no parameter's name",
+            f"{source}: pipeline {name} reads {describe_value(reads)}, which has no parameter's "
+            "name",
             hint='name the parameter that gets it: reads={"events": TOPIC}',
         )
     if isinstance(writes, str) or not isinstance(writes, Iterable):
         raise DeclarationError(
-            f"{source}: pipeline {name} writes {described(writes)}, which is not in a list",
+            f"{source}: pipeline {name} writes {describe_value(writes)}, which is not in a list",
             hint="put it into a list: writes=[TABLE]",
         )
 
@@ -338,8 +341,8 @@ def check_outlets(
     read = {topic.name for topic in topics}
     known = dict[str, Sink | Alert]()
     for each in outlets:
-        what = f"{each.source}: {each.part}"
-        if (other := known.setdefault(each.part, each)) is not each:
+        what = f"{each.source}: {each.part_name}"
+        if (other := known.setdefault(each.part_name, each)) is not each:
             raise DeclarationError(
                 f"{what} is declared twice by pipeline {pipeline}, first at {other.source}",
                 hint="give one of them another topic"
@@ -355,7 +358,7 @@ def check_outlets(
         if each.of not in stored:
             raise DeclarationError(
                 f"{what} is of {each.of}, which is no table of pipeline {pipeline}",
-                hint=_near(each.of, stored),
+                hint=_near_name(each.of, stored),
             )
         if isinstance(each, Sink):
             _check_sink(what, each, read, has_keys=stored[each.of])
@@ -375,7 +378,7 @@ def _check_sink(what: str, sink: Sink, read: set[str], *, has_keys: bool) -> Non
         )
 
 
-def _near(name: str, stored: Iterable[str]) -> str:
+def _near_name(name: str, stored: Iterable[str]) -> str:
     there = sorted({*stored} - {REJECTS})
     near = difflib.get_close_matches(name, there, n=1)
     return f"did you mean {near[0]}?" if near else f"there are {', '.join(there)}"

@@ -55,9 +55,9 @@ def read_schema_file(path: Path, declared_in: str) -> Mapping[str, Any]:
 
     Raises DeclarationError if the file cannot be read, or would be missing from a snapshot.
     """
-    folder, name, content = _content(path, declared_in)
+    folder, name, content = _read_content(path, declared_in)
     try:
-        schema = json.loads(content.decode(), object_pairs_hook=_object)
+        schema = json.loads(content.decode(), object_pairs_hook=_unique_object)
     except (ValueError, RecursionError) as error:
         raise DeclarationError(f"{name} is no JSON: {error}") from None
     if not isinstance(schema, dict):
@@ -65,7 +65,7 @@ def read_schema_file(path: Path, declared_in: str) -> Mapping[str, Any]:
             f"{name} is no JSON Schema of an event",
             hint='it is an object: {"type": "object", "properties": {...}}',
         )
-    _remember(folder, declared_in, name, content)
+    _remember_file(folder, declared_in, name, content)
     return schema
 
 
@@ -74,16 +74,16 @@ def read_text_file(path: Path, declared_in: str) -> str:
 
     Raises DeclarationError as `read_schema_file` does.
     """
-    folder, name, content = _content(path, declared_in)
+    folder, name, content = _read_content(path, declared_in)
     try:
         text = content.decode()
     except UnicodeDecodeError:
         raise DeclarationError(f"{name} is no text in UTF-8") from None
-    _remember(folder, declared_in, name, content)
+    _remember_file(folder, declared_in, name, content)
     return text
 
 
-def _content(path: Path, declared_in: str) -> tuple[Path, str, bytes]:
+def _read_content(path: Path, declared_in: str) -> tuple[Path, str, bytes]:
     folder = _folder_of(declared_in)
     name = Path(os.path.normpath(path)).as_posix()
     if path.is_absolute() or name.startswith("../"):
@@ -91,7 +91,7 @@ def _content(path: Path, declared_in: str) -> tuple[Path, str, bytes]:
             f"{path} is not named from within the project, whose snapshot a build runs from",
             hint='name it from the folder of kappa.toml: event=Path("schemas/visit.json")',
         )
-    _watch(folder, name)
+    _watch_file(folder, name)
     try:
         return folder, name, (folder / name).read_bytes()
     except OSError as error:
@@ -115,7 +115,7 @@ def read_file_beside(path: str, declared_in: str) -> tuple[str, bytes]:
             f"{path} is not in the project, whose snapshot a build runs from", hint=hint
         )
     name = named.relative_to(folder).as_posix()
-    _watch(folder, name)
+    _watch_file(folder, name)
     try:
         if not named.resolve().is_relative_to(folder.resolve()):
             raise DeclarationError(
@@ -136,11 +136,11 @@ def read_file_beside(path: str, declared_in: str) -> tuple[str, bytes]:
     except (OSError, ValueError) as error:
         told = getattr(error, "strerror", None) or error
         raise DeclarationError(f"{path} cannot be read: {told}", hint=hint) from None
-    _remember(folder, declared_in, name, content)
+    _remember_file(folder, declared_in, name, content)
     return name, content
 
 
-def _watch(folder: Path, name: str) -> None:
+def _watch_file(folder: Path, name: str) -> None:
     if _opened and folder == _opened[0]:
         _asked[folder / name] = _known_by(folder / name)
 
@@ -155,7 +155,7 @@ def _known_by(path: Path) -> tuple[int, ...] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _remember(folder: Path, declared_in: str, name: str, content: bytes) -> None:
+def _remember_file(folder: Path, declared_in: str, name: str, content: bytes) -> None:
     if _opened and folder == _opened[0]:
         _read[Path(declared_in).relative_to(folder).as_posix()][name] = content
 
@@ -176,7 +176,7 @@ def _folder_of(declared_in: str) -> Path:
         ) from None
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
         names = [name for name, _ in pairs]

@@ -14,7 +14,7 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.options import described, error_prefix
+from kappa.declare.options import describe_value, error_prefix
 from kappa.declare.project_files import read_file_beside
 from kappa.declare.values.columns import PLAIN_NAME, Array, Column, Scalar, Struct, parse_columns
 from kappa.declare.values.csv_text import CsvError, csv_rows, text_reader, type_of_texts
@@ -50,7 +50,7 @@ class SeedFile:
         typed = f", columns {', '.join(map(str, self.columns))}" if self.columns else ""
         return f"rows of a file with SHA-256 {self.digest}{typed}"
 
-    def refused(self, line: int, why: str, *, hint: str = "") -> DeclarationError:
+    def line_error(self, line: int, why: str, *, hint: str = "") -> DeclarationError:
         """Returns the error that refuses a line of the file."""
         return DeclarationError(f"{self.where}: {self.path}:{line}: {why}", hint=hint)
 
@@ -61,19 +61,19 @@ def seed_file(
     """Reads the file that a table names. Raises DeclarationError, beginning with `where`."""
     if not isinstance(path, str) or not path:
         raise DeclarationError(
-            f"{where} has {described(path)} for its file, which is no path",
+            f"{where} has {describe_value(path)} for its file, which is no path",
             hint='name it from the folder of this file: file="rates.csv"',
         )
     with error_prefix(where):
         name, content = read_file_beside(path, source.file)
-    return SeedFile(content, _declared(where, columns), keys, name, where)
+    return SeedFile(content, _declared_columns(where, columns), keys, name, where)
 
 
-def _declared(where: str, columns: object) -> tuple[Column, ...]:
+def _declared_columns(where: str, columns: object) -> tuple[Column, ...]:
     if columns is None:
         return ()
     if not isinstance(columns, str):
-        raise DeclarationError(f"{where} has {described(columns)} for columns", hint=_TYPED)
+        raise DeclarationError(f"{where} has {describe_value(columns)} for columns", hint=_TYPED)
     with error_prefix(where):
         declared = parse_columns(columns)
     for column in declared:
@@ -97,27 +97,27 @@ def read_seed(seed: SeedFile) -> tuple[tuple[Column, ...], Values]:
     Raises DeclarationError, with the line of the file, if a row or a value is not valid, or two
     rows have the same keys.
     """
-    header, lines, texts = _texts(seed)
-    columns = _columns(seed, header, texts)
+    header, lines, texts = _read_texts(seed)
+    columns = _typed_columns(seed, header, texts)
     values = [
-        _values(seed, column, lines, of_column)
+        _read_values(seed, column, lines, of_column)
         for column, of_column in zip(columns, texts, strict=True)
     ]
     _check_keys(seed, columns, lines, values)
     return columns, values
 
 
-def _texts(seed: SeedFile) -> tuple[list[str], list[int], list[list[str | None]]]:
+def _read_texts(seed: SeedFile) -> tuple[list[str], list[int], list[list[str | None]]]:
     """Returns the header, the line of each row, and each column's texts."""
     lines: list[int] = []
     try:
         rows = csv_rows(seed.content)
         _, first = next(rows, (1, ()))
-        header = _header(seed, first)
+        header = _checked_header(seed, first)
         texts: list[list[str | None]] = [[] for _ in header]
         for line, row in rows:
             if len(row) != len(header):
-                raise seed.refused(
+                raise seed.line_error(
                     line,
                     "the line is empty"
                     if row == [None]
@@ -129,31 +129,31 @@ def _texts(seed: SeedFile) -> tuple[list[str], list[int], list[list[str | None]]
             for of_column, value in zip(texts, row, strict=True):
                 of_column.append(value)
     except CsvError as error:
-        raise seed.refused(error.line, str(error), hint="the file is CSV in UTF-8") from None
+        raise seed.line_error(error.line, str(error), hint="the file is CSV in UTF-8") from None
     return header, lines, texts
 
 
-def _header(seed: SeedFile, first: Sequence[str | None]) -> list[str]:
+def _checked_header(seed: SeedFile, first: Sequence[str | None]) -> list[str]:
     if not any(first):
-        raise seed.refused(
+        raise seed.line_error(
             1, "there is no header", hint="name the columns in the first line: currency,rate"
         )
     seen: set[str] = set()
     for name in first:
         if name is None or not PLAIN_NAME.fullmatch(name) or name.startswith("_"):
-            raise seed.refused(
+            raise seed.line_error(
                 1,
                 f"the header has {'an empty name' if name is None else repr(name)}, and a column's"
                 " name has letters a to z, digits and _, and begins with a letter",
                 hint="columns are separated by commas, with no space beside them",
             )
         if name.lower() in seen:
-            raise seed.refused(1, f"the header has the column {name} twice")
+            raise seed.line_error(1, f"the header has the column {name} twice")
         seen.add(name.lower())
     return [name for name in first if name is not None]
 
 
-def _columns(
+def _typed_columns(
     seed: SeedFile, header: Sequence[str], texts: Sequence[Sequence[str | None]]
 ) -> tuple[Column, ...]:
     if not seed.columns:
@@ -161,7 +161,7 @@ def _columns(
     declared = {column.name: column for column in seed.columns}
     for name in (*header, *declared):
         if name not in declared or name not in header:
-            raise seed.refused(
+            raise seed.line_error(
                 1,
                 f"the header has a column {name}, and columns= does not"
                 if name in header
@@ -171,17 +171,17 @@ def _columns(
     return tuple(declared[name] for name in header)
 
 
-def _values(
+def _read_values(
     seed: SeedFile, column: Column, lines: Sequence[int], texts: Sequence[str | None]
 ) -> list[Any]:
     read, found = text_reader(column.type), []
     for line, text in zip(lines, texts, strict=True):
         if text is None and not column.nullable:
-            raise seed.refused(line, f"{column.name} is null", hint="give the row a value there")
+            raise seed.line_error(line, f"{column.name} is null", hint="give the row a value there")
         try:
             found.append(None if text is None else read(text, column.name))
         except Rejected as rejected:
-            raise seed.refused(
+            raise seed.line_error(
                 line, rejected.detail, hint="mend the value, or give the column another type"
             ) from None
     return found
@@ -193,13 +193,13 @@ def _check_keys(
     kinds = {column.name: column.type for column in columns}
     for key in seed.keys:
         if key not in kinds:
-            raise seed.refused(
+            raise seed.line_error(
                 1,
                 f"the header has no column {key}, which is a key",
                 hint=f"it has {', '.join(kinds)}",
             )
         if kinds[key] in {Scalar("double"), Scalar("float")}:
-            raise seed.refused(
+            raise seed.line_error(
                 1,
                 f"the key {key} is of type {kinds[key]}, which has no exact equality",
                 hint=_TYPED,
@@ -220,7 +220,7 @@ def _check_keys(
             repeated.append(f"lines {lines[before]} and {lines[number]} have {named}")
     if repeated:
         more = f" and {len(repeated) - _NAMED} more" if len(repeated) > _NAMED else ""
-        raise seed.refused(
+        raise seed.line_error(
             1,
             f"several rows have the same keys: {'; '.join(repeated[:_NAMED])}{more}",
             hint="its keys identify a row: give it other keys, or none",

@@ -14,13 +14,13 @@ from msgspec import Struct
 from kappa.base.errors import DeclarationError, UsageError
 from kappa.base.source import Source
 from kappa.declare.formats.avro_events import Avro, written_record
-from kappa.declare.formats.avro_schema import parsed
+from kappa.declare.formats.avro_schema import parse_avro
 from kappa.declare.formats.csv_events import Csv
 from kappa.declare.formats.format import RecordFormat
 from kappa.declare.formats.json_events import Json
-from kappa.declare.formats.registry_schemas import PinnedSchema, framed
+from kappa.declare.formats.registry_schemas import PinnedSchema, frame_message
 from kappa.declare.formats.topic_formats import format_of
-from kappa.declare.options import described, error_prefix, option_text, wanted_part
+from kappa.declare.options import describe_value, error_prefix, option_text, wanted_part
 from kappa.declare.topic import TOPIC_NAME
 from kappa.declare.values.columns import Column, parse_type
 
@@ -90,7 +90,7 @@ class Sink:
         source = Source.of_caller()
         if not isinstance(name, str) or not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
             raise DeclarationError(
-                f"{source}: {described(name)} is no name of a Kafka topic, and a sink has its"
+                f"{source}: {describe_value(name)} is no name of a Kafka topic, and a sink has its"
                 " topic's",
                 hint="use up to 249 letters, digits, dots, dashes and underscores",
             )
@@ -107,7 +107,7 @@ class Sink:
             )
         part = wanted_part(f"{source}: sink {name}", of, columns, where)
         with error_prefix(f"{source}: sink {name}"):
-            form = SinkFormat.of(format)
+            form = SinkFormat.from_declared(format)
         set_field = object.__setattr__
         set_field(self, "name", name)
         set_field(self, "of", part.of)
@@ -118,12 +118,12 @@ class Sink:
         set_field(self, "source", source)
 
     @property
-    def part(self) -> str:
+    def part_name(self) -> str:
         """Returns the sink's name among the parts of a version."""
         return f"sink {self.name}"
 
     @property
-    def birth(self) -> SinkBirth:
+    def outlet_birth(self) -> SinkBirth:
         """Returns the sink for a birth certificate."""
         return SinkBirth(
             self.name, self.of, self.partitions, self.columns, self.where, self.format.text
@@ -138,10 +138,10 @@ class SinkFormat:
     _format: RecordFormat = field(compare=False)
 
     @classmethod
-    def of(cls, given: object) -> Self:
+    def from_declared(cls, given: object) -> Self:
         """Returns a declared format. Raises DeclarationError if the format cannot write rows."""
         form = format_of(given)
-        return cls(_stored(form), form)
+        return cls(_stored_text(form), form)
 
     def ensure_fits(self, columns: Sequence[tuple[str, str]]) -> None:
         """Raises DeclarationError if the format cannot write a table's columns, as (name, type)."""
@@ -161,9 +161,9 @@ def row_writer(text: str | None, columns: Sequence[tuple[str, str]]) -> RowWrite
             form = Csv(fields=fields, separator=separator)
             return partial(_csv_row, form, _typed_columns(columns))
         case {"json": {"id": number}}:
-            return lambda row: framed(number, row.encode())
+            return lambda row: frame_message(number, row.encode())
         case {"avro": {"schema": schema, "references": references, "id": number}}:
-            known = parsed(schema, tuple(references))
+            known = parse_avro(schema, tuple(references))
             return lambda row: written_record(known, number, json.loads(row))
     raise UsageError(
         f"a newer Kappa has declared a sink of the format {text}", hint="run that version of Kappa"
@@ -171,10 +171,10 @@ def row_writer(text: str | None, columns: Sequence[tuple[str, str]]) -> RowWrite
 
 
 def _csv_row(form: Csv, columns: Sequence[Column], row: str) -> bytes:
-    return form.encode(json.loads(row), columns)
+    return form.encode_event(json.loads(row), columns)
 
 
-def _stored(form: object) -> str | None:
+def _stored_text(form: object) -> str | None:
     stored: Mapping[str, Any]
     match form:
         case Json(framed=False):

@@ -16,7 +16,7 @@ from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
 from kappa.declare.expiry import Expiry, expiry_of
 from kappa.declare.folds.fold import Fold
-from kappa.declare.options import Thresholds, check_name, described, thresholds_of, words_of
+from kappa.declare.options import Thresholds, check_name, describe_value, thresholds_of, words_of
 from kappa.declare.ordered import Ordered, plain_columns
 from kappa.declare.seed import SeedFile, seed_file
 from kappa.declare.topic import Topic
@@ -97,7 +97,9 @@ class Table:
         keys = words_of(f"{source}: table {name}", "keys", keys, '("id",)')
         checks = words_of(f"{source}: table {name}", "checks", checks, '["visits > 0"]')
         step = fold if isinstance(fold, Ordered) else None
-        fold = {} if fold is None or isinstance(fold, Ordered) else _folds(source, name, fold)
+        fold = (
+            {} if fold is None or isinstance(fold, Ordered) else _checked_folds(source, name, fold)
+        )
         if file is not None and (
             fold or step is not None or latest is not None or emitted is not None
         ):
@@ -122,7 +124,8 @@ class Table:
             )
         if latest is not None and not isinstance(latest, Topic):
             raise DeclarationError(
-                f"{source}: table {name} is the latest of {described(latest)}, which is no Topic",
+                f"{source}: table {name} is the latest of {describe_value(latest)}, which is no "
+                "Topic",
                 hint="give a topic that has a key: latest=TOPIC",
             )
         if latest is not None and latest.key is None:
@@ -144,14 +147,14 @@ class Table:
         for column in (*keys, *fold, *state):
             if not isinstance(column, str) or not column or column.startswith("_"):
                 raise DeclarationError(
-                    f"{source}: table {name} has a column named {described(column)}",
+                    f"{source}: table {name} has a column named {describe_value(column)}",
                     hint="a leading underscore marks the platform's own columns",
                 )
         served = [
             *keys,
             *fold,
             *state,
-            *(column for name, how in fold.items() for column in how.beside(name)),
+            *(column for name, how in fold.items() for column in how.extra_columns(name)),
         ]
         twice = sorted({c for c in served if served.count(c) > 1})
         if twice:
@@ -195,7 +198,7 @@ class Table:
         set_field(self, "source", source)
 
     @property
-    def appends(self) -> bool:
+    def is_append_only(self) -> bool:
         """Returns True if rows are only ever added."""
         return not self.keys and self.latest is None and self.file is None
 
@@ -267,10 +270,10 @@ def _check_expiry(
         )
 
 
-def _folds(source: Source, table: str, given: object) -> dict[str, Fold]:
+def _checked_folds(source: Source, table: str, given: object) -> dict[str, Fold]:
     if not isinstance(given, Mapping):
         raise DeclarationError(
-            f"{source}: table {table} has {described(given)} for fold, which names no column",
+            f"{source}: table {table} has {describe_value(given)} for fold, which names no column",
             hint='name each folded column: fold={"rows": count()}',
         )
     for column, how in given.items():
@@ -284,17 +287,18 @@ def _folds(source: Source, table: str, given: object) -> dict[str, Fold]:
             )
         if not isinstance(how, Fold):
             raise DeclarationError(
-                f"{folds} by {described(how)}, which is no fold",
+                f"{folds} by {describe_value(how)}, which is no fold",
                 hint=(
                     "use count(), sum_(...), avg_(...), min_(...), max_(...), and_(...), "
                     "or_(...), first(...), latest(...), set_(...), count_distinct(...), "
                     "top_k(...), hll(...), theta(...) or kll(...)"
                 ),
             )
-        wrong = [each for each in how.given if not isinstance(each, str)]
+        wrong = [each for each in how.given_columns if not isinstance(each, str)]
         if wrong:
             raise DeclarationError(
-                f"{folds} by {how.kind} of {described(wrong[0])}, which is no name of a column",
+                f"{folds} by {how.kind} of {describe_value(wrong[0])}, which is no name of a "
+                "column",
                 hint='give the name of a column of the rows as text, as in sum_("ms")',
             )
     return dict(given)

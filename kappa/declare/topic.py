@@ -19,7 +19,7 @@ from kappa.declare.formats.debezium_events import check_changes
 from kappa.declare.formats.format import RecordFormat
 from kappa.declare.formats.json_events import Json
 from kappa.declare.formats.topic_formats import changes_of, format_of, keys_of
-from kappa.declare.options import described, error_prefix, option_text
+from kappa.declare.options import describe_value, error_prefix, option_text
 from kappa.declare.project_files import read_schema_file
 from kappa.declare.topic_options import (
     BROKERS_TIME,
@@ -162,9 +162,11 @@ class Topic:
             )
         with error_prefix(f"{source}: topic {name}"):
             written = format_of(format)
-            found = _event(event, written, source)
+            found = _declared_event(event, written, source)
             schema = found if isinstance(found, SchemaPlace) else None
-            columns = renamed(found.columns if isinstance(found, SchemaPlace) else found, was or {})
+            columns = with_old_names(
+                found.columns if isinstance(found, SchemaPlace) else found, was or {}
+            )
             written.check_event(columns, by_schema=schema is not None)
         if key is None and kind == TopicKind.COMPACTED:
             raise DeclarationError(
@@ -174,7 +176,8 @@ class Topic:
         keyed = keys_of(source, name, key, key_format, columns)
         if not isinstance(config, Mapping | None):
             raise DeclarationError(
-                f"{source}: topic {name} has {described(config)} for config, which sets nothing",
+                f"{source}: topic {name} has {describe_value(config)} for config, which sets "
+                "nothing",
                 hint='write config={"retention.ms": "-1"}',
             )
         given = {str(option): str(value) for option, value in (config or {}).items()}
@@ -210,11 +213,11 @@ class Topic:
         for field_name, value in {**joining, "archive": kept, "source": source}.items():
             set_field(self, field_name, value)
 
-    def each(self) -> tuple[Topic, ...]:
+    def each_topic(self) -> tuple[Topic, ...]:
         """Returns the topics that are read: the topic itself, or the joined topics of a pattern."""
-        return (self,) if self.pattern is None else tuple(map(self._as, self.joined))
+        return (self,) if self.pattern is None else tuple(map(self._joined_topic, self.joined))
 
-    def _as(self, joined: JoinedTopic) -> Topic:
+    def _joined_topic(self, joined: JoinedTopic) -> Topic:
         made = copy.copy(self)
         set_field = object.__setattr__
         set_field(made, "name", joined.name)
@@ -224,7 +227,7 @@ class Topic:
         set_field(made, "joined", ())
         return made
 
-    def column(self, name: str) -> Column:
+    def column_named(self, name: str) -> Column:
         """Returns the column of that name. Raises KeyError if the topic lacks the column."""
         for column in self.columns:
             if column.name == name:
@@ -234,10 +237,10 @@ class Topic:
     @property
     def key_column(self) -> Column | None:
         """Returns the column that the Kafka key repeats, or None if no key is declared."""
-        return None if self.key is None else self.column(self.key)
+        return None if self.key is None else self.column_named(self.key)
 
     @property
-    def formats(self) -> tuple[RecordFormat, ...]:
+    def record_formats(self) -> tuple[RecordFormat, ...]:
         """Returns the formats of the topic's records: the format of values, then that of keys."""
         return (self.format,) if self.key_format is None else (self.format, self.key_format)
 
@@ -245,7 +248,7 @@ class Topic:
         """Returns the declared format of keys as comparable lines; no line for plain text."""
         if self.key_format is None:
             return ()
-        return (*self.key_format.lines(),) or ("format json",)
+        return (*self.key_format.declared_lines(),) or ("format json",)
 
     @property
     def has_changes(self) -> bool:
@@ -258,11 +261,11 @@ class Topic:
         return self.lateness_ms is not None or bool(self.identity)
 
 
-def _event(
+def _declared_event(
     event: str | Mapping[str, Any] | Path | None, form: RecordFormat, source: Source
 ) -> tuple[Column, ...] | SchemaPlace:
     if event is None:
-        found = form.event()
+        found = form.declared_event()
         if found is None:
             raise DeclarationError(
                 "no event is declared, and the format knows no columns",
@@ -313,7 +316,7 @@ def schema_of_event(event: str | Mapping[str, Any] | Path, source: Source) -> Sc
             return read_schema(event)
         case _:
             raise DeclarationError(
-                f"event is {described(event)}, which declares nothing",
+                f"event is {describe_value(event)}, which declares nothing",
                 hint=(
                     'give DDL ("id string not null, at timestamp"), a JSON Schema, '
                     "or the Path of one"
@@ -321,13 +324,13 @@ def schema_of_event(event: str | Mapping[str, Any] | Path, source: Source) -> Sc
             )
 
 
-def renamed(
+def with_old_names(
     columns: tuple[Column, ...], was: Mapping[str, str | Sequence[str]]
 ) -> tuple[Column, ...]:
     """Returns the columns with the old names that `was` declares."""
     if not isinstance(was, Mapping):
         raise DeclarationError(
-            f"was is {described(was)}, which gives no column an old name", hint=_WAS
+            f"was is {describe_value(was)}, which gives no column an old name", hint=_WAS
         )
     names = [column.name for column in columns]
     taken = dict.fromkeys(names, "a column")
@@ -381,7 +384,7 @@ def check_defaults(
 def _checked_name(source: Source, name: object) -> str:
     if not isinstance(name, str) or not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
         raise DeclarationError(
-            f"{source}: {described(name)} is no name of a Kafka topic",
+            f"{source}: {describe_value(name)} is no name of a Kafka topic",
             hint="use up to 249 letters, digits, dots, dashes and underscores",
         )
     if name.startswith(KAFKAS_OWN):

@@ -11,7 +11,7 @@ from enum import StrEnum
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
 from kappa.base.units import parse_duration
-from kappa.declare.options import described, option_text, texts
+from kappa.declare.options import describe_value, listed_texts, option_text
 from kappa.declare.values.columns import Array, Column, Scalar, Struct
 
 # Kafka's setting that decides whether producers or the broker give a record its timestamp, and the
@@ -93,7 +93,7 @@ def lateness_of_topic(
             f"{source}: topic {topic} has the event_time {event_time}, which is no timestamp",
             hint=f"declare {event_time} timestamp in its event",
         )
-    return _duration(source, topic, "lateness", lateness)
+    return _checked_duration(source, topic, "lateness", lateness)
 
 
 def identity_columns(
@@ -101,7 +101,7 @@ def identity_columns(
 ) -> tuple[str, ...]:
     """Returns the columns of an identity. Raises DeclarationError if a column has no equality."""
     given = (identity,) if isinstance(identity, str) else identity
-    names = texts(f"{source}: topic {topic}", "identity", given, '("id",)')
+    names = listed_texts(f"{source}: topic {topic}", "identity", given, '("id",)')
     if len(set(names)) < len(names):
         raise DeclarationError(
             f"{source}: topic {topic} has a column twice in its identity",
@@ -128,7 +128,9 @@ def identity_horizon_of(source: Source, topic: str, horizon: str | None, *, decl
         raise DeclarationError(
             f"{source}: topic {topic} declares identity_horizon alone", hint='say identity="id" too'
         )
-    found = _duration(source, topic, "identity_horizon", _HORIZON if horizon is None else horizon)
+    found = _checked_duration(
+        source, topic, "identity_horizon", _HORIZON if horizon is None else horizon
+    )
     if found == 0:
         raise DeclarationError(
             f"{source}: topic {topic} has an identity_horizon of nothing, "
@@ -144,14 +146,14 @@ def _named_column(
     for column in columns:
         if column.name == name:
             return column
-    called = name if isinstance(name, str) else described(name)
+    called = name if isinstance(name, str) else describe_value(name)
     raise DeclarationError(
         f"{source}: topic {topic} has no column {called}, its {option}",
         hint=f"its columns are {', '.join(column.name for column in columns)}",
     )
 
 
-def _duration(source: Source, topic: str, option: str, text: str) -> int:
+def _checked_duration(source: Source, topic: str, option: str, text: str) -> int:
     found = parse_duration(text)
     if found is None:
         raise DeclarationError(

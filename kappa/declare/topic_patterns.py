@@ -20,7 +20,7 @@ from msgspec import Struct
 from kappa.base.disk import put_file
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.options import described, option_text
+from kappa.declare.options import describe_value, option_text
 from kappa.declare.project_files import FileNotThere, read_schema_file
 from kappa.declare.topic_options import TopicKind
 
@@ -57,7 +57,7 @@ def joined_path(pattern: str) -> str:
     return f"{FOLDER}/{quote(pattern, safe='')}.json"
 
 
-def matching(pattern: str, names: Iterable[str], sinks: Collection[str]) -> tuple[str, ...]:
+def matching_topics(pattern: str, names: Iterable[str], sinks: Collection[str]) -> tuple[str, ...]:
     """Returns the topics that a pattern matches: never internal topics, and none of `sinks`."""
     whole = re.compile(pattern)
     return tuple(
@@ -71,7 +71,7 @@ def topics_of_pattern(
     source: Source, name: object, pattern: object, kind: str, partitions: object
 ) -> tuple[JoinedTopic, ...]:
     """Returns the topics of a declared pattern. Raises DeclarationError if the pattern is wrong."""
-    found = _checked(source, pattern)
+    found = _checked_pattern(source, pattern)
     if name is not None:
         raise DeclarationError(
             f"{source}: topic {option_text(name)} has the pattern {found}, too",
@@ -87,14 +87,14 @@ def topics_of_pattern(
             f"{source}: the pattern {found} has partitions={option_text(partitions)}",
             hint="leave partitions out: each topic has those with which it joined",
         )
-    return _read(source, found)
+    return _read_joined(source, found)
 
 
-def _checked(source: Source, pattern: object) -> str:
+def _checked_pattern(source: Source, pattern: object) -> str:
     """Returns a topic's pattern. Raises DeclarationError if `pattern` is no regular expression."""
     if not isinstance(pattern, str) or not pattern:
         raise DeclarationError(
-            f"{source}: a topic has the pattern {described(pattern)}",
+            f"{source}: a topic has the pattern {describe_value(pattern)}",
             hint=r'a pattern is a regular expression of whole names: pattern="logs\\..*"',
         )
     try:
@@ -109,20 +109,20 @@ def _checked(source: Source, pattern: object) -> str:
     return pattern
 
 
-def _read(source: Source, pattern: str) -> tuple[JoinedTopic, ...]:
+def _read_joined(source: Source, pattern: str) -> tuple[JoinedTopic, ...]:
     """Reads the topics that have joined a pattern.
 
     Raises DeclarationError if no topic has joined. Within `before_joining` no topic is no error.
     """
     try:
-        return _listed(source, pattern)
+        return _listed_topics(source, pattern)
     except DeclarationError as error:
         if isinstance(error, tuple(_excused)):
             return ()
         raise
 
 
-def _listed(source: Source, pattern: str) -> tuple[JoinedTopic, ...]:
+def _listed_topics(source: Source, pattern: str) -> tuple[JoinedTopic, ...]:
     path, hint = joined_path(pattern), f"kappa topics join '{pattern}'"
     try:
         found = msgspec.convert(read_schema_file(Path(path), source.file), JoinedTopics)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.options import Thresholds, check_name, described, thresholds_of, words_of
+from kappa.declare.options import Thresholds, check_name, describe_value, thresholds_of, words_of
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -59,7 +59,7 @@ class View:
                 hint="let the rows of a table that it reads expire",
             )
         if not isinstance(sql, str) or not sql.strip():
-            given = "no query" if isinstance(sql, str) else f"{described(sql)} for its query"
+            given = "no query" if isinstance(sql, str) else f"{describe_value(sql)} for its query"
             raise DeclarationError(
                 f"{source}: view {name} has {given}",
                 hint=f'write the query as text: View("{name}", "select ... from ...")',
@@ -72,7 +72,7 @@ class View:
             wrong = next((each for each in columns if each.startswith("_") or not each), None)
             if wrong is not None:
                 raise DeclarationError(
-                    f"{where} has {described(wrong)} among its {what}",
+                    f"{where} has {describe_value(wrong)} among its {what}",
                     hint="a leading underscore marks the platform's own columns",
                 )
             if len(set(columns)) < len(columns):
@@ -102,7 +102,7 @@ class View:
         set_field(self, "source", source)
 
     @property
-    def part(self) -> str:
+    def part_name(self) -> str:
         """Returns the view's name among the parts of a version."""
         return f"{'maintained view' if self.is_maintained else 'view'} {self.name}"
 

@@ -29,8 +29,8 @@ def tumble(at: Column | str, size: str) -> Column:
     """
     from pyspark.sql import functions as F  # noqa: PLC0415  # a declaration imports no Spark
 
-    wide = _micros("size", size)
-    return F.timestamp_micros(_begin(_micros_of(at), wide))
+    wide = _duration_micros("size", size)
+    return F.timestamp_micros(_window_begin(_micros_of(at), wide))
 
 
 def hop(at: Column | str, size: str, every: str) -> Column:
@@ -55,15 +55,15 @@ def hop(at: Column | str, size: str, every: str) -> Column:
     """
     from pyspark.sql import functions as F  # noqa: PLC0415  # as above
 
-    wide, step = _micros("size", size), _micros("every", every)
+    wide, step = _duration_micros("size", size), _duration_micros("every", every)
     if step > wide:
         raise DeclarationError(
             f"hop has windows of {size} that begin every {every}, which leaves out times",
             hint="every is at most size",
         )
     time = _micros_of(at)
-    last = _begin(time, step)
-    first = _begin(time - F.lit(wide), step) + F.lit(step)
+    last = _window_begin(time, step)
+    first = _window_begin(time - F.lit(wide), step) + F.lit(step)
     return F.transform(F.sequence(first, last, F.lit(step)), F.timestamp_micros)
 
 
@@ -102,7 +102,7 @@ def session(state: dict[str, Any], at: datetime | None, gap: str) -> dict[str, A
         def by_session(visits):
             return {"open_sessions": visits}
     """
-    pause = timedelta(microseconds=_micros("gap", gap))
+    pause = timedelta(microseconds=_duration_micros("gap", gap))
     if at is None:
         return None
     ended = None
@@ -122,7 +122,7 @@ def _micros_of(at: Column | str) -> Column:
     return F.unix_micros(F.col(at) if isinstance(at, str) else at)
 
 
-def _begin(micros: Column, step: int) -> Column:
+def _window_begin(micros: Column, step: int) -> Column:
     from pyspark.sql import functions as F  # noqa: PLC0415  # as above
 
     return micros - F.pmod(micros, F.lit(step))
@@ -130,7 +130,7 @@ def _begin(micros: Column, step: int) -> Column:
 
 # A step calls this for each row.
 @cache
-def _micros(name: str, duration: str) -> int:
+def _duration_micros(name: str, duration: str) -> int:
     found = parse_duration(duration)
     if not found:
         raise DeclarationError(

@@ -137,7 +137,7 @@ class Log(Cluster):
         A key is repeated for each record that has it.
         """
         # The log may have lost its beginning meanwhile.
-        start = start.only({topic}).highest(self.beginning([topic]))
+        start = start.only({topic}).highest_with(self.beginning([topic]))
         return (
             record.key
             for record in self.records([topic], start, self.end([topic]))

@@ -17,7 +17,7 @@ from kappa.kafka.answers import PATIENCE_SECONDS, Options
 from kappa.kafka.consumers import EXACT, Part, Refuse, check_error, unreachable
 from kappa.kafka.reader import LogReader, Record
 from kappa.state.offsets import Offsets
-from kappa.state.witness import NO_EPOCH, LostEnd, Witness, Witnesses, digest_of, is_other
+from kappa.state.witness import NO_EPOCH, LostEnd, Witness, Witnesses, digest_of, is_other_record
 
 # A record or two are wanted, and at the log's end the broker's answer at once.
 _FEW = {"queued.min.messages": 1, "fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 5}
@@ -164,7 +164,7 @@ def _others(
             _vector({part: ends[part] for part in known}),
         ):
             found[record.topic, record.partition].append(witness_of(record))
-    return [part for part, witness in known.items() if is_other(witness, found[part])]
+    return [part for part, witness in known.items() if is_other_record(witness, found[part])]
 
 
 def _vector(places: Mapping[Part, int]) -> Offsets:

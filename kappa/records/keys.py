@@ -9,7 +9,7 @@ from kappa.declare.formats.format import SourceChangeReader
 from kappa.declare.formats.topic_formats import key_columns
 from kappa.declare.topic import Topic
 from kappa.declare.values.columns import INTEGERS, Scalar
-from kappa.declare.values.reason import Reason, Rejected, shown
+from kappa.declare.values.reason import Reason, Rejected, show_value
 from kappa.declare.values.value import Check, check_of
 
 _CANONICAL_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
@@ -29,12 +29,12 @@ class KeyReader:
         # Changes have their own way to read a key.
         self._changes = None
         if topic.has_changes:
-            reader = topic.format.reader(topic.columns)
+            reader = topic.format.event_reader(topic.columns)
             self._changes = reader if isinstance(reader, SourceChangeReader) else None
         if topic.key_format is not None and self._column is not None:
             (field,) = columns = key_columns(topic.key_format, self._column)
-            self._reader = topic.key_format.reader(columns)
-            self._field, self._check = field.name, self._reader.check(field)
+            self._reader = topic.key_format.event_reader(columns)
+            self._field, self._check = field.name, self._reader.column_check(field)
 
     def value(self, key: bytes | None) -> str | int:
         """Returns the key column's value that a key alone has. Raises Rejected if it has none."""
@@ -51,7 +51,9 @@ class KeyReader:
         if self._column is None or not self._is_number:
             return text
         if not _CANONICAL_INTEGER.fullmatch(text):
-            raise Rejected(Reason.BAD_KEY, f"the key is {shown(text)}, not a whole number as text")
+            raise Rejected(
+                Reason.BAD_KEY, f"the key is {show_value(text)}, not a whole number as text"
+            )
         return int(check_of(self._column.type)(int(text), "the key"))
 
     def check_same(self, key: bytes | None, found: Any) -> None:
@@ -63,7 +65,8 @@ class KeyReader:
         if found is None or text != (str(found) if self._reader is None else found):
             name = "" if self._column is None else self._column.name
             raise Rejected(
-                Reason.KEY_MISMATCH, f"the key is {shown(text)} and {name} is {shown(found)}"
+                Reason.KEY_MISMATCH,
+                f"the key is {show_value(text)} and {name} is {show_value(found)}",
             )
 
     def _formatted(self, key: bytes) -> Any:
@@ -90,7 +93,7 @@ def written_key(topic: Topic, value: str | int) -> bytes:
     if topic.key_format is None or column is None:
         return str(value).encode()
     columns = key_columns(topic.key_format, column)
-    return topic.key_format.encode({columns[0].name: value}, columns)
+    return topic.key_format.encode_event({columns[0].name: value}, columns)
 
 
 def _text(key: bytes) -> str:

@@ -25,7 +25,7 @@ from typing import Any
 from kappa.declare.formats.format import RowEffect, SourceChangeReader
 from kappa.declare.topic import Topic
 from kappa.declare.topic_options import TopicKind
-from kappa.declare.values.reason import Reason, Rejected, shown
+from kappa.declare.values.reason import Reason, Rejected, show_value
 from kappa.declare.values.schema_rules import rule_of
 from kappa.declare.values.value import check_of, default_of
 from kappa.records.keys import KeyReader, written_key
@@ -55,14 +55,14 @@ class RecordReader:
 
     def __init__(self, topic: Topic) -> None:
         self._compacted = topic.kind is TopicKind.COMPACTED
-        reader = topic.format.reader(topic.columns)
+        reader = topic.format.event_reader(topic.columns)
         self._fields = reader.fields
         self._changes = reader if isinstance(reader, SourceChangeReader) else None
         self._columns = tuple(
             (
                 column.name,
                 column.nullable,
-                reader.check(column),
+                reader.column_check(column),
                 default_of(column, check_of(column.type)),
             )
             for column in topic.columns
@@ -113,15 +113,15 @@ class RecordReader:
     ) -> Row | Tombstone | Removal:
         if value is None:
             return Tombstone(self._keys.value(key) if self._compacted else None)
-        change = reader.change(key, value)
+        change = reader.read_change(key, value)
         row = self._row(change.fields, is_whole=change.effect is RowEffect.WRITES)
         if self._key_place is not None and change.effect is not RowEffect.TRUNCATES:
             told, field = self._keys.value(key), row[self._key_place]
             if told != field or field is None:
                 raise Rejected(
                     Reason.KEY_MISMATCH,
-                    f"the key is {shown(told)} "
-                    f"and {self._columns[self._key_place][0]} is {shown(field)}",
+                    f"the key is {show_value(told)} "
+                    f"and {self._columns[self._key_place][0]} is {show_value(field)}",
                 )
         if change.effect is RowEffect.WRITES:
             return row

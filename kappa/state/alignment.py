@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
-from kappa.state.build import folder
-from kappa.state.documents import Documents, NumberedRecords, Taken
+from kappa.state.build import folder_of_build
+from kappa.state.documents import Documents, NumberedRecords, NumberTaken
 from kappa.state.frontier import Frontier
 from kappa.state.store import Store
 
@@ -38,7 +38,10 @@ _ALIGNMENT = Documents(Alignment)
 def alignment_records(store: Store, build: str) -> NumberedRecords[Alignment]:
     """Returns the stored records of a candidate's alignments."""
     return NumberedRecords(
-        store, f"{folder(build)}/alignments", _ALIGNMENT, f"alignment {{}} of build {build}"
+        store,
+        f"{folder_of_build(build)}/alignments",
+        _ALIGNMENT,
+        f"alignment {{}} of build {build}",
     )
 
 
@@ -71,4 +74,4 @@ class Alignments:
         put = self._records.put(alignment.number, alignment)
         failpoint("alignment.after_put")
         if not put:
-            raise Taken(f"alignment {alignment.number} of build {self._build}")
+            raise NumberTaken(f"alignment {alignment.number} of build {self._build}")

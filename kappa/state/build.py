@@ -169,7 +169,7 @@ def new_build_id(pipeline: str) -> str:
     return f"{pipeline}-{secrets.token_hex(3)}"
 
 
-def folder(build: str) -> str:
+def folder_of_build(build: str) -> str:
     """Returns the folder of a build, below the root."""
     return f"builds/{build}"
 
@@ -181,7 +181,7 @@ def folded_by(store: Store, build: str) -> str:
     """
     known = _FOLDED_BY.setdefault(store, {})
     if build not in known:
-        if (birth := _birth(store, build)) is None:
+        if (birth := _find_birth(store, build)) is None:
             return build
         known[build] = birth.folded_by
     return known[build]
@@ -189,7 +189,7 @@ def folded_by(store: Store, build: str) -> str:
 
 def tables_folder(store: Store, build: str) -> str:
     """Returns the folder with the tables and frontiers that a build serves, below the root."""
-    return folder(folded_by(store, build))
+    return folder_of_build(folded_by(store, build))
 
 
 def table_path(store: Store, build: str, table: str) -> str:
@@ -210,7 +210,7 @@ def slice_scratch(store: Store, build: str, elsewhere: str) -> str:
 
     The files are on this host; or in the root, for workers elsewhere, in a folder of the job's own.
     """
-    own = f"{folder(build)}/slice"
+    own = f"{folder_of_build(build)}/slice"
     return store.address(f"{own}/{elsewhere}") if elsewhere else store.local.address(own)
 
 
@@ -227,12 +227,12 @@ def put_birth(store: Store, birth: Birth) -> bool:
 
 def birth_name(build: str) -> str:
     """Returns the name of a build's birth certificate below the root."""
-    return f"{folder(build)}/birth.json"
+    return f"{folder_of_build(build)}/birth.json"
 
 
 def birth_copy(build: str) -> str:
     """Returns the name of the copy that takes a damaged certificate's place (kappa doctor)."""
-    return f"{folder(build)}/birth_copy.json"
+    return f"{folder_of_build(build)}/birth_copy.json"
 
 
 def has_copy(store: Store, build: str) -> bool:
@@ -254,7 +254,7 @@ def is_born(store: Store, build: str) -> bool:
 
 def read_birth(store: Store, build: str) -> Birth:
     """Returns a build's birth certificate. Raises Damaged for a missing or unreadable one."""
-    birth = _birth(store, build)
+    birth = _find_birth(store, build)
     if birth is None:
         raise Damaged(
             f"build {build} has no birth certificate: {store.address(birth_name(build))} is gone",
@@ -265,7 +265,7 @@ def read_birth(store: Store, build: str) -> Birth:
     return birth
 
 
-def _birth(store: Store, build: str) -> Birth | None:
+def _find_birth(store: Store, build: str) -> Birth | None:
     return _BIRTH.get(
         store,
         birth_name(build),

@@ -31,13 +31,13 @@ from msgspec.structs import replace
 from kappa.base.clock import Stopwatch, now
 from kappa.base.errors import KappaError
 from kappa.base.failpoint import failpoint
-from kappa.state.build import Birth, comparable_topics, folder
+from kappa.state.build import Birth, comparable_topics, folder_of_build
 from kappa.state.documents import Documents
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
-from kappa.state.witness import LogCut
+from kappa.state.witness import LogCutError
 
 _BEAT_SECONDS = 1.0
 # Below a build's folder; the counts are in the folders of its topics there.
@@ -56,7 +56,7 @@ class Beat:
         self._store = store.local
         self._name = _beat_name(build)
         self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="beat", daemon=True)
+        self._thread = threading.Thread(target=self._touch_until_end, name="beat", daemon=True)
 
     def __enter__(self) -> Self:
         self._store.put(self._name, b"", synced=False)
@@ -66,7 +66,7 @@ class Beat:
     def __exit__(self, *_: object) -> None:
         self._ends.set()
 
-    def _run(self) -> None:
+    def _touch_until_end(self) -> None:
         path = self._store.path(self._name)
         while not self._ends.wait(_BEAT_SECONDS):
             # A touch takes no space of a full disk.
@@ -83,7 +83,7 @@ def last_beat(store: Store, build: str) -> int | None:
 
 
 def _beat_name(build: str) -> str:
-    return f"{folder(build)}/beat"
+    return f"{folder_of_build(build)}/beat"
 
 
 class SliceProgress(Struct, frozen=True):
@@ -118,7 +118,7 @@ _PROGRESS = Documents(SliceProgress, derived=True, synced=False)
 def watch_slice(store: Store, build: str, piece: Slice, of: int) -> Stopwatch:
     """Returns a stopwatch for the folding of a slice, which puts each step as the step begins."""
     begun = SliceProgress(piece.leg, piece.number, of, piece.distance, READING)
-    name = f"{folder(build)}/{_PROGRESS_NAME}"
+    name = f"{folder_of_build(build)}/{_PROGRESS_NAME}"
     return Stopwatch(lambda step: _PROGRESS.put(store.local, name, replace(begun, step=step)))
 
 
@@ -128,7 +128,7 @@ def read_progress(store: Store, build: str, newest: Frontier | None) -> SlicePro
     Returns None if the job folds no slice, or if the progress is not known.
     """
     found = _PROGRESS.get(
-        store.local, f"{folder(build)}/{_PROGRESS_NAME}", "the progress of a slice"
+        store.local, f"{folder_of_build(build)}/{_PROGRESS_NAME}", "the progress of a slice"
     )
     if found is None or (
         newest is not None and (newest.leg, newest.slice) >= (found.leg, found.slice)
@@ -141,11 +141,11 @@ def read_progress(store: Store, build: str, newest: Frontier | None) -> SlicePro
 
 def records_read(store: Store, build: str) -> int:
     """Returns how many records the tasks of a build's slice have read so far."""
-    counts = store.local.path(f"{folder(build)}/{DECODED}").glob(f"*/_*{_COUNT_SUFFIX}")
-    return sum(map(_count, counts))
+    counts = store.local.path(f"{folder_of_build(build)}/{DECODED}").glob(f"*/_*{_COUNT_SUFFIX}")
+    return sum(map(_read_count, counts))
 
 
-def counting(place: Path, name: str) -> Callable[[int], None]:
+def read_counter(place: Path, name: str) -> Callable[[int], None]:
     """Returns a function that puts the count of records read by a task, beside its file."""
     # Spark, Arrow and DuckDB take no file that begins so for data.
     path = place / f"_{name}{_COUNT_SUFFIX}"
@@ -158,7 +158,7 @@ def _put_count(path: Path, count: int) -> None:
         path.write_text(str(count), encoding="ascii")
 
 
-def _count(path: Path) -> int:
+def _read_count(path: Path) -> int:
     try:
         return int(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
@@ -206,7 +206,7 @@ _STOPPED = Documents(Stopped, derived=True)
 def put_stopped(store: Store, build: str, error: KappaError) -> None:
     """Puts the reason why the job of a build has ended, in place of an earlier reason."""
     failpoint("stopped.before_put")
-    _STOPPED.put(store, _stopped_name(build), _stopped(error))
+    _STOPPED.put(store, _stopped_name(build), _stopped_record(error))
     failpoint("stopped.after_put")
 
 
@@ -233,13 +233,13 @@ def comparable_now(store: Store, build: Birth, other: Birth) -> frozenset[str]:
     }
 
 
-def _stopped(error: KappaError) -> Stopped:
-    cut = error.topics if isinstance(error, LogCut) else ()
+def _stopped_record(error: KappaError) -> Stopped:
+    cut = error.topics if isinstance(error, LogCutError) else ()
     return Stopped(error.message, error.hint, now(), cut)
 
 
 def _stopped_name(build: str) -> str:
-    return f"{folder(build)}/stopped.json"
+    return f"{folder_of_build(build)}/stopped.json"
 
 
 class ViewCheck(Struct, frozen=True):
@@ -268,4 +268,4 @@ def read_view_check(store: Store, build: str) -> ViewCheck | None:
 
 
 def _view_check_name(build: str) -> str:
-    return f"{folder(build)}/views-checked.json"
+    return f"{folder_of_build(build)}/views-checked.json"

@@ -24,7 +24,7 @@ _BEFORE = "before"
 _MEND = "kappa doctor --repair tells what follows from it, and mends it"
 
 
-class Taken(Broken):
+class NumberTaken(Broken):
     """A number that another process has put already, though a build has one writer."""
 
     def __init__(self, what: str) -> None:
@@ -66,12 +66,12 @@ class Documents(Generic[_Record]):
         Raises Damaged if the record cannot be read, unless the documents are derived.
         """
         try:
-            document, _ = _document(store, name, what, hint)
+            document, _ = _read_document(store, name, what, hint)
             return None if document is None else self.parse(document, what, hint=hint)
         except Damaged as error:
             if not self._derived:
                 raise
-            tell_aside(store, name, error)
+            set_damaged_aside(store, name, error)
             return None
 
     def plain(self, record: _Record) -> Any:
@@ -114,7 +114,7 @@ def value_of_plain(kind: type, plain: object) -> object:
         raise ValueError(error.message) from error
 
 
-def tell_aside(store: Store, name: str, error: Damaged) -> None:
+def set_damaged_aside(store: Store, name: str, error: Damaged) -> None:
     """Moves an unreadable derived document aside, and prints where to."""
     aside = store.set_aside(name)
     if aside is not None:
@@ -129,7 +129,7 @@ def cached_json(store: Store, name: str) -> Any:
     try:
         return store.get_json(name)
     except Damaged as error:
-        tell_aside(store, name, error)
+        set_damaged_aside(store, name, error)
         return None
 
 
@@ -205,7 +205,7 @@ class NumberedRecords(Generic[_Record]):
         Raises Damaged if the record cannot be read, or is not as it was written.
         """
         what = self._what.format(number)
-        document, seal = _document(self._store, self.name(number), what)
+        document, seal = _read_document(self._store, self.name(number), what)
         if document is None:
             return None
         if seal:
@@ -225,7 +225,7 @@ class NumberedRecords(Generic[_Record]):
         """Returns the path or URL of record `number`."""
         return self._store.address(self.name(number))
 
-    def noted(self) -> int:
+    def noted_number(self) -> int:
         """Returns the number of the newest record that was ever noted as put; 0: none."""
         return noted_last(self._store, self._folder)
 
@@ -235,7 +235,7 @@ class NumberedRecords(Generic[_Record]):
 
     def begins_anew(self, number: int) -> bool:
         """Returns True if record `number` was put behind numbers that were given up."""
-        document, seal = _document(self._store, self.name(number), self._what.format(number))
+        document, seal = _read_document(self._store, self.name(number), self._what.format(number))
         return bool(seal) and not document.get(_BEFORE)
 
     def ensure_newest(self, number: int, noted: int) -> None:
@@ -274,7 +274,7 @@ class NumberedRecords(Generic[_Record]):
 
     def last(self) -> tuple[int, _Record] | None:
         """Returns the newest number and its record, or None if no record exists."""
-        noted = self.noted()
+        noted = self.noted_number()
         # The newest record is deleted only after a newer one: the list begins with that record.
         numbers = (self._newest > 1 and self.numbers(after=self._newest - 1)) or self.numbers()
         while numbers:
@@ -302,10 +302,10 @@ class NumberedRecords(Generic[_Record]):
 
     def name(self, number: int) -> str:
         """Returns the name of record `number` below the root."""
-        return numbered(self._folder, number)
+        return numbered_name(self._folder, number)
 
 
-def _document(store: Store, name: str, what: str, hint: str = "") -> tuple[Any, str]:
+def _read_document(store: Store, name: str, what: str, hint: str = "") -> tuple[Any, str]:
     try:
         return store.get_sealed(name)
     except Damaged as error:
@@ -338,13 +338,13 @@ def note_of(folder: str) -> str:
     return f"{folder}.newest"
 
 
-def numbered(folder: str, number: int) -> str:
+def numbered_name(folder: str, number: int) -> str:
     """Returns the name of a document that is known by a number."""
     return f"{folder}/{number:0{_DIGITS}d}.json"
 
 
 def numbers_in(store: Store, folder: str, *, after: int = 0) -> tuple[int, ...]:
     """Returns the ascending numbers of a folder's documents, or of those `after` a number."""
-    names = store.names(folder, after=numbered(folder, after))
+    names = store.names(folder, after=numbered_name(folder, after))
     found = (name.rsplit("/", 1)[-1].removesuffix(".json") for name in names)
     return tuple(int(number) for number in found if number.isdigit())

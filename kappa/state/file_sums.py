@@ -31,7 +31,12 @@ from kappa.base.errors import Damaged, KappaError, unreadable
 from kappa.base.failpoint import failpoint
 from kappa.state.build import read_birth, tables_folder
 from kappa.state.documents import Documents, NumberedRecords
-from kappa.state.files.address import entries_at, gone, side_by_side, split
+from kappa.state.files.address import (
+    ask_side_by_side,
+    bucket_and_name,
+    entries_at,
+    missing_file_error,
+)
 from kappa.state.files.bucket import is_bucket
 from kappa.state.frontier import Frontier, Sum, Sums, frontier_records
 from kappa.state.store import Store
@@ -70,7 +75,7 @@ def sums_records(store: Store, build: str) -> NumberedRecords[JoinedSums]:
     )
 
 
-def name_of(path: str | Path) -> str:
+def sum_name(path: str | Path) -> str:
     """Returns the name of a data file in sums: the table's name and the file's own."""
     table, name = str(path).rsplit("/", 2)[1:]
     return f"{table}/{name}"
@@ -88,16 +93,18 @@ def sum_of(address: str | Path, *, from_disk: bool = False) -> Sum:
     size = crc = 0
     with Path(address).open("rb", buffering=0) as file:
         if from_disk:
-            _forget(file.fileno())
+            _drop_cached_pages(file.fileno())
         while count := file.readinto(buffer):
             size, crc = size + count, zlib.crc32(buffer[:count], crc)
     return size, crc
 
 
-def summed(paths: Iterable[Path], take: Callable[[Path], Sum | None]) -> dict[Path, Sum | None]:
+def compute_sums(
+    paths: Iterable[Path], take: Callable[[Path], Sum | None]
+) -> dict[Path, Sum | None]:
     """Returns the answer of `take` for each path, computed in threads if the files are large."""
     paths = list(paths)
-    if sum(_size(path) for path in paths) < _ALONE:
+    if sum(_file_size(path) for path in paths) < _ALONE:
         return {path: take(path) for path in paths}
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="sums") as threads:
         return dict(zip(paths, threads.map(take, paths), strict=True))
@@ -116,10 +123,10 @@ def note_put_file(url: str, path: Path) -> None:
 
 
 def _sum_in_bucket(url: str) -> Sum:
-    bucket, name = split(url)
-    found = bucket.pieces(name)
+    bucket, name = bucket_and_name(url)
+    found = bucket.read_pieces(name)
     if found is None:
-        raise gone(url)
+        raise missing_file_error(url)
     size = crc = 0
     for piece in found[1]:
         size, crc = size + len(piece), zlib.crc32(piece, crc)
@@ -136,27 +143,27 @@ def sums_in_bucket(root: str, urls: Iterable[str]) -> Sums:
     def found(url: str) -> tuple[str, Sum]:
         known = _PUT.pop(url, None)
         try:
-            return name_of(url), sum_of(url) if known is None else known
+            return sum_name(url), sum_of(url) if known is None else known
         except FileNotFoundError as error:
             raise Damaged(
                 f"file {url} is gone",
                 hint="the job is started again, and takes its commit back",
             ) from error
 
-    return dict(side_by_side(root, found, urls))
+    return dict(ask_side_by_side(root, found, urls))
 
 
 def new_sums(paths: Iterable[Path]) -> Sums:
     """Returns the sums of files that were just written. Raises Damaged if a file is gone."""
     try:
-        found = summed(paths, sum_of)
+        found = compute_sums(paths, sum_of)
     except OSError as error:
         raise unreadable(
             f"file {error.filename} cannot be read: {error.strerror or error}",
             error,
             hint="the job is started again, and takes its commit back",
         ) from error
-    return {name_of(path): each for path, each in found.items() if each is not None}
+    return {sum_name(path): each for path, each in found.items() if each is not None}
 
 
 class RecordedSums:
@@ -201,7 +208,7 @@ class RecordedSums:
 
         Raises Damaged if a record that was newer is gone.
         """
-        noted = self._joined.noted()
+        noted = self._joined.noted_number()
         known = self.all()
         number, joined = self._last_joined
         self._joined.ensure_newest(number, noted)
@@ -236,7 +243,7 @@ class RecordedSums:
             return {}
 
         numbers = self._frontiers.numbers(after=self._last_read)
-        for each in side_by_side(self._store.url, sums, numbers):
+        for each in ask_side_by_side(self._store.url, sums, numbers):
             self._known.update(each)
         self._last_read = max((self._last_read, *numbers))
 
@@ -247,18 +254,18 @@ def join_sums(store: Store, build: str, recorded: RecordedSums | None = None) ->
     The caller holds the build's lock, and may pass the sums that are already `recorded`.
     """
     tables = store.address(f"{tables_folder(store, build)}/tables")
-    there = {name_of(each.address) for each in entries_at(tables) if not each.is_folder}
+    there = {sum_name(each.address) for each in entries_at(tables) if not each.is_folder}
     (recorded or RecordedSums(store, build)).join(there)
 
 
-def _size(path: Path) -> int:
+def _file_size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:
         return 0
 
 
-def _forget(handle: int) -> None:
+def _drop_cached_pages(handle: int) -> None:
     with suppress(AttributeError, OSError):
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -283,12 +290,12 @@ _CHECKED: WeakKeyDictionary[Store, _Checked] = WeakKeyDictionary()
 
 def are_checked(store: Store, paths: Iterable[str]) -> bool:
     """Returns True if this process has checked all of these files."""
-    return _checked(store).paths.issuperset(paths)
+    return _checked_files(store).paths.issuperset(paths)
 
 
 def note_whole(store: Store, paths: Iterable[str]) -> None:
     """Notes that this process has found these files intact."""
-    found = _checked(store).paths
+    found = _checked_files(store).paths
     if len(found) > _MOST_CHECKED:
         found.clear()
     found.update(paths)
@@ -311,7 +318,7 @@ def ensure_whole(
     """
     if copies is None and not store.is_on_disk:
         return
-    known = _checked(store)
+    known = _checked_files(store)
     new = [path for path in paths if not are_checked(store, (path,))]
     if not new:
         return
@@ -319,8 +326,8 @@ def ensure_whole(
         known.sums[build] = RecordedSums(store, build)
     if pinned is not None:
         known.sums[build].take(pinned)
-    sums = known.sums[build].of(map(name_of, new))
-    found = _different(store, sums, new, copies)
+    sums = known.sums[build].of(map(sum_name, new))
+    found = _first_damaged(store, sums, new, copies)
     if found is not None:
         path, why = found
         pipeline = read_birth(store, build).pipeline
@@ -344,34 +351,34 @@ def ensure_archived_whole(
     Files of a bucket without copies on this host are fetched for the check.
     """
     new = [path for path in paths if not are_checked(store, (path,))]
-    found = _different(store, sums, new, copies)
+    found = _first_damaged(store, sums, new, copies)
     if found is not None:
         path, why = found
         raise Damaged(f"file {store.name(path)} of an archive {why}", hint=hint)
 
 
-def _different(
+def _first_damaged(
     store: Store, sums: Sums, paths: Sequence[str], copies: Callable[[str], str] | None
 ) -> tuple[str, str] | None:
     """Returns the first damaged file and the reason; notes the other files as whole."""
-    recorded = {path: sums[name] for path in paths if (name := name_of(path)) in sums}
-    remembered = _remembered(store, recorded) if store.is_on_disk else set()
+    recorded = {path: sums[name] for path in paths if (name := sum_name(path)) in sums}
+    remembered = _remembered_files(store, recorded) if store.is_on_disk else set()
     new = recorded.keys() - remembered
     if copies is None and not store.is_on_disk:
-        found = dict(zip(new, side_by_side(store.url, _sum_if_there, new), strict=True))
+        found = dict(zip(new, ask_side_by_side(store.url, _sum_if_there, new), strict=True))
     else:
         places = {Path(path if copies is None else copies(path)): path for path in new}
-        found = {places[place]: each for place, each in summed(places, _sum_if_there).items()}
+        found = {places[place]: each for place, each in compute_sums(places, _sum_if_there).items()}
     for path, each in sorted(found.items()):
         if each is not None and each != recorded[path]:
-            return path, difference(recorded[path], each)
+            return path, describe_damage(recorded[path], each)
     if store.is_on_disk:
-        _remember(store, {path: each for path, each in found.items() if each is not None})
+        _remember_files(store, {path: each for path, each in found.items() if each is not None})
     note_whole(store, paths)
     return None
 
 
-def difference(recorded: Sum, found: Sum | None) -> str:
+def describe_damage(recorded: Sum, found: Sum | None) -> str:
     """Returns the damage of a file, in words."""
     if found is None:
         return "is gone"
@@ -383,7 +390,7 @@ def difference(recorded: Sum, found: Sum | None) -> str:
     )
 
 
-def _checked(store: Store) -> _Checked:
+def _checked_files(store: Store) -> _Checked:
     return _CHECKED.setdefault(store, _Checked())
 
 
@@ -400,18 +407,18 @@ def _sum_if_there(address: str | Path) -> Sum | None:
         ) from error
 
 
-def _remembered(store: Store, recorded: Mapping[str, Sum]) -> set[str]:
+def _remembered_files(store: Store, recorded: Mapping[str, Sum]) -> set[str]:
     """Returns the files that another process has checked since the machine started."""
     large = {path: each for path, each in recorded.items() if each[0] >= _LARGE}
     known = _read_remembered(store).files if large else {}
     return {
         path
         for path, (size, crc) in large.items()
-        if (name := store.name(path)) in known and known[name] == (size, _time(path), crc)
+        if (name := store.name(path)) in known and known[name] == (size, _modified_ns(path), crc)
     }
 
 
-def _remember(store: Store, found: Mapping[str, Sum]) -> None:
+def _remember_files(store: Store, found: Mapping[str, Sum]) -> None:
     large = {path: each for path, each in found.items() if each[0] >= _LARGE}
     if not large:
         return
@@ -419,18 +426,18 @@ def _remember(store: Store, found: Mapping[str, Sum]) -> None:
         name: each
         for name, each in _read_remembered(store).files.items()
         if store.path(name).exists()
-    } | {store.name(path): (size, _time(path), crc) for path, (size, crc) in large.items()}
+    } | {store.name(path): (size, _modified_ns(path), crc) for path, (size, crc) in large.items()}
     # A full disk makes the next process check again, and nothing worse.
     with contextlib.suppress(KappaError):
-        _DOCUMENT.put(store.local, _REMEMBERED, RememberedFiles(_boot(), files))
+        _DOCUMENT.put(store.local, _REMEMBERED, RememberedFiles(_boot_id(), files))
 
 
 def _read_remembered(store: Store) -> RememberedFiles:
     found = _DOCUMENT.get(store.local, _REMEMBERED, "the list of checked files")
-    return found if found is not None and found.boot == _boot() else RememberedFiles(_boot())
+    return found if found is not None and found.boot == _boot_id() else RememberedFiles(_boot_id())
 
 
-def _time(path: str) -> int:
+def _modified_ns(path: str) -> int:
     try:
         return Path(path).stat().st_mtime_ns
     except OSError:
@@ -438,7 +445,7 @@ def _time(path: str) -> int:
 
 
 @cache
-def _boot() -> str:
+def _boot_id() -> str:
     try:
         return _BOOT.read_text(encoding="ascii").strip()
     except OSError:

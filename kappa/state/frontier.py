@@ -19,8 +19,8 @@ from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
 from kappa.declare.values.tally import Tally
 from kappa.state.build import tables_folder
-from kappa.state.documents import Documents, NumberedRecords, Taken
-from kappa.state.files.news import News, touch
+from kappa.state.documents import Documents, NumberedRecords, NumberTaken
+from kappa.state.files.news import MarkerWatch, touch_marker
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.witness import Witnesses
@@ -77,7 +77,7 @@ class Frontier(Struct, frozen=True):
     format: int = 1
 
     @property
-    def heard(self) -> str:
+    def heard_time(self) -> str:
         """Returns `heard_at`, or `published_at` for older frontiers, which have no `heard_at`."""
         return self.heard_at or self.published_at
 
@@ -104,12 +104,14 @@ class Frontiers:
     def __init__(self, store: Store, build: str) -> None:
         self._build = build
         self._records = frontier_records(store, build)
-        self._marker = store.marker(_news(build))
+        self._marker = store.news_marker(_news_name(build))
 
     @staticmethod
-    def news(store: Store, build: str, *, clock: Callable[[], float] = time.monotonic) -> News:
+    def news(
+        store: Store, build: str, *, clock: Callable[[], float] = time.monotonic
+    ) -> MarkerWatch:
         """Returns a watcher's looks for frontiers newer than the watcher has."""
-        return News(store.marker(_news(build)), clock=clock)
+        return MarkerWatch(store.news_marker(_news_name(build)), clock=clock)
 
     def newest(self) -> Frontier | None:
         """Returns the frontier that readers see now, or None if the build has published none."""
@@ -127,10 +129,10 @@ class Frontiers:
         """
         failpoint("frontier.before_put")
         put = self._records.put(frontier.number, frontier)
-        touch(self._marker)
+        touch_marker(self._marker)
         failpoint("frontier.after_put")
         if not put:
-            raise Taken(f"frontier {frontier.number} of build {self._build}")
+            raise NumberTaken(f"frontier {frontier.number} of build {self._build}")
 
     def publish_next(
         self, next_of: Callable[[Frontier | None], Frontier | None]
@@ -149,7 +151,7 @@ class Frontiers:
                 return None
             try:
                 self.publish(following)
-            except Taken:
+            except NumberTaken:
                 continue
             return following
         raise Broken(
@@ -164,5 +166,5 @@ class Frontiers:
         failpoint("frontier.after_delete")
 
 
-def _news(build: str) -> str:
+def _news_name(build: str) -> str:
     return f"frontier/{build}"

@@ -17,14 +17,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kappa.base.failpoint import failpoint
-from kappa.state.build import folded_by, folder
-from kappa.state.documents import Documents, note_last, noted_last, numbered, numbers_in
-from kappa.state.files.address import side_by_side
+from kappa.state.build import folded_by, folder_of_build
+from kappa.state.documents import Documents, note_last, noted_last, numbered_name, numbers_in
+from kappa.state.files.address import ask_side_by_side
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.store import Store
 
 
-class Kept(Struct, frozen=True):
+class KeptFrontierRecord(Struct, frozen=True):
     """A frontier that is kept.
 
     `generations` are the generations that began while readers saw the frontier. In these
@@ -51,59 +51,61 @@ class Kept(Struct, frozen=True):
     @property
     def since(self) -> datetime:
         """Returns when readers began to see the frontier."""
-        return moment(self.frontier.published_at)
+        return parse_moment(self.frontier.published_at)
 
     def shown_at(self, when: datetime) -> bool:
         """Returns True if readers saw the frontier at `when`, or a successor that was not kept."""
-        return self.since <= when and (self.until is None or when < moment(self.until))
+        return self.since <= when and (self.until is None or when < parse_moment(self.until))
 
 
-_KEPT = Documents(Kept, derived=True)
+_KEPT = Documents(KeptFrontierRecord, derived=True)
 
 
-def moment(text: str) -> datetime:
+def parse_moment(text: str) -> datetime:
     """Returns a record's time text as a time in UTC."""
     return datetime.fromisoformat(text).astimezone(UTC)
 
 
-def put_kept(store: Store, kept: Kept) -> None:
+def put_kept_frontier(store: Store, kept: KeptFrontierRecord) -> None:
     """Keeps a frontier, in place of an earlier record of the frontier."""
     failpoint("kept.before_put")
     build, number = kept.frontier.build, kept.frontier.number
     _KEPT.put(store, kept_name(build, number), kept)
-    if number > noted_last(store, _folder(build)):
-        note_last(store, _folder(build), number)
+    if number > noted_last(store, _kept_folder(build)):
+        note_last(store, _kept_folder(build), number)
     failpoint("kept.after_put")
 
 
-def read_kept(store: Store, build: str, number: int) -> Kept | None:
+def read_kept_frontier(store: Store, build: str, number: int) -> KeptFrontierRecord | None:
     """Returns the kept record of a build's frontier, or None if no record is kept."""
     what = f"the kept frontier {number} of build {build}"
     return _KEPT.get(store, kept_name(build, number), what)
 
 
-def kept_of(store: Store, build: str) -> tuple[Kept, ...]:
+def kept_frontiers_of(store: Store, build: str) -> tuple[KeptFrontierRecord, ...]:
     """Returns all kept frontiers of a served build, oldest first.
 
     A frontier before a lost record counts as shown only at the frontier's own moment.
     """
-    found, lost = _found(store, folded_by(store, build))
+    found, lost = _find_kept(store, folded_by(store, build))
     return tuple(
         replace(one, until=one.frontier.published_at) if one.frontier.number in lost else one
         for one in found
     )
 
 
-def lost_kept(store: Store, build: str) -> tuple[int, ...]:
+def lost_kept_numbers(store: Store, build: str) -> tuple[int, ...]:
     """Returns the numbers of a build's kept frontiers whose records are known to be lost."""
-    return tuple(_found(store, folded_by(store, build))[1].values())
+    return tuple(_find_kept(store, folded_by(store, build))[1].values())
 
 
-def _found(store: Store, build: str) -> tuple[list[Kept], dict[int, int]]:
+def _find_kept(store: Store, build: str) -> tuple[list[KeptFrontierRecord], dict[int, int]]:
     """Returns the existing kept frontiers, and by number the lost record behind each (0: all)."""
-    noted = noted_last(store, _folder(build))
+    noted = noted_last(store, _kept_folder(build))
     numbers = kept_numbers(store, build)
-    looked = side_by_side(store.url, lambda number: read_kept(store, build, number), numbers)
+    looked = ask_side_by_side(
+        store.url, lambda number: read_kept_frontier(store, build, number), numbers
+    )
     found = [kept for kept in looked if kept is not None]
     lost = {
         one.frontier.number: following.before
@@ -118,10 +120,12 @@ def _found(store: Store, build: str) -> tuple[list[Kept], dict[int, int]]:
 
 def kept_numbers(store: Store, build: str) -> tuple[int, ...]:
     """Returns the numbers of a build's kept frontiers, ascending."""
-    return numbers_in(store, _folder(build))
+    return numbers_in(store, _kept_folder(build))
 
 
-def with_newest(kept: Sequence[Kept], newest: Frontier | None) -> list[Kept]:
+def with_newest(
+    kept: Sequence[KeptFrontierRecord], newest: Frontier | None
+) -> list[KeptFrontierRecord]:
     """Returns all frontiers of a build that can be looked back at, oldest first.
 
     These are the kept frontiers, and the frontier that readers see now.
@@ -129,20 +133,20 @@ def with_newest(kept: Sequence[Kept], newest: Frontier | None) -> list[Kept]:
     return (
         [*kept]
         if newest is None or (kept and kept[-1].frontier.number >= newest.number)
-        else [*kept, Kept(newest)]
+        else [*kept, KeptFrontierRecord(newest)]
     )
 
 
-def shown_of(store: Store, build: str) -> tuple[Frontier, ...]:
+def shown_frontiers(store: Store, build: str) -> tuple[Frontier, ...]:
     """Lists the frontiers of a build that a branch can begin with, the newest last."""
     # The newest is read first: a frontier published in between is kept, if at all, before the next.
     newest = Frontiers(store, build).newest()
-    return tuple(each.frontier for each in with_newest(kept_of(store, build), newest))
+    return tuple(each.frontier for each in with_newest(kept_frontiers_of(store, build), newest))
 
 
-def past(
-    kept: Iterable[Kept], now: float, keep_seconds: float
-) -> tuple[tuple[Kept, ...], tuple[Kept, ...]]:
+def past_frontiers(
+    kept: Iterable[KeptFrontierRecord], now: float, keep_seconds: float
+) -> tuple[tuple[KeptFrontierRecord, ...], tuple[KeptFrontierRecord, ...]]:
     """Returns which of a build's kept frontiers may go at `now`, and which other records change.
 
     `kept` is oldest first, and `now` is in seconds since 1970. A frontier is the answer until the
@@ -166,22 +170,24 @@ def past(
     return tuple(going), tuple(dated)
 
 
-def ensure_past_gone(store: Store, build: str, now: float, keep_seconds: float) -> tuple[Kept, ...]:
+def ensure_past_gone(
+    store: Store, build: str, now: float, keep_seconds: float
+) -> tuple[KeptFrontierRecord, ...]:
     """Deletes the kept frontiers that `past` lets go. Returns the kept frontiers that are left."""
-    going, dated = past(kept := kept_of(store, build), now, keep_seconds)
+    going, dated = past_frontiers(kept := kept_frontiers_of(store, build), now, keep_seconds)
     for each in dated:
-        put_kept(store, each)
+        put_kept_frontier(store, each)
     for each in going:
         failpoint("kept.before_delete")
         store.delete(kept_name(build, each.frontier.number))
         failpoint("kept.after_delete")
-    return kept_of(store, build) if going or dated else kept
+    return kept_frontiers_of(store, build) if going or dated else kept
 
 
 def kept_name(build: str, number: int) -> str:
     """Returns the name of a kept frontier below the root."""
-    return numbered(_folder(build), number)
+    return numbered_name(_kept_folder(build), number)
 
 
-def _folder(build: str) -> str:
-    return f"{folder(build)}/kept"
+def _kept_folder(build: str) -> str:
+    return f"{folder_of_build(build)}/kept"

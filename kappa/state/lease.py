@@ -14,9 +14,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kappa.base.failpoint import failpoint
-from kappa.state.build import folded_by, folder
-from kappa.state.documents import Documents, NumberedRecords, Taken
-from kappa.state.files.address import side_by_side
+from kappa.state.build import folded_by, folder_of_build
+from kappa.state.documents import Documents, NumberedRecords, NumberTaken
+from kappa.state.files.address import ask_side_by_side
 from kappa.state.frontier import Frontier
 from kappa.state.store import Store
 
@@ -108,7 +108,7 @@ def live_leases(store: Store, now: float) -> tuple[Lease, ...]:
 def sorted_leases(store: Store, now: float) -> tuple[tuple[Lease, ...], tuple[Lease, ...]]:
     """Returns the leases that collection must respect at `now`, and the ended leases."""
     ids = (name.rsplit("/", 1)[-1].removesuffix(".json") for name in store.names(LEASES))
-    found = side_by_side(store.url, lambda each: read_lease(store, each), ids)
+    found = ask_side_by_side(store.url, lambda each: read_lease(store, each), ids)
     there = [lease for lease in found if lease is not None]
     live = tuple(lease for lease in there if now < lease.expires_at + GRACE_SECONDS)
     return live, tuple(lease for lease in there if lease not in live)
@@ -119,7 +119,7 @@ def lease_name(lease_id: str) -> str:
     return f"{LEASES}/{lease_id}.json"
 
 
-def floor(store: Store, build: str) -> int:
+def read_floor(store: Store, build: str) -> int:
     """Returns the number of a build's least frontier whose versions are kept without a lease.
 
     Returns 0 if nothing was let go yet.
@@ -151,9 +151,11 @@ def _put_floor(floors: NumberedRecords[Floor], build: str, number: int, let_go: 
     put = floors.put(number, let_go)
     failpoint("floor.after_put")
     if not put:
-        raise Taken(f"floor {number} of build {build}")
+        raise NumberTaken(f"floor {number} of build {build}")
 
 
 def floor_records(store: Store, build: str) -> NumberedRecords[Floor]:
     """Returns the stored records of a build's floors."""
-    return NumberedRecords(store, f"{folder(build)}/floor", _FLOOR, f"floor {{}} of build {build}")
+    return NumberedRecords(
+        store, f"{folder_of_build(build)}/floor", _FLOOR, f"floor {{}} of build {build}"
+    )

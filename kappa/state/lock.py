@@ -82,14 +82,14 @@ class Lock:
         living process has the lock, and KappaError if the machine refuses the lock.
         """
         try:
-            return self._acquire()
+            return self._acquire_file()
         except OSError as error:
             raise KappaError(
                 f"could not lock {self._what}: {error.strerror or error} ({self._path})",
                 hint="see whether the disk is full or the folder may be written",
             ) from error
 
-    def _acquire(self) -> Holder | None:
+    def _acquire_file(self) -> Holder | None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -105,7 +105,7 @@ class Lock:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            held = _read(handle)
+            held = _read_holder(handle)
             by = f"process {held.pid}" if held else "another process"
             raise Conflict(
                 f"{self._what} is held by {by}",
@@ -113,7 +113,7 @@ class Lock:
             ) from None
         # The lock that `is_held` queries. Only a holder takes this lock, so it is free.
         fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
-        before = _read(handle)
+        before = _read_holder(handle)
         place = os.fstat(handle)
         if before is not None:
             self._end_session(before, place)
@@ -205,7 +205,7 @@ def is_held(path: Path) -> bool:
     return bool(struct.unpack(_FLOCK, found)[0] != fcntl.F_UNLCK)
 
 
-def holder(path: Path) -> Holder | None:
+def current_holder(path: Path) -> Holder | None:
     """Returns the holder of the lock on `path` at this moment, or None."""
     if not is_held(path):
         return None
@@ -237,7 +237,7 @@ def last_holder(path: Path) -> tuple[Holder, bool] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        found, place = _read(handle), os.fstat(handle)
+        found, place = _read_holder(handle), os.fstat(handle)
     finally:
         os.close(handle)
     if found is None:
@@ -249,7 +249,7 @@ def _whole_file(kind: int) -> bytes:
     return struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0)
 
 
-def _read(handle: int) -> Holder | None:
+def _read_holder(handle: int) -> Holder | None:
     text = os.pread(handle, 4096, 0)
     if not text.strip():
         return None

@@ -25,15 +25,17 @@ def log_clock(birth: Birth, log_time: LogTimes) -> int | None:
     Returns None while a partition has no record. Compacted topics do not count, since compaction
     takes away records that decide the clock.
     """
-    return _least((each for each in birth.topics if each.kind == TopicKind.RETAINED), log_time)
+    return _least_log_time(
+        (each for each in birth.topics if each.kind == TopicKind.RETAINED), log_time
+    )
 
 
 def topic_clock(birth: Birth, topic: str, log_time: LogTimes) -> int | None:
     """Returns the least log time over the partitions of one topic, or None as `log_clock`."""
-    return _least((each for each in birth.topics if each.name == topic), log_time)
+    return _least_log_time((each for each in birth.topics if each.name == topic), log_time)
 
 
-def _least(topics: Iterable[TopicBirth], log_time: LogTimes) -> int | None:
+def _least_log_time(topics: Iterable[TopicBirth], log_time: LogTimes) -> int | None:
     least: list[int] = []
     for topic in topics:
         known = log_time.get(topic.name, {})

@@ -110,15 +110,15 @@ class Offsets:
             {topic: dict(parts) for topic, parts in self.next.items() if topic in topics}
         )
 
-    def highest(self, other: Offsets) -> Offsets:
+    def highest_with(self, other: Offsets) -> Offsets:
         """Returns the greater of both offsets in every partition that either vector names."""
-        return self._combined(other, max)
+        return self._combine_with(other, max)
 
-    def lowest(self, other: Offsets) -> Offsets:
+    def lowest_with(self, other: Offsets) -> Offsets:
         """Returns the lesser of both offsets in every partition that either vector names."""
-        return self._combined(other, min)
+        return self._combine_with(other, min)
 
-    def _combined(self, other: Offsets, choose: Callable[[int, int], int]) -> Offsets:
+    def _combine_with(self, other: Offsets, choose: Callable[[int, int], int]) -> Offsets:
         names = {(t, p) for t, p, _ in self.items()} | {(t, p) for t, p, _ in other.items()}
         combined: dict[str, dict[int, int]] = {}
         for topic, partition in sorted(names):

@@ -90,7 +90,7 @@ class Root(Struct, frozen=True):
         return self.id if self.adopted_from else ""
 
 
-class Kin(StrEnum):
+class RootRelation(StrEnum):
     """The relation of a folder or prefix to the root that its `root.json` names."""
 
     SAME = "same"
@@ -102,9 +102,9 @@ class Kin(StrEnum):
 _KNOWN: WeakKeyDictionary[Store, Root] = WeakKeyDictionary()
 
 
-def kin_of(
+def root_relation(
     named: RootPlace, here: RootPlace, *, is_there: bool, runs: bool, runs_here: bool = False
-) -> Kin:
+) -> RootRelation:
     """Returns the relation of a root found `here` to the root `named` in its file. Pure.
 
     `is_there`: the named path has a root of that id, in another folder. `runs`: a process of that
@@ -113,21 +113,21 @@ def kin_of(
     """
     if not (named.inode and here.inode):
         # At least one is in a bucket.
-        return Kin.SAME if named == here else Kin.COPY
+        return RootRelation.SAME if named == here else RootRelation.COPY
     is_known = bool(named.machine and here.machine)
     is_folder = (named.device, named.inode) == (here.device, here.inode)
     if is_known and named.machine != here.machine:
-        return Kin.COPY
+        return RootRelation.COPY
     if is_folder:
         if named == here:
-            return Kin.SAME
+            return RootRelation.SAME
         is_elsewhere = is_known and is_there and named.address != here.address
-        return Kin.COPY if is_elsewhere and not runs_here else Kin.MOVED
+        return RootRelation.COPY if is_elsewhere and not runs_here else RootRelation.MOVED
     if runs:
-        return Kin.COPY
+        return RootRelation.COPY
     if named.address == here.address:
-        return Kin.MOVED if is_known or named.inode == here.inode else Kin.COPY
-    return Kin.COPY if is_there or not is_known else Kin.MOVED
+        return RootRelation.MOVED if is_known or named.inode == here.inode else RootRelation.COPY
+    return RootRelation.COPY if is_there or not is_known else RootRelation.MOVED
 
 
 def read_root(store: Store) -> Root | None:
@@ -141,7 +141,7 @@ def read_root(store: Store) -> Root | None:
         # Another process may have put both files since the look: the copy is put second.
         content = store.get(NAME)
         is_lost = content is None
-    root = None if content is None else _parsed(content)
+    root = None if content is None else _parse_root(content)
     if root is None and (is_lost or content is not None):
         raise Damaged(
             f"{store.address(NAME)} is {'gone' if content is None else 'not as it was written'}",
@@ -155,7 +155,7 @@ def read_root(store: Store) -> Root | None:
 
 def has_root_copy(store: Store) -> bool:
     """Returns True if the copy of a root's identity is intact."""
-    return _parsed(store.get(ROOT_COPY) or b"") is not None
+    return _parse_root(store.get(ROOT_COPY) or b"") is not None
 
 
 def why_silent(store: Store) -> str:
@@ -178,8 +178,8 @@ def own_root(store: Store) -> Root | None:
     if root is None:
         return None
     here = place_of(store)
-    kin = _kin(store, root, here)
-    if kin is Kin.COPY:
+    kin = _find_relation(store, root, here)
+    if kin is RootRelation.COPY:
         raise Copied(
             f"the root {here.address} is a copy of root {root.id}, which "
             + (
@@ -191,7 +191,7 @@ def own_root(store: Store) -> Root | None:
             hint=_ADOPT,
         )
     root = replace(root, place=here)
-    if kin is Kin.SAME:
+    if kin is RootRelation.SAME:
         _KNOWN[store] = root
     return root
 
@@ -214,7 +214,7 @@ def ensure_root(store: Store) -> Root:
         root = Root(secrets.token_hex(_ID_BYTES), now(), place_of(store))
         if not store.put_new(NAME, _content(root)):
             root = own_root(store) or root
-    if root != read_root(store) or _parsed(store.get(ROOT_COPY) or b"") != root:
+    if root != read_root(store) or _parse_root(store.get(ROOT_COPY) or b"") != root:
         put_root(store, root)
     _KNOWN[store] = root
     return root
@@ -243,7 +243,7 @@ def ensure_is_copy(store: Store, *, sends: bool) -> bool:
             f"the root {store.url} does not say whose copy it is: it has no {NAME}",
             hint="kappa up makes one, and takes this root for the first of its kind",
         )
-    if _kin(store, root, place_of(store)) is Kin.COPY:
+    if _find_relation(store, root, place_of(store)) is RootRelation.COPY:
         return True
     if root.adopted_from and sends and not root.sends:
         return False
@@ -295,13 +295,13 @@ def lock_of(store: Store, name: str, *, what: str) -> Lock:
     return Lock(store.local.path(name), what=what, root="" if root is None else root.id)
 
 
-def _kin(store: Store, root: Root, here: RootPlace) -> Kin:
+def _find_relation(store: Store, root: Root, here: RootPlace) -> RootRelation:
     if root.place == here:
-        return Kin.SAME
+        return RootRelation.SAME
     found = last_holder(store.local.path(LOCK))
     runs = found is not None and bool(found[0].inode) and found[0].process is not None
     is_own = found is not None and found[1]
-    return kin_of(
+    return root_relation(
         root.place,
         here,
         is_there=_is_there(root, here),
@@ -321,7 +321,7 @@ def _is_there(root: Root, here: RootPlace) -> bool:
             # By a link, or a second mount.
             return False
         file = Path(path) / NAME
-        found = _parsed((file if file.exists() else file.with_name(ROOT_COPY)).read_bytes())
+        found = _parse_root((file if file.exists() else file.with_name(ROOT_COPY)).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
@@ -330,7 +330,7 @@ def _is_there(root: Root, here: RootPlace) -> bool:
     return found is None or found.id == root.id
 
 
-def _parsed(content: bytes) -> Root | None:
+def _parse_root(content: bytes) -> Root | None:
     try:
         document, seal = unsealed(content)
         return msgspec.convert(document, Root) if seal else None

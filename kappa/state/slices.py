@@ -51,9 +51,9 @@ def snapped_ends(start: Offsets, ends: Sequence[Offsets], bounds: BoundsOf) -> t
     The last end stays as it is. No partition goes back from one end to the next.
     """
     moved = [
-        _vector(
+        _offsets_of(
             {
-                (topic, partition): _nearest(
+                (topic, partition): _nearest_bound(
                     bounds.get(topic, {}).get(partition, ()),
                     last,
                     (last - before.at(topic, partition)) // 2,
@@ -66,7 +66,7 @@ def snapped_ends(start: Offsets, ends: Sequence[Offsets], bounds: BoundsOf) -> t
     return (*moved, *ends[-1:])
 
 
-def _nearest(bounds: Sequence[int], to: int, reach: int) -> int:
+def _nearest_bound(bounds: Sequence[int], to: int, reach: int) -> int:
     """Returns the bound nearest to an offset, or the offset if no bound is within reach."""
     found = min(bounds, key=lambda bound: abs(bound - to), default=to)
     return found if abs(found - to) <= reach else to
@@ -89,7 +89,8 @@ def random_ends(
         for topic, partition, last in end.items()
     }
     ends = [
-        _vector({part: way[number] for part, way in ways.items()}) for number in range(slices - 1)
+        _offsets_of({part: way[number] for part, way in ways.items()})
+        for number in range(slices - 1)
     ]
     # A slice that ends where the slice before ends is empty.
     repeated = draw.randrange(len(ends))
@@ -100,8 +101,8 @@ def random_ends(
     for reached, following in pairwise([start, *ends]):
         if not found or draw.random() < 0.5:
             found.append(
-                following.lowest(
-                    _vector(
+                following.lowest_with(
+                    _offsets_of(
                         {
                             (topic, partition): reached.at(topic, partition)
                             + draw.randint(1, small)
@@ -114,7 +115,7 @@ def random_ends(
     return tuple(found)
 
 
-def cut(leg: int, start: Offsets, end: Offsets, *, at_most: int) -> Iterator[Slice]:
+def cut_slices(leg: int, start: Offsets, end: Offsets, *, at_most: int) -> Iterator[Slice]:
     """Cuts `[start, end)` into contiguous slices of at most about `at_most` offsets.
 
     Partitions move together: each gets a share proportional to the remaining offsets, so that all
@@ -127,7 +128,7 @@ def cut(leg: int, start: Offsets, end: Offsets, *, at_most: int) -> Iterator[Sli
 
 
 def _part_way(start: Offsets, end: Offsets, part: int, parts: int) -> Offsets:
-    return _vector(
+    return _offsets_of(
         {
             (topic, partition): (first := start.at(topic, partition))
             + (last - first) * part // parts
@@ -136,7 +137,7 @@ def _part_way(start: Offsets, end: Offsets, part: int, parts: int) -> Offsets:
     )
 
 
-def _vector(places: Mapping[tuple[str, int], int]) -> Offsets:
+def _offsets_of(places: Mapping[tuple[str, int], int]) -> Offsets:
     vector: dict[str, dict[int, int]] = {}
     for (topic, partition), offset in places.items():
         vector.setdefault(topic, {})[partition] = offset

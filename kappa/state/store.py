@@ -23,7 +23,7 @@ from kappa.base.settings import Settings
 from kappa.state.files.address import open_bucket
 from kappa.state.files.bucket import is_bucket
 from kappa.state.files.claim import BucketControl, Control, DiskControl
-from kappa.state.files.disk import DiskObjects, Objects
+from kappa.state.files.disk import DiskFiles, Files
 
 # The folder of damaged objects, which are kept.
 DAMAGED = "damaged"
@@ -49,7 +49,7 @@ class Store:
         alone.
         """
         self.storage = storage
-        self._objects: Objects
+        self._objects: Files
         self._folder: Path | None = None
         # A store refers not to itself, so caches by store are freed with the store.
         self._local: Store | None = None
@@ -60,7 +60,7 @@ class Store:
             self.control: Control = BucketControl(bucket, local)
         else:
             self._folder = _local_folder(root)
-            self._objects = DiskObjects(self._folder, syncs=syncs)
+            self._objects = DiskFiles(self._folder, syncs=syncs)
             self.control = DiskControl()
 
     @property
@@ -88,7 +88,7 @@ class Store:
         """Returns the path of an object on the local disk, for tools that want a file."""
         return self.folder / name
 
-    def marker(self, of: str) -> Path | None:
+    def news_marker(self, of: str) -> Path | None:
         """Returns the file of this host that watchers look at; None: watchers look at the root."""
         return None if self._local is None else self._local.path(f"run/news/{of}")
 

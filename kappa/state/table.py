@@ -84,7 +84,7 @@ class TableBirth(Struct, frozen=True):
 
         The hidden columns bound how far apart approximate values may be.
         """
-        beside = {each for name, fold in self.folds.items() for each in fold.compared(name)}
+        beside = {each for name, fold in self.folds.items() for each in fold.compared_columns(name)}
         return tuple(
             column for column in self.columns if column in self.served or column[0] in beside
         )
@@ -97,4 +97,4 @@ class TableBirth(Struct, frozen=True):
     def exactness(self, column: str) -> Exactness:
         """Returns how near a served column's values are; a column without a fold is exact."""
         fold = self.folds.get(column)
-        return Exactness.EXACT if fold is None else fold.exactness(column, dict(self.columns))
+        return Exactness.EXACT if fold is None else fold.value_exactness(column, dict(self.columns))

@@ -64,7 +64,7 @@ class LostEnd(Struct, frozen=True):
         return f"{part} was cut at offset {self.first} and has lost {lost}"
 
 
-class LogCut(Broken):
+class LogCutError(Broken):
     """A log that has lost its end: some records that were read are gone, or changed."""
 
     def __init__(self, message: str, *, hint: str, topics: Iterable[str]) -> None:
@@ -80,7 +80,7 @@ def digest_of(timestamp_ms: int, key: bytes | None, value: bytes | None) -> str:
     return found.hexdigest()[:_DIGITS]
 
 
-def is_other(witness: Witness, found: Iterable[Witness]) -> bool:
+def is_other_record(witness: Witness, found: Iterable[Witness]) -> bool:
     """Returns True if the log's records from a witness's offset on are not the witness alone.
 
     The records end where the reader was then. Fewer records are no sign: compaction and retention
@@ -99,7 +99,9 @@ def leader_changed(before: Witnesses, now: Witnesses) -> bool:
     )
 
 
-def after_slice(before: Witnesses, found: Witnesses, start: Offsets, end: Offsets) -> Witnesses:
+def witnesses_after_slice(
+    before: Witnesses, found: Witnesses, start: Offsets, end: Offsets
+) -> Witnesses:
     """Returns the witnesses after a slice: from the slice where found, else from before.
 
     A partition of the slice in which no record was found keeps the old witness.
@@ -112,7 +114,7 @@ def after_slice(before: Witnesses, found: Witnesses, start: Offsets, end: Offset
     return after
 
 
-def before_cut(end: Offsets, lost: Iterable[LostEnd]) -> Offsets | None:
+def offsets_before_cut(end: Offsets, lost: Iterable[LostEnd]) -> Offsets | None:
     """Returns the offsets up to which a log that was cut is unchanged, or None if not known."""
     first: dict[str, dict[int, int]] = {topic: dict(parts) for topic, parts in end.next.items()}
     for each in lost:

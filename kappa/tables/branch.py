@@ -14,7 +14,7 @@ from kappa.base.errors import Broken, Damaged
 from kappa.state.build import Birth, read_birth, recent_names, table_path
 from kappa.state.file_sums import RecordedSums
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.kept_frontiers import Kept, kept_of, put_kept
+from kappa.state.kept_frontiers import KeptFrontierRecord, kept_frontiers_of, put_kept_frontier
 from kappa.state.mark import origin_mark
 from kappa.state.store import Store
 from kappa.tables.adopt import adopt
@@ -58,7 +58,7 @@ def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> 
         now(),
         log_time=frontier.log_time,
         tally=frontier.tally,
-        heard_at=frontier.heard,
+        heard_at=frontier.heard_time,
         witnesses=frontier.witnesses,
         failing=frontier.failing,
         sums=sync_versions(into, birth.build, {}, versions, known=known),
@@ -75,11 +75,14 @@ def keep_base(store: Store, birth: Birth, newest: Frontier) -> None:
     if (
         birth.base is None
         or not newest.offsets.equals(birth.begins)
-        or any(each.frontier.offsets.equals(birth.begins) for each in kept_of(store, birth.build))
+        or any(
+            each.frontier.offsets.equals(birth.begins)
+            for each in kept_frontiers_of(store, birth.build)
+        )
     ):
         return
     # Readers never saw it, so it is the answer as of no time.
-    put_kept(store, Kept(newest, stays=True, until=newest.published_at))
+    put_kept_frontier(store, KeptFrontierRecord(newest, stays=True, until=newest.published_at))
 
 
 def stands_before_base(store: Store, build: str) -> bool:
@@ -104,7 +107,7 @@ def base_frontier(store: Store, birth: Birth) -> Frontier:
     found = next(
         (
             each.frontier
-            for each in kept_of(store, birth.build)
+            for each in kept_frontiers_of(store, birth.build)
             if each.frontier.offsets.equals(birth.begins)
         ),
         None,

@@ -13,7 +13,7 @@ from pathlib import Path
 from kappa.base.disk import link_file
 from kappa.base.errors import KappaError
 from kappa.base.failpoint import failpoint
-from kappa.state.files.address import exists, read_file, write_file
+from kappa.state.files.address import file_exists, read_file, write_file
 from kappa.state.store import Store
 from kappa.tables.delta import LAST_CHECKPOINT, LOG_FOLDER, attempted, open_version
 from kappa.tables.file_list import ensure_vouched, read_list
@@ -31,7 +31,7 @@ def ensure_checkpoint(store: Store, path: str, version: int, vouched: str | None
     written.
     """
     name = f"{version:020d}.checkpoint.parquet"
-    if exists(f"{path}/{LOG_FOLDER}/{name}"):
+    if file_exists(f"{path}/{LOG_FOLDER}/{name}"):
         if store.is_on_disk:
             # Who has written it may have died before its name was on the disk.
             store.sync([Path(path) / LOG_FOLDER / name])

@@ -32,7 +32,7 @@ from kappa.base.errors import (
     unreadable,
 )
 from kappa.base.process import ticks_of_threads
-from kappa.state.files.address import delta_options, files_in, is_of_server, put_new_file
+from kappa.state.files.address import delta_options, files_in, is_request_error, put_new_file
 from kappa.state.files.bucket import is_bucket
 from kappa.state.mark import Mark
 from kappa.tables.archive import ArchiveMark
@@ -269,7 +269,7 @@ def attempted(act: Callable[[], Answer], otherwise: str) -> Answer:
                 f"{otherwise}: {text.rsplit('error: ', 1)[-1]}", hint=OVERFLOW_HINT
             ) from error
         raise KappaError(
-            f"{otherwise}: {_first_line(error)}", hint=_SERVER if is_of_server(error) else _DISK
+            f"{otherwise}: {_first_line(error)}", hint=_SERVER if is_request_error(error) else _DISK
         ) from error
     finally:
         _under_way.pop()
@@ -284,7 +284,7 @@ def progress_of_acts() -> int:
 
 
 def _unreadable(message: str, error: Exception, *, hint: str) -> KappaError:
-    if is_of_server(error):
+    if is_request_error(error):
         # It shows no damage, and may succeed the next time.
         return KappaError(message, hint=_SERVER)
     return unreadable(message, error, hint=hint)

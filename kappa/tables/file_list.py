@@ -25,12 +25,12 @@ from msgspec import Struct, field
 from kappa.base.errors import Damaged, KappaError, unreadable
 from kappa.base.sql import text
 from kappa.state.files.address import (
+    ask_side_by_side,
     entries_at,
     fetch_file,
     files_in,
-    gone,
+    missing_file_error,
     read_file,
-    side_by_side,
 )
 from kappa.state.files.bucket import is_bucket
 from kappa.tables.delta import LOG_FOLDER, may_be_collected, put_content, retried
@@ -250,7 +250,7 @@ def commits_between(
         return []
     # Upkeep deletes the oldest: if the first is gone, most are.
     first = read(path, numbers[0])
-    return [first, *side_by_side(path, lambda number: read(path, number), numbers[1:])]
+    return [first, *ask_side_by_side(path, lambda number: read(path, number), numbers[1:])]
 
 
 def _checkpointed(path: str, version: int) -> FileList:
@@ -265,7 +265,7 @@ def _checkpointed(path: str, version: int) -> FileList:
         ]
     except DuckError as error:
         if not is_bucket(where) and not Path(where).exists():
-            raise gone(where) from error
+            raise missing_file_error(where) from error
         raise _damaged(where, str(error).partition("\n")[0]) from error
     return FileList(version - 1, {}, 0).after([Commit(tuple(added), (), is_slice=False)])
 

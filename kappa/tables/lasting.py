@@ -14,21 +14,21 @@ from pathlib import Path
 
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
-from kappa.state.build import Birth, folder, recent_names, table_path
+from kappa.state.build import Birth, folder_of_build, recent_names, table_path
 from kappa.state.file_sums import (
     RecordedSums,
     ensure_whole,
-    name_of,
     new_sums,
     note_whole,
+    sum_name,
     sums_in_bucket,
 )
 from kappa.state.files.address import (
+    ask_side_by_side,
     delete_file,
     delete_folder,
     delete_scratch,
     files_in,
-    side_by_side,
 )
 from kappa.state.frontier import Frontier, Frontiers, Sum, Sums
 from kappa.state.store import Store
@@ -83,9 +83,9 @@ def sync_versions(
         found += behind(name, version)
     store.sync(found)
     data = [each for each in found if each.parent.name != LOG_FOLDER and each.name[0] != "."]
-    there = {name: known[name] for each in data if (name := name_of(each)) in known}
-    sums = {**there, **new_sums(each for each in data if name_of(each) not in there)}
-    note_whole(store, (str(each) for each in data if name_of(each) not in there))
+    there = {name: known[name] for each in data if (name := sum_name(each)) in known}
+    sums = {**there, **new_sums(each for each in data if sum_name(each) not in there)}
+    note_whole(store, (str(each) for each in data if sum_name(each) not in there))
     return sums
 
 
@@ -104,7 +104,7 @@ def _sums_in_bucket(
             if known is None:
                 new += there
             else:
-                named = map(name_of, there)
+                named = map(sum_name, there)
                 found |= {each: known[each] for each in named if each in known}
             continue
         for number in range(before[name] + 1, version + 1):
@@ -138,7 +138,7 @@ def vouched_lists(
         note_compared(path, found)
         return found.sum
 
-    return dict(zip(versions, side_by_side(store.url, vouched, versions), strict=True))
+    return dict(zip(versions, ask_side_by_side(store.url, vouched, versions), strict=True))
 
 
 def sync_commit(store: Store, path: str, version: int) -> Sums:
@@ -178,7 +178,7 @@ def take_back_to_frontier(store: Store, birth: Birth) -> None:
         else:
             delete_folder(path)
     if not store.is_on_disk:
-        delete_scratch(store.address(f"{folder(birth.build)}/slice"))
+        delete_scratch(store.address(f"{folder_of_build(birth.build)}/slice"))
     if taken:
         print(
             f"{taken} commits behind the frontier are taken back: their slice is folded again",

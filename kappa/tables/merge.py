@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from kappa.base.sql import quoted
 from kappa.declare.folds.fold import MergedFold, Quote
-from kappa.declare.folds.order import ORDER_COLUMNS, later
-from kappa.declare.folds.sums import carried
+from kappa.declare.folds.order import ORDER_COLUMNS, later_condition
+from kappa.declare.folds.sums import carried_type
 from kappa.state.table import SINCE, TableBirth
 
 
@@ -31,10 +31,10 @@ class Merge:
 def contribution_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
     """Lists a contribution's columns: the table's without those that follow from others."""
     folds, types = table.folds.items(), dict(table.columns)
-    follow = {each for name, fold in folds for each in fold.following(name, types)}
-    narrow = {each for name, fold in folds for each in fold.narrow(name, types)}
+    follow = {each for name, fold in folds for each in fold.derived_columns(name, types)}
+    narrow = {each for name, fold in folds for each in fold.narrow_sums(name, types)}
     return tuple(
-        (name, carried(kind) if name in narrow else kind)
+        (name, carried_type(kind) if name in narrow else kind)
         for name, kind in table.columns
         if name not in follow
     )
@@ -60,7 +60,7 @@ def merge_for(table: TableBirth, quote: Quote) -> Merge:
         return Merge(match, update=whole, insert=whole)
     if table.latest is not None:
         order = [quote(name) for name, _ in ORDER_COLUMNS]
-        newer = later([f"s.{name}" for name in order], [f"t.{name}" for name in order])
+        newer = later_condition([f"s.{name}" for name in order], [f"t.{name}" for name in order])
         return Merge(match, update=whole, insert=whole, update_when=newer)
     if table.view is not None:
         newer = f"s.{quote(SINCE)} > t.{quote(SINCE)}"
@@ -72,13 +72,13 @@ def merge_for(table: TableBirth, quote: Quote) -> Merge:
         update={
             column: sql
             for name, fold in merged
-            for column, sql in fold.updated(name, types, quote).items()
+            for column, sql in fold.updated_values(name, types, quote).items()
         },
         insert=whole
         | {
             column: sql
             for name, fold in merged
-            for column, sql in fold.inserted(name, types, quote).items()
+            for column, sql in fold.inserted_values(name, types, quote).items()
         },
     )
 

@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from kappa.base.disk import delete_file
 from kappa.base.errors import Damaged
 from kappa.state.file_sums import note_put_file
-from kappa.state.files.address import fetch_file, put_data_file, put_new_file, side_by_side
+from kappa.state.files.address import ask_side_by_side, fetch_file, put_data_file, put_new_file
 from kappa.state.files.bucket import is_bucket
 from kappa.tables.delta import LOG_FOLDER, Guard, attempted, note_put, open_newest
 from kappa.tables.file_list import parse_commit
@@ -92,7 +92,7 @@ class MirroredTable(StoredTable):
         commit = Path(self._at) / LOG_FOLDER / f"{version:020d}.json"
         content = commit.read_bytes()
         made = parse_commit(content, where=str(commit))
-        side_by_side(self.path, self._put, (each.name for each in made.added))
+        ask_side_by_side(self.path, self._put, (each.name for each in made.added))
         if not put_new_file(f"{self.path}/{LOG_FOLDER}/{commit.name}", content):
             raise strangers(self.path, version, self._there)
         note_put(f"{self.path}/{LOG_FOLDER}/{commit.name}", content)
@@ -131,7 +131,9 @@ def mirrored(stored: StoredTable, folder: Path) -> StoredTable:
 
     try:
         (folder / LOG_FOLDER).mkdir(parents=True)
-        side_by_side(stored.path, fetch, (*log_of(stored.path, stored.version), *stored.files()))
+        ask_side_by_side(
+            stored.path, fetch, (*log_of(stored.path, stored.version), *stored.files())
+        )
     except FileNotFoundError as error:
         raise Damaged(
             f"table {stored.path} cannot be read: {error}",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kappa.base.errors import DeclarationError
 from kappa.base.sql import quoted, text
 from kappa.declare.values.columns import HEADERS, Array, Scalar, Struct, Type, parse_type
-from kappa.state.files.address import readable
+from kappa.state.files.address import arrow_source
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -30,7 +30,7 @@ def parquet_dataset(addresses: Sequence[str]) -> ds.Dataset:
     from pyarrow.fs import LocalFileSystem  # noqa: PLC0415  # beside it
 
     form = pyarrow.dataset.ParquetFileFormat()
-    parts = [form.make_fragment(readable(each), LocalFileSystem()) for each in addresses]
+    parts = [form.make_fragment(arrow_source(each), LocalFileSystem()) for each in addresses]
     return pyarrow.dataset.FileSystemDataset(parts, parts[0].physical_schema, form)
 
 

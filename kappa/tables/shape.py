@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kappa.base.errors import DeclarationError
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS, ORDER_COLUMNS
-from kappa.declare.folds.returned import Returned
+from kappa.declare.folds.returned import ReturnedColumns
 from kappa.declare.options import DELETED, REJECTS
 from kappa.declare.ordered import PLACE_COLUMNS, Ordered
 from kappa.declare.pipeline import Pipeline
@@ -106,7 +106,7 @@ def _filled(table: Table, output: Mapping[str, Type]) -> TableBirth:
     rows = _returned(table, output)
     if table.expiry is not None:
         rows.check_time(table.expiry.column)
-    if table.appends:
+    if table.is_append_only:
         # What judges a row that may be gone is not stored with it.
         judges = dict(FOLD_ORDER_COLUMNS if table.expiry is not None else ())
         return TableBirth(
@@ -117,7 +117,7 @@ def _filled(table: Table, output: Mapping[str, Type]) -> TableBirth:
         )
     keys = tuple((key, str(_key_type(key, rows))) for key in table.keys)
     folded = tuple(
-        stored for name, fold in table.fold.items() for stored in fold.stored(name, rows)
+        stored for name, fold in table.fold.items() for stored in fold.stored_columns(name, rows)
     )
     fold = {name: (how.kind, how.column) for name, how in table.fold.items()}
     options = {name: dict(how.options) for name, how in table.fold.items() if how.options}
@@ -154,7 +154,9 @@ def _stepped(
             if named
             else "declare the topic's key: Topic(..., key=...)",
         )
-    returned.check(PLACE_COLUMNS if fold.on_time is None else FOLD_ORDER_COLUMNS, "its order")
+    returned.check_columns(
+        PLACE_COLUMNS if fold.on_time is None else FOLD_ORDER_COLUMNS, "its order"
+    )
     state = tuple((column.name, str(column.type)) for column in fold.state)
     rows = tuple((name, str(kind)) for name, kind in output.items())
     return TableBirth(
@@ -167,15 +169,15 @@ def _stepped(
     )
 
 
-def _key_type(key: str, rows: Returned) -> Type:
+def _key_type(key: str, rows: ReturnedColumns) -> Type:
     kind = rows.type_of(key, f"its key {key}")
     if isinstance(kind, Array | Struct) or kind in {Scalar("double"), Scalar("float")}:
-        raise rows.refused(
+        raise rows.table_error(
             f"has the key {key} of type {kind}, which has no exact equality",
             hint="key by text, whole numbers, decimals, dates or times",
         )
     return kind
 
 
-def _returned(table: Table, output: Mapping[str, Type]) -> Returned:
-    return Returned(f"{table.source}: table {table.name}", output)
+def _returned(table: Table, output: Mapping[str, Type]) -> ReturnedColumns:
+    return ReturnedColumns(f"{table.source}: table {table.name}", output)

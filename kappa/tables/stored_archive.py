@@ -17,8 +17,8 @@ from msgspec import Struct, field
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
 from kappa.state.documents import Documents
-from kappa.state.file_sums import ensure_archived_whole, name_of
-from kappa.state.files.address import delete_files, delete_folder, deleted_at_once
+from kappa.state.file_sums import ensure_archived_whole, sum_name
+from kappa.state.files.address import delete_files, delete_folder, deletion_parts
 from kappa.state.frontier import Sums
 from kappa.state.store import Store
 from kappa.tables.archive import HINT, ArchiveMark, folder, parse_archive_mark
@@ -142,7 +142,7 @@ class StoredArchive:
     def settle(self, store: Store) -> None:
         """Records that the newest version lasts, and the sums of its files."""
         added = sync_commit(store, self.path, self.version)
-        needed = {name_of(block.path) for block in self.blocks()}
+        needed = {sum_name(block.path) for block in self.blocks()}
         known = {**self.sums(store), **added}
         sums = {name: each for name, each in known.items() if name in needed}
         self._listed = list_of(self.path, self.version, None, self._listed)
@@ -199,7 +199,7 @@ class StoredArchive:
             ensure_checkpoint(store, self.path, self.version, vouched)
             # A handle that has read the log would read its older files again.
             self._table = open_newest(self.path)
-        for part in deleted_at_once(unneeded(store, self.path, self.version, (), vouched=None)):
+        for part in deletion_parts(unneeded(store, self.path, self.version, (), vouched=None)):
             delete_files(part)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
-from kappa.state.files.address import delete_files, deleted_at_once, files_in
+from kappa.state.files.address import delete_files, deletion_parts, files_in
 from kappa.state.store import Store
 from kappa.tables.delta import LOG_FILE, LOG_FOLDER
 from kappa.tables.file_list import FileList
@@ -25,7 +25,7 @@ def delete_unneeded(
 ) -> int:
     """Deletes what `unneeded` lists. Returns how many data files. No commit may be under way."""
     going = unneeded(store, path, newest, pinned, vouched=vouched, listed=listed)
-    for part in deleted_at_once(going):
+    for part in deletion_parts(going):
         failpoint("table.before_delete")
         delete_files(part)
         failpoint("table.after_delete")

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from kappa.base.errors import Damaged, KappaError, unreadable
-from kappa.state.files.address import exists, files_in, read_file
+from kappa.state.files.address import file_exists, files_in, read_file
 from kappa.state.mark import Mark, parse_mark
 from kappa.tables.delta import LOG_FILE, LOG_FOLDER, attempted, open_version, retried
 from kappa.tables.file_list import (
@@ -222,7 +222,7 @@ def commit_info(path: str, version: int) -> Mapping[str, Any]:
 
 def is_committed(path: str, version: int) -> bool:
     """Returns True if the commit of a version is there, whole or not."""
-    return exists(commit_path(path, version))
+    return file_exists(commit_path(path, version))
 
 
 def _simple(kind: object) -> str:

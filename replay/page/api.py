@@ -14,20 +14,25 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from kappa.base.errors import UsageError
-from kappa.replay.page.intents import Intent, do_once, explain, record_intent
-from kappa.replay.rollout.history import Chapter, chapters, proof_records, service_records
-from kappa.replay.rollout.rollout_numbers import numbered, part_named
+from kappa.replay.page.intents import Intent, do_once, explain_intent, record_intent
+from kappa.replay.rollout.history import (
+    RolloutEntry,
+    proof_records,
+    rollout_entries,
+    service_records,
+)
+from kappa.replay.rollout.rollout_numbers import part_named, rollout_of_number
 from kappa.replay.rollout.state import State
 from kappa.replay.status.alerts import alert_statuses, alerts_listing, dead_letters_listing
 from kappa.replay.status.listings import history_listing, rejects_listing
-from kappa.replay.status.metrics import Seen, metrics_text
-from kappa.replay.status.shared_looks import Desk
+from kappa.replay.status.metrics import MetricFacts, metrics_text
+from kappa.replay.status.shared_looks import SharedLooks
 from kappa.replay.status.status_text import status_document
 from kappa.serving.http.exposition import MEDIA_TYPE
 from kappa.serving.http.problem import HttpError
 from kappa.serving.http.stand import API
 from kappa.serving.outlets.sinks.sink_status import sink_statuses, sinks_listing
-from kappa.serving.query.rejects import Wanted, newest_rejects
+from kappa.serving.query.rejects import RejectFilter, newest_rejects
 from kappa.serving.query.render import to_json
 from kappa.serving.query.tables import tables_listing
 from kappa.state.frontier import Frontiers
@@ -38,20 +43,20 @@ router = APIRouter()
 @router.get(f"{API}/builds", tags=["platform"])
 def builds(request: Request) -> Response:
     """Lists the builds that serve, are kept or are on their way: as `kappa status -o json`."""
-    return _document(_status(desk_of(request)))
+    return _json_response(_status_document_of(desk_of(request)))
 
 
 @router.get(f"{API}/pipelines", tags=["platform"])
 def pipelines(request: Request) -> Response:
     """Lists each pipeline that has a build, with its builds by role: live, idle, candidate."""
-    status = _status(desk_of(request))
+    status = _status_document_of(desk_of(request))
     found: dict[str, dict[str, Any]] = {}
     for row in status["builds"]:
         found.setdefault(
             row["pipeline"],
             {"pipeline": row["pipeline"], "live": None, "idle": None, "candidate": None},
         )[row["role"]] = row
-    return _document({"generation": status["generation"], "pipelines": list(found.values())})
+    return _json_response({"generation": status["generation"], "pipelines": list(found.values())})
 
 
 @router.get(f"{API}/rollouts", tags=["platform"])
@@ -65,10 +70,10 @@ def rollouts(
     """
     state = desk_of(request).here.state()
     listing = history_listing(
-        tuple(each for each in chapters(state) if each.rollout.active or not active)
-    ).objects()
-    return _document(
-        {"generation": state.generation, "rollouts": listing}, headers=_generation(state)
+        tuple(each for each in rollout_entries(state) if each.rollout.active or not active)
+    ).row_objects()
+    return _json_response(
+        {"generation": state.generation, "rollouts": listing}, headers=_generation_header(state)
     )
 
 
@@ -77,20 +82,22 @@ def rollout(request: Request, number: int) -> Response:
     """Shows a rollout by number: the row of `GET /api/v1/rollouts`."""
     state = desk_of(request).here.state()
     try:
-        wanted = numbered(state, number)
+        wanted = rollout_of_number(state, number)
     except UsageError as error:
         raise HttpError(404, error.message, hint=error.hint) from None
-    (row,) = history_listing((Chapter(wanted, state.served_in(wanted.id)),)).objects()
-    return _document(row, headers=_generation(state))
+    (row,) = history_listing((RolloutEntry(wanted, state.served_in(wanted.id)),)).row_objects()
+    return _json_response(row, headers=_generation_header(state))
 
 
 @router.get(f"{API}/history", tags=["platform"])
 def history(request: Request) -> Response:
     """Lists rollouts, proofs, retirements and pauses: as `kappa history -o json`."""
     state = desk_of(request).here.state()
-    return _document(
-        history_listing(chapters(state), proof_records(state), service_records(state)).objects(),
-        headers=_generation(state),
+    return _json_response(
+        history_listing(
+            rollout_entries(state), proof_records(state), service_records(state)
+        ).row_objects(),
+        headers=_generation_header(state),
     )
 
 
@@ -98,20 +105,20 @@ def history(request: Request) -> Response:
 def tables(request: Request) -> Response:
     """Lists the served tables, with path and version for other tools: as `kappa tables -o json`."""
     desk = desk_of(request)
-    return _document(tables_listing(desk.tables(desk.generation())).objects())
+    return _json_response(tables_listing(desk.tables(desk.generation())).row_objects())
 
 
 @router.get(f"{API}/topics", tags=["platform"])
 def topics(request: Request) -> Response:
     """Lists the topics of the broker and of the builds: as `kappa topics list -o json`."""
-    return _document(desk_of(request).topics().objects())
+    return _json_response(desk_of(request).topics().row_objects())
 
 
 @router.get(f"{API}/sinks", tags=["platform"])
 def sinks(request: Request) -> Response:
     """Lists the sinks, with sent records and the last error of each: as `kappa sinks -o json`."""
     found = sink_statuses(desk_of(request).here.store, time.time())
-    return _document(sinks_listing(found).objects())
+    return _json_response(sinks_listing(found).row_objects())
 
 
 @router.get(f"{API}/rejects", tags=["platform"])
@@ -126,11 +133,11 @@ def rejects(
     here = desk_of(request).here
     found = newest_rejects(
         here.store,
-        Wanted(*part_named(here.state, pipeline, build), reason),
+        RejectFilter(*part_named(here.state, pipeline, build), reason),
         limit=limit,
         lease_seconds=here.lease_seconds,
     )
-    return _document(rejects_listing(found).objects())
+    return _json_response(rejects_listing(found).row_objects())
 
 
 @router.get(f"{API}/alerts", tags=["platform"])
@@ -139,10 +146,10 @@ def alerts(request: Request) -> Response:
     here = desk_of(request).here
     found = alert_statuses(here.store)
     letters = ((each.name, letter) for each in found for letter in each.dead)
-    return _document(
+    return _json_response(
         {
-            "alerts": alerts_listing(found).objects(),
-            "dead_letters": dead_letters_listing(letters).objects(),
+            "alerts": alerts_listing(found).row_objects(),
+            "dead_letters": dead_letters_listing(letters).row_objects(),
         }
     )
 
@@ -204,20 +211,20 @@ def intent(
                 412,
                 f"generation {state.generation} is served now, and {if_match} was looked at",
                 hint=f"look again: GET {API}/rollouts; then ask again",
-                headers=_generation(state),
+                headers=_generation_header(state),
             )
         return (
-            {"would": explain(here, state, wanted)}
+            {"would": explain_intent(here, state, wanted)}
             if wanted.dry_run
             else record_intent(here, state, wanted)
         )
 
     if wanted.dry_run or idempotency_key is None:
-        return _document(act(), headers=_generation(state))
-    return _document(
+        return _json_response(act(), headers=_generation_header(state))
+    return _json_response(
         do_once(here.store, idempotency_key, [wanted.model_dump(mode="json"), if_match], act),
         status=202,
-        headers=_generation(state),
+        headers=_generation_header(state),
     )
 
 
@@ -238,7 +245,7 @@ def metrics(request: Request) -> Response:
         newest = frontiers.newest()
         if newest is not None:
             found[build.build] = newest, frontiers.get(newest.number - 1)
-    seen = Seen(
+    seen = MetricFacts(
         here.state(),
         status,
         found,
@@ -250,18 +257,18 @@ def metrics(request: Request) -> Response:
     return Response(metrics_text(seen, datetime.now(UTC)), media_type=MEDIA_TYPE)
 
 
-def desk_of(request: Request) -> Desk:
+def desk_of(request: Request) -> SharedLooks:
     """Returns the desk of the application, which all responses use."""
     desk = request.app.state.desk
-    assert isinstance(desk, Desk), "who made the app has put it"
+    assert isinstance(desk, SharedLooks), "who made the app has put it"
     return desk
 
 
-def _generation(state: State) -> dict[str, str]:
+def _generation_header(state: State) -> dict[str, str]:
     return {"ETag": f'"{state.generation}"'}
 
 
-def _document(
+def _json_response(
     document: object, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
     return Response(
@@ -272,7 +279,7 @@ def _document(
     )
 
 
-def _status(desk: Desk) -> dict[str, Any]:
+def _status_document_of(desk: SharedLooks) -> dict[str, Any]:
     here = desk.here
     return status_document(
         desk.status(), here.running, here.bootstrap_servers, here.http, datetime.now(UTC)

@@ -19,7 +19,7 @@ from typing import Any
 
 from kappa.base.errors import KappaError, UsageError
 from kappa.declare.board import Board, Chart, ChartKind
-from kappa.serving.query.pin.catalog import pin
+from kappa.serving.query.pin.catalog import pin_served
 from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
 from kappa.serving.query.reader.client import Client
 from kappa.serving.query.reader.reader import open_reader
@@ -135,15 +135,15 @@ def answer_board(
     attempt = 0
     while True:
         attempt += 1
-        with pin(store, lease_seconds=lease_seconds) as pinned:
+        with pin_served(store, lease_seconds=lease_seconds) as pinned:
             with ThreadPoolExecutor(_AT_ONCE) as pool:
                 charts = tuple(
                     pool.map(partial(_answer_chart, store, sandbox, pinned, client), board.charts)
                 )
             if attempt == _ATTEMPTS:
-                pinned.confirm()
-            if pinned.holds():
-                return _answered(pinned.snapshot, board, charts)
+                pinned.confirm_kept()
+            if pinned.is_kept():
+                return _board_answer(pinned.snapshot, board, charts)
 
 
 def is_behind(store: Store, answer: BoardAnswer) -> bool:
@@ -163,13 +163,13 @@ def _answer_chart(
             store, pinned, Question(chart.sql, rows=MOST_ROWS), client=client
         )
         with reply.body as body:
-            shown, note = drawn(chart.kind, json.loads(body.read()))
+            shown, note = draw_answer(chart.kind, json.loads(body.read()))
     except KappaError as error:
         return ChartAnswer(chart, None, trouble=error)
     return ChartAnswer(chart, shown, note)
 
 
-def _answered(snapshot: Snapshot, board: Board, charts: tuple[ChartAnswer, ...]) -> BoardAnswer:
+def _board_answer(snapshot: Snapshot, board: Board, charts: tuple[ChartAnswer, ...]) -> BoardAnswer:
     births = {pipeline: snapshot.births[build] for pipeline, build in snapshot.serving.items()}
     with open_reader(None, served=True) as reader:
         reads = sorted(
@@ -190,7 +190,7 @@ def _answered(snapshot: Snapshot, board: Board, charts: tuple[ChartAnswer, ...])
     )
 
 
-def drawn(kind: ChartKind, answer: Mapping[str, Any]) -> tuple[Drawn, str]:
+def draw_answer(kind: ChartKind, answer: Mapping[str, Any]) -> tuple[Drawn, str]:
     """Returns the drawing of an answer by the kind of the chart. Pure.
 
     The second value is a note if rows are left out, else "". Raises UsageError if the chart
@@ -199,27 +199,28 @@ def drawn(kind: ChartKind, answer: Mapping[str, Any]) -> tuple[Drawn, str]:
     names = tuple(column["name"] for column in answer["columns"])
     types = tuple(column["type"] for column in answer["columns"])
     rows = [
-        tuple(_value(row[name], of) for name, of in zip(names, types, strict=True))
+        tuple(_typed_value(row[name], of) for name, of in zip(names, types, strict=True))
         for row in answer["rows"]
     ]
     note = f"The first {len(rows):,} rows are shown." if answer["truncated"] else ""
     match kind:
         case ChartKind.NUMBER:
-            return _number(names, rows), ""
+            return _draw_number(names, rows), ""
         case ChartKind.LINE:
-            return _lines(names, types, rows), note
+            return _draw_lines(names, types, rows), note
         case ChartKind.BARS:
             if len(rows) > _MOST_BARS:
                 note = f"The first {_MOST_BARS} bars are shown."
-            return _bars(names, types, rows[:_MOST_BARS]), note
+            return _draw_bars(names, types, rows[:_MOST_BARS]), note
         case ChartKind.TABLE:
             return DrawnRows(names, tuple(rows)), note
 
 
-def _number(names: Sequence[str], rows: Sequence[tuple[object, ...]]) -> DrawnNumber:
+def _draw_number(names: Sequence[str], rows: Sequence[tuple[object, ...]]) -> DrawnNumber:
     if len(names) > 2 or len(rows) > 1:
         raise UsageError(
-            f"a number is one row of one value or two, and the query gives {_amount(names, rows)}",
+            "a number is one row of one value or two, and the query gives "
+            f"{_rows_text(names, rows)}",
             hint='select one value; or write: kind = "table"',
         )
     if not rows:
@@ -228,16 +229,16 @@ def _number(names: Sequence[str], rows: Sequence[tuple[object, ...]]) -> DrawnNu
     return DrawnNumber(value, (names[1], more[0]) if more else None)
 
 
-def _bars(
+def _draw_bars(
     names: tuple[str, ...], types: Sequence[str], rows: Sequence[tuple[object, ...]]
 ) -> DrawnBars:
     if len(names) != 2 or not _NUMBERS.fullmatch(types[1]):
         raise UsageError(
             "bars are drawn of two columns, a label and a number, and the query gives "
-            f"{_described(names, types)}",
+            f"{_columns_text(names, types)}",
             hint='select label, number; or write: kind = "table"',
         )
-    lengths = [_finite(value) or 0.0 for _, value in rows]
+    lengths = [_finite_number(value) or 0.0 for _, value in rows]
     low, high = min([0.0, *lengths]), max([0.0, *lengths])
     percent = 100 / ((high - low) or 1.0)
     return DrawnBars(
@@ -254,7 +255,7 @@ def _bars(
     )
 
 
-def _lines(
+def _draw_lines(
     names: tuple[str, ...], types: Sequence[str], rows: Sequence[tuple[object, ...]]
 ) -> DrawnLines:
     time = bool(_TIMES.fullmatch(types[0]))
@@ -265,10 +266,10 @@ def _lines(
     ):
         raise UsageError(
             "lines are drawn of a time or a number, and then a number for each line, at most "
-            f"{_MOST_LINES}; the query gives {_described(names, types)}",
+            f"{_MOST_LINES}; the query gives {_columns_text(names, types)}",
             hint='select time, number, ...; or write: kind = "bars", or "table"',
         )
-    placed = [(_seconds(row[0]) if time else _finite(row[0]), row) for row in rows]
+    placed = [(_unix_seconds(row[0]) if time else _finite_number(row[0]), row) for row in rows]
     # Times and numbers that no axis has, and null, have no place.
     points = sorted(
         ((x, row) for x, row in placed if x is not None),
@@ -283,7 +284,7 @@ def _lines(
     chart = {
         "x": [x for x, _ in points],
         "series": [
-            {"label": name, "values": [_finite(row[place]) for _, row in points]}
+            {"label": name, "values": [_finite_number(row[place]) for _, row in points]}
             for place, name in enumerate(names)
             if place
         ],
@@ -293,12 +294,12 @@ def _lines(
     return DrawnLines(chart, DrawnRows(names, tuple(row for _, row in points[-_LAST_ROWS:])))
 
 
-def _value(given: object, kind: str) -> object:
+def _typed_value(given: object, kind: str) -> object:
     """Returns a value of JSON in the type of its column: decimals come as text."""
     return Decimal(given) if isinstance(given, str) and _NUMBERS.fullmatch(kind) else given
 
 
-def _finite(value: object) -> float | None:
+def _finite_number(value: object) -> float | None:
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -306,7 +307,7 @@ def _finite(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _seconds(value: object) -> float | None:
+def _unix_seconds(value: object) -> float | None:
     """Returns a date or time in seconds since 1970; without a zone, UTC is assumed."""
     try:
         at = datetime.fromisoformat(str(value))
@@ -315,11 +316,11 @@ def _seconds(value: object) -> float | None:
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
-def _described(names: Sequence[str], types: Sequence[str]) -> str:
+def _columns_text(names: Sequence[str], types: Sequence[str]) -> str:
     return ", ".join(f"{name} ({of})" for name, of in zip(names, types, strict=True))
 
 
-def _amount(names: Sequence[str], rows: Sequence[object]) -> str:
+def _rows_text(names: Sequence[str], rows: Sequence[object]) -> str:
     return f"{len(rows):,} rows of {len(names)} columns"
 
 

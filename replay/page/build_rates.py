@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from kappa.base.units import growth
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.kept_frontiers import kept_numbers, moment, read_kept
+from kappa.state.kept_frontiers import kept_numbers, parse_moment, read_kept_frontier
 from kappa.state.store import Store
 
 _HOUR = timedelta(hours=1)
@@ -27,30 +27,30 @@ _KEPT_EVERY = timedelta(seconds=90)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class HistoryPoint:
     """A point of a build's history: at that time the build's offsets had this sum."""
 
     at: datetime
     offset: int
 
 
-class Trails:
+class BuildHistories:
     """The histories of builds. A frontier never changes, so each frontier is read once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._known: dict[str, dict[int, Step]] = {}
+        self._known: dict[str, dict[int, HistoryPoint]] = {}
         self._kept: dict[str, frozenset[int]] = {}
         # Up to which number all frontiers that there were have been looked at.
         self._walked: dict[str, int] = {}
 
-    def of(self, build: str, now: datetime) -> tuple[Step, ...]:
+    def points_of(self, build: str, now: datetime) -> tuple[HistoryPoint, ...]:
         """Returns the known points of the last hour, oldest first."""
         with self._lock:
             known = self._known.setdefault(build, {})
-            known |= {each.number: _step(each) for each in self._newly_kept(build)}
-            known |= {each.number: _step(each) for each in self._new(build)}
+            known |= {each.number: _history_point(each) for each in self._newly_kept(build)}
+            known |= {each.number: _history_point(each) for each in self._new_frontiers(build)}
             self._known[build] = {
                 number: step for number, step in known.items() if now - step.at < _HOUR
             }
@@ -60,11 +60,11 @@ class Trails:
         numbers = kept_numbers(self._store, build)
         before, self._kept[build] = self._kept.get(build, frozenset()), frozenset(numbers)
         for number in numbers:
-            kept = None if number in before else read_kept(self._store, build, number)
+            kept = None if number in before else read_kept_frontier(self._store, build, number)
             if kept is not None:
                 yield kept.frontier
 
-    def _new(self, build: str) -> Iterator[Frontier]:
+    def _new_frontiers(self, build: str) -> Iterator[Frontier]:
         frontiers, walked = Frontiers(self._store, build), self._walked.get(build, 0)
         found = frontiers.newest()
         self._walked[build] = 0 if found is None else found.number
@@ -75,7 +75,7 @@ class Trails:
             found = frontiers.get(found.number - 1)
 
 
-def rate_of(steps: Sequence[Step], now: datetime) -> float | None:
+def rate_of(steps: Sequence[HistoryPoint], now: datetime) -> float | None:
     """Returns offsets a second over the last minute, or since the first point. Pure.
 
     None if too little is known.
@@ -94,7 +94,7 @@ def rate_of(steps: Sequence[Step], now: datetime) -> float | None:
     return growth(start, recent[-1].offset, seconds) if seconds >= 1 else None
 
 
-def rates(steps: Sequence[Step], now: datetime) -> tuple[list[int], list[float]]:
+def rates_over_time(steps: Sequence[HistoryPoint], now: datetime) -> tuple[list[int], list[float]]:
     """Returns times (seconds since 1970) and the rates (offsets a second) before each time. Pure.
 
     All pieces between two times are equally long.
@@ -113,7 +113,7 @@ def rates(steps: Sequence[Step], now: datetime) -> tuple[list[int], list[float]]
     ]
 
 
-def _offsets_at(edges: Sequence[datetime], steps: Sequence[Step]) -> Iterator[float]:
+def _offsets_at(edges: Sequence[datetime], steps: Sequence[HistoryPoint]) -> Iterator[float]:
     """Yields the offset of a build at each of these ascending times.
 
     Of the past, a frontier a minute is kept: between two frontiers the growth is taken as even.
@@ -134,7 +134,8 @@ def _offsets_at(edges: Sequence[datetime], steps: Sequence[Step]) -> Iterator[fl
         yield before.offset + share * (after.offset - before.offset)
 
 
-def _step(frontier: Frontier) -> Step:
-    return Step(
-        moment(frontier.published_at), sum(offset for _, _, offset in frontier.offsets.items())
+def _history_point(frontier: Frontier) -> HistoryPoint:
+    return HistoryPoint(
+        parse_moment(frontier.published_at),
+        sum(offset for _, _, offset in frontier.offsets.items()),
     )

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from kappa.base.errors import Conflict, Damaged, KappaError, UsageError
 from kappa.replay.rollout.operator_requests import (
-    abandon,
+    abandon_rollout,
     active_rollout,
     ask_pause,
     ask_promote,
@@ -32,20 +32,20 @@ from kappa.replay.rollout.operator_requests import (
     ready_rollout,
     ready_rollouts,
     seen_rollout,
-    undone,
+    undo_target,
 )
 from kappa.replay.rollout.pipeline_retirement import ask_retire, may_retire
 from kappa.replay.rollout.rollout import Rollout
-from kappa.replay.rollout.rollout_numbers import numbered, serving_pipeline
+from kappa.replay.rollout.rollout_numbers import rollout_of_number, serving_pipeline
 from kappa.replay.rollout.state import State
-from kappa.replay.status.outgoing_changes import sending
+from kappa.replay.status.outgoing_changes import sends_at_switch
 from kappa.state.files.address import changed_at
 from kappa.state.journal.journal import JournalRecord, as_document
 from kappa.state.journal.projections import rollout_id
 from kappa.state.store import Store
 
 if TYPE_CHECKING:
-    from kappa.replay.status.context import Here
+    from kappa.replay.status.context import ProjectContext
 
 _FOLDER = "run/asked"
 # So long a client may come back.
@@ -81,27 +81,27 @@ class Intent(BaseModel):
     dry_run: bool = Field(default=False, description="only tell what would be done, or why not")
 
 
-def explain(here: Here, state: State, wanted: Intent) -> str:
+def explain_intent(here: ProjectContext, state: State, wanted: Intent) -> str:
     """Returns the effect of an intent, in a sentence. Raises the errors of the intent itself."""
     match wanted.intent:
         case "promote":
-            ready = _ready(state, wanted)
+            ready = _rollouts_to_promote(state, wanted)
             return "; ".join(
                 f"build {each.build} (version {each.version}) of pipeline {each.pipeline} will "
-                f"serve{_instead(state, each.pipeline)}{_sends(here, state, each)}"
+                f"serve{_promote_text(state, each.pipeline)}{_outgoing_text(here, state, each)}"
                 for each in ready
             )
         case "undo":
-            name, build = undone(state, next(iter(wanted.pipelines), None), wanted.to)
+            name, build = undo_target(state, next(iter(wanted.pipelines), None), wanted.to)
             return (
                 f"build {build} (version {state.versions[build]}) of pipeline {name} will serve "
-                f"{_before(state, name)}"
+                f"{_undo_text(state, name)}"
             )
         case "abandon":
             ended = (
                 active_rollout(state, next(iter(wanted.pipelines), None), "abandon")
                 if wanted.rollout is None
-                else seen_rollout(state, numbered(state, wanted.rollout).id)
+                else seen_rollout(state, rollout_of_number(state, wanted.rollout).id)
             )
             after = (
                 f"build {ended.build} stays kept"
@@ -117,7 +117,7 @@ def explain(here: Here, state: State, wanted: Intent) -> str:
             again = (
                 ready_rollout(state, next(iter(wanted.pipelines), None), "verify")
                 if wanted.rollout is None
-                else seen_rollout(state, numbered(state, wanted.rollout).id, ready=True)
+                else seen_rollout(state, rollout_of_number(state, wanted.rollout).id, ready=True)
             )
             return (
                 f"build {again.build} of pipeline {again.pipeline} is brought to the offsets of "
@@ -143,30 +143,32 @@ def explain(here: Here, state: State, wanted: Intent) -> str:
             return f"the jobs of pipeline {name} go on from where they were"
 
 
-def record_intent(here: Here, state: State, wanted: Intent) -> dict[str, Any]:
+def record_intent(here: ProjectContext, state: State, wanted: Intent) -> dict[str, Any]:
     """Appends an intent to the journal.
 
     Returns its record as the journal keeps it, and the number of the rollout that it is about.
     If a pipeline is retired, paused or resumed already, it returns `already` with a sentence.
     """
-    record = _recorded(here, state, wanted)
+    record = _append_intent(here, state, wanted)
     if record is None:
-        return {"already": explain(here, here.state(), wanted)}
+        return {"already": explain_intent(here, here.state(), wanted)}
     id_ = rollout_id(record)
     number = None if id_ is None else here.state().rollout(id_).number
     return {"rollout": number, **as_document(record)}
 
 
-def _recorded(here: Here, state: State, wanted: Intent) -> JournalRecord | None:
+def _append_intent(here: ProjectContext, state: State, wanted: Intent) -> JournalRecord | None:
     pipeline = next(iter(wanted.pipelines), None)
-    seen = None if wanted.rollout is None else numbered(state, wanted.rollout).id
+    seen = None if wanted.rollout is None else rollout_of_number(state, wanted.rollout).id
     match wanted.intent:
         case "promote":
-            return ask_promote(here.store, seen=[each.id for each in _ready(state, wanted)])
+            return ask_promote(
+                here.store, seen=[each.id for each in _rollouts_to_promote(state, wanted)]
+            )
         case "undo":
             return ask_undo(here.store, pipeline, to=wanted.to, seen=state)
         case "abandon":
-            return abandon(here.store, pipeline, reason="abandoned over HTTP", seen=seen)
+            return abandon_rollout(here.store, pipeline, reason="abandoned over HTTP", seen=seen)
         case "verify":
             return ask_verify(here.store, pipeline, seen=seen)
         case "retire":
@@ -190,28 +192,28 @@ def _the_pipeline(state: State, wanted: Intent) -> str:
     )
 
 
-def _before(state: State, pipeline: str) -> str:
+def _undo_text(state: State, pipeline: str) -> str:
     live = state.serving.get(pipeline)
     return f"instead of {live}" if live else "again, after it was retired"
 
 
-def _ready(state: State, wanted: Intent) -> tuple[Rollout, ...]:
+def _rollouts_to_promote(state: State, wanted: Intent) -> tuple[Rollout, ...]:
     return (
         ready_rollouts(state, *wanted.pipelines)
         if wanted.rollout is None
-        else (seen_rollout(state, numbered(state, wanted.rollout).id, ready=True),)
+        else (seen_rollout(state, rollout_of_number(state, wanted.rollout).id, ready=True),)
     )
 
 
-def _sends(here: Here, state: State, rollout: Rollout) -> str:
+def _outgoing_text(here: ProjectContext, state: State, rollout: Rollout) -> str:
     # A birth that cannot be read is reported where it matters.
     with suppress(KappaError):
-        lines = sending(here.store, state, rollout, most=here.settings.alerts.most)
+        lines = sends_at_switch(here.store, state, rollout, most=here.settings.alerts.most)
         return f", and send {', '.join(lines)}" if lines else ""
     return ""
 
 
-def _instead(state: State, pipeline: str) -> str:
+def _promote_text(state: State, pipeline: str) -> str:
     live = state.serving.get(pipeline)
     return f" instead of {live} (version {state.versions[live]})" if live else ", its first"
 
@@ -234,13 +236,13 @@ def do_once(
             f"a key has 1 to {_LONGEST_KEY} characters",
             hint="make one up for each thing you want done, such as a UUID",
         )
-    _forget(store, clock() - _KEPT_SECONDS)
+    _forget_old_claims(store, clock() - _KEPT_SECONDS)
     name = f"{_FOLDER}/{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()}.json"
     asked = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
     # The id tells this claim from a claim of the same request at the same moment.
     claim = {"format": 1, "asked": asked, "at": clock(), "id": secrets.token_hex(8)}
     if not store.put_new_json(name, claim):
-        return _first_answer(_claim(store, name), asked)
+        return _first_answer(_read_claim(store, name), asked)
     try:
         answer = act()
     except KappaError:
@@ -265,14 +267,14 @@ def _first_answer(found: Mapping[str, Any] | None, asked: str) -> Mapping[str, A
     return answer
 
 
-def _forget(store: Store, before: float) -> None:
+def _forget_old_claims(store: Store, before: float) -> None:
     for name in store.names(_FOLDER):
-        found = _claim(store, name)
+        found = _read_claim(store, name)
         if found is not None and found["at"] < before:
             store.delete(name)
 
 
-def _claim(store: Store, name: str) -> Mapping[str, Any] | None:
+def _read_claim(store: Store, name: str) -> Mapping[str, Any] | None:
     """Returns the claim of a key. An unreadable claim counts as broken off."""
     found: Any
     try:

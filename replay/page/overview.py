@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from kappa.replay.page.build_rates import Step, rate_of, rates
+from kappa.replay.page.build_rates import HistoryPoint, rate_of, rates_over_time
 from kappa.replay.rollout.rollout import Phase
 from kappa.replay.rollout.state import State
 from kappa.replay.status.status import BuildStatus, Status
@@ -52,8 +52,8 @@ class PipelineCard:
         return None if self.idle is None else self.idle.retirement
 
 
-def cards(
-    status: Status, state: State, trails: Callable[[str], Sequence[Step]], now: datetime
+def pipeline_cards(
+    status: Status, state: State, trails: Callable[[str], Sequence[HistoryPoint]], now: datetime
 ) -> tuple[PipelineCard, ...]:
     """Makes a card of each pipeline with a build, by name.
 
@@ -63,7 +63,8 @@ def cards(
     for build in status.builds:
         found.setdefault(build.pipeline, {})[build.role] = build
     return tuple(
-        _card(pipeline, roles, state, trails, now) for pipeline, roles in sorted(found.items())
+        _pipeline_card(pipeline, roles, state, trails, now)
+        for pipeline, roles in sorted(found.items())
     )
 
 
@@ -111,11 +112,11 @@ def phase_health(build: BuildStatus) -> Health:
             return Health(str(phase).capitalize(), "busy")
 
 
-def _card(
+def _pipeline_card(
     pipeline: str,
     roles: Mapping[str, BuildStatus],
     state: State,
-    trails: Callable[[str], Sequence[Step]],
+    trails: Callable[[str], Sequence[HistoryPoint]],
     now: datetime,
 ) -> PipelineCard:
     live = roles.get("live")
@@ -125,8 +126,8 @@ def _card(
     candidate = roles.get("candidate") or (
         idle if idle is not None and idle.rollout is not None else None
     )
-    times, offsets = rates(steps, now)
-    record, generation = _since(state, pipeline)
+    times, offsets = rates_over_time(steps, now)
+    record, generation = _serving_since(state, pipeline)
     return PipelineCard(
         pipeline,
         live,
@@ -140,7 +141,7 @@ def _card(
     )
 
 
-def _since(state: State, pipeline: str) -> tuple[str | None, int | None]:
+def _serving_since(state: State, pipeline: str) -> tuple[str | None, int | None]:
     """Returns the time and the generation in which a pipeline's build began to serve."""
     for chapter in reversed(state.rollouts):
         if chapter.pipeline == pipeline and (record := state.served_in(chapter.id)) is not None:

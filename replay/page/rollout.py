@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
-from kappa.replay.rollout.verify.diff_listing import count_line, differing, rejects_line
+from kappa.replay.rollout.verify.diff_listing import count_line, differing_counts, rejects_line
 from kappa.replay.status.status import BuildStatus
 from kappa.state.journal.events import Check, Difference, OutcomeCount, Served
 from kappa.state.offsets import Offsets
@@ -58,7 +58,7 @@ class PartitionLag:
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class PossibleAction:
     """An action that a client can ask for: the API's `intent`, and the equal `command`.
 
     The action is of a pipeline and a `rollout`, or `to` a generation.
@@ -87,7 +87,7 @@ class RolloutView:
     counts: tuple[str, ...]
     generation: int | None
     served_at: str | None
-    deeds: tuple[Deed, ...]
+    deeds: tuple[PossibleAction, ...]
     comparable: bool
 
 
@@ -119,16 +119,16 @@ def rollout_view(
     }
     return RolloutView(
         rollout,
-        tuple(_stages(rollout)),
+        tuple(_stages_of(rollout)),
         build,
-        () if build is None or not rollout.active else _partitions(build, end),
+        () if build is None or not rollout.active else _partition_lags(build, end),
         None if live == rollout.build else live,
         () if verified is None else verified.checks,
         () if verified is None else verified.differences,
         () if verified is None else tuple(_count_lines(verified.counts)),
         generation,
         None if record is None else record.at,
-        tuple(deeds_of(state, rollout)),
+        tuple(actions_of(state, rollout)),
         bool(live)
         and live != rollout.build
         and live in kept
@@ -138,36 +138,40 @@ def rollout_view(
     )
 
 
-def deeds_of(state: State, rollout: Rollout) -> Iterator[Deed]:
+def actions_of(state: State, rollout: Rollout) -> Iterator[PossibleAction]:
     """Lists the actions that are possible for a rollout now."""
     name = rollout.pipeline
     if rollout.waits:
-        yield Deed("promote", name, "Promote", f"kappa promote {name}", rollout.number, main=True)
-        yield Deed("verify", name, "Verify once more", f"kappa verify {name}", rollout.number)
+        yield PossibleAction(
+            "promote", name, "Promote", f"kappa promote {name}", rollout.number, main=True
+        )
+        yield PossibleAction(
+            "verify", name, "Verify once more", f"kappa verify {name}", rollout.number
+        )
     if rollout.active:
-        yield Deed("abandon", name, "Abandon", f"kappa abandon {name}", rollout.number)
+        yield PossibleAction("abandon", name, "Abandon", f"kappa abandon {name}", rollout.number)
     elif rollout.phase is Phase.SERVED and state.serving.get(name) == rollout.build:
-        yield from undo_deed(state, name)
+        yield from undo_action(state, name)
 
 
-def undo_deed(state: State, pipeline: str) -> Iterator[Deed]:
+def undo_action(state: State, pipeline: str) -> Iterator[PossibleAction]:
     """Yields the undo to the kept build, if there is a kept build and no active rollout."""
     if pipeline in state.idle and state.active(pipeline) is None:
-        yield Deed("undo", pipeline, "Undo", f"kappa undo {pipeline}")
+        yield PossibleAction("undo", pipeline, "Undo", f"kappa undo {pipeline}")
 
 
-def service_deeds(state: State, pipeline: str) -> Iterator[Deed]:
+def service_actions(state: State, pipeline: str) -> Iterator[PossibleAction]:
     """Yields the actions on a pipeline as a whole, if no rollout of the pipeline is active."""
     if pipeline in state.paused:
-        yield Deed("resume", pipeline, "Resume", f"kappa resume {pipeline}")
+        yield PossibleAction("resume", pipeline, "Resume", f"kappa resume {pipeline}")
     if pipeline not in state.serving or state.active(pipeline) is not None:
         return
     if pipeline not in state.paused:
-        yield Deed("pause", pipeline, "Pause", f"kappa pause {pipeline}")
-    yield Deed("retire", pipeline, "Retire", f"kappa retire {pipeline}")
+        yield PossibleAction("pause", pipeline, "Pause", f"kappa pause {pipeline}")
+    yield PossibleAction("retire", pipeline, "Retire", f"kappa retire {pipeline}")
 
 
-def _stages(rollout: Rollout) -> Iterator[Stage]:
+def _stages_of(rollout: Rollout) -> Iterator[Stage]:
     steps = [
         each for each in _STEPS if not rollout.switch or each[1] in {Phase.HOLDING, Phase.SERVED}
     ]
@@ -196,8 +200,8 @@ def _stages(rollout: Rollout) -> Iterator[Stage]:
     )
 
 
-def _partitions(build: BuildStatus, end: Offsets | None) -> tuple[PartitionLag, ...]:
-    known = build.offsets if end is None else build.offsets.highest(end.only(build.topics))
+def _partition_lags(build: BuildStatus, end: Offsets | None) -> tuple[PartitionLag, ...]:
+    known = build.offsets if end is None else build.offsets.highest_with(end.only(build.topics))
     return tuple(
         PartitionLag(
             topic,
@@ -213,4 +217,4 @@ def _partitions(build: BuildStatus, end: Offsets | None) -> tuple[PartitionLag, 
 def _count_lines(counts: tuple[OutcomeCount, ...]) -> Iterator[str]:
     line = rejects_line(counts)
     yield from ([line] if line else [])
-    yield from map(count_line, differing(counts))
+    yield from map(count_line, differing_counts(counts))

@@ -23,20 +23,20 @@ from kappa.base.sql import quoted
 from kappa.declare.board import board_name, boards_in
 from kappa.replay.page.api import desk_of
 from kappa.replay.page.boards import BoardAnswer, answer_board, is_behind
-from kappa.replay.page.build_rates import Trails
-from kappa.replay.page.overview import cards, health_of, phase_health
-from kappa.replay.page.rollout import rollout_view, service_deeds, undo_deed
-from kappa.replay.page.samples import SampledRows, sampled, samples_of
+from kappa.replay.page.build_rates import BuildHistories
+from kappa.replay.page.overview import health_of, phase_health, pipeline_cards
+from kappa.replay.page.rollout import rollout_view, service_actions, undo_action
+from kappa.replay.page.samples import SampledRows, sampled_rows, samples_of
 from kappa.replay.page.table import first_query, table_view
-from kappa.replay.page.timeline import timeline, undo_to
-from kappa.replay.page.topic import Paces, as_text, newest_records, topic_rates
-from kappa.replay.rollout.generation import code_of, left_text, serving_in, shown
+from kappa.replay.page.timeline import timeline_moments, undo_to
+from kappa.replay.page.topic import TopicRates, as_text, newest_records, topic_rates
+from kappa.replay.rollout.generation import code_of, generation_details, retired_text, serving_in
 from kappa.replay.rollout.rollout import Rollout
-from kappa.replay.rollout.rollout_numbers import numbered
+from kappa.replay.rollout.rollout_numbers import rollout_of_number
 from kappa.replay.rollout.state import State
 from kappa.replay.status.alerts import alert_statuses, shown_alerts
-from kappa.replay.status.outgoing_changes import sending, sent_in
-from kappa.replay.status.shared_looks import Desk
+from kappa.replay.status.outgoing_changes import sends_at_switch, sent_in
+from kappa.replay.status.shared_looks import SharedLooks
 from kappa.serving.http import login, static
 from kappa.serving.http.bounds import client_of
 from kappa.serving.http.page.render import HEADERS, page_html
@@ -46,7 +46,7 @@ from kappa.serving.outlets.sinks.sink_status import sink_statuses
 from kappa.serving.query.pin.moments import AtGeneration
 from kappa.serving.query.reader.table_sql import schema_of
 from kappa.serving.query.reader.views import tables_named
-from kappa.serving.query.rejects import Reject, Wanted, newest_rejects
+from kappa.serving.query.rejects import Reject, RejectFilter, newest_rejects
 from kappa.serving.query.sandbox.question import Question
 from kappa.serving.query.tables import ServedTable, served_tables
 from kappa.state.build import read_birth
@@ -68,7 +68,9 @@ _LETTERS = 20
 _REST = 2
 
 
-def page(request: Request, name: str, state: State, now: datetime, **values: Any) -> Response:
+def render_page(
+    request: Request, name: str, state: State, now: datetime, **values: Any
+) -> Response:
     """Renders a page and returns it as a response."""
     desk = desk_of(request)
     supervised = desk.here.running is not None
@@ -92,13 +94,13 @@ def page(request: Request, name: str, state: State, now: datetime, **values: Any
 
 
 @router.get("/")
-def overview(request: Request) -> Response:
+def show_overview(request: Request) -> Response:
     """Shows each pipeline: the live build, its freshness, rate and lag, and the candidate."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
-    trails = _trails(request, desk)
-    found = cards(status, state, lambda build: trails.of(build, now), now)
-    return page(
+    trails = _histories_of(request, desk)
+    found = pipeline_cards(status, state, lambda build: trails.points_of(build, now), now)
+    return render_page(
         request,
         "overview",
         state,
@@ -109,8 +111,8 @@ def overview(request: Request) -> Response:
         sinks=sink_statuses(desk.here.store, now.timestamp()),
         deeds={
             each.pipeline: (
-                *undo_deed(state, each.pipeline),
-                *service_deeds(state, each.pipeline),
+                *undo_action(state, each.pipeline),
+                *service_actions(state, each.pipeline),
             )
             for each in found
         },
@@ -118,48 +120,48 @@ def overview(request: Request) -> Response:
 
 
 @router.get("/rollouts/{number}")
-def rollout(request: Request, number: int) -> Response:
+def show_rollout(request: Request, number: int) -> Response:
     """Shows a rollout."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
-    wanted = _numbered(state, number)
+    wanted = _rollout_numbered(state, number)
     build = next((each for each in status.builds if each.build == wanted.build), None)
-    return page(
+    return render_page(
         request,
         "rollout",
         state,
         now,
         view=rollout_view(state, wanted, build, status.end),
-        sends=sending(desk.here.store, state, wanted, most=desk.here.settings.alerts.most),
+        sends=sends_at_switch(desk.here.store, state, wanted, most=desk.here.settings.alerts.most),
         status=status,
     )
 
 
 @router.get("/rollouts/{number}/samples")
-def samples(request: Request, number: int) -> Response:
+def show_samples(request: Request, number: int) -> Response:
     """Shows samples of the rows in which a rollout's build and the live build differ."""
     desk, now = desk_of(request), datetime.now(UTC)
     state = desk.here.state()
-    view = rollout_view(state, _numbered(state, number), None, None)
+    view = rollout_view(state, _rollout_numbered(state, number), None, None)
     found, trouble, underway = tuple[SampledRows, ...](), None, False
     if view.comparable and view.live_build is not None:
         try:
             compared = samples_of(desk, view.live_build, view.rollout.build)
-            found, underway = () if compared is None else sampled(compared), compared is None
+            found, underway = () if compared is None else sampled_rows(compared), compared is None
         except KappaError as error:
             trouble = error
-    return page(
+    return render_page(
         request, "samples", state, now, view=view, found=found, trouble=trouble, underway=underway
     )
 
 
 @router.get("/history")
-def history(request: Request, before: int | None = None) -> Response:
+def show_history(request: Request, before: int | None = None) -> Response:
     """Shows the timeline: the newest part, or the part older than record `before`."""
     desk, now = desk_of(request), datetime.now(UTC)
     state = desk.here.state()
-    moments = timeline(state, before=before, most=_MOMENTS + 1)
-    return page(
+    moments = timeline_moments(state, before=before, most=_MOMENTS + 1)
+    return render_page(
         request,
         "history",
         state,
@@ -171,12 +173,12 @@ def history(request: Request, before: int | None = None) -> Response:
 
 
 @router.get("/generations/{number}")
-def generation(request: Request, number: int) -> Response:
+def show_generation(request: Request, number: int) -> Response:
     """Shows a generation and the builds that served in that generation."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, here = desk.here.state(), desk.here
     births = {build: read_birth(here.store, build) for build in serving_in(state, number).values()}
-    found = shown(
+    found = generation_details(
         state,
         number,
         births,
@@ -185,7 +187,7 @@ def generation(request: Request, number: int) -> Response:
     )
     tables, trouble = tuple[ServedTable, ...](), None
     try:
-        tables = desk.look(
+        tables = desk.shared_look(
             f"tables of generation {number}",
             lambda: served_tables(
                 here.store, when=AtGeneration(number), lease_seconds=here.lease_seconds
@@ -194,38 +196,40 @@ def generation(request: Request, number: int) -> Response:
         )
     except KappaError as error:
         trouble = error
-    return page(
+    return render_page(
         request,
         "generation",
         state,
         now,
         shown=found,
-        left=left_text(found.served) if isinstance(found.served, PipelineRetired) else "",
+        left=retired_text(found.served) if isinstance(found.served, PipelineRetired) else "",
         tables=tables,
         trouble=trouble,
         deeds=tuple(undo_to(state, number)),
     )
 
 
-def _numbered(state: State, number: int) -> Rollout:
+def _rollout_numbered(state: State, number: int) -> Rollout:
     try:
-        return numbered(state, number)
+        return rollout_of_number(state, number)
     except KappaError as error:
         raise HttpError(404, error.message, hint="the history lists those that there are") from None
 
 
-def _trails(request: Request, desk: Desk) -> Trails:
-    trails: Trails = request.app.state.__dict__.setdefault("trails", Trails(desk.here.store))
+def _histories_of(request: Request, desk: SharedLooks) -> BuildHistories:
+    trails: BuildHistories = request.app.state.__dict__.setdefault(
+        "trails", BuildHistories(desk.here.store)
+    )
     return trails
 
 
 @router.get("/tables")
-def tables(request: Request) -> Response:
+def show_tables(request: Request) -> Response:
     """Shows all tables and views that serve."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     live = {each.pipeline: each for each in status.builds if each.role == "live"}
-    return page(
+    return render_page(
         request,
         "tables",
         state,
@@ -236,7 +240,7 @@ def tables(request: Request) -> Response:
 
 
 @router.get("/tables/{pipeline}/{name}")
-def table(request: Request, pipeline: str, name: str) -> Response:
+def show_table(request: Request, pipeline: str, name: str) -> Response:
     """Shows a table with some rows, and a box for SQL."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status, here = desk.here.state(), desk.status(), desk.here
@@ -267,16 +271,16 @@ def table(request: Request, pipeline: str, name: str) -> Response:
     )
     rows, trouble = None, None
     try:
-        rows = desk.look(
+        rows = desk.shared_look(
             f"rows of {view.whole} in {found.build}",
-            lambda: _sample(request, view.whole),
+            lambda: _sample_rows(request, view.whole),
             generation=state.generation,
             client=client_of(request.scope),
         )
     except KappaError as error:
         trouble = error
     live = next((each for each in status.builds if each.build == found.build), None)
-    return page(
+    return render_page(
         request,
         "table",
         state,
@@ -290,23 +294,23 @@ def table(request: Request, pipeline: str, name: str) -> Response:
 
 
 @router.get("/alerts")
-def alerts(request: Request) -> Response:
+def show_alerts(request: Request) -> Response:
     """Shows the alerts, the last messages on the page, and the dead letters."""
     here, now = desk_of(request).here, datetime.now(UTC)
     state = here.state()
     found = alert_statuses(here.store)
     shown = shown_alerts(here.store, (each.name for each in found), _ALERTS)
-    return page(request, "alerts", state, now, found=found, shown=shown, most=_LETTERS)
+    return render_page(request, "alerts", state, now, found=found, shown=shown, most=_LETTERS)
 
 
 @router.get("/topics")
-def topics(request: Request) -> Response:
+def show_topics(request: Request) -> Response:
     """Shows the topics of the broker."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, found, trouble = desk.here.state(), list[dict[str, Any]](), None
     known: Mapping[str, float | None] = {}
     try:
-        found, known = desk.topics().objects(), topic_rates(desk, _paces(request))
+        found, known = desk.topics().row_objects(), topic_rates(desk, _topic_rates_of(request))
     except KappaError as error:
         trouble = error
     rates = {each["topic"]: known.get(each["topic"]) for each in found}
@@ -316,39 +320,41 @@ def topics(request: Request) -> Response:
         )
         for each in found
     }
-    return page(
+    return render_page(
         request, "topics", state, now, topics=found, rates=rates, readers=readers, trouble=trouble
     )
 
 
 @router.get("/topics/{name}")
-def topic(request: Request, name: str) -> Response:
+def show_topic(request: Request, name: str) -> Response:
     """Shows the newest records of a topic."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     view = newest_records(desk, name)
     builds = [each for each in status.builds if name in each.topics]
-    return page(
+    return render_page(
         request,
         "topic",
         state,
         now,
         view=view,
-        rate=topic_rates(desk, _paces(request)).get(name),
+        rate=topic_rates(desk, _topic_rates_of(request)).get(name),
         builds=builds,
     )
 
 
 @router.get("/rejects")
-def rejects(request: Request, pipeline: str = "", reason: str = "", build: str = "") -> Response:
+def show_rejects(
+    request: Request, pipeline: str = "", reason: str = "", build: str = ""
+) -> Response:
     """Shows the newest rejects."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, here = desk.here.state(), desk.here
     found, trouble = tuple[Reject, ...](), None
     if state.generation:
         try:
-            wanted = Wanted(pipeline or None, build or None, reason or None)
-            found = desk.look(
+            wanted = RejectFilter(pipeline or None, build or None, reason or None)
+            found = desk.shared_look(
                 f"rejects {wanted}",
                 lambda: newest_rejects(
                     here.store, wanted, limit=_REJECTS, lease_seconds=here.lease_seconds
@@ -359,7 +365,7 @@ def rejects(request: Request, pipeline: str = "", reason: str = "", build: str =
             trouble = error
     counted = desk.counted_rejects(state.generation) if state.generation else {}
     asked = {"pipeline": pipeline, "reason": reason, "build": build}
-    return page(
+    return render_page(
         request,
         "rejects",
         state,
@@ -372,10 +378,10 @@ def rejects(request: Request, pipeline: str = "", reason: str = "", build: str =
     )
 
 
-def _sample(request: Request, whole: str) -> dict[str, Any]:
+def _sample_rows(request: Request, whole: str) -> dict[str, Any]:
     """Returns some rows of a table from the sandbox: a view may be as slow as a query."""
     stand = stand_of(request)
-    reply = stand.sandbox.ask(
+    reply = stand.sandbox.ask_query(
         stand.store,
         Question(f"from {whole} limit {_ROWS}"),
         lease_seconds=stand.lease_seconds,
@@ -386,17 +392,17 @@ def _sample(request: Request, whole: str) -> dict[str, Any]:
     return document
 
 
-def _paces(request: Request) -> Paces:
-    paces: Paces = request.app.state.__dict__.setdefault("paces", Paces())
+def _topic_rates_of(request: Request) -> TopicRates:
+    paces: TopicRates = request.app.state.__dict__.setdefault("paces", TopicRates())
     return paces
 
 
 @router.get("/boards")
-def boards(request: Request) -> Response:
+def show_boards(request: Request) -> Response:
     """Shows all boards of the project, also boards whose file has a mistake."""
     desk, now = desk_of(request), datetime.now(UTC)
     found = boards_in(desk.here.settings.project)
-    return page(
+    return render_page(
         request,
         "boards",
         desk.here.state(),
@@ -407,7 +413,7 @@ def boards(request: Request) -> Response:
 
 
 @router.get("/boards/{name}")
-def board(request: Request, name: str, *, kiosk: bool = False) -> Response:
+def show_board(request: Request, name: str, *, kiosk: bool = False) -> Response:
     """Shows a board with all charts; `kiosk`: alone, in large letters, for a wall screen."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, here = desk.here.state(), desk.here
@@ -425,7 +431,7 @@ def board(request: Request, name: str, *, kiosk: bool = False) -> Response:
     else:
         stand, asked, client = stand_of(request), found, client_of(request.scope)
         try:
-            answer = desk.look(
+            answer = desk.shared_look(
                 f"board {asked}",
                 lambda: answer_board(
                     here.store,
@@ -440,7 +446,7 @@ def board(request: Request, name: str, *, kiosk: bool = False) -> Response:
             )
         except KappaError as error:
             trouble = error
-    return page(
+    return render_page(
         request,
         "board",
         state,

@@ -14,10 +14,10 @@ from typing import Any
 from kappa.base.errors import KappaError
 from kappa.replay.rollout.verify.diff import Comparison, RowSample
 from kappa.replay.rollout.verify.pairs import compare_pair, pin_equal
-from kappa.replay.status.shared_looks import Desk
+from kappa.replay.status.shared_looks import SharedLooks
 from kappa.serving.query.reader.errors import TooMuch
 from kappa.serving.query.reader.reader import Limits
-from kappa.serving.query.render import plain
+from kappa.serving.query.render import json_value
 
 _SAMPLES = 5
 # How long whoever looks waits for a build that rests.
@@ -41,7 +41,7 @@ class SampledRows:
     rows: tuple[tuple[tuple[Any, ...], ...], ...]
 
 
-def samples_of(desk: Desk, before: str, after: str) -> Comparison | None:
+def samples_of(desk: SharedLooks, before: str, after: str) -> Comparison | None:
     """Compares two builds with samples, as `kappa diff` does. None during a comparison.
 
     Raises Conflict if the builds have no equal offsets that are kept, and TooMuch if the
@@ -49,12 +49,14 @@ def samples_of(desk: Desk, before: str, after: str) -> Comparison | None:
     """
     here = desk.here
     key = here.store.url, before, after
-    if (known := _cached(key)) is None:
+    if (known := _cached_comparison(key)) is None:
         if not _lock.acquire(blocking=False):
             return None
         try:
             # Another request may have been quicker.
-            known = _cached(key) or _cache(key, _compared(desk, before, after))
+            known = _cached_comparison(key) or _cache_comparison(
+                key, _compare_builds(desk, before, after)
+            )
         finally:
             _lock.release()
     if isinstance(known, KappaError):
@@ -62,10 +64,10 @@ def samples_of(desk: Desk, before: str, after: str) -> Comparison | None:
     return known
 
 
-def sampled(found: Comparison) -> tuple[SampledRows, ...]:
+def sampled_rows(found: Comparison) -> tuple[SampledRows, ...]:
     """Lists the samples of a comparison by table and kind, changed rows first."""
     return tuple(
-        _sampled(table, kind, shown)
+        _sampled_kind(table, kind, shown)
         for table, samples in found.samples.items()
         for kind in ("changed", "added", "removed")
         if (shown := [s for s in samples if s.kind == kind])
@@ -75,7 +77,7 @@ def sampled(found: Comparison) -> tuple[SampledRows, ...]:
 _known: dict[tuple[str, str, str], tuple[float, Comparison | KappaError]] = {}
 
 
-def _cached(key: tuple[str, str, str]) -> Comparison | KappaError | None:
+def _cached_comparison(key: tuple[str, str, str]) -> Comparison | KappaError | None:
     at, known = _known.get(key, (0.0, None))
     return known if time.monotonic() - at < _true_seconds(known) else None
 
@@ -90,14 +92,16 @@ def _true_seconds(known: Comparison | KappaError | None) -> float:
             return _FRESH_SECONDS
 
 
-def _cache(key: tuple[str, str, str], found: Comparison | KappaError) -> Comparison | KappaError:
+def _cache_comparison(
+    key: tuple[str, str, str], found: Comparison | KappaError
+) -> Comparison | KappaError:
     while len(_known) >= _KEPT:
         _known.pop(next(iter(_known)))
     _known[key] = time.monotonic(), found
     return found
 
 
-def _compared(desk: Desk, before: str, after: str) -> Comparison | KappaError:
+def _compare_builds(desk: SharedLooks, before: str, after: str) -> Comparison | KappaError:
     here, seconds = desk.here, desk.here.settings.serve.compare_seconds
     try:
         with pin_equal(
@@ -126,22 +130,22 @@ def _compared(desk: Desk, before: str, after: str) -> Comparison | KappaError:
         return error
 
 
-def _sampled(table: str, kind: str, samples: list[RowSample]) -> SampledRows:
+def _sampled_kind(table: str, kind: str, samples: list[RowSample]) -> SampledRows:
     columns = tuple((samples[0].after or samples[0].before or {}).keys())
     return SampledRows(
         table,
         kind,
         columns,
-        tuple(tuple(_cell(sample, column) for column in columns) for sample in samples),
+        tuple(tuple(_sample_cell(sample, column) for column in columns) for sample in samples),
     )
 
 
-def _cell(sample: RowSample, column: str) -> tuple[Any, ...]:
+def _sample_cell(sample: RowSample, column: str) -> tuple[Any, ...]:
     before, after = sample.before or {}, sample.after or {}
     if sample.before is None or sample.after is None:
         return ((after or before)[column],)
     return (
         (after[column],)
-        if plain(before[column]) == plain(after[column])
+        if json_value(before[column]) == json_value(after[column])
         else (before[column], after[column])
     )

@@ -86,7 +86,7 @@ def table_view(
             for view, sql in queries.items()
             if view != table.name and table.name in names_in(sql)
         ),
-        _readers(leases, birth.folded_by),
+        _reader_processes(leases, birth.folded_by),
         whole,
     )
 
@@ -97,7 +97,7 @@ def first_query(table: ServedTable, whole: str) -> str:
     return f"select *\nfrom {table.name if plain else whole}\nlimit 100"
 
 
-def _readers(leases: Iterable[Lease], build: str) -> tuple[ReaderProcess, ...]:
+def _reader_processes(leases: Iterable[Lease], build: str) -> tuple[ReaderProcess, ...]:
     counted: dict[tuple[str, int], int] = {}
     for lease in leases:
         if build in lease.pins:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kappa.base.errors import KappaError
-from kappa.replay.page.rollout import Deed
-from kappa.replay.rollout.generation import left_text
+from kappa.replay.page.rollout import PossibleAction
+from kappa.replay.rollout.generation import retired_text
 from kappa.replay.rollout.history import ProofRecord, proof_records
-from kappa.replay.rollout.operator_requests import undone
+from kappa.replay.rollout.operator_requests import undo_target
 from kappa.replay.rollout.prove.proof_text import proof_line
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
@@ -50,15 +50,15 @@ class Moment:
     now: bool = False
 
 
-def timeline(
+def timeline_moments(
     state: State, *, before: int | None = None, most: int | None = None
 ) -> tuple[Moment, ...]:
     """Lists all moments, or the newest `most` moments with a number below `before`."""
     found = [
-        *_generations(state),
-        *_others(state),
-        *(_proof(each) for each in proof_records(state)),
-        *_pauses(state),
+        *_generation_moments(state),
+        *_rollout_moments(state),
+        *(_proof_moment(each) for each in proof_records(state)),
+        *_pause_moments(state),
     ]
     return tuple(
         sorted(
@@ -68,7 +68,7 @@ def timeline(
     )[:most]
 
 
-def undo_to(state: State, generation: int) -> Iterator[Deed]:
+def undo_to(state: State, generation: int) -> Iterator[PossibleAction]:
     """Yields the undo to each build of a generation that is kept and does not serve."""
     record = next(
         (
@@ -84,11 +84,11 @@ def undo_to(state: State, generation: int) -> Iterator[Deed]:
         else ()
     ):
         try:
-            name, _ = undone(state, pipeline, generation)
+            name, _ = undo_target(state, pipeline, generation)
         except KappaError:
             continue
         if state.active(name) is None:
-            yield Deed(
+            yield PossibleAction(
                 "undo",
                 name,
                 f"Let {name} go back to it",
@@ -97,11 +97,11 @@ def undo_to(state: State, generation: int) -> Iterator[Deed]:
             )
 
 
-def _generations(state: State) -> Iterator[Moment]:
+def _generation_moments(state: State) -> Iterator[Moment]:
     for record in state.served:
         if isinstance(record.event, GenerationMade):
             switches = tuple(
-                _switch(state, state.rollout(each.rollout), each.receipt)
+                _switch_of(state, state.rollout(each.rollout), each.receipt)
                 for each in record.event.switched
             )
             yield Moment(
@@ -111,12 +111,14 @@ def _generations(state: State) -> Iterator[Moment]:
                 "ok",
                 record.event.generation,
                 switches,
-                detail=left_text(record.event) if isinstance(record.event, PipelineRetired) else "",
+                detail=retired_text(record.event)
+                if isinstance(record.event, PipelineRetired)
+                else "",
                 now=record.event.generation == state.generation,
             )
 
 
-def _switch(state: State, rollout: Rollout, receipt: Receipt) -> Switch:
+def _switch_of(state: State, rollout: Rollout, receipt: Receipt) -> Switch:
     what = (
         "its first build"
         if receipt.first
@@ -134,7 +136,7 @@ def _switch(state: State, rollout: Rollout, receipt: Receipt) -> Switch:
     )
 
 
-def _others(state: State) -> Iterator[Moment]:
+def _rollout_moments(state: State) -> Iterator[Moment]:
     tones = {Phase.FAILED: "bad", Phase.ABANDONED: "unknown"}
     for rollout in state.rollouts:
         if rollout.phase is not Phase.SERVED:
@@ -148,14 +150,14 @@ def _others(state: State) -> Iterator[Moment]:
             )
 
 
-def _pauses(state: State) -> Iterator[Moment]:
+def _pause_moments(state: State) -> Iterator[Moment]:
     for record in state.service:
         if isinstance(record.event, Paused | Resumed):
             detail = f"pipeline {record.event.pipeline} was {record.event.kind}"
             yield Moment(record.number, record.at, record.by, "unknown", detail=detail)
 
 
-def _proof(kept: ProofRecord) -> Moment:
+def _proof_moment(kept: ProofRecord) -> Moment:
     record: JournalRecord = kept.record
     return Moment(
         record.number,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kappa.base.clock import moment_text
 from kappa.kafka.reader import Record
 from kappa.replay.rollout.supervisor_report import Pace
-from kappa.replay.status.shared_looks import Desk
+from kappa.replay.status.shared_looks import SharedLooks
 from kappa.serving.http.problem import HttpError
 from kappa.state.offsets import Offsets
 
@@ -56,13 +56,13 @@ class TopicView:
     shown: int = _PARTITIONS
 
 
-class Paces:
+class TopicRates:
     """The growth of topics, from looks at the ends of topics. The first look gives no rate yet."""
 
     def __init__(self) -> None:
         self._paces: dict[str, Pace] = {}
 
-    def rates(self, ends: Mapping[str, int], at: float) -> dict[str, float | None]:
+    def update_rates(self, ends: Mapping[str, int], at: float) -> dict[str, float | None]:
         """Returns recent offsets a second, by topic; `ends` are sums over a topic's partitions.
 
         For one caller at a time.
@@ -71,28 +71,29 @@ class Paces:
         return {name: self._paces[name].rate(end, at) for name, end in ends.items()}
 
 
-def topic_rates(desk: Desk, paces: Paces) -> Mapping[str, float | None]:
+def topic_rates(desk: SharedLooks, paces: TopicRates) -> Mapping[str, float | None]:
     """Returns how fast topics grow. Raises Unreachable if the broker does not answer."""
-    log = desk.reached()
-    return desk.look(
-        "rates of topics", lambda: paces.rates(_sums(log.topics(), log), time.monotonic())
+    log = desk.must_reach_broker()
+    return desk.shared_look(
+        "rates of topics",
+        lambda: paces.update_rates(_end_sums(log.topics(), log), time.monotonic()),
     )
 
 
-def _sums(names: Iterable[str], log: Log) -> dict[str, int]:
+def _end_sums(names: Iterable[str], log: Log) -> dict[str, int]:
     sums = dict.fromkeys(names, 0)
     for topic, _, end in log.end(sums).items():
         sums[topic] += end
     return sums
 
 
-def newest_records(desk: Desk, name: str) -> TopicView:
+def newest_records(desk: SharedLooks, name: str) -> TopicView:
     """Returns the newest records of a topic.
 
     Raises HttpError if no build reads the topic or the broker has no topic of that name, and
     Unreachable if the broker does not answer.
     """
-    log = desk.reached()
+    log = desk.must_reach_broker()
     if not any(name in build.topics for build in desk.status().builds):
         raise HttpError(
             404,
@@ -134,7 +135,7 @@ def newest_records(desk: Desk, name: str) -> TopicView:
         )
         return TopicView(name, tuple(parts))
 
-    return desk.look(f"records of {name}", look)
+    return desk.shared_look(f"records of {name}", look)
 
 
 def _log_record(record: Record) -> LogRecord:

@@ -121,7 +121,7 @@ class ChildProcess:
         log = open_log(self._log)
         self._log_begins = log.stat().st_size if log.exists() else 0
         taken = self._hand_over and self._hand_over(Task(module, arguments, log=str(log)))
-        self._process = taken or self._begun(command_of(module, *arguments), log)
+        self._process = taken or self._spawn_process(command_of(module, *arguments), log)
         failpoint("child.after_start")
         self._begun_at, self._killed_at = self._clock(), None
 
@@ -146,7 +146,7 @@ class ChildProcess:
         if self._process is None and self._clock() >= self._back_off.not_before:
             self.start(module, *arguments)
 
-    def ended(self) -> int | None:
+    def reap_exit_code(self) -> int | None:
         """Reaps a child that has ended, with all of the session.
 
         Returns the exit code; None if the child still runs or was not started.
@@ -160,9 +160,9 @@ class ChildProcess:
         self._process = None
         return code
 
-    def reap(self) -> None:
+    def reap_death(self) -> None:
         """Reaps a child that has ended, which is a death whatever the exit code is."""
-        if (code := self.ended()) is not None:
+        if (code := self.reap_exit_code()) is not None:
             self.has_died(code)
 
     def last_error(self) -> str:
@@ -212,7 +212,7 @@ class ChildProcess:
         """Ends the child and waits."""
         end_all([self])
 
-    def _begun(self, command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    def _spawn_process(self, command: list[str], log: Path) -> subprocess.Popen[bytes]:
         with log.open("ab") as output:
             if self._outlives:
                 return start_apart(command, output=output, inherits=self.inherits)
@@ -234,7 +234,9 @@ def end_all(children: list[ChildProcess]) -> None:
     """Asks all children to end at once, waits, and kills children that do not end."""
     for child in children:
         child.ask_to_end()
-    while [child.pid for child in children if child.ended() is None and child.pid is not None]:
+    while [
+        child.pid for child in children if child.reap_exit_code() is None and child.pid is not None
+    ]:
         for child in children:
             child.ask_to_end()
         time.sleep(_NAP_SECONDS)

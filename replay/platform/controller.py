@@ -18,11 +18,11 @@ from kappa.base.sections import RolloutSettings
 from kappa.declare.topic_options import TopicKind
 from kappa.engine.job.legs import has_tail
 from kappa.replay.platform.next_step import next_step
-from kappa.replay.rollout.fold import advance, check_may_follow, fold
+from kappa.replay.rollout.fold import advance_state, check_may_follow, fold_records
 from kappa.replay.rollout.garbage import ensure_data_deleted, ensure_orphans_deleted
 from kappa.replay.rollout.promote import ensure_acknowledged
 from kappa.replay.rollout.rollout import Phase, Rollout
-from kappa.replay.rollout.state import State, soaked
+from kappa.replay.rollout.state import State, soaked_builds
 from kappa.replay.rollout.step import (
     Acknowledge,
     AlignAgain,
@@ -116,9 +116,9 @@ class Controller:
         rollouts had a step: Unreachable if the broker did not answer. A rollout without an
         observation gets no decision.
         """
-        with self._news.looking() as due:
+        with self._news.looking_for_news() as due:
             if due:
-                self.state = fold(self._journal.after(self.state.last), self.state)
+                self.state = fold_records(self._journal.after(self.state.last), self.state)
         unseen: list[KappaError | OSError] = []
         self.waits = {}
         for begun in self.state.active_rollouts:
@@ -127,34 +127,36 @@ class Controller:
                 # The rollout ended with another rollout of its group.
                 continue
             try:
-                step = next_step(self._sight(rollout), self._rules)
+                step = next_step(self._observe_group(rollout), self._rules)
                 self.waits[rollout.id] = waits_for(step)
-                self._take(rollout, step)
+                self._take_step(rollout, step)
             except (Broken, UsageError) as error:
-                self._append(Failed(rollout.id, error.message, error.hint))
+                self._append_event(Failed(rollout.id, error.message, error.hint))
             except (KappaError, OSError) as error:
                 why = error.message if isinstance(error, KappaError) else str(error)
                 self.waits[rollout.id] = f"what could not be looked at: {why}"
                 unseen.append(error)
-        self._let_go()
-        self._retire()
+        self._release_leases()
+        self._retire_builds()
         if unseen:
             raise unseen[0]
         return self.state
 
-    def _sight(self, rollout: Rollout) -> Sight:
+    def _observe_group(self, rollout: Rollout) -> Sight:
         """Observes a rollout and the rollouts that are promoted together with this rollout."""
-        seen = self._look(rollout)
+        seen = self._observe_rollout(rollout)
         try:
             return replace(
                 seen,
-                others=tuple(self._look(self.state.rollout(number)) for number in rollout.together),
+                others=tuple(
+                    self._observe_rollout(self.state.rollout(number)) for number in rollout.together
+                ),
             )
         except (Broken, UsageError) as error:
             # The other rollout fails at its own turn; this rollout waits for a new yes.
             return replace(seen, unseen=error.message)
 
-    def _look(self, rollout: Rollout) -> Sight:
+    def _observe_rollout(self, rollout: Rollout) -> Sight:
         live_build = self.state.serving.get(rollout.pipeline)
         birth, live = (
             read_birth(self._store, rollout.build),
@@ -180,7 +182,7 @@ class Controller:
             live=Frontiers(self._store, live_build).newest() if live_build else None,
             comparable=comparable_now(self._store, birth, live) if live else frozenset(),
             tails=rollout.phase is Phase.REPLAYING and has_tail(self._store, rollout.build),
-            alignment=None if rollout.switch else self._alignment(rollout),
+            alignment=None if rollout.switch else self._current_alignment(rollout),
             live_runs=live is not None and self._processes.job_runs(live.folded_by),
             live_stopped=None if live is None else self._processes.job_stopped(live.folded_by),
             code=birth.code_sha256,
@@ -194,9 +196,9 @@ class Controller:
                 others = frozenset(birth.topic_ids) - seen.comparable
                 return replace(
                     seen,
-                    target=self._target(
+                    target=self._sampled_target(
                         rollout,
-                        lambda: self._log.end(sorted(others)).highest(_visible_offsets(seen)),
+                        lambda: self._log.end(sorted(others)).highest_with(_visible_offsets(seen)),
                     ),
                 )
             case Phase.READY if rollout.waits:
@@ -213,18 +215,18 @@ class Controller:
                 )
                 return replace(
                     seen,
-                    target=self._target(
+                    target=self._sampled_target(
                         rollout,
-                        lambda: _visible_offsets(seen).highest(
+                        lambda: _visible_offsets(seen).highest_with(
                             self._log.end(compacted) if compacted else Offsets()
                         ),
                     ),
-                    recreated=self._recreated(birth.topic_ids),
+                    recreated=self._recreated_topic(birth.topic_ids),
                 )
             case _:
                 return seen
 
-    def _alignment(self, rollout: Rollout) -> Alignment | None:
+    def _current_alignment(self, rollout: Rollout) -> Alignment | None:
         """Returns the candidate's newest alignment if new enough, else None.
 
         Also returns None if the lease of the alignment is gone. The lease is renewed until
@@ -241,30 +243,30 @@ class Controller:
             else None
         )
 
-    def _target(self, rollout: Rollout, sample: Callable[[], Offsets]) -> Offsets:
+    def _sampled_target(self, rollout: Rollout, sample: Callable[[], Offsets]) -> Offsets:
         key = (rollout.id, rollout.phase, rollout.attempts)
         if key not in self._targets:
             self._targets[key] = sample()
         return self._targets[key]
 
-    def _recreated(self, topic_ids: dict[str, str]) -> str | None:
+    def _recreated_topic(self, topic_ids: dict[str, str]) -> str | None:
         for name, topic_id in topic_ids.items():
             facts = self._log.facts(name)
             if facts is None or facts.id != topic_id:
                 return name
         return None
 
-    def _take(self, rollout: Rollout, step: RolloutStep) -> None:
+    def _take_step(self, rollout: Rollout, step: RolloutStep) -> None:
         match step:
             case Wait():
                 return
             case Append(event):
-                self._append(event)
+                self._append_event(event)
             case StartVerification():
                 why_not = self._processes.ensure_verifying(rollout.id)
                 if why_not is not None:
                     live = self.state.serving.get(rollout.pipeline)
-                    self._append(
+                    self._append_event(
                         Verified(
                             rollout.id,
                             "inconclusive",
@@ -280,7 +282,7 @@ class Controller:
             case _:
                 assert_never(step)
 
-    def _append(self, event: Event) -> None:
+    def _append_event(self, event: Event) -> None:
         """Appends the next record.
 
         If another writer was first, the next tick observes and chooses again.
@@ -290,9 +292,9 @@ class Controller:
             failpoint("promote.before_append")
         record = self._journal.append(self.state.last + 1, event)
         if record is not None:
-            self.state = advance(self.state, record)
+            self.state = advance_state(self.state, record)
 
-    def _let_go(self) -> None:
+    def _release_leases(self) -> None:
         """Releases the leases of alignments whose rollouts have ended.
 
         A lease that is forgotten here expires by itself.
@@ -304,14 +306,14 @@ class Controller:
                     ensure_released(self._store, last.lease)
                 self._let_go_of.add(rollout.id)
 
-    def _retire(self) -> None:
+    def _retire_builds(self) -> None:
         now = datetime.fromtimestamp(self._clock(), UTC)
         for build in sorted(
-            self.state.to_retire() | soaked(self.state, now, self._rules.soak_seconds)
+            self.state.to_retire() | soaked_builds(self.state, now, self._rules.soak_seconds)
         ):
             # If an undo was first, the undo's record has this number, and the next tick looks
             # again.
-            self._append(Retired(build))
+            self._append_event(Retired(build))
         for build in sorted(self.state.retired - self._deleted):
             if self._processes.job_runs(build):
                 continue

@@ -84,10 +84,10 @@ def copy_root(
         ) from error
     with ExitStack() as ending:
         ending.callback(lock.release)
-        with _claiming("type this there; or once that host is gone, here with --take-over"):
+        with _hint_at_claim("type this there; or once that host is gone, here with --take-over"):
             source.control.take(over=take_over)
         ending.callback(source.control.release)
-        return _copied(source, target, on_progress)
+        return _copy_objects(source, target, on_progress)
 
 
 def ensure_whole_root(store: Store) -> None:
@@ -101,7 +101,7 @@ def ensure_whole_root(store: Store) -> None:
 
 
 @contextmanager
-def _claiming(hint: str) -> Iterator[None]:
+def _hint_at_claim(hint: str) -> Iterator[None]:
     """Adds a hint to the error if another host has claimed a root."""
     try:
         yield
@@ -109,7 +109,9 @@ def _claiming(hint: str) -> Iterator[None]:
         raise Superseded(error.message, hint=hint) from error
 
 
-def _copied(source: Store, target: Store, on_progress: Callable[[int, int], None]) -> CopiedRoot:
+def _copy_objects(
+    source: Store, target: Store, on_progress: Callable[[int, int], None]
+) -> CopiedRoot:
     ensure_whole_root(source)
     wanted, there = objects_of(source), frozenset(objects_of(target))
     note = target.get_json(_NOTE)
@@ -118,7 +120,7 @@ def _copied(source: Store, target: Store, on_progress: Callable[[int, int], None
             f"the root {target.url} is not empty",
             hint="name a folder or a prefix that has nothing below it",
         )
-    with _claiming("name a folder or a prefix that has nothing below it"):
+    with _hint_at_claim("name a folder or a prefix that has nothing below it"):
         target.put_json(_NOTE, {"from": source.url})
     for name in sorted(there - {*wanted}, key=_part_of, reverse=True):
         # The source has dropped the object since.
@@ -156,7 +158,7 @@ def _part_of(name: str) -> int:
     return next((n for n, part in enumerate(_PARTS) if part.fullmatch(name)), len(_PARTS))
 
 
-def adopt(store: Store, *, sends: bool) -> Root:
+def adopt_copy(store: Store, *, sends: bool) -> Root:
     """Makes a copy a root of its own, with a new id, and returns the new root.
 
     Unless the root `sends`, sinks, alerts and pulled sources are off; a root that was adopted

@@ -31,7 +31,7 @@ from kappa.base.process import marked_root
 from kappa.base.program import run_program
 from kappa.code.task import socket_name
 from kappa.replay.platform.child import ChildProcess
-from kappa.replay.platform.messages import Reported, saying
+from kappa.replay.platform.messages import ErrorReport, message_printer
 from kappa.replay.platform.stop_request import StopRequest
 from kappa.serving.http.address import HttpAddress, listening_at
 from kappa.state.lock import Lock
@@ -43,7 +43,7 @@ _DOOR_SECONDS = 2.0
 _LONGEST = 1024
 
 
-def keep(
+def keep_server(
     address: HttpAddress,
     options: Sequence[str],
     *,
@@ -62,7 +62,7 @@ def keep(
     with (
         lock,
         handed or listening_at(address, any_port=True) as listening,
-        SocketDoor(door, address, listening) as to_the_next,
+        SocketHandover(door, address, listening) as to_the_next,
         StopRequest() as stop,
     ):
         server = ChildProcess(
@@ -73,22 +73,22 @@ def keep(
             patience_seconds=_PATIENCE_SECONDS,
             inherits=(listening.fileno(),),
         )
-        starting = Reported(say)
+        starting = ErrorReport(say)
         try:
             while not stop.requested and lock.in_place():
                 with starting.reported_once():
-                    if (code := server.ended()) is not None:
+                    if (code := server.reap_exit_code()) is not None:
                         server.has_died(code)
                     server.ensure_started(
                         *("kappa.replay.platform.serve", *options, "--host", address.host),
                         *("--socket", str(listening.fileno())),
                     )
-                to_the_next.wait(_TICK_SECONDS)
+                to_the_next.wait_for_caller(_TICK_SECONDS)
         finally:
             server.end()
 
 
-class SocketDoor:
+class SocketHandover:
     """The keeper's side of the handover: hands the socket to each caller.
 
     A caller also gets the address for which the socket was opened.
@@ -114,7 +114,7 @@ class SocketDoor:
         self._door.close()
         self._path.unlink(missing_ok=True)
 
-    def wait(self, seconds: float) -> None:
+    def wait_for_caller(self, seconds: float) -> None:
         """Waits for a caller, and hands the socket to the caller."""
         if not select.select([self._door], [], [], seconds)[0]:
             return
@@ -151,14 +151,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the keeper, whose output is a log; returns the exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
-        keep(
+        keep_server(
             HttpAddress(given.host, given.port),
             ("--project", str(given.project), "--root", given.root),
             lock=Lock(given.lock, what="the HTTP server of kappa up", root=marked_root()),
             log=given.log,
             door=given.door,
             handed=None if given.socket < 0 else socket.socket(fileno=given.socket),
-            say=saying(sys.stdout),
+            say=message_printer(sys.stdout),
         )
         return ExitCode.OK
 

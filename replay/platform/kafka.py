@@ -25,7 +25,7 @@ from kappa.state.store import Store
 _EXTERNAL_BROKER_SECONDS = 15.0
 
 
-class Kafka:
+class PlatformKafka:
     """The broker that jobs use, and the part of Kafka that the controller needs."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Kafka:
         elif self._log is None:
             servers = self._settings.kafka.bootstrap_servers or ""
             log = Log(servers, client_options(self._settings))
-            with self._stop.interrupting():
+            with self._stop.may_interrupt():
                 there = log.wait_until_ready(_EXTERNAL_BROKER_SECONDS)
             if not there:
                 raise Unreachable(
@@ -65,7 +65,7 @@ class Kafka:
                 )
             self._log = log
 
-    def stop(self) -> None:
+    def stop_broker(self) -> None:
         """Ends an embedded broker."""
         if self._broker is not None:
             self._broker.stop()
@@ -99,7 +99,7 @@ class Kafka:
         self._back_off = self._back_off.after_death(ran_seconds=now - self._begun_at, now=now)
         self._begun_at = now
         java = find_java()
-        with self._stop.interrupting():
+        with self._stop.may_interrupt():
             jars = ensure_jars(
                 java, cache=self._settings.jars.cache, repository=self._settings.jars.repository
             )

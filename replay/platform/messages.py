@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kappa.replay.rollout.state import State
 
 
-def saying(*files: TextIO) -> Callable[[str], None]:
+def message_printer(*files: TextIO) -> Callable[[str], None]:
     """Returns a function that prints a line with the time to each file."""
 
     def say(text: str) -> None:
@@ -26,7 +26,7 @@ def saying(*files: TextIO) -> Callable[[str], None]:
     return say
 
 
-class Reported:
+class ErrorReport:
     """Reports an error that the next tick may mend once, while jobs go on.
 
     Examples are a full disk, a fork that fails, and a broker that is away.
@@ -68,7 +68,7 @@ def named_errors() -> Iterator[None]:
         ) from error
 
 
-def news(before: State, after: State) -> Iterator[str]:
+def news_lines(before: State, after: State) -> Iterator[str]:
     """Yields a line for each rollout that moved on, and each pipeline retired or paused."""
     known = {rollout.id: rollout.phase for rollout in before.rollouts}
     for rollout in after.rollouts:

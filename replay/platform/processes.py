@@ -28,7 +28,7 @@ from kappa.replay.platform.child import (
 from kappa.replay.platform.spares import Spares
 from kappa.replay.rollout.supervisor_report import Deaths
 from kappa.state.alignment import Alignment, Alignments
-from kappa.state.build import folder
+from kappa.state.build import folder_of_build
 from kappa.state.build_status import Stopped, last_beat, read_stopped
 from kappa.state.lock import is_held
 from kappa.state.store import Store
@@ -48,7 +48,7 @@ _FIRST_BEAT_SECONDS = 45.0
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class JobCourse:
     """The course of a build's job processes so far.
 
     `died_of` is the cause of the last death; `caught_up` is true once a catch-up has ended
@@ -77,15 +77,15 @@ class JobEnd:
     error: str = ""
 
 
-def after_end(course: Course, end: JobEnd, *, now: float) -> Course:
+def after_end(course: JobCourse, end: JobEnd, *, now: float) -> JobCourse:
     """Returns the course of a job after a process of the job has ended. Pure."""
     match end:
         case JobEnd(asked_to_end=True):
             return replace(course, back_off=BackOff())
         case JobEnd(code=0, leg=LegKind.BASE):
-            return Course()
+            return JobCourse()
         case JobEnd(code=0, leg=LegKind.CATCH_UP):
-            return Course(caught_up=True)
+            return JobCourse(caught_up=True)
         case JobEnd(stopped=Stopped() as stopped):
             return replace(course, stopped=stopped)
         case JobEnd(code=code):
@@ -98,7 +98,9 @@ def after_end(course: Course, end: JobEnd, *, now: float) -> Course:
             )
 
 
-def deaths_of(course: Course, *, runs_seconds: float, silent_seconds: float = 0.0) -> Deaths | None:
+def deaths_of(
+    course: JobCourse, *, runs_seconds: float, silent_seconds: float = 0.0
+) -> Deaths | None:
     """Returns the deaths of a job that people should know of. Pure.
 
     Counts the deaths in a row, and the seconds of silence from which another death may come.
@@ -170,7 +172,7 @@ class Processes:
         self._jobs: dict[str, _Job] = {}
         # Builds that are to be aligned before their tail goes on.
         self._aligning: set[str] = set()
-        self._courses: dict[str, Course] = {}
+        self._courses: dict[str, JobCourse] = {}
         self._verifications: dict[int, ChildProcess] = {}
         self._verification_deaths: dict[int, int] = {}
 
@@ -186,7 +188,7 @@ class Processes:
         self._bootstrap_servers = bootstrap_servers
         self._reap_verifications()
         for build, job in tuple(self._jobs.items()):
-            code = job.child.ended()
+            code = job.child.reap_exit_code()
             if code is not None:
                 self._reap_job(build, job, code)
             elif (silent := job.pulse.silent_seconds()) > self._settings.engine.hung_seconds:
@@ -201,7 +203,7 @@ class Processes:
             ):
                 job.child.ask_to_end()
         for build in sorted(wanted - set(self._jobs)):
-            course = self._course(build)
+            course = self._course_of(build)
             if course.stopped is None and self._clock() >= course.back_off.not_before:
                 self._start_job(build, catch_up_nice=LOW_PRIORITY if serves else 0)
         # A start that is under way has the machine.
@@ -227,21 +229,23 @@ class Processes:
 
     def job_runs(self, build: str) -> bool:
         """Returns True while a process of the build's job exists, even of an older supervisor."""
-        return build in self._jobs or is_held(self._store.local.path(f"{folder(build)}/lock"))
+        return build in self._jobs or is_held(
+            self._store.local.path(f"{folder_of_build(build)}/lock")
+        )
 
     def job_stopped(self, build: str) -> Stopped | None:
         """Returns why the build's job is not started again. None if the job may start."""
-        return self._course(build).stopped
+        return self._course_of(build).stopped
 
     def job_deaths(self, build: str) -> int:
         """Counts the deaths in a row of the build's job."""
-        return self._course(build).back_off.deaths
+        return self._course_of(build).back_off.deaths
 
-    def deaths(self, build: str) -> Deaths | None:
+    def deaths_of_job(self, build: str) -> Deaths | None:
         """Returns the deaths in a row of the build's job, for people. None without a death."""
         job = self._jobs.get(build)
         return deaths_of(
-            self._course(build),
+            self._course_of(build),
             runs_seconds=0.0 if job is None else job.child.ran_seconds,
             silent_seconds=0.0 if job is None else job.pulse.silent_seconds(),
         )
@@ -258,12 +262,12 @@ class Processes:
             return None
         if self._verification_deaths.get(rollout, 0) >= _VERIFICATION_DEATHS:
             return f"the verification died {_VERIFICATION_DEATHS} times in a row"
-        child = self._child(
+        child = self._make_child(
             "verification",
             f"the verification of the rollout of record {rollout}",
             nice=LOW_PRIORITY,
         )
-        self._start(child, "kappa.replay.rollout.verify.verify", "--rollout", str(rollout))
+        self._start_child(child, "kappa.replay.rollout.verify.verify", "--rollout", str(rollout))
         self._verifications[rollout] = child
         return None
 
@@ -274,22 +278,22 @@ class Processes:
         self._verifications.clear()
         self._spares.end()
 
-    def _course(self, build: str) -> Course:
-        return self._courses.get(build, Course())
+    def _course_of(self, build: str) -> JobCourse:
+        return self._courses.get(build, JobCourse())
 
-    def _leg(self, build: str) -> LegKind:
+    def _next_leg(self, build: str) -> LegKind:
         if stands_before_base(self._store, build):
             return LegKind.BASE
         # The process of the tail records the tail; until then only this process knows that the
         # catch-up has ended.
-        if not (self._course(build).caught_up or has_tail(self._store, build)):
+        if not (self._course_of(build).caught_up or has_tail(self._store, build)):
             return LegKind.CATCH_UP
         return LegKind.ALIGNMENT if build in self._aligning else LegKind.TAIL
 
     def _start_job(self, build: str, *, catch_up_nice: int) -> None:
-        leg = self._leg(build)
+        leg = self._next_leg(build)
         job = _Job(
-            self._child(
+            self._make_child(
                 build, f"the job of build {build} ({leg})", hand_over=self._spares.hand_over
             ),
             Pulse(partial(last_beat, self._store, build), self._clock),
@@ -297,7 +301,7 @@ class Processes:
             read_stopped(self._store, build),
             Alignments(self._store, build).last(),
         )
-        self._start(
+        self._start_child(
             job.child,
             "kappa.engine.job.job",
             *("--build", build, "--leg", leg, "--nice", str(catch_up_nice)),
@@ -305,7 +309,7 @@ class Processes:
         self._jobs[build] = job
         self._aligning.discard(build)
 
-    def _child(
+    def _make_child(
         self, log: str, what: str, *, nice: int = 0, hand_over: HandOver | None = None
     ) -> ChildProcess:
         return ChildProcess(
@@ -318,7 +322,7 @@ class Processes:
             hand_over=hand_over,
         )
 
-    def _start(self, child: ChildProcess, module: str, *arguments: str) -> None:
+    def _start_child(self, child: ChildProcess, module: str, *arguments: str) -> None:
         child.start(
             module,
             *project_options(self._settings),
@@ -328,7 +332,7 @@ class Processes:
 
     def _reap_verifications(self) -> None:
         for rollout, child in tuple(self._verifications.items()):
-            code = child.ended()
+            code = child.reap_exit_code()
             if code is not None:
                 del self._verifications[rollout]
                 self._say(f"{child.what} {ended_text(code)}")
@@ -340,7 +344,7 @@ class Processes:
         del self._jobs[build]
         stopped, now = read_stopped(self._store, build), self._clock()
         course = after_end(
-            self._course(build),
+            self._course_of(build),
             JobEnd(
                 code,
                 job.leg,

@@ -17,7 +17,7 @@ from kappa.state.space import RESERVE, free_bytes, full_text
 from kappa.state.store import Store
 
 
-class Reserve:
+class DiskReserve:
     """The reserve of a root, for the supervisor."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Reserve:
         self._full = False
 
     @property
-    def told(self) -> str:
+    def full_disk_text(self) -> str:
         """A sentence on the full disk for people, or "" while there is space."""
         if not self._full:
             return ""
@@ -51,15 +51,15 @@ class Reserve:
         if not self._full and free < self._length:
             self._full = True
             self._path.unlink(missing_ok=True)
-            self._say(self.told)
+            self._say(self.full_disk_text)
         elif self._full and free >= 2 * self._length:
             self._full = False
             self._say("the disk has space again: jobs go on")
         if not self._full and self._length and not self._path.exists():
-            self._make()
+            self._make_file()
         return not self._full
 
-    def _make(self) -> None:
+    def _make_file(self) -> None:
         # If the disk has no space for the file, the next look reports it.
         with contextlib.suppress(OSError):
             handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -39,7 +39,7 @@ _PROMISE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class TopicPromise:
     """The promise of a build's topics to a build that is away.
 
     The topics keep all records that the build has not read for more than `turn_seconds`.
@@ -52,22 +52,22 @@ class Promise:
     by_size: bool = False
 
     @classmethod
-    def of(cls, topics: Iterable[Mapping[str, str]]) -> Promise:
+    def of_topics(cls, topics: Iterable[Mapping[str, str]]) -> TopicPromise:
         """Returns the promise of topics with these settings in force."""
         turn, hears, by_size = _LONGEST_TURN_SECONDS, False, False
         for config in topics:
             policy = config.get("cleanup.policy", "delete").split(",")
             if "compact" in policy:
                 hears = True
-                turn = min(turn, _seconds(config, "delete.retention.ms") / _PART)
+                turn = min(turn, _config_seconds(config, "delete.retention.ms") / _PART)
             if "delete" in policy:
                 by_size = by_size or int(config.get("retention.bytes", "-1")) >= 0
-                turn = min(turn, _seconds(config, "retention.ms") / _PART)
+                turn = min(turn, _config_seconds(config, "retention.ms") / _PART)
         return cls(turn, hears, by_size)
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class BuildLook:
     """A look at a build: the folded offsets, and the ends of the topics in the log.
 
     `heard_seconds` is how long ago the build heard of all deletions. A build that is `kept`
@@ -84,7 +84,7 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class Repose:
+class RestState:
     """The memory of a build: whether the build `rests`, and since when the offsets are the same.
 
     `target` are the offsets that a kept build folds before the next rest.
@@ -98,14 +98,14 @@ class Repose:
 
 
 def after_look(
-    before: Repose | None,
-    seen: Looked,
-    promise: Promise,
+    before: RestState | None,
+    seen: BuildLook,
+    promise: TopicPromise,
     *,
     now: float,
     rest_after: float,
     many: int,
-) -> Repose:
+) -> RestState:
     """Returns whether a build is to rest or to run after a look. Pure.
 
     Args:
@@ -116,10 +116,10 @@ def after_look(
         rest_after: The build rests after so many seconds without a change.
         many: So many unread records wake a kept build, too.
     """
-    known = before or Repose(not seen.runs, now, seen.offsets, seen.kept)
+    known = before or RestState(not seen.runs, now, seen.offsets, seen.kept)
     late = promise.hears and seen.heard_seconds > promise.turn_seconds
     if promise.turn_seconds < rest_after or late or (known.kept and not seen.kept):
-        return Repose(rests=False, since=now, offsets=seen.offsets, kept=seen.kept)
+        return RestState(rests=False, since=now, offsets=seen.offsets, kept=seen.kept)
     in_turns = seen.kept and not promise.by_size
     if known.rests:
         waits = not seen.end.equals(seen.offsets)
@@ -132,17 +132,19 @@ def after_look(
             )
         if not waits:
             return replace(known, kept=seen.kept)
-        return Repose(rests=False, since=now, offsets=seen.offsets, kept=seen.kept, target=seen.end)
+        return RestState(
+            rests=False, since=now, offsets=seen.offsets, kept=seen.kept, target=seen.end
+        )
     if in_turns:
         target = known.target if known.kept and known.target is not None else seen.end
         done = seen.offsets.covers(target)
-        return Repose(done, now, seen.offsets, kept=True, target=target)
+        return RestState(done, now, seen.offsets, kept=True, target=target)
     since = known.since if known.offsets == seen.offsets else now
     done = now - since >= rest_after and seen.end.equals(seen.offsets)
-    return Repose(done, now if done else since, seen.offsets, seen.kept)
+    return RestState(done, now if done else since, seen.offsets, seen.kept)
 
 
-def _seconds(config: Mapping[str, str], name: str) -> float:
+def _config_seconds(config: Mapping[str, str], name: str) -> float:
     given = int(config.get(name, "-1"))
     return given / 1000 if given >= 0 else float("inf")
 
@@ -165,9 +167,9 @@ class WatchedBuild:
         self._news = Frontiers.news(store, build, clock=clock)
         self._newest: Frontier | None = None
 
-    def tailed(self) -> Frontier | None:
+    def tail_frontier(self) -> Frontier | None:
         """Returns the newest frontier if the newest leg is the tail, else None."""
-        with self._news.looking() as due:
+        with self._news.looking_for_news() as due:
             if due:
                 self._newest = self._frontiers.newest() if self._legs.has_tail() else None
         return self._newest
@@ -197,9 +199,9 @@ class Rests:
         self._say = say
         self._clock = clock
         self._wall = wall
-        self._known: dict[str, Repose] = {}
+        self._known: dict[str, RestState] = {}
         self._watched: dict[str, WatchedBuild] = {}
-        self._promises: dict[str, tuple[float, Promise]] = {}
+        self._promises: dict[str, tuple[float, TopicPromise]] = {}
         self._topics: dict[str, frozenset[str]] = {}
         self._wanted = frozenset[str]()
         self._look_at = 0.0
@@ -229,7 +231,7 @@ class Rests:
             self._look_at = self._clock() + (0 if is_watched else _LOOK_SECONDS)
             before = self._at_rest()
             with suppress(Unreachable):
-                self._look(wanted, kept, runs, log)
+                self._look_at_builds(wanted, kept, runs, log)
             for build in sorted(self._at_rest() - before):
                 self._say(f"build {build} rests")
             for build in sorted((before & wanted) - self._at_rest()):
@@ -240,7 +242,7 @@ class Rests:
     def _at_rest(self) -> frozenset[str]:
         return frozenset(build for build, each in self._known.items() if each.rests)
 
-    def _look(
+    def _look_at_builds(
         self, wanted: frozenset[str], kept: frozenset[str], runs: frozenset[str], log: TopicEnds
     ) -> None:
         now = self._clock()
@@ -252,23 +254,24 @@ class Rests:
         frontiers = {
             build: newest
             for build, watched in self._watched.items()
-            if (newest := watched.tailed()) is not None
+            if (newest := watched.tail_frontier()) is not None
         }
         asked = [
             build for build, newest in frontiers.items() if self._is_due(build, newest, kept, now)
         ]
-        ends, turns = self._ends(asked, log), turns_asked(self._store)
+        ends, turns = self._log_ends(asked, log), turns_asked(self._store)
         for build in asked:
             newest, before = frontiers[build], self._known.get(build)
-            end, promise = ends.get(build), self._promise(build, log)
+            end, promise = ends.get(build), self._promise_of(build, log)
             if end is None or promise is None:
                 # A topic of the build is gone: the job reports this.
-                self._known[build] = Repose(rests=False, since=now, offsets=newest.offsets)
+                self._known[build] = RestState(rests=False, since=now, offsets=newest.offsets)
                 continue
-            seen = Looked(
+            seen = BuildLook(
                 newest.offsets,
                 end,
-                self._wall() - datetime.fromisoformat(newest.heard).astimezone(UTC).timestamp(),
+                self._wall()
+                - datetime.fromisoformat(newest.heard_time).astimezone(UTC).timestamp(),
                 build in kept,
                 build in runs,
                 build in turns,
@@ -290,7 +293,7 @@ class Rests:
         if known is None or known.rests or build in kept or known.kept:
             return True
         if known.offsets != newest.offsets:
-            self._known[build] = Repose(rests=False, since=now, offsets=newest.offsets)
+            self._known[build] = RestState(rests=False, since=now, offsets=newest.offsets)
             return False
         return now - known.since >= self._rest_after
 
@@ -299,7 +302,7 @@ class Rests:
             self._topics[build] = frozenset(read_birth(self._store, build).topic_ids)
         return self._topics[build]
 
-    def _ends(self, builds: list[str], log: TopicEnds) -> dict[str, Offsets]:
+    def _log_ends(self, builds: list[str], log: TopicEnds) -> dict[str, Offsets]:
         """Returns the log's end for each build, except builds with a topic that is gone."""
         topics = {build: self._topics_of(build) for build in builds}
         try:
@@ -314,11 +317,13 @@ class Rests:
             return found
         return {build: end.only(topics[build]) for build in builds}
 
-    def _promise(self, build: str, log: TopicEnds) -> Promise | None:
+    def _promise_of(self, build: str, log: TopicEnds) -> TopicPromise | None:
         read_at, promise = self._promises.get(build, (-math.inf, None))
         if self._clock() - read_at >= _PROMISE_SECONDS:
             try:
-                promise = Promise.of(log.config(topic) for topic in sorted(self._topics_of(build)))
+                promise = TopicPromise.of_topics(
+                    log.config(topic) for topic in sorted(self._topics_of(build))
+                )
             except Unreachable:
                 raise
             except KappaError:

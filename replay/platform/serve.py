@@ -22,10 +22,10 @@ import uvicorn
 from kappa.base.errors import ExitCode, KappaError
 from kappa.base.program import run_program
 from kappa.replay.page import api, routes
-from kappa.replay.platform.messages import saying
-from kappa.replay.status.context import Here
+from kappa.replay.platform.messages import message_printer
+from kappa.replay.status.context import ProjectContext
 from kappa.replay.status.run_records import RunningServer, ensure_served, ensure_unserved, served_at
-from kappa.replay.status.shared_looks import Desk
+from kappa.replay.status.shared_looks import SharedLooks
 from kappa.serving.http import changes, events
 from kappa.serving.http.address import HttpAddress, ensure_guarded, guarded_address, listening_at
 from kappa.serving.http.bounds import Bounds
@@ -39,7 +39,7 @@ from kappa.serving.query.reader.reader import Limits
 from kappa.serving.query.sandbox import confine
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.serving.query.sandbox.sandbox import Sandbox
-from kappa.state.files.bucket import ANSWERING, patient
+from kappa.state.files.bucket import ANSWERING, with_patience
 from kappa.state.journal.journal import Journal
 from kappa.state.store import Store
 
@@ -47,8 +47,12 @@ from kappa.state.store import Store
 _GRACE_SECONDS = 2
 
 
-def serve(
-    here: Here, *, listen: str | None = None, token: str | None = None, say: Callable[[str], None]
+def serve_alone(
+    here: ProjectContext,
+    *,
+    listen: str | None = None,
+    token: str | None = None,
+    say: Callable[[str], None],
 ) -> None:
     """Serves alone until this process is asked to end.
 
@@ -59,7 +63,7 @@ def serve(
     address = guarded_address(listen or here.settings.serve.listen, token)
     with listening_at(address) as listening:
         address = replace(address, port=listening.getsockname()[1])
-        me = RunningServer.of(os.getpid(), address.url)
+        me = RunningServer.of_process(os.getpid(), address.url)
         if served_at(here.store) is None:
             ensure_served(here.store, me)
         try:
@@ -69,33 +73,33 @@ def serve(
                 ensure_unserved(here.store, me)
 
 
-def _serve_kept(here: Here, host: str, listening: socket.socket) -> None:
+def _serve_kept(here: ProjectContext, host: str, listening: socket.socket) -> None:
     """Serves at the socket of a keeper, whose process clients know as the server."""
     token = here.settings.serve.token or None
     ensure_guarded(host, token)
     address = HttpAddress(host, listening.getsockname()[1])
-    ensure_served(here.store, RunningServer.of(os.getppid(), address.url))
-    _serve_at(address, listening, here, token=token, say=saying(sys.stdout))
+    ensure_served(here.store, RunningServer.of_process(os.getppid(), address.url))
+    _serve_at(address, listening, here, token=token, say=message_printer(sys.stdout))
 
 
 def _serve_at(
     address: HttpAddress,
     listening: socket.socket,
-    here: Here,
+    here: ProjectContext,
     *,
     token: str | None,
     say: Callable[[str], None],
 ) -> None:
     settings, store = here.settings, here.store
-    with patient(ANSWERING), Sandbox(Allowance.of(settings.serve)) as sandbox:
+    with with_patience(ANSWERING), Sandbox(Allowance.of(settings.serve)) as sandbox:
         stand = Stand(
             store,
             sandbox,
             Snapshots(store, lease_seconds=here.lease_seconds),
             here.lease_seconds,
-            lambda: _unready(store),
+            lambda: _unready_reasons(store),
         )
-        desk, bounds, streams = Desk(here), fitting(Bounds()), OpenStreams()
+        desk, bounds, streams = SharedLooks(here), fitting(Bounds()), OpenStreams()
         hub = ChangeHub(
             store,
             lease_seconds=here.lease_seconds,
@@ -107,7 +111,7 @@ def _serve_at(
             token=token,
             bounds=bounds,
             routers=(events.router, changes.router, api.router, *routes.ROUTERS),
-            state={"desk": desk, "pulse": desk.pulse, "changes": hub, "streams": streams},
+            state={"desk": desk, "pulse": desk.change_marker, "changes": hub, "streams": streams},
         )
         config = uvicorn.Config(
             app, timeout_graceful_shutdown=_GRACE_SECONDS, **uvicorn_settings(bounds)
@@ -115,18 +119,18 @@ def _serve_at(
         say(
             f"HTTP at {address.url}, its API at {address.url}/api/v1, "
             f"{'with a token' if token else 'for this machine'}; queries are kept in by "
-            f"{', '.join(('the parser', 'DuckDB', *confine.layers()))}"
+            f"{', '.join(('the parser', 'DuckDB', *confine.available_layers()))}"
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             # Uvicorn ends by these signals, and then raises them again for the earlier handler:
             # this one.
             signal.signal(number, lambda *_: None)
         # In a thread, so that the start does not wait; the first query finds a process ready.
-        threading.Thread(target=sandbox.start, name="sandbox", daemon=True).start()
+        threading.Thread(target=sandbox.start_processes, name="sandbox", daemon=True).start()
         PatientServer(config, streams.end).run(sockets=[listening])
 
 
-def _unready(store: Store) -> tuple[str, ...]:
+def _unready_reasons(store: Store) -> tuple[str, ...]:
     try:
         Journal(store).last_served()
     except KappaError as error:
@@ -141,7 +145,7 @@ def main(arguments: list[str] | None = None) -> int:
         with socket.socket(fileno=given.socket) as listening:
             # The socket is for this process alone, not for the processes of queries.
             listening.set_inheritable(False)
-            _serve_kept(Here(given.project, given.root), given.host, listening)
+            _serve_kept(ProjectContext(given.project, given.root), given.host, listening)
         return ExitCode.OK
 
     return run_program("kappa.replay.platform.serve", work, arguments, host=str, socket=int)

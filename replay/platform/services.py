@@ -96,11 +96,11 @@ class BrokerService:
         if self.needs_space and not has_space:
             self.end()
             return
-        if (code := self._child.ended()) is not None:
+        if (code := self._child.reap_exit_code()) is not None:
             self._take_end(code)
         if self._clock() >= self._look_at:
             self._look_at = self._clock() + self.look_seconds
-            self._look()
+            self._update_wanted()
         if bootstrap_servers != self._bootstrap_servers:
             self.end()
             self._bootstrap_servers = bootstrap_servers
@@ -117,7 +117,7 @@ class BrokerService:
         """Takes the end of a process as a death, whatever the exit code is."""
         self._child.has_died(code)
 
-    def _look(self) -> None:
+    def _update_wanted(self) -> None:
         """Looks whether the program is wanted."""
 
 
@@ -148,7 +148,7 @@ class ArchiverService(BrokerService):
         else:
             self._child.has_died(code)
 
-    def _look(self) -> None:
+    def _update_wanted(self) -> None:
         try:
             found = Sources(self._settings.project).changed_at()
         except OSError:
@@ -180,7 +180,7 @@ class CourierService(BrokerService):
         root = own_root(self._store)
         return root is None or root.sends
 
-    def _look(self) -> None:
+    def _update_wanted(self) -> None:
         if not self._is_wanted:
             self._is_wanted = self._may_send and bool(served_outlets(self._store))
 
@@ -199,7 +199,7 @@ class CollectorService(BrokerService):
     patience_seconds = 15.0
     needs_space = False
 
-    def _look(self) -> None:
+    def _update_wanted(self) -> None:
         self._is_wanted = bool(self._settings.collect.topics)
 
 
@@ -218,7 +218,7 @@ class HttpService:
         self._store = store
         self._settings = settings
         self._say = say
-        self._address = _address(settings, say)
+        self._address = _listen_address(settings, say)
         # The socket of an earlier supervisor's keeper, until the new keeper has the socket.
         self._handed: socket.socket | None = None
         self._child = ChildProcess(
@@ -236,7 +236,7 @@ class HttpService:
         Ends the keeper of an earlier supervisor first, whose settings and code may be old. Takes
         over the socket of that keeper before, so that clients wait meanwhile.
         """
-        self._child.reap()
+        self._child.reap_death()
         if self._child.pid is not None:
             return
         local = self._store.local
@@ -304,7 +304,7 @@ class ViewCheckService:
 
     def ensure_running(self, serving: Iterable[str]) -> None:
         """Starts the check of a serving build whose slices have kept its views for a while."""
-        if (code := self._child.ended()) is not None:
+        if (code := self._child.reap_exit_code()) is not None:
             self._say(f"{self._child.what} {ended_text(code)}")
         if self._child.pid is not None or self._clock() < self._look_at:
             return
@@ -381,7 +381,7 @@ def ensure_no_keeper(store: Store) -> bool:
     return True
 
 
-def _address(settings: Settings, say: Callable[[str], None]) -> HttpAddress | None:
+def _listen_address(settings: Settings, say: Callable[[str], None]) -> HttpAddress | None:
     if not settings.serve.listen:
         return None
     try:

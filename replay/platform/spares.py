@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kappa.base.program import project_options
 from kappa.base.settings import Settings
-from kappa.code.task import SPARES, Task, libraries, taken
+from kappa.code.task import SPARES, Task, libraries_digest, taken_socket
 from kappa.replay.platform.child import BackOff, ChildProcess, end_all
 from kappa.state.store import Store
 
@@ -36,11 +36,11 @@ class _Spare:
     libraries: str
 
     @property
-    def taken(self) -> bool:
+    def is_taken(self) -> bool:
         """True once a command has come."""
-        return taken(self.folder.parent, self.pid).exists()
+        return taken_socket(self.folder.parent, self.pid).exists()
 
-    def forget(self) -> None:
+    def delete_leftovers(self) -> None:
         """Deletes the folder of the spare, and the door of a spare that was killed."""
         shutil.rmtree(self.folder, ignore_errors=True)
         for place in self.folder.parent.glob(f"{self.pid}[-.]*"):
@@ -77,19 +77,19 @@ class Spares:
 
     def ensure_ready(self) -> None:
         """Reaps spares that ended, and starts as many as are missing."""
-        self._reap()
+        self._reap_spares()
         while (
             len(self._free) < self._settings.engine.spares
             and self._clock() >= self._back_off.not_before
         ):
-            self._free.append(self._started())
+            self._free.append(self._start_spare())
 
     def hand_over(self, task: Task) -> subprocess.Popen[bytes] | None:
         """Gives a task to a spare, whose process ends with the task.
 
         Returns None if no spare is free.
         """
-        self._reap()
+        self._reap_spares()
         # The oldest is ready, or will be first.
         while self._free:
             spare = self._free.pop(0)
@@ -108,7 +108,7 @@ class Spares:
         self._taken.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _started(self) -> _Spare:
+    def _start_spare(self) -> _Spare:
         # Its length leaves room for the name of the task in the process's command line.
         folder = self._folder / secrets.token_hex(40)
         folder.mkdir(parents=True)
@@ -126,33 +126,33 @@ class Spares:
             *("--folder", str(folder), "--door", "yes"),
         )
         assert child.pid is not None, "it was started"
-        return _Spare(child, child.pid, folder, libraries())
+        return _Spare(child, child.pid, folder, libraries_digest())
 
-    def _reap(self) -> None:
+    def _reap_spares(self) -> None:
         for spare in tuple(self._free):
             # First: a command may be done with the spare by now.
-            if spare.taken:
+            if spare.is_taken:
                 self._free.remove(spare)
                 self._taken.append(spare)
-            elif spare.child.ended() is not None:
+            elif spare.child.reap_exit_code() is not None:
                 self._free.remove(spare)
-                self._ended(spare)
-            elif spare.libraries != libraries():
+                self._note_death(spare)
+            elif spare.libraries != libraries_digest():
                 spare.child.kill()
                 self._free.remove(spare)
-                spare.forget()
+                spare.delete_leftovers()
         for spare in tuple(self._taken):
-            if spare.child.ended() is not None:
+            if spare.child.reap_exit_code() is not None:
                 self._taken.remove(spare)
-                spare.forget()
+                spare.delete_leftovers()
         for process, spare in tuple(self._jobs):
             if process.returncode is not None:
                 self._jobs.remove((process, spare))
-                spare.forget()
+                spare.delete_leftovers()
 
-    def _ended(self, spare: _Spare) -> None:
+    def _note_death(self, spare: _Spare) -> None:
         """Takes the end of a spare without a task as a death: the next start waits."""
-        spare.forget()
+        spare.delete_leftovers()
         self._back_off = self._back_off.after_death(
             ran_seconds=spare.child.ran_seconds, now=self._clock()
         )

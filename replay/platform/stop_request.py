@@ -26,7 +26,7 @@ class StopRequest:
         self._before: dict[signal.Signals, Any] = {}
 
     @contextmanager
-    def interrupting(self) -> Iterator[None]:
+    def may_interrupt(self) -> Iterator[None]:
         """Lets a signal raise StopRequested within the block."""
         if self.requested:
             raise StopRequested
@@ -39,7 +39,7 @@ class StopRequest:
     def __enter__(self) -> Self:
         # SIGHUP: the terminal was closed.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            self._before[number] = signal.signal(number, self._note)
+            self._before[number] = signal.signal(number, self._note_signal)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -48,7 +48,7 @@ class StopRequest:
         for number in self._before:
             signal.signal(number, signal.SIG_IGN)
 
-    def _note(self, _number: int, _frame: FrameType | None) -> None:
+    def _note_signal(self, _number: int, _frame: FrameType | None) -> None:
         self.requested = True
         if self._interrupts:
             self._interrupts = False

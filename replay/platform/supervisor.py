@@ -30,16 +30,16 @@ from kappa.base.settings import Settings, load_settings
 from kappa.replay.platform.child import open_log
 from kappa.replay.platform.controller import Controller
 from kappa.replay.platform.copy import ensure_whole_root
-from kappa.replay.platform.kafka import Kafka
-from kappa.replay.platform.messages import Reported, named_errors, news, saying
+from kappa.replay.platform.kafka import PlatformKafka
+from kappa.replay.platform.messages import ErrorReport, message_printer, named_errors, news_lines
 from kappa.replay.platform.processes import Processes
-from kappa.replay.platform.reserve import Reserve
+from kappa.replay.platform.reserve import DiskReserve
 from kappa.replay.platform.rest import Rests
 from kappa.replay.platform.services import Services, ensure_no_keeper
 from kappa.replay.platform.stop_request import StopRequest, StopRequested
-from kappa.replay.rollout.supervisor_report import Reporter, ensure_no_report
+from kappa.replay.rollout.supervisor_report import ReportWriter, ensure_no_report
 from kappa.replay.status.run_records import RUNNING, Running, put_running, running_at
-from kappa.state.lock import holder, holding_process
+from kappa.state.lock import current_holder, holding_process
 from kappa.state.root import LOCK, ensure_no_copy, ensure_root, lock_of, why_silent
 from kappa.state.store import Store, open_store
 
@@ -54,7 +54,7 @@ SUPERVISOR_LOG = "logs/supervisor.log"
 _UP_SECONDS = 600.0
 
 
-def up(
+def run_platform(
     settings: Settings,
     *,
     detach: bool,
@@ -76,11 +76,11 @@ def up(
             )
         store = open_store(settings)
         with open_log(store.local.path(SUPERVISOR_LOG)).open("a", encoding="utf-8") as log:
-            _run(settings, saying(sys.stderr, log), take_over=take_over)
+            _run_supervisor(settings, message_printer(sys.stderr, log), take_over=take_over)
     return None
 
 
-def down(settings: Settings) -> bool:
+def end_platform(settings: Settings) -> bool:
     """Ends the supervisor of this root and waits for the end of the process.
 
     Returns False if there was no supervisor. Raises TimedOut if the supervisor is still ending
@@ -108,17 +108,17 @@ def end_left_server(settings: Settings) -> bool:
     """
     store = open_store(settings)
     # If another `kappa up` has started meanwhile, the server is the server of that supervisor.
-    return holder(store.local.path(LOCK)) is None and ensure_no_keeper(store)
+    return current_holder(store.local.path(LOCK)) is None and ensure_no_keeper(store)
 
 
-def _run(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> None:
+def _run_supervisor(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> None:
     """Runs the platform until this process is asked to end."""
     store = open_store(settings)
     lock = lock_of(store, LOCK, what="kappa")
     try:
         lock.acquire()
     except Conflict as error:
-        other = holder(store.local.path(LOCK))
+        other = current_holder(store.local.path(LOCK))
         raise Conflict(
             f"kappa is up already (process {other.pid if other else '?'})",
             hint="kappa status shows it; kappa down ends it",
@@ -133,7 +133,7 @@ def _run(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> 
     delete_left_behind(Path(tempfile.gettempdir()))
     ensure_no_report(store)
     stop = StopRequest()
-    kafka = Kafka(settings, store, say, stop)
+    kafka = PlatformKafka(settings, store, say, stop)
     processes = Processes(store, settings, say=say)
     rests = Rests(
         store,
@@ -142,13 +142,13 @@ def _run(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> 
         say=say,
     )
     services = Services(store, settings, say=say)
-    reporter = Reporter(store, processes.deaths, clock=time.monotonic)
-    reserve = Reserve(store, settings.reserve_bytes, say=say)
+    reporter = ReportWriter(store, processes.deaths_of_job, clock=time.monotonic)
+    reserve = DiskReserve(store, settings.reserve_bytes, say=say)
     try:
         with stop:
             services.http.ensure_running()
             kafka.ensure_running()
-            _loop(
+            _run_loop(
                 store,
                 kafka,
                 Controller(
@@ -173,7 +173,7 @@ def _run(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> 
         failpoint("supervisor.after_down")
         services.end_all()
         processes.end_all()
-        kafka.stop()
+        kafka.stop_broker()
         # All that could change something has ended.
         with contextlib.suppress(KappaError):
             store.control.release()
@@ -181,19 +181,19 @@ def _run(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> 
         lock.release()
 
 
-def _loop(
+def _run_loop(
     store: Store,
-    kafka: Kafka,
+    kafka: PlatformKafka,
     controller: Controller,
     processes: Processes,
     rests: Rests,
     services: Services,
-    reserve: Reserve,
-    reporter: Reporter,
+    reserve: DiskReserve,
+    reporter: ReportWriter,
     say: Callable[[str], None],
     stop: StopRequest,
 ) -> None:
-    claiming, ticking, announcing = Reported(say), Reported(say), Reported(say)
+    claiming, ticking, announcing = ErrorReport(say), ErrorReport(say), ErrorReport(say)
     ready_at, resting, looked_at = "", frozenset[str](), time.monotonic()
     while not stop.requested:
         if time.monotonic() - looked_at >= _CLAIM_SECONDS:
@@ -220,7 +220,7 @@ def _loop(
                 kafka.bootstrap_servers, controller.state.serving.values(), has_space=has_space
             )
             before = controller.state
-            for line in news(before, controller.tick()):
+            for line in news_lines(before, controller.tick()):
                 say(line)
         # For people to read, and nothing else: a full disk was reported above.
         with contextlib.suppress(KappaError, OSError):
@@ -272,7 +272,7 @@ def ensure_detached(
     deadline = time.monotonic() + _UP_SECONDS
     while (found := running_at(store)) is None:
         # If two started at once, the other supervisor may have the lock: then wait for the other.
-        if process.poll() is not None and holder(store.local.path(LOCK)) is None:
+        if process.poll() is not None and current_holder(store.local.path(LOCK)) is None:
             with path.open("rb") as log:
                 log.seek(begins_at)
                 raise _why_not_up(log.read().decode(errors="replace"), path, process.returncode)
@@ -316,7 +316,7 @@ def main(arguments: list[str] | None = None) -> int:
     def work(given: argparse.Namespace) -> ExitCode:
         with named_errors():
             settings = load_settings(given.project, root=given.root)
-            _run(settings, saying(sys.stdout), take_over=bool(given.take_over))
+            _run_supervisor(settings, message_printer(sys.stdout), take_over=bool(given.take_over))
         return ExitCode.OK
 
     return run_program("kappa.replay.platform.supervisor", work, arguments, take_over=int)

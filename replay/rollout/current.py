@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kappa.base.errors import Damaged
-from kappa.replay.rollout.fold import advance, fold
+from kappa.replay.rollout.fold import advance_state, fold_records
 from kappa.replay.rollout.state import State
 from kappa.state.journal.journal import JournalView
 from kappa.state.store import Store
@@ -11,7 +11,7 @@ from kappa.state.store import Store
 
 def current_state(store: Store) -> State:
     """Returns the state after the journal's newest record, or raises as `advance` does."""
-    return JournalView(store).folded(advance, State())
+    return JournalView(store).folded(advance_state, State())
 
 
 def readable_state(store: Store) -> tuple[State, Damaged | None]:
@@ -22,4 +22,4 @@ def readable_state(store: Store) -> tuple[State, Damaged | None]:
     try:
         return current_state(store), None
     except Damaged as error:
-        return fold(JournalView(store).known()), error
+        return fold_records(JournalView(store).known()), error

@@ -9,8 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kappa.replay.rollout.group import approve, fail, leave_group, release, switch
-from kappa.replay.rollout.move import moved, require, rollout_in
+from kappa.replay.rollout.group import (
+    approve_rollouts,
+    fail_rollouts,
+    leave_group,
+    release_hold,
+    switch_rollouts,
+)
+from kappa.replay.rollout.move import move_rollout, require_condition, rollout_in
 from kappa.replay.rollout.rollout import BEGINNINGS, IllegalTransition, Move, Rollout
 from kappa.replay.rollout.state import State
 from kappa.state.journal.events import (
@@ -36,15 +42,15 @@ from kappa.state.journal.journal import JournalRecord
 from kappa.state.journal.projections import paused_after, retired_after
 
 
-def fold(records: Iterable[JournalRecord], state: State | None = None) -> State:
+def fold_records(records: Iterable[JournalRecord], state: State | None = None) -> State:
     """Returns the state after these records, in order. Raises IllegalTransition."""
     state = state or State()
     for record in records:
-        state = advance(state, record)
+        state = advance_state(state, record)
     return state
 
 
-def advance(state: State, record: JournalRecord) -> State:
+def advance_state(state: State, record: JournalRecord) -> State:
     """Returns the state after one more record.
 
     Raises IllegalTransition if the record cannot follow.
@@ -52,7 +58,7 @@ def advance(state: State, record: JournalRecord) -> State:
     if record.number != state.last + 1:
         raise IllegalTransition(f"journal record {record.number} cannot follow record {state.last}")
     return replace(
-        _advanced(state, record),
+        _state_after_event(state, record),
         last=record.number,
         paused=paused_after(state.paused, record),
         retirements=retired_after(state.retirements, record),
@@ -64,16 +70,16 @@ def check_may_follow(state: State, event: Event) -> None:
 
     Check before the record is put: no record can be taken back.
     """
-    advance(state, JournalRecord(number=state.last + 1, event=event, at="", by="", id=""))
+    advance_state(state, JournalRecord(number=state.last + 1, event=event, at="", by="", id=""))
 
 
-def _advanced(state: State, record: JournalRecord) -> State:
+def _state_after_event(state: State, record: JournalRecord) -> State:
     match record.event:
         case Staged() as event:
-            require(
+            require_condition(
                 record, event.build not in state.versions, f"build {event.build} was staged before"
             )
-            require(
+            require_condition(
                 record, event.pipeline not in state.paused, f"pipeline {event.pipeline} is paused"
             )
             known = replace(
@@ -83,33 +89,37 @@ def _advanced(state: State, record: JournalRecord) -> State:
             )
             if event.tables_of is not None:
                 live = state.serving.get(event.pipeline)
-                require(
+                require_condition(
                     record,
                     live is not None and state.folded_by(live) == event.tables_of,
                     f"pipeline {event.pipeline} does not serve the tables of {event.tables_of}",
                 )
                 overlays = {**state.overlays, event.build: event.tables_of}
                 known = replace(known, overlays=overlays)
-            return _begun(known, record, event, Move.STAGED, event.reasons)
+            return _state_with_begun_rollout(known, record, event, Move.STAGED, event.reasons)
         case SwitchAsked() as event:
-            require(
+            require_condition(
                 record,
                 state.idle.get(event.pipeline) == event.build,
                 f"build {event.build} is not kept for pipeline {event.pipeline}",
             )
-            return _begun(state, record, event, Move.SWITCH_ASKED, (event.reason,))
+            return _state_with_begun_rollout(
+                state, record, event, Move.SWITCH_ASKED, (event.reason,)
+            )
         case CaughtUp() as event:
-            return moved(state, record, event.rollout, Move.CAUGHT_UP, caught_up=event.offsets)
+            return move_rollout(
+                state, record, event.rollout, Move.CAUGHT_UP, caught_up=event.offsets
+            )
         case Verified(verdict="passed") as event:
-            return moved(state, record, event.rollout, Move.PASSED, verified=event)
+            return move_rollout(state, record, event.rollout, Move.PASSED, verified=event)
         case Verified() as event:
             reason = event.reason or f"the verification of the candidate was {event.verdict}"
-            return moved(
+            return move_rollout(
                 state, record, event.rollout, Move.NOT_PASSED, verified=event, reason=reason
             )
         case VerifyAsked() as event:
             alone = leave_group(state, record, event.rollout, "is verified once more")
-            return moved(
+            return move_rollout(
                 alone,
                 record,
                 event.rollout,
@@ -121,22 +131,22 @@ def _advanced(state: State, record: JournalRecord) -> State:
                 asked_by=record.by,
             )
         case PromoteAsked() as event:
-            return approve(state, record, event)
+            return approve_rollouts(state, record, event)
         case Held() as event:
             rollout = rollout_in(state, record, event.rollout)
-            require(record, rollout.approved, f"rollout {rollout.number} waits for a yes")
+            require_condition(record, rollout.approved, f"rollout {rollout.number} waits for a yes")
             live = state.serving.get(rollout.pipeline)
-            require(
+            require_condition(
                 record,
                 live is not None and event.build == state.folded_by(live),
                 f"build {event.build} does not serve pipeline {rollout.pipeline}",
             )
-            require(
+            require_condition(
                 record,
                 sorted(event.together) == sorted(rollout.together),
                 f"rollout {rollout.number} was not approved together with {event.together}",
             )
-            return moved(
+            return move_rollout(
                 state,
                 record,
                 event.rollout,
@@ -146,13 +156,13 @@ def _advanced(state: State, record: JournalRecord) -> State:
             )
         case Released() as event:
             rollout = rollout_in(state, record, event.rollout)
-            require(record, event.hold == rollout.hold, f"hold {event.hold} is not open")
-            return release(state, record, rollout, event.reason)
+            require_condition(record, event.hold == rollout.hold, f"hold {event.hold} is not open")
+            return release_hold(state, record, rollout, event.reason)
         case Served() as event:
-            return switch(state, record, event)
+            return switch_rollouts(state, record, event)
         case Abandoned() as event:
             alone = leave_group(state, record, event.rollout, f"was abandoned ({event.reason})")
-            return moved(
+            return move_rollout(
                 alone,
                 record,
                 event.rollout,
@@ -162,9 +172,9 @@ def _advanced(state: State, record: JournalRecord) -> State:
                 asked_by=record.by,
             )
         case Failed() as event:
-            return fail(state, record, event)
+            return fail_rollouts(state, record, event)
         case Retired() as event:
-            require(
+            require_condition(
                 record,
                 event.build in state.may_retire(),
                 f"build {event.build} is not one to retire",
@@ -174,31 +184,37 @@ def _advanced(state: State, record: JournalRecord) -> State:
             }
             return replace(state, idle=idle, retired=state.retired | {event.build})
         case Proved() as event:
-            require(
+            require_condition(
                 record,
                 state.pipelines.get(event.build) == event.pipeline,
                 f"pipeline {event.pipeline} has no build {event.build}",
             )
             return replace(state, proofs=(*state.proofs, record))
         case PipelineRetired() as event:
-            return _retired(state, record, event)
+            return _state_after_retirement(state, record, event)
         case Paused(pipeline=pipeline):
-            require(record, pipeline in state.serving, f"pipeline {pipeline} does not serve")
-            require(record, pipeline not in state.paused, f"pipeline {pipeline} is paused already")
+            require_condition(
+                record, pipeline in state.serving, f"pipeline {pipeline} does not serve"
+            )
+            require_condition(
+                record, pipeline not in state.paused, f"pipeline {pipeline} is paused already"
+            )
             _require_no_rollout(state, record, pipeline)
             return replace(state, service=(*state.service, record))
         case Resumed(pipeline=pipeline):
-            require(record, pipeline in state.paused, f"pipeline {pipeline} is not paused")
+            require_condition(
+                record, pipeline in state.paused, f"pipeline {pipeline} is not paused"
+            )
             return replace(state, service=(*state.service, record))
 
 
-def _retired(state: State, record: JournalRecord, event: PipelineRetired) -> State:
-    require(
+def _state_after_retirement(state: State, record: JournalRecord, event: PipelineRetired) -> State:
+    require_condition(
         record,
         event.generation == state.generation + 1,
         f"generation {event.generation} does not follow {state.generation}",
     )
-    require(
+    require_condition(
         record,
         {**event.serving, event.pipeline: event.build} == state.serving
         and event.pipeline not in event.serving,
@@ -216,14 +232,14 @@ def _retired(state: State, record: JournalRecord, event: PipelineRetired) -> Sta
 
 
 def _require_no_rollout(state: State, record: JournalRecord, pipeline: str) -> None:
-    require(
+    require_condition(
         record,
         state.active(pipeline) is None,
         f"a rollout of pipeline {pipeline} has not ended",
     )
 
 
-def _begun(
+def _state_with_begun_rollout(
     state: State,
     record: JournalRecord,
     event: Staged | SwitchAsked,

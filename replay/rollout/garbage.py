@@ -27,17 +27,22 @@ from kappa.base.scratch import left_behind
 from kappa.code.fingerprint import born_rows_version
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.state import State
-from kappa.state.build import Birth, folder, read_birth, table_path
+from kappa.state.build import Birth, folder_of_build, read_birth, table_path
 from kappa.state.file_sums import join_sums
 from kappa.state.files.address import (
-    Entry,
+    FileEntry,
     delete_files,
-    deleted_at_once,
+    deletion_parts,
     entries_at,
     folders_in,
 )
 from kappa.state.frontier import Frontier, Frontiers, frontier_records
-from kappa.state.kept_frontiers import ensure_past_gone, kept_name, kept_of, past
+from kappa.state.kept_frontiers import (
+    ensure_past_gone,
+    kept_frontiers_of,
+    kept_name,
+    past_frontiers,
+)
 from kappa.state.lease import LEASES, Lease, lease_name, live_leases, put_floor, sorted_leases
 from kappa.state.lock import is_held
 from kappa.state.root import ensure_no_copy, lock_of
@@ -58,7 +63,7 @@ _UNFINISHED_SECONDS = 3600.0
 _PUT_INTO = ("journal", "builds", "leases", "run", "cache")
 
 
-class What(StrEnum):
+class GarbageKind(StrEnum):
     """A kind of garbage."""
 
     RETIRED = "retired build"
@@ -82,7 +87,7 @@ class Garbage:
     """
 
     build: str | None
-    what: What | None
+    what: GarbageKind | None
     files: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     bytes: int = 0
@@ -94,7 +99,7 @@ class Garbage:
         return len(self.files) or len(self.folders)
 
 
-def garbage_of(build: str | None, what: What, entries: Iterable[Entry]) -> Garbage:
+def garbage_of(build: str | None, what: GarbageKind, entries: Iterable[FileEntry]) -> Garbage:
     """Returns files and folders as garbage of a build, or of no build."""
     found = list(entries)
     files = sorted(each.address for each in found if not each.is_folder)
@@ -108,7 +113,7 @@ def garbage_of(build: str | None, what: What, entries: Iterable[Entry]) -> Garba
     )
 
 
-def emptied_folders(build: str, below: Iterable[Entry], doomed: Iterable[Garbage]) -> Garbage:
+def emptied_folders(build: str, below: Iterable[FileEntry], doomed: Iterable[Garbage]) -> Garbage:
     """Returns the folders that will contain no file once the `doomed` garbage is deleted."""
     going = {address for find in doomed for address in (*find.files, *find.folders)}
     left = [each for each in below if each.address not in going]
@@ -116,7 +121,7 @@ def emptied_folders(build: str, below: Iterable[Entry], doomed: Iterable[Garbage
         str(parent) for each in left if not each.is_folder for parent in Path(each.address).parents
     }
     folders = (each.address for each in left if each.is_folder and each.address not in holding)
-    return Garbage(build, What.FOLDERS, folders=_deepest_first(folders))
+    return Garbage(build, GarbageKind.FOLDERS, folders=_deepest_first(folders))
 
 
 def _deepest_first(folders: Iterable[str]) -> tuple[str, ...]:
@@ -132,8 +137,8 @@ def ensure_data_deleted(store: Store, build: str, *, now: float) -> bool:
         return True
     if any(build in lease.pins for lease in live_leases(store, now)):
         return False
-    with lock_of(store, f"{folder(build)}/lock", what=f"build {build}"):
-        _delete(data_of(store, build))
+    with lock_of(store, f"{folder_of_build(build)}/lock", what=f"build {build}"):
+        _delete_entries(data_of(store, build))
     return True
 
 
@@ -143,15 +148,15 @@ def ensure_orphans_deleted(store: Store, staged: frozenset[str], *, now: float) 
     A folder with anything younger than an hour is left alone.
     """
     deleted = []
-    for build in _orphans(store, staged, now=now):
-        with suppress(Conflict), lock_of(store, f"{folder(build)}/lock", what=build):
+    for build in _orphaned_builds(store, staged, now=now):
+        with suppress(Conflict), lock_of(store, f"{folder_of_build(build)}/lock", what=build):
             if _was_never_staged(store, build):
-                _delete(_entries_of(store, build))
+                _delete_entries(_entries_of(store, build))
                 deleted.append(build)
     return tuple(deleted)
 
 
-def _orphans(store: Store, staged: frozenset[str], *, now: float) -> tuple[str, ...]:
+def _orphaned_builds(store: Store, staged: frozenset[str], *, now: float) -> tuple[str, ...]:
     """Returns the builds, in the root or on this host, that were never staged.
 
     A folder with anything younger than an hour is no orphan. Clocks jump: a process that stages a
@@ -164,7 +169,8 @@ def _orphans(store: Store, staged: frozenset[str], *, now: float) -> tuple[str, 
     return tuple(
         build
         for build in sorted(builds)
-        if build not in staged and now - _newest(store, build, otherwise=now) > _ORPHAN_SECONDS
+        if build not in staged
+        and now - _newest_change(store, build, otherwise=now) > _ORPHAN_SECONDS
     )
 
 
@@ -173,36 +179,38 @@ def _was_never_staged(store: Store, build: str) -> bool:
     return build not in current_state(store).versions
 
 
-def _entries_of(store: Store, build: str) -> Iterator[Entry]:
+def _entries_of(store: Store, build: str) -> Iterator[FileEntry]:
     """Yields all files and folders of a build: first on this host, then in the root.
 
     So a build whose deletion was cut short is found again.
     """
-    for place in _places(store, build):
+    for place in _build_folders(store, build):
         yield from entries_at(place)
 
 
-def data_of(store: Store, build: str) -> Iterator[Entry]:
+def data_of(store: Store, build: str) -> Iterator[FileEntry]:
     """Yields the files and folders of a build that are deleted when the build is retired."""
-    for place in _places(store, build):
+    for place in _build_folders(store, build):
         for each in entries_at(place):
             below = each.address.removeprefix(place).split("/")
             if len(below) > 1 and below[1] not in _KEPT:
                 yield each
 
 
-def _places(store: Store, build: str) -> tuple[str, ...]:
+def _build_folders(store: Store, build: str) -> tuple[str, ...]:
     """Returns the folders of a build: two for a root in a bucket, else one."""
-    return tuple(dict.fromkeys(each.address(folder(build)) for each in (store.local, store)))
+    return tuple(
+        dict.fromkeys(each.address(folder_of_build(build)) for each in (store.local, store))
+    )
 
 
-def _newest(store: Store, build: str, *, otherwise: float) -> float:
+def _newest_change(store: Store, build: str, *, otherwise: float) -> float:
     return max((each.changed_at for each in _entries_of(store, build)), default=otherwise)
 
 
-def _delete(entries: Iterable[Entry]) -> None:
-    found = garbage_of(None, What.RETIRED, entries)
-    for part in deleted_at_once(found.files):
+def _delete_entries(entries: Iterable[FileEntry]) -> None:
+    found = garbage_of(None, GarbageKind.RETIRED, entries)
+    for part in deletion_parts(found.files):
         failpoint("retire.before_delete")
         delete_files(part)
         failpoint("retire.after_delete")
@@ -213,13 +221,13 @@ def _delete(entries: Iterable[Entry]) -> None:
             raise not_deleted(Path(each), error) from error
 
 
-class Hands(Protocol):
+class CollectionEffects(Protocol):
     """The effects in which a dry run differs from a collection."""
 
     def hold(self, build: str) -> AbstractContextManager[object]:
         """Returns a context in which no job of the build runs. Raises Conflict if a job runs."""
 
-    def let_go(self, build: str, newest: int) -> None:
+    def let_frontiers_go(self, build: str, newest: int) -> None:
         """Lets go of frontiers before `newest`, and of kept frontiers past their time.
 
         Call this before leases are listed.
@@ -229,7 +237,7 @@ class Hands(Protocol):
         """Deletes the files and folders of one find."""
 
 
-class Looking:
+class DryRunEffects:
     """The effects of a dry run: none."""
 
     def __init__(self, store: Store) -> None:
@@ -237,18 +245,18 @@ class Looking:
 
     def hold(self, build: str) -> AbstractContextManager[object]:
         """Raises Conflict if a job of the build runs; holds nothing."""
-        if is_held(self._store.local.path(f"{folder(build)}/lock")):
+        if is_held(self._store.local.path(f"{folder_of_build(build)}/lock")):
             raise Conflict(f"the job of build {build} runs")
         return nullcontext()
 
-    def let_go(self, build: str, newest: int) -> None:
+    def let_frontiers_go(self, build: str, newest: int) -> None:
         """Changes nothing."""
 
     def delete(self, find: Garbage) -> None:
         """Deletes nothing."""
 
 
-class Deleting:
+class DeletingEffects:
     """The effects of a collection."""
 
     def __init__(self, store: Store, keep_seconds: float, now: float) -> None:
@@ -258,9 +266,9 @@ class Deleting:
 
     def hold(self, build: str) -> AbstractContextManager[object]:
         """Returns the lock of the build."""
-        return lock_of(self._store, f"{folder(build)}/lock", what=f"build {build}")
+        return lock_of(self._store, f"{folder_of_build(build)}/lock", what=f"build {build}")
 
-    def let_go(self, build: str, newest: int) -> None:
+    def let_frontiers_go(self, build: str, newest: int) -> None:
         """Puts the floor, lets go of kept frontiers past their time, and joins frontiers' sums."""
         join_sums(self._store, build)
         put_floor(self._store, build, newest)
@@ -268,7 +276,7 @@ class Deleting:
 
     def delete(self, find: Garbage) -> None:
         """Deletes files, then the folders that are empty by then."""
-        for part in deleted_at_once(find.files):
+        for part in deletion_parts(find.files):
             failpoint("gc.before_delete")
             delete_files(part)
             failpoint("gc.after_delete")
@@ -280,7 +288,7 @@ class Deleting:
             failpoint("gc.after_rmdir")
 
 
-def gc(
+def collect_garbage(
     store: Store,
     *,
     keep_seconds: float,
@@ -295,9 +303,9 @@ def gc(
     """
     ensure_no_copy(store)
     return tuple(
-        _walk(
+        _collect_from_root(
             store,
-            Deleting(store, keep_seconds, now),
+            DeletingEffects(store, keep_seconds, now),
             keep_seconds=keep_seconds,
             now=now,
             temp=temp,
@@ -306,7 +314,7 @@ def gc(
     )
 
 
-def look(
+def find_garbage(
     store: Store,
     *,
     keep_seconds: float,
@@ -315,30 +323,38 @@ def look(
     on_build: OnBuild = lambda _number, _of: None,
 ) -> tuple[Garbage, ...]:
     """Returns the garbage that `gc` would delete, found in the same way; changes nothing."""
-    effects = Looking(store)
+    effects = DryRunEffects(store)
     return tuple(
-        _walk(store, effects, keep_seconds=keep_seconds, now=now, temp=temp, on_build=on_build)
+        _collect_from_root(
+            store, effects, keep_seconds=keep_seconds, now=now, temp=temp, on_build=on_build
+        )
     )
 
 
-def _walk(
-    store: Store, effects: Hands, *, keep_seconds: float, now: float, temp: str, on_build: OnBuild
+def _collect_from_root(
+    store: Store,
+    effects: CollectionEffects,
+    *,
+    keep_seconds: float,
+    now: float,
+    temp: str,
+    on_build: OnBuild,
 ) -> Iterator[Garbage]:
     state = current_state(store)
-    for build in _orphans(store, frozenset(state.versions), now=now):
-        found = garbage_of(build, What.ORPHAN, _entries_of(store, build))
+    for build in _orphaned_builds(store, frozenset(state.versions), now=now):
+        found = garbage_of(build, GarbageKind.ORPHAN, _entries_of(store, build))
         with suppress(Conflict), effects.hold(build):
             if _was_never_staged(store, build):
-                yield from _deleted(effects, found)
+                yield from _delete_found(effects, found)
                 # The lock's own file, if it was new.
-                effects.delete(garbage_of(build, What.ORPHAN, _entries_of(store, build)))
+                effects.delete(garbage_of(build, GarbageKind.ORPHAN, _entries_of(store, build)))
     for number, build in enumerate(sorted(state.versions), 1):
         on_build(number, len(state.versions))
         try:
             yield from (
-                _of_retired(store, effects, build, now)
+                _garbage_of_retired(store, effects, build, now)
                 if build in state.retired
-                else _of_build(store, effects, build, keep_seconds=keep_seconds, now=now)
+                else _garbage_of_build(store, effects, build, keep_seconds=keep_seconds, now=now)
             )
         except Conflict:
             yield Garbage(
@@ -350,27 +366,33 @@ def _walk(
             )
     _, ended = sorted_leases(store, now)
     put = _by_address(entries_at(store.address(LEASES)))
-    leases = _among(put, (store.address(lease_name(lease.id)) for lease in ended))
-    yield from _deleted(effects, garbage_of(None, What.LEASES, leases))
-    yield from _deleted(effects, garbage_of(None, What.DESCRIBED, _described(store, state, now)))
+    leases = _existing_entries(put, (store.address(lease_name(lease.id)) for lease in ended))
+    yield from _delete_found(effects, garbage_of(None, GarbageKind.LEASES, leases))
+    yield from _delete_found(
+        effects, garbage_of(None, GarbageKind.DESCRIBED, _described_pipelines(store, state, now))
+    )
     left = (each for path in left_behind(store.local.path(temp)) for each in entries_at(str(path)))
-    yield from _deleted(effects, garbage_of(None, What.LEFT, left))
-    yield from _deleted(effects, garbage_of(None, What.UNFINISHED, _unfinished(store, now)))
+    yield from _delete_found(effects, garbage_of(None, GarbageKind.LEFT, left))
+    yield from _delete_found(
+        effects, garbage_of(None, GarbageKind.UNFINISHED, _unfinished_files(store, now))
+    )
 
 
-def _of_retired(store: Store, effects: Hands, build: str, now: float) -> Iterator[Garbage]:
-    found = garbage_of(build, What.RETIRED, data_of(store, build))
+def _garbage_of_retired(
+    store: Store, effects: CollectionEffects, build: str, now: float
+) -> Iterator[Garbage]:
+    found = garbage_of(build, GarbageKind.RETIRED, data_of(store, build))
     if not found.count:
         return
     if any(build in lease.pins for lease in sorted_leases(store, now)[0]):
         yield Garbage(build, None, left="it is retired, and a reader has it pinned")
         return
     with effects.hold(build):
-        yield from _deleted(effects, found)
+        yield from _delete_found(effects, found)
 
 
-def _of_build(
-    store: Store, effects: Hands, build: str, *, keep_seconds: float, now: float
+def _garbage_of_build(
+    store: Store, effects: CollectionEffects, build: str, *, keep_seconds: float, now: float
 ) -> Iterator[Garbage]:
     birth = read_birth(store, build)
     if birth.tables_of is not None:
@@ -379,33 +401,37 @@ def _of_build(
     with effects.hold(build):
         newest = Frontiers(store, build).newest()
         # Listed before they are let go, so that a dry run finds the same frontiers.
-        kept = kept_of(store, build)
-        going, _ = past(kept, now, keep_seconds)
+        kept = kept_frontiers_of(store, build)
+        going, _ = past_frontiers(kept, now, keep_seconds)
         there = _by_address(_entries_of(store, build))
         kept_files = (store.address(kept_name(build, each.frontier.number)) for each in going)
         found = [
-            garbage_of(build, What.KEPT, _among(there, kept_files)),
-            garbage_of(build, What.FRONTIERS, _among(there, _passed(store, build, newest))),
+            garbage_of(build, GarbageKind.KEPT, _existing_entries(there, kept_files)),
+            garbage_of(
+                build,
+                GarbageKind.FRONTIERS,
+                _existing_entries(there, _passed_frontiers(store, build, newest)),
+            ),
         ]
         if newest is not None:
-            effects.let_go(build, newest.number)
+            effects.let_frontiers_go(build, newest.number)
         leases, _ = sorted_leases(store, now)
         needed = [
             *(each.frontier for each in kept if each not in going),
             *(() if newest is None else (newest,)),
         ]
-        unneeded_files = _unneeded(store, birth, newest, needed, leases, there)
-        found.append(garbage_of(build, What.FILES, _among(there, unneeded_files)))
-        own = store.local.address(folder(build))
+        unneeded_files = _unneeded_files(store, birth, newest, needed, leases, there)
+        found.append(garbage_of(build, GarbageKind.FILES, _existing_entries(there, unneeded_files)))
+        own = store.local.address(folder_of_build(build))
         scratch = (each for name in _SCRATCH for each in entries_at(f"{own}/{name}"))
-        found.append(garbage_of(build, What.SCRATCH, scratch))
+        found.append(garbage_of(build, GarbageKind.SCRATCH, scratch))
         below = [each for each in there.values() if each.address != own]
         found.append(emptied_folders(build, below, found))
         for each in found:
-            yield from _deleted(effects, each)
+            yield from _delete_found(effects, each)
 
 
-def _passed(store: Store, build: str, newest: Frontier | None) -> Iterator[str]:
+def _passed_frontiers(store: Store, build: str, newest: Frontier | None) -> Iterator[str]:
     """Yields the addresses of the frontiers before the newest."""
     if newest is not None:
         records = frontier_records(store, build)
@@ -413,7 +439,7 @@ def _passed(store: Store, build: str, newest: Frontier | None) -> Iterator[str]:
         yield from (store.address(records.name(number)) for number in numbers)
 
 
-def _unneeded(
+def _unneeded_files(
     store: Store,
     birth: Birth,
     newest: Frontier | None,
@@ -441,7 +467,7 @@ def _unneeded(
             yield from unneeded(store, path, version, pinned, vouched=newest.file_lists.get(name))
 
 
-def _described(store: Store, state: State, now: float) -> Iterator[Entry]:
+def _described_pipelines(store: Store, state: State, now: float) -> Iterator[FileEntry]:
     """Yields cached descriptions of pipelines that no wanted build has, after an hour."""
     births = [read_birth(store, build) for build in state.wanted_builds()]
     wanted = {name for each in births for name in (each.version, born_rows_version(each))}
@@ -451,7 +477,7 @@ def _described(store: Store, state: State, now: float) -> Iterator[Entry]:
             yield each
 
 
-def _unfinished(store: Store, now: float) -> Iterator[Entry]:
+def _unfinished_files(store: Store, now: float) -> Iterator[FileEntry]:
     """Yields files of this disk whose writers were killed before the files were complete."""
     for top in _PUT_INTO:
         for each in entries_at(store.local.address(top)):
@@ -460,16 +486,18 @@ def _unfinished(store: Store, now: float) -> Iterator[Entry]:
                 yield each
 
 
-def _by_address(entries: Iterable[Entry]) -> dict[str, Entry]:
+def _by_address(entries: Iterable[FileEntry]) -> dict[str, FileEntry]:
     return {each.address: each for each in entries}
 
 
-def _among(there: Mapping[str, Entry], addresses: Iterable[str]) -> Iterator[Entry]:
+def _existing_entries(
+    there: Mapping[str, FileEntry], addresses: Iterable[str]
+) -> Iterator[FileEntry]:
     """Yields the entries of files, except files that are gone already."""
     return (there[each] for each in addresses if each in there)
 
 
-def _deleted(effects: Hands, find: Garbage) -> Iterator[Garbage]:
+def _delete_found(effects: CollectionEffects, find: Garbage) -> Iterator[Garbage]:
     if find.count:
         effects.delete(find)
         yield find

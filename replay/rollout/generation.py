@@ -15,7 +15,7 @@ from kappa.base.errors import UsageError
 from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.state import State
 from kappa.serving.query.render import Listing
-from kappa.state.build import Birth, folder
+from kappa.state.build import Birth, folder_of_build
 from kappa.state.journal.events import Check, GenerationMade, PipelineRetired, Receipt
 from kappa.state.journal.journal import JournalRecord, as_document
 from kappa.state.offsets import Offsets
@@ -23,7 +23,7 @@ from kappa.state.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class BuildCode:
     """The code of a build: the snapshot's folder, the files' hash, and whether files exist."""
 
     folder: str
@@ -32,7 +32,7 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class GenerationDetails:
     """A generation: the record, the switched rollouts, and each pipeline's build then.
 
     A generation that only retired a pipeline has switched no rollout. `sent` has, by the rollout's
@@ -44,7 +44,7 @@ class Shown:
     served: GenerationMade
     switched: tuple[tuple[Rollout, Receipt], ...]
     births: Mapping[str, Birth]
-    codes: Mapping[str, Code]
+    codes: Mapping[str, BuildCode]
     sent: Mapping[int, tuple[str, ...]]
     previous: Mapping[str, str]
 
@@ -54,10 +54,10 @@ def serving_in(state: State, generation: int) -> Mapping[str, str]:
 
     Raises UsageError if no generation has that number.
     """
-    return _served(state, generation)[1].serving
+    return _generation_record(state, generation)[1].serving
 
 
-def _served(state: State, generation: int) -> tuple[JournalRecord, GenerationMade]:
+def _generation_record(state: State, generation: int) -> tuple[JournalRecord, GenerationMade]:
     for record in state.served:
         if isinstance(record.event, GenerationMade) and record.event.generation == generation:
             return record, record.event
@@ -69,18 +69,18 @@ def _served(state: State, generation: int) -> tuple[JournalRecord, GenerationMad
     )
 
 
-def shown(
+def generation_details(
     state: State,
     generation: int,
     births: Mapping[str, Birth],
-    codes: Mapping[str, Code],
+    codes: Mapping[str, BuildCode],
     sent: Mapping[int, tuple[str, ...]],
-) -> Shown:
+) -> GenerationDetails:
     """Returns all facts of a generation.
 
     `births` and `codes` belong to the builds in the generation's serving map.
     """
-    record, served = _served(state, generation)
+    record, served = _generation_record(state, generation)
     before = next(
         (
             each.event.serving
@@ -90,16 +90,16 @@ def shown(
         {},
     )
     switched = tuple((state.rollout(each.rollout), each.receipt) for each in served.switched)
-    return Shown(record, served, switched, births, codes, sent, before)
+    return GenerationDetails(record, served, switched, births, codes, sent, before)
 
 
-def code_of(store: Store, birth: Birth) -> Code:
+def code_of(store: Store, birth: Birth) -> BuildCode:
     """Returns the folder of a build's code, and the hash of the code."""
-    code = f"{folder(birth.build)}/code"
-    return Code(store.address(code), birth.code_sha256, bool(store.names(code)))
+    code = f"{folder_of_build(birth.build)}/code"
+    return BuildCode(store.address(code), birth.code_sha256, bool(store.names(code)))
 
 
-def show_listing(found: Shown) -> Listing:
+def show_listing(found: GenerationDetails) -> Listing:
     """Returns a row per switched pipeline and partition.
 
     A row has the origin of the build, and the offsets that readers saw before and after the switch.
@@ -114,7 +114,7 @@ def show_listing(found: Shown) -> Listing:
 
 def _offset_rows(receipt: Receipt, origin: Offsets) -> Iterator[tuple[Any, ...]]:
     after, live = receipt.candidate_offsets, receipt.live_offsets
-    for topic, partition, _ in origin.highest(after).highest(live or Offsets()).items():
+    for topic, partition, _ in origin.highest_with(after).highest_with(live or Offsets()).items():
         yield (
             receipt.pipeline,
             topic,
@@ -125,7 +125,7 @@ def _offset_rows(receipt: Receipt, origin: Offsets) -> Iterator[tuple[Any, ...]]
         )
 
 
-def show_text(found: Shown) -> str:
+def show_text(found: GenerationDetails) -> str:
     """Returns the generation for people, a fact a line, without offsets."""
     lines = [
         f"generation {found.served.generation}, served {found.record.at} by {found.record.by}",
@@ -137,7 +137,7 @@ def show_text(found: Shown) -> str:
                 *(f"sent: {each}" for each in found.sent.get(rollout.id, ())),
             )
         ),
-        *([left_text(found.served)] if isinstance(found.served, PipelineRetired) else []),
+        *([retired_text(found.served)] if isinstance(found.served, PipelineRetired) else []),
         *(
             _build_line(found, pipeline, build)
             for pipeline, build in sorted(found.served.serving.items())
@@ -146,7 +146,7 @@ def show_text(found: Shown) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def left_text(retired: PipelineRetired) -> str:
+def retired_text(retired: PipelineRetired) -> str:
     """Returns a line that names everything that a retirement took out of service."""
     return (
         f"pipeline {retired.pipeline} was retired: {', '.join(retired.names)} left with build "
@@ -154,7 +154,7 @@ def left_text(retired: PipelineRetired) -> str:
     )
 
 
-def show_document(found: Shown) -> dict[str, Any]:
+def show_document(found: GenerationDetails) -> dict[str, Any]:
     """Returns the whole generation for machines; `record` is the journal's record, unchanged."""
     return {
         "generation": found.served.generation,
@@ -165,7 +165,7 @@ def show_document(found: Shown) -> dict[str, Any]:
             {**_switch_document(rollout, receipt), "sent": list(found.sent.get(rollout.id, ()))}
             for rollout, receipt in found.switched
         ],
-        "offsets": show_listing(found).objects(),
+        "offsets": show_listing(found).row_objects(),
         "builds": {
             pipeline: {
                 "build": build,
@@ -235,7 +235,7 @@ def _switch_document(rollout: Rollout, receipt: Receipt) -> dict[str, Any]:
     }
 
 
-def _build_line(found: Shown, pipeline: str, build: str) -> str:
+def _build_line(found: GenerationDetails, pipeline: str, build: str) -> str:
     birth, code = found.births[build], found.codes[build]
     where = code.folder if code.there else "its code is not kept any more"
     return (

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kappa.replay.rollout.move import moved, require, rollout_in, with_rollout
+from kappa.replay.rollout.move import move_rollout, require_condition, rollout_in, with_rollout
 from kappa.replay.rollout.rollout import Move, Phase, Rollout
 from kappa.replay.rollout.state import State
 from kappa.state.journal.events import Failed, PromoteAsked, Served
 from kappa.state.journal.journal import JournalRecord
 
 
-def approve(state: State, record: JournalRecord, event: PromoteAsked) -> State:
+def approve_rollouts(state: State, record: JournalRecord, event: PromoteAsked) -> State:
     """Returns the state after a yes to one rollout, or to several rollouts that become a group."""
     group = (event.rollout, *event.together) if event.together else ()
-    require(record, len(set(group)) == len(group), "it names a rollout twice")
+    require_condition(record, len(set(group)) == len(group), "it names a rollout twice")
     for each in group or (event.rollout,):
         rollout = rollout_in(state, record, each)
-        require(
+        require_condition(
             record,
             not (rollout.group or (group and rollout.approved)),
             f"rollout {rollout.number} is approved already",
         )
-        state = moved(
+        state = move_rollout(
             state,
             record,
             each,
@@ -40,7 +40,7 @@ def approve(state: State, record: JournalRecord, event: PromoteAsked) -> State:
     return state
 
 
-def release(state: State, record: JournalRecord, rollout: Rollout, reason: str) -> State:
+def release_hold(state: State, record: JournalRecord, rollout: Rollout, reason: str) -> State:
     """Returns the state after a hold ended: all holds of the group end together.
 
     The group tries again together, so all rollouts of the group count the same number of attempts.
@@ -49,7 +49,7 @@ def release(state: State, record: JournalRecord, rollout: Rollout, reason: str) 
     attempts = max(member.attempts for member in members)
     for member in members:
         if member.phase is Phase.HOLDING:
-            state = moved(
+            state = move_rollout(
                 state,
                 record,
                 member.id,
@@ -74,16 +74,16 @@ def leave_group(state: State, record: JournalRecord, id_: int, why: str) -> Stat
         "it waits for a new yes"
     )
     for other in left.together:
-        state = moved(
+        state = move_rollout(
             state, record, other, Move.YES_LOST, hold=None, approved=False, group=(), reason=reason
         )
     return state
 
 
-def fail(state: State, record: JournalRecord, event: Failed) -> State:
+def fail_rollouts(state: State, record: JournalRecord, event: Failed) -> State:
     """Returns the state after a rollout failed, alone or together with a group."""
     rollout = rollout_in(state, record, event.rollout)
-    require(
+    require_condition(
         record,
         sorted(event.together) in ([], sorted(rollout.together)),
         f"rollout {rollout.number} was not approved together with {event.together}",
@@ -91,28 +91,28 @@ def fail(state: State, record: JournalRecord, event: Failed) -> State:
     if not event.together:
         state = leave_group(state, record, event.rollout, f"failed ({event.reason})")
     for each in (event.rollout, *event.together):
-        state = moved(
+        state = move_rollout(
             state, record, each, Move.FAILED, hold=None, reason=event.reason, hint=event.hint
         )
     return state
 
 
-def switch(state: State, record: JournalRecord, event: Served) -> State:
+def switch_rollouts(state: State, record: JournalRecord, event: Served) -> State:
     """Returns the state after a rollout, or all rollouts of a group, have begun to serve."""
-    require(
+    require_condition(
         record,
         event.generation == state.generation + 1,
         f"generation {event.generation} does not follow {state.generation}",
     )
     rollouts = [rollout_in(state, record, each.rollout) for each in event.switched]
     group = rollouts[0].group or (event.rollout,)
-    require(
+    require_condition(
         record,
         sorted(each.id for each in rollouts) == sorted(group),
         f"rollouts {group} serve together or not at all",
     )
     switched = {rollout.pipeline: rollout.build for rollout in rollouts}
-    require(
+    require_condition(
         record,
         dict(event.serving) == {**state.serving, **switched},
         "its serving map is not the one before with the builds of its rollouts",
@@ -120,16 +120,16 @@ def switch(state: State, record: JournalRecord, event: Served) -> State:
     after, idle = state, dict(state.idle)
     for rollout, receipt in zip(rollouts, (each.receipt for each in event.switched), strict=True):
         live = state.serving.get(rollout.pipeline)
-        require(
+        require_condition(
             record,
             (receipt.pipeline, receipt.build) == (rollout.pipeline, rollout.build),
             f"the receipt of build {receipt.build} is not that of rollout {rollout.number}",
         )
         held = rollout.phase is not Phase.READY
         free = live is None or state.serves_the_same(rollout.build, live)
-        require(record, held or free, f"build {live} was not held")
-        require(record, rollout.approved, f"rollout {rollout.number} waits for a yes")
-        after = moved(after, record, rollout.id, Move.SERVED, hold=None, reason="")
+        require_condition(record, held or free, f"build {live} was not held")
+        require_condition(record, rollout.approved, f"rollout {rollout.number} waits for a yes")
+        after = move_rollout(after, record, rollout.id, Move.SERVED, hold=None, reason="")
         if live is not None:
             idle[rollout.pipeline] = live
         elif idle.get(rollout.pipeline) == rollout.build:

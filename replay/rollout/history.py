@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from kappa.base.errors import UsageError
 from kappa.replay.rollout.rollout import Rollout
-from kappa.replay.rollout.rollout_numbers import numbered
+from kappa.replay.rollout.rollout_numbers import rollout_of_number
 from kappa.replay.rollout.state import State
 from kappa.state.journal.events import Paused, PipelineRetired, Proved, Receipt, Resumed, Served
 from kappa.state.journal.journal import JournalRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Chapter:
+class RolloutEntry:
     """One rollout from its beginning to now; `served` is the record by which the rollout serves."""
 
     rollout: Rollout
@@ -39,9 +39,9 @@ class Chapter:
         )
 
 
-def chapters(state: State) -> tuple[Chapter, ...]:
+def rollout_entries(state: State) -> tuple[RolloutEntry, ...]:
     """Returns all rollouts, oldest first."""
-    return tuple(Chapter(rollout, state.served_in(rollout.id)) for rollout in state.rollouts)
+    return tuple(RolloutEntry(rollout, state.served_in(rollout.id)) for rollout in state.rollouts)
 
 
 def generation_meant(state: State, generation: int | None, rollout: int | None) -> int:
@@ -57,8 +57,8 @@ def generation_meant(state: State, generation: int | None, rollout: int | None) 
             "a generation is named by its number, or by the rollout that made it",
             hint="kappa show GENERATION, or kappa show --rollout NUMBER; kappa history lists both",
         )
-    made = numbered(state, rollout)
-    found = Chapter(made, state.served_in(made.id)).generation
+    made = rollout_of_number(state, rollout)
+    found = RolloutEntry(made, state.served_in(made.id)).generation
     if found is None:
         raise UsageError(
             f"rollout {rollout} of pipeline {made.pipeline} has made no generation: it is "

@@ -18,9 +18,9 @@ from typing import Any
 
 from kappa.base.errors import VerificationFailed
 from kappa.base.settings import Settings
-from kappa.code.spark_child import ask
+from kappa.code.spark_child import ask_program
 from kappa.kafka.reader import Record
-from kappa.replay.rollout.plan.log_sample import Sampled, sample
+from kappa.replay.rollout.plan.log_sample import SampledLog, sample_records
 from kappa.replay.rollout.plan.plan import Plan, PlanStep
 from kappa.state.documents import cached_json
 from kappa.state.store import Store
@@ -34,7 +34,7 @@ _BEGINS_WITHIN = 0.8
 def ensure_lawful(
     settings: Settings,
     store: Store,
-    log: Sampled,
+    log: SampledLog,
     plan: Plan,
     *,
     say: Callable[[str], None] = lambda _line: None,
@@ -50,7 +50,7 @@ def ensure_lawful(
         if step.replays and settings.verify.law_records > 0
     }
     records = {
-        name: list(_sample(log, step, settings.verify.law_records))
+        name: list(_sample_records(log, step, settings.verify.law_records))
         for name, step in steps.items()
         if step.declared is not None and not step.declared.doubtful
     }
@@ -75,7 +75,7 @@ def ensure_lawful(
             "hint": "try fewer records: verify.law_records in kappa.toml; 0 for none",
         }
 
-    answers = ask(
+    answers = ask_program(
         settings,
         settings.project,
         "kappa.engine.children.law",
@@ -95,8 +95,8 @@ def ensure_lawful(
                         each.topic,
                         each.partition,
                         each.timestamp_ms,
-                        _text(each.key),
-                        _text(each.value),
+                        _base64_text(each.key),
+                        _base64_text(each.value),
                     )
                     for each in records[name]
                 ]
@@ -119,7 +119,7 @@ def ensure_lawful(
         if answer["tried"] == answer["of"]:
             say(f"law of slices: {covered}, {answer['seconds']:.0f} s")
             store.put_json(
-                _cache(steps[name]),
+                _cache_name(steps[name]),
                 {
                     "format": _FORMAT,
                     "records": len(records[name]),
@@ -164,15 +164,17 @@ def _tried_on(store: Store, step: PlanStep, *, large: bool) -> int:
 
     Returns 0 if `large` slices are to be tried and were not.
     """
-    kept = cached_json(store, _cache(step)) or {}
+    kept = cached_json(store, _cache_name(step)) or {}
     return int(kept.get("records", 0)) if kept.get("large", True) or not large else 0
 
 
-def _sample(log: Sampled, step: PlanStep, at_most: int) -> Iterator[Record]:
+def _sample_records(log: SampledLog, step: PlanStep, at_most: int) -> Iterator[Record]:
     """Yields records of each partition's beginning, middle and end, in order of offsets."""
     for topic in () if step.declared is None else step.declared.pipeline.topics:
         taken = 0
-        for _, record in sample(log, log.beginning([topic.name]), log.end([topic.name]), at_most):
+        for _, record in sample_records(
+            log, log.beginning([topic.name]), log.end([topic.name]), at_most
+        ):
             taken += len(record.key or b"") + len(record.value or b"")
             # One topic's large records leave room for another's.
             if taken > _MOST_BYTES:
@@ -180,9 +182,9 @@ def _sample(log: Sampled, step: PlanStep, at_most: int) -> Iterator[Record]:
             yield record
 
 
-def _cache(step: PlanStep) -> str:
+def _cache_name(step: PlanStep) -> str:
     return f"cache/law/{step.version}.json"
 
 
-def _text(value: bytes | None) -> str | None:
+def _base64_text(value: bytes | None) -> str | None:
     return None if value is None else base64.b64encode(value).decode()

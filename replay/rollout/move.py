@@ -24,7 +24,9 @@ def rollout_in(state: State, record: JournalRecord, id_: int) -> Rollout:
     )
 
 
-def moved(state: State, record: JournalRecord, id_: int, move: Move, **changes: object) -> State:
+def move_rollout(
+    state: State, record: JournalRecord, id_: int, move: Move, **changes: object
+) -> State:
     """Returns the state after one rollout has moved; `changes` are new values of fields."""
     rollout = rollout_in(state, record, id_)
     after = TRANSITIONS[rollout.phase].get(move)
@@ -45,7 +47,7 @@ def with_rollout(state: State, rollout: Rollout) -> State:
     )
 
 
-def require(record: JournalRecord, holds: bool, otherwise: str) -> None:
+def require_condition(record: JournalRecord, holds: bool, otherwise: str) -> None:
     """Raises IllegalTransition with the reason `otherwise`, unless the condition `holds`."""
     if not holds:
         raise IllegalTransition(

@@ -56,16 +56,16 @@ def ask_undo(
     """
 
     def decide(looked: State, state: State) -> Event:
-        name, build = undone(looked, pipeline, to)
+        name, build = undo_target(looked, pipeline, to)
         refuse_underway(state, name)
         refuse_switched(state, name, looked.serving.get(name), build)
         _refuse_shared_names(state, name, build, partial(read_birth, store))
         return SwitchAsked(name, build, reason)
 
-    return _ask(store, decide, seen)
+    return _append_request(store, decide, seen)
 
 
-def undone(state: State, pipeline: str | None, to: int | None = None) -> tuple[str, str]:
+def undo_target(state: State, pipeline: str | None, to: int | None = None) -> tuple[str, str]:
     """Returns the pipeline to undo, and the build that will serve again. Pure.
 
     The build is the build that served before, or in generation `to`. `pipeline` is a name, or the
@@ -112,7 +112,7 @@ def _ensure_kept(state: State, pipeline: str, build: str, which: str) -> None:
         )
 
 
-def abandon(
+def abandon_rollout(
     store: Store,
     pipeline: str | None,
     *,
@@ -130,7 +130,7 @@ def abandon(
         id_ = active_rollout(looked, pipeline, "abandon").id if seen is None else seen
         return Abandoned(seen_rollout(state, id_).id, reason)
 
-    return _ask(store, decide)
+    return _append_request(store, decide)
 
 
 def ask_promote(store: Store, *pipelines: str, seen: Sequence[int] = ()) -> JournalRecord:
@@ -147,7 +147,7 @@ def ask_promote(store: Store, *pipelines: str, seen: Sequence[int] = ()) -> Jour
         first, *rest = (seen_rollout(state, id_, ready=True).id for id_ in ids)
         return PromoteAsked(first, tuple(rest))
 
-    return _ask(store, decide)
+    return _append_request(store, decide)
 
 
 def ready_rollouts(state: State, *pipelines: str) -> tuple[Rollout, ...]:
@@ -184,7 +184,7 @@ def ask_verify(store: Store, pipeline: str | None, *, seen: int | None = None) -
         last = Alignments(store, rollout.build).last()
         return VerifyAsked(rollout.id, 0 if last is None else last.number)
 
-    return _ask(store, decide)
+    return _append_request(store, decide)
 
 
 def ready_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
@@ -192,7 +192,7 @@ def ready_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
 
     Raises the errors of `ask_promote`.
     """
-    return _waiting(state, active_rollout(state, pipeline, verb))
+    return _ensure_waiting(state, active_rollout(state, pipeline, verb))
 
 
 def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
@@ -229,7 +229,7 @@ def seen_rollout(state: State, id_: int, *, ready: bool = False) -> Rollout:
     """
     rollout = state.rollout(id_)
     if ready:
-        return _waiting(state, rollout)
+        return _ensure_waiting(state, rollout)
     if not rollout.active:
         raise _moved_on(state, rollout)
     return rollout
@@ -249,7 +249,7 @@ def awaited_rollout(state: State, pipeline: str | None) -> Rollout:
     return active_rollout(state, pipeline, "wait")
 
 
-def _ask(
+def _append_request(
     store: Store, decide: Callable[[State, State], Event], seen: State | None = None
 ) -> JournalRecord:
     record = append_decided(store, decide, seen)
@@ -280,7 +280,7 @@ def append_decided(
             return record
 
 
-def _waiting(state: State, rollout: Rollout) -> Rollout:
+def _ensure_waiting(state: State, rollout: Rollout) -> Rollout:
     if not rollout.waits:
         raise _moved_on(state, rollout)
     return rollout
@@ -333,7 +333,7 @@ def may_pause(state: State, pipeline: str) -> bool:
 def may_resume(state: State, pipeline: str) -> bool:
     """Returns False if a pipeline is not paused. Raises the errors of `ask_resume`. Pure."""
     if pipeline not in {*state.paused, *state.serving, *state.idle}:
-        raise _unknown(state, pipeline)
+        raise _unknown_pipeline(state, pipeline)
     return pipeline in state.paused
 
 
@@ -347,10 +347,10 @@ def ensure_serves(state: State, pipeline: str) -> str:
             f"pipeline {pipeline} was {retirement.text}: it serves no more",
             hint=retirement.way_back,
         )
-    raise _unknown(state, pipeline)
+    raise _unknown_pipeline(state, pipeline)
 
 
-def _unknown(state: State, pipeline: str) -> UsageError:
+def _unknown_pipeline(state: State, pipeline: str) -> UsageError:
     return UsageError(
         f"no build of pipeline {pipeline} serves",
         hint=f"there are {', '.join(sorted(state.serving))}"

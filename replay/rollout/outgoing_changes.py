@@ -11,7 +11,7 @@ from kappa.state.build import Birth
 from kappa.state.journal.events import Difference
 
 
-def outgoing(
+def outgoing_lines(
     after: Birth, differences: Iterable[Difference], *, before: Birth | None, most: int
 ) -> Iterator[str]:
     """Yields a line for each outlet that sends something: `312 updates, 4 deletes to carriers`.
@@ -20,7 +20,7 @@ def outgoing(
     the number is an upper bound. An alert sends at most `most` messages, and one more for the rest.
     """
     found = {each.table: each for each in differences}
-    yield from _of_sinks(after.sinks, found, () if before is None else before.sinks)
+    yield from _sink_lines(after.sinks, found, () if before is None else before.sinks)
     keyless = {table.name for table in after.tables if not table.keys}
     known = {} if before is None else {alert.name: alert for alert in before.alerts}
     for alert in after.alerts:
@@ -29,12 +29,12 @@ def outgoing(
         if earlier is None or earlier.of != alert.of or difference is None:
             continue
         is_most = earlier != alert or alert.of in keyless
-        text = _messages(alert, difference, most, is_most=is_most)
+        text = _message_counts(alert, difference, most, is_most=is_most)
         if text:
             yield f"{text} of alert {alert.name}"
 
 
-def _of_sinks(
+def _sink_lines(
     sinks: Iterable[SinkBirth], found: Mapping[str, Difference], before: Iterable[SinkBirth]
 ) -> Iterator[str]:
     known = {sink.topic: sink for sink in before}
@@ -48,16 +48,16 @@ def _of_sinks(
         elif known[sink.topic] != sink:
             yield f"what differs from its topic to {sink.topic}"
         elif difference is not None:
-            yield f"{_changes(sink, difference)} to {sink.topic}"
+            yield f"{_change_counts(sink, difference)} to {sink.topic}"
 
 
-def _changes(sink: SinkBirth, found: Difference) -> str:
+def _change_counts(sink: SinkBirth, found: Difference) -> str:
     if not found.compared:
         rows = found.rows_after
         return "all that differs" if rows is None else f"at most {rows:,} rows"
     counted = (
         ("inserts", found.added),
-        ("updates", _updates(found)),
+        ("updates", _updated_rows(found)),
         ("deletes", found.removed),
     )
     text = ", ".join(f"{count:,} {what}" for what, count in counted if count)
@@ -66,11 +66,11 @@ def _changes(sink: SinkBirth, found: Difference) -> str:
     return f"at most {text}" if _is_part(sink) or found.unsettled else text
 
 
-def _messages(alert: AlertBirth, found: Difference, most: int, *, is_most: bool) -> str:
+def _message_counts(alert: AlertBirth, found: Difference, most: int, *, is_most: bool) -> str:
     """Returns the number of an alert's messages and rows in words; "" without messages."""
     if not found.compared:
         return f"at most {most + 1:,} messages"
-    counted = {"insert": found.added, "update": _updates(found), "delete": found.removed}
+    counted = {"insert": found.added, "update": _updated_rows(found), "delete": found.removed}
     rows = sum(counted[op] for op in alert.on)
     if not rows:
         return ""
@@ -80,7 +80,7 @@ def _messages(alert: AlertBirth, found: Difference, most: int, *, is_most: bool)
     return f"{text}, for {rows:,} rows," if rows > sent else text
 
 
-def _updates(found: Difference) -> int:
+def _updated_rows(found: Difference) -> int:
     """Returns the number of rows that change: all of them, if the table has other columns."""
     if found.columns_gone or found.columns_new or found.columns_retyped:
         return (found.rows_after or 0) - found.added

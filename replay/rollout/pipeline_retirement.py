@@ -22,7 +22,7 @@ from kappa.replay.rollout.operator_requests import (
 )
 from kappa.replay.rollout.state import State
 from kappa.serving.query.pin.snapshot import Snapshot
-from kappa.serving.query.query import ask
+from kappa.serving.query.query import ask_snapshot
 from kappa.serving.query.reader.reader import Reader
 from kappa.serving.query.reader.relations import tables_of
 from kappa.serving.query.reader.table_sql import schema_of
@@ -47,7 +47,7 @@ class LeavingTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class RetirementPreview:
     """The tables that a retirement of a pipeline takes away, and the readers that pin the tables.
 
     `readers` are (user, process id, number of leases). `dropped` is the idle build of the
@@ -72,9 +72,9 @@ def may_retire(state: State, pipeline: str) -> bool:
     return True
 
 
-def look_at_leaving(
+def preview_retirement(
     store: Store, state: State, pipeline: str, *, kept_seconds: float, now: float
-) -> Leaving:
+) -> RetirementPreview:
     """Returns what a retirement would take away at `now` (seconds since 1970)."""
     build = ensure_serves(state, pipeline)
     pinned = Counter(
@@ -83,10 +83,11 @@ def look_at_leaving(
         if state.folded_by(build) in lease.pins
     )
     idle = state.idle.get(pipeline)
-    tables = ask(
-        store, lambda reader, snapshot: tuple(_tables(store, reader, snapshot, pipeline, build))
+    tables = ask_snapshot(
+        store,
+        lambda reader, snapshot: tuple(_leaving_tables(store, reader, snapshot, pipeline, build)),
     )
-    return Leaving(
+    return RetirementPreview(
         pipeline,
         build,
         state.versions[build],
@@ -97,7 +98,7 @@ def look_at_leaving(
     )
 
 
-def leaving_text(leaving: Leaving) -> str:
+def retirement_text(leaving: RetirementPreview) -> str:
     """Returns the plan of a retirement for people, a fact a line. Pure."""
     name = leaving.pipeline
     lines = [
@@ -151,7 +152,7 @@ def ask_retire(
     return append_decided(store, decide, seen)
 
 
-def _tables(
+def _leaving_tables(
     store: Store, reader: Reader, snapshot: Snapshot, pipeline: str, build: str
 ) -> Iterator[LeavingTable]:
     if snapshot.serving.get(pipeline) != build:

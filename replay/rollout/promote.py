@@ -30,7 +30,7 @@ from kappa.base.failpoint import failpoint
 from kappa.base.sections import RolloutSettings
 from kappa.replay.rollout.rollout import Phase
 from kappa.replay.rollout.step import Acknowledge, Append, RolloutStep, Sight, Wait
-from kappa.state.build import folder
+from kappa.state.build import folder_of_build
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import Failed, Held, Receipt, Served, Switched
 from kappa.state.offsets import Offsets
@@ -64,7 +64,7 @@ def next_promote_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
         return Append(_never_reached(sight, rules))
     # While a hold is open, readers see no newer frontier: no hold begins before all are near.
     for each in (sight, *sight.others):
-        if not _near(each):
+        if not _is_near(each):
             return Wait(
                 f"build {each.rollout.build} to get near build {each.live_build}"
                 if each.replaces
@@ -73,7 +73,7 @@ def next_promote_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
     return Append(Held(rollout.id, replaced, rollout.attempts + 1, rollout.together))
 
 
-def reaches(candidate: Offsets, live: Offsets, topics: frozenset[str]) -> bool:
+def reaches_live(candidate: Offsets, live: Offsets, topics: frozenset[str]) -> bool:
     """Returns whether `candidate` is at least as far as `live` in every partition of these topics.
 
     A partition that either side does not name counts as 0.
@@ -87,13 +87,15 @@ def ensure_acknowledged(store: Store, build: str, hold: int) -> None:
     The function takes the job's lock first, and ends leftovers of the dead job (a JVM in a long
     write). Raises Conflict if the job is alive after all.
     """
-    with lock_of(store, f"{folder(build)}/lock", what=f"build {build}"):
+    with lock_of(store, f"{folder_of_build(build)}/lock", what=f"build {build}"):
         failpoint("promote.before_acknowledge")
-        Frontiers(store, build).publish_next(lambda newest: _acknowledging(build, newest, hold))
+        Frontiers(store, build).publish_next(
+            lambda newest: _acknowledging_frontier(build, newest, hold)
+        )
         failpoint("promote.after_acknowledge")
 
 
-def _acknowledging(build: str, newest: Frontier | None, hold: int) -> Frontier | None:
+def _acknowledging_frontier(build: str, newest: Frontier | None, hold: int) -> Frontier | None:
     if newest is None:
         raise Damaged(f"build {build} serves and has no frontier", hint=f"see kappa logs {build}")
     return (
@@ -105,7 +107,7 @@ def _acknowledging(build: str, newest: Frontier | None, hold: int) -> Frontier |
     )
 
 
-def _near(sight: Sight) -> bool:
+def _is_near(sight: Sight) -> bool:
     """Returns whether a hold may begin; with nothing to hold, whether serving may."""
     if sight.rollout.phase is Phase.HOLDING:
         return True
@@ -135,17 +137,17 @@ def _never_reached(sight: Sight, rules: RolloutSettings) -> Failed:
 def _while_holding(sight: Sight, live: Frontier, held: str, hold: int) -> RolloutStep:
     if live.hold != hold and not sight.live_runs:
         return Acknowledge(held, hold)
-    missing = _missing(sight)
+    missing = _missing_condition(sight)
     return _served_together(sight) if missing is None else Wait(missing)
 
 
 def _served_together(sight: Sight) -> RolloutStep:
     """Returns the record that lets a group serve, or a wait for a missing condition."""
-    missing = next(filter(None, map(_missing, sight.others)), None)
-    return Append(_served(sight)) if missing is None else Wait(missing)
+    missing = next(filter(None, map(_missing_condition, sight.others)), None)
+    return Append(_served_event(sight)) if missing is None else Wait(missing)
 
 
-def _missing(sight: Sight) -> str | None:
+def _missing_condition(sight: Sight) -> str | None:
     """Returns the condition that a rollout lacks before it may serve, or None."""
     rollout, candidate, live = sight.rollout, sight.candidate, sight.live
     if candidate is None:
@@ -160,18 +162,18 @@ def _missing(sight: Sight) -> str | None:
         return f"build {sight.live_build} to be held"
     if live.hold != rollout.hold:
         return f"build {sight.live_build} to acknowledge the hold"
-    if not reaches(candidate.offsets, live.offsets, sight.comparable):
+    if not reaches_live(candidate.offsets, live.offsets, sight.comparable):
         return f"build {rollout.build} to reach build {sight.live_build}"
     return None
 
 
-def _served(sight: Sight) -> Served:
+def _served_event(sight: Sight) -> Served:
     # In the order of the yes, whichever rollout's step puts the record.
     group = sorted(
         (sight, *sight.others),
         key=lambda each: each.rollout.group.index(each.rollout.id) if each.rollout.group else 0,
     )
-    switched = [Switched(each.rollout.id, _receipt(each)) for each in group]
+    switched = [Switched(each.rollout.id, _promote_receipt(each)) for each in group]
     serving = {
         **sight.state.serving,
         **{each.rollout.pipeline: each.rollout.build for each in group},
@@ -186,12 +188,12 @@ def _served(sight: Sight) -> Served:
     )
 
 
-def _receipt(sight: Sight) -> Receipt:
+def _promote_receipt(sight: Sight) -> Receipt:
     rollout, candidate, live = sight.rollout, sight.candidate, sight.live
     if candidate is None:
         raise Broken(f"build {rollout.build} may not serve: it has no frontier")
     # The promise to readers, checked where it is written, whatever was decided before.
-    if live is not None and not reaches(candidate.offsets, live.offsets, sight.comparable):
+    if live is not None and not reaches_live(candidate.offsets, live.offsets, sight.comparable):
         raise Broken(
             f"build {rollout.build} at {candidate.offsets} may not follow build "
             f"{sight.live_build} at {live.offsets}: readers would go back"

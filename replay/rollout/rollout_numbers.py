@@ -9,7 +9,7 @@ from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
 
 
-def numbered(state: State, number: int) -> Rollout:
+def rollout_of_number(state: State, number: int) -> Rollout:
     """Returns the rollout with this number.
 
     Raises UsageError with the range of existing numbers.
@@ -35,7 +35,7 @@ def rollout_named(state: State, text: str | None) -> Rollout | None:
 
     Raises UsageError if no rollout has the number.
     """
-    return None if text is None or not is_number(text) else numbered(state, int(text))
+    return None if text is None or not is_number(text) else rollout_of_number(state, int(text))
 
 
 def build_named(state: State, text: str) -> str:

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from kappa.base.clock import now
 from kappa.base.errors import Conflict, KappaError
 from kappa.base.failpoint import failpoint
-from kappa.code.code_snapshot import digests, ensure_snapshot
-from kappa.code.declaration import declarations
+from kappa.code.code_snapshot import ensure_snapshot, hash_files
+from kappa.code.declaration import declaration_lines
 from kappa.code.fingerprint import SEMANTICS
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.fold import check_may_follow
@@ -28,10 +28,10 @@ from kappa.replay.rollout.plan.plan import Change, Plan, PlanStep
 from kappa.replay.rollout.rollout_numbers import build_in_words
 from kappa.replay.rollout.state import State
 from kappa.serving.query.pin.catalog import pin_frontier
-from kappa.state.build import Base, Birth, folder, new_build_id, put_birth, read_birth
+from kappa.state.build import Base, Birth, folder_of_build, new_build_id, put_birth, read_birth
 from kappa.state.journal.events import Event, Staged, SwitchAsked
-from kappa.state.journal.journal import Journal, JournalRecord, whoami
-from kappa.state.kept_frontiers import shown_of
+from kappa.state.journal.journal import Journal, JournalRecord, acting_user
+from kappa.state.kept_frontiers import shown_frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.root import lock_of
 from kappa.state.store import Store
@@ -43,7 +43,7 @@ _LEASE_SECONDS = 60.0
 _LOOKS = 20
 
 
-def stage(store: Store, plan: Plan, *, auto_promote: bool = True) -> tuple[int, ...]:
+def stage_plan(store: Store, plan: Plan, *, auto_promote: bool = True) -> tuple[int, ...]:
     """Begins a rollout for every step that acts, and returns the ids of the rollouts.
 
     `auto_promote`: a candidate that passes its verification is promoted with no further question. A
@@ -54,13 +54,13 @@ def stage(store: Store, plan: Plan, *, auto_promote: bool = True) -> tuple[int, 
     plan.ensure_possible()
     libraries = installed_libraries()
     return tuple(
-        _begin(store, plan, step, libraries, auto_promote=auto_promote)
+        _begin_rollout(store, plan, step, libraries, auto_promote=auto_promote)
         for step in plan.steps
         if step.acts
     )
 
 
-def _begin(
+def _begin_rollout(
     store: Store, plan: Plan, step: PlanStep, libraries: Mapping[str, str], *, auto_promote: bool
 ) -> int:
     if step.change is Change.KEPT and step.build is not None:
@@ -70,7 +70,7 @@ def _begin(
             f"version {step.version} was deployed, which this build holds",
             step.accepted,
         )
-        return _append(store, plan, step, asked).number
+        return _append_event(store, plan, step, asked).number
     if step.declared is None:
         raise Conflict(
             f"the step of pipeline {step.pipeline} has nothing to build from",
@@ -78,7 +78,7 @@ def _begin(
         )
     build = new_build_id(step.pipeline)
     # A collection deletes no build whose lock is held, whatever the clocks say.
-    with lock_of(store, f"{folder(build)}/lock", what=f"build {build}"):
+    with lock_of(store, f"{folder_of_build(build)}/lock", what=f"build {build}"):
         try:
             base = _ensure_born(store, build, step, step.declared, libraries)
             staged = Staged(
@@ -91,11 +91,11 @@ def _begin(
                 base=base,
                 tables_of=step.tables_of,
             )
-            return _append(store, plan, step, staged).number
+            return _append_event(store, plan, step, staged).number
         except BaseException:
             # If no record names the build, no other process can have begun to use it.
             if not _may_be_named(store, build):
-                for name in store.names(folder(build)):
+                for name in store.names(folder_of_build(build)):
                     failpoint("stage.before_discard")
                     store.delete(name)
                     failpoint("stage.after_discard")
@@ -124,20 +124,20 @@ def _ensure_born(
         version=step.version,
         parts=declared.parts,
         semantics=SEMANTICS,
-        sources=digests(declared.files),
+        sources=hash_files(declared.files),
         module=declared.module,
         topics=step.topics,
         tables=declared.tables,
-        views=declared.pipeline.queries,
+        views=declared.pipeline.view_queries,
         origin=step.origin.plain(),
         libraries=libraries,
         born_at=now(),
-        by=whoami(),
+        by=acting_user(),
         accepted=step.accepted,
-        declarations=declarations(declared.pipeline),
+        declarations=declaration_lines(declared.pipeline),
         max_rejects=declared.pipeline.max_rejects,
-        sinks=tuple(sink.birth for sink in declared.pipeline.sinks),
-        alerts=tuple(alert.birth for alert in declared.pipeline.alerts),
+        sinks=tuple(sink.outlet_birth for sink in declared.pipeline.sinks),
+        alerts=tuple(alert.outlet_birth for alert in declared.pipeline.alerts),
     )
     if step.live is not None:
         put_birth(store, overlay_birth(birth, step.live))
@@ -166,14 +166,16 @@ def _ensure_branched(store: Store, birth: Birth, branch: Branch) -> Base:
                     begin_from(store, birth, store, branch.frontier)
                 return branch.base
         except Conflict:
-            branch = branch_of(read_birth(store, base.build), shown_of(store, base.build), asked)
+            branch = branch_of(
+                read_birth(store, base.build), shown_frontiers(store, base.build), asked
+            )
     raise Conflict(
         f"what build {base.build} held is let go each time that it is to be taken",
         hint="ask again; kappa logs shows what its job does",
     )
 
 
-def _append(store: Store, plan: Plan, step: PlanStep, event: Event) -> JournalRecord:
+def _append_event(store: Store, plan: Plan, step: PlanStep, event: Event) -> JournalRecord:
     journal = Journal(store)
     number = plan.looked_at + 1
     while (record := journal.append(number, event)) is None:

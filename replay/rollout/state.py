@@ -98,7 +98,7 @@ class State:
         needed = frozenset(self.serving.values()) | {each.build for each in self.active_rollouts}
         return self.wanted_jobs() - frozenset(map(self.folded_by, needed))
 
-    def overlaid(self) -> frozenset[str]:
+    def overlaid_builds(self) -> frozenset[str]:
         """Returns the builds whose tables a wanted overlay serves."""
         return frozenset(
             self.overlays[build] for build in self.wanted_builds() & self.overlays.keys()
@@ -106,14 +106,16 @@ class State:
 
     def to_retire(self) -> frozenset[str]:
         """Returns the builds that nothing needs any more and that are not retired yet."""
-        return frozenset(self.versions) - self.wanted_builds() - self.overlaid() - self.retired
+        return (
+            frozenset(self.versions) - self.wanted_builds() - self.overlaid_builds() - self.retired
+        )
 
     def may_retire(self) -> frozenset[str]:
         """Returns the builds to retire, and the idle builds that may be retired.
 
         An idle build is kept if a rollout lets it serve again, or if an overlay serves its tables.
         """
-        kept = {rollout.build for rollout in self.active_rollouts} | self.overlaid()
+        kept = {rollout.build for rollout in self.active_rollouts} | self.overlaid_builds()
         return self.to_retire() | (frozenset(self.idle.values()) - kept)
 
     def idle_since(self, pipeline: str) -> datetime | None:
@@ -174,13 +176,13 @@ def soak_end(state: State, pipeline: str, soak_seconds: float) -> datetime | Non
     record of a retirement says how long the build of a retired pipeline is kept.
     """
     since = state.idle_since(pipeline)
-    if since is None or state.idle.get(pipeline) in state.overlaid():
+    if since is None or state.idle.get(pipeline) in state.overlaid_builds():
         return None
     retirement = state.retirements.get(pipeline)
     return since + timedelta(seconds=soak_seconds) if retirement is None else retirement.kept_until
 
 
-def soaked(state: State, now: datetime, soak_seconds: float) -> frozenset[str]:
+def soaked_builds(state: State, now: datetime, soak_seconds: float) -> frozenset[str]:
     """Returns the idle builds whose soak is over, except builds that a rollout lets serve again."""
     over = (
         build

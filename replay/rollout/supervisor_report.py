@@ -29,7 +29,7 @@ _LEAST_SECONDS = 1.0
 _WINDOW_SECONDS = 15.0
 
 
-class Waiting(Struct, frozen=True):
+class RolloutWait(Struct, frozen=True):
     """The cause that a rollout waits for ("" for none), and the rate in offsets a second."""
 
     waits_for: str = ""
@@ -59,13 +59,13 @@ class Deaths(Struct, frozen=True):
         )
 
 
-class Underway(Struct, frozen=True):
+class SupervisorReport(Struct, frozen=True):
     """The whole report: waits by the rollout's number, deaths by build, and the builds that rest.
 
     `woken` maps a build to the time when the build was last woken.
     """
 
-    rollouts: Mapping[int, Waiting] = field(default_factory=dict)
+    rollouts: Mapping[int, RolloutWait] = field(default_factory=dict)
     deaths: Mapping[str, Deaths] = field(default_factory=dict)
     resting: tuple[str, ...] = ()
     woken: Mapping[str, str] = field(default_factory=dict)
@@ -87,13 +87,14 @@ class Underway(Struct, frozen=True):
         return published if woken is None else max(published, datetime.fromisoformat(woken))
 
 
-_UNDERWAY = Documents(Underway, derived=True, synced=False)
+_UNDERWAY = Documents(SupervisorReport, derived=True, synced=False)
 
 
-def read_underway(store: Store) -> Underway:
+def read_supervisor_report(store: Store) -> SupervisorReport:
     """Returns the supervisor's last report, or an empty report."""
     return (
-        _UNDERWAY.get(store.local, _NAME, "what the supervisor wrote of its rollouts") or Underway()
+        _UNDERWAY.get(store.local, _NAME, "what the supervisor wrote of its rollouts")
+        or SupervisorReport()
     )
 
 
@@ -122,7 +123,7 @@ class Pace:
         return growth(before, count, at - since) if at - since >= _LEAST_SECONDS else None
 
 
-class Reporter:
+class ReportWriter:
     """The supervisor's side of the report."""
 
     def __init__(
@@ -133,7 +134,7 @@ class Reporter:
         self._deaths = deaths
         self._clock = clock
         self._paces: dict[int, Pace] = {}
-        self._reported: Underway | None = None
+        self._reported: SupervisorReport | None = None
         self._waits: Mapping[int, str] = {}
         self._woken: Mapping[str, str] = {}
         self._due = 0.0
@@ -155,7 +156,9 @@ class Reporter:
         self._waits, self._due = dict(waits), self._clock() + _REPORT_SECONDS
         self._woken = dict(woken)
         rollouts = {
-            rollout.id: Waiting(waits.get(rollout.id, ""), self._rate(rollout.id, rollout.build))
+            rollout.id: RolloutWait(
+                waits.get(rollout.id, ""), self._rollout_rate(rollout.id, rollout.build)
+            )
             for rollout in state.active_rollouts
         }
         self._paces = {number: pace for number, pace in self._paces.items() if number in rollouts}
@@ -170,12 +173,12 @@ class Reporter:
             build for build in sorted(state.wanted_builds()) if state.folded_by(build) in resting
         )
         at = {build: woken[of] for build in jobs if (of := state.folded_by(build)) in woken}
-        now = Underway(rollouts, deaths, at_rest, at)
+        now = SupervisorReport(rollouts, deaths, at_rest, at)
         if now != self._reported:
             _UNDERWAY.put(self._store.local, _NAME, now)
             self._reported = now
 
-    def _rate(self, rollout: int, build: str) -> float | None:
+    def _rollout_rate(self, rollout: int, build: str) -> float | None:
         newest = Frontiers(self._store, build).newest()
         if newest is None:
             return None

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from kappa.serving.outlets.alerts.message import moment
+from kappa.serving.outlets.alerts.message import time_as_text
 from kappa.serving.outlets.alerts.outbox import (
     AlertProgress,
     DeadLetter,
@@ -93,10 +93,10 @@ def alert_statuses(store: Store) -> tuple[AlertStatus, ...]:
         for alert in birth.alerts
     }
     there = {*alert_names(store)} - declared.keys()
-    found = [_status(store, name, *declared[name]) for name in sorted(declared)]
+    found = [_alert_status(store, name, *declared[name]) for name in sorted(declared)]
     if why_silent(store):
         found = [replace(each, state=AlertState.OFF) for each in found]
-    return (*found, *(_status(store, name, None, None) for name in sorted(there)))
+    return (*found, *(_alert_status(store, name, None, None) for name in sorted(there)))
 
 
 def alerts_progress(store: Store) -> Hashable:
@@ -154,7 +154,9 @@ def shown_alerts(store: Store, names: Iterable[str], most: int) -> tuple[ShownAl
     )
 
 
-def _status(store: Store, name: str, pipeline: str | None, alert: AlertBirth | None) -> AlertStatus:
+def _alert_status(
+    store: Store, name: str, pipeline: str | None, alert: AlertBirth | None
+) -> AlertStatus:
     outbox, progress = read_outbox(store, name), read_progress(store, name)
     settled = progress.settled if outbox is not None and progress.outbox == outbox.number else 0
     waiting = 0 if outbox is None else len(outbox.messages) - settled
@@ -163,20 +165,20 @@ def _status(store: Store, name: str, pipeline: str | None, alert: AlertBirth | N
         name,
         pipeline,
         None if alert is None else alert.of,
-        None if alert is None else _host(alert.to),
-        _state(alert, progress, waiting, is_new=outbox is None),
+        None if alert is None else _shown_address(alert.to),
+        _alert_state(alert, progress, waiting, is_new=outbox is None),
         progress.delivered,
         waiting,
         dead_letters(store, name),
-        None if progress.delivered_at is None else moment(progress.delivered_at),
-        moment(progress.next_try_at) if waiting and progress.tries else None,
+        None if progress.delivered_at is None else time_as_text(progress.delivered_at),
+        time_as_text(progress.next_try_at) if waiting and progress.tries else None,
         progress.error,
-        None if missed is None else (moment(missed.since), moment(missed.until)),
+        None if missed is None else (time_as_text(missed.since), time_as_text(missed.until)),
         None if outbox is None else outbox.cursor,
     )
 
 
-def _state(
+def _alert_state(
     alert: AlertBirth | None, progress: AlertProgress, waiting: int, *, is_new: bool
 ) -> AlertState:
     if alert is None:
@@ -188,7 +190,7 @@ def _state(
     return AlertState.RETRYING if progress.tries else AlertState.SENDING
 
 
-def _host(to: str) -> str:
+def _shown_address(to: str) -> str:
     """Returns the part of an address that is shown."""
     url = urlsplit(to)
     return f"{url.scheme}://{url.hostname}" if url.hostname else to

@@ -75,7 +75,7 @@ class ArchiveStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedPartition:
     """The result of checking a partition of an archive."""
 
     topic: str
@@ -90,7 +90,9 @@ def archive_status(
 
     Without a broker, the numbers that only a broker knows are missing.
     """
-    there = {(mark.topic, mark.fingerprint): (archive, mark) for archive, mark in _archives(store)}
+    there = {
+        (mark.topic, mark.fingerprint): (archive, mark) for archive, mark in _stored_archives(store)
+    }
     declared = {
         (topic.name, archive_fingerprint(topic))
         for topic in topics.values()
@@ -117,10 +119,10 @@ def archive_status(
             )
             or why_cut(log, mark)
         )
-        state = _state(declared=(topic, fingerprint) in declared, follows=follows, why=why)
+        state = _archive_state(declared=(topic, fingerprint) in declared, follows=follows, why=why)
         held = Offsets({topic: dict(mark.end)}) if mark is not None else beginning.only({topic})
         behind = (
-            end.only({topic}).highest(held).distance(held)
+            end.only({topic}).highest_with(held).distance(held)
             if topic in facts and state is not ArchiveState.KEPT and why is None
             else None
         )
@@ -135,7 +137,7 @@ def archive_status(
                 sum(block.bytes for block in blocks),
                 behind,
                 size,
-                _note(state, why),
+                _archive_note(state, why),
             )
         )
     return tuple(found)
@@ -147,19 +149,19 @@ def archive_listing(found: Iterable[ArchiveStatus]) -> Listing:
         *("topic", "archive", "state", "partitions", "records", "rejected", "behind"),
         *("bytes", "topic_bytes", "files", "from", "to", "note"),
     )
-    return Listing(columns, tuple(_row(each) for each in found), wide=frozenset({"files"}))
+    return Listing(columns, tuple(_archive_row(each) for each in found), wide=frozenset({"files"}))
 
 
 def verify_archives(
     settings: Settings, store: Store, topics: Mapping[str, Topic], log: Log, only: str | None
-) -> Iterator[Checked]:
+) -> Iterator[CheckedPartition]:
     """Checks all archives, or the archives of a single topic, partition by partition.
 
     Raises UsageError if there is no archive.
     """
     declared = {(topic.name, archive_fingerprint(topic)): topic for topic in topics.values()}
     facts = log.topics()
-    found = tuple(_archives(store, only))
+    found = tuple(_stored_archives(store, only))
     if only is not None and not found:
         known = archived_topics(store)
         raise UsageError(
@@ -187,14 +189,14 @@ def verify_archives(
                     into,
                     lost_by_topic(log, mark) if same else (),
                 ):
-                    yield Checked(mark.topic, mark.fingerprint, check)
+                    yield CheckedPartition(mark.topic, mark.fingerprint, check)
             finally:
                 shutil.rmtree(into, ignore_errors=True)
     finally:
         source.close()
 
 
-def checked_listing(found: Iterable[Checked]) -> Listing:
+def checked_listing(found: Iterable[CheckedPartition]) -> Listing:
     """Makes a row of each partition."""
     columns = (
         *("topic", "archive", "partition", "from", "to", "records"),
@@ -203,7 +205,7 @@ def checked_listing(found: Iterable[Checked]) -> Listing:
     return Listing(columns, tuple(_checked_row(each) for each in found))
 
 
-def _checked_row(checked: Checked) -> tuple[object, ...]:
+def _checked_row(checked: CheckedPartition) -> tuple[object, ...]:
     one = checked.found
     return (
         *(checked.topic, checked.fingerprint, one.partition, one.start, one.end, one.records),
@@ -212,7 +214,9 @@ def _checked_row(checked: Checked) -> tuple[object, ...]:
     )
 
 
-def _archives(store: Store, only: str | None = None) -> Iterator[tuple[StoredArchive, ArchiveMark]]:
+def _stored_archives(
+    store: Store, only: str | None = None
+) -> Iterator[tuple[StoredArchive, ArchiveMark]]:
     for topic in archived_topics(store):
         # Another topic's archive that cannot be opened is no error of this check.
         for fingerprint in archives_of(store, topic) if only in {None, topic} else ():
@@ -221,7 +225,7 @@ def _archives(store: Store, only: str | None = None) -> Iterator[tuple[StoredArc
                 yield archive, archive.mark()
 
 
-def _state(*, declared: bool, follows: bool, why: str | None) -> ArchiveState:
+def _archive_state(*, declared: bool, follows: bool, why: str | None) -> ArchiveState:
     if not declared:
         return ArchiveState.KEPT
     return (
@@ -233,7 +237,7 @@ def _state(*, declared: bool, follows: bool, why: str | None) -> ArchiveState:
     )
 
 
-def _note(state: ArchiveState, why: str | None) -> str:
+def _archive_note(state: ArchiveState, why: str | None) -> str:
     match state:
         case ArchiveState.STOPPED:
             return f"{why}; move its folder away, and it is made again from what the topic has"
@@ -247,7 +251,7 @@ def _note(state: ArchiveState, why: str | None) -> str:
             return ""
 
 
-def _row(each: ArchiveStatus) -> tuple[object, ...]:
+def _archive_row(each: ArchiveStatus) -> tuple[object, ...]:
     mark = each.mark
     start, end = ({}, {}) if mark is None else (mark.start, mark.end)
     tally = Tally() if mark is None else sum(mark.tally.values(), Tally())

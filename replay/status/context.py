@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _PATIENCE_SECONDS = 2.0
 
 
-class Here:
+class ProjectContext:
     """The settings, the root and the broker of a command, each looked up on first use."""
 
     def __init__(self, project: Path | None, root: str | None) -> None:

@@ -19,11 +19,15 @@ from kappa.base.errors import Conflict, KappaError, TimedOut, Unreachable, Verif
 from kappa.base.units import pace_text
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.rollout import Phase, Rollout
-from kappa.replay.rollout.supervisor_report import Underway, Waiting, read_underway
+from kappa.replay.rollout.supervisor_report import (
+    RolloutWait,
+    SupervisorReport,
+    read_supervisor_report,
+)
 from kappa.replay.rollout.verify.diff_listing import (
     count_line,
     difference_line,
-    differing,
+    differing_counts,
     rejects_line,
 )
 from kappa.replay.rollout.verify.verification_progress import verification_progress
@@ -50,7 +54,7 @@ _PATIENCE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RolloutProgress:
     """The progress of a rollout.
 
     `start` are the offsets from which the build began to read, `folded` the offsets of the
@@ -63,14 +67,14 @@ class Progress:
     rollout: Rollout
     start: Offsets
     folded: Offsets | None
-    waiting: Waiting = field(default_factory=Waiting)
+    waiting: RolloutWait = field(default_factory=RolloutWait)
     trouble: str = ""
     live: str | None = None
     shown: Offsets | None = None
     slice: SliceProgress | None = None
     verifying: str = ""
 
-    def done(self, end: Offsets) -> tuple[int, int]:
+    def done_and_total(self, end: Offsets) -> tuple[int, int]:
         """Counts the offsets read and folded, and all offsets from the start to `end`.
 
         The second number is never less than the first. Records read of the next slice count
@@ -81,14 +85,14 @@ class Progress:
         return folded, max(folded, end.distance(self.start))
 
 
-def follow(
+def follow_rollout(
     store: Store,
     id_: int,
     *,
     timeout: float | None,
     supervised: Callable[[], bool],
     until: Callable[[Rollout], bool] = lambda rollout: not rollout.active,
-) -> Iterator[Progress]:
+) -> Iterator[RolloutProgress]:
     """Yields a rollout's progress several times a second, until the rollout has ended.
 
     Stops earlier at the first rollout for which `until` is true. `timeout` is in seconds (None:
@@ -97,7 +101,7 @@ def follow(
     rollout unchanged.
     """
     begun = seen_up = time.monotonic()
-    before: Progress | None = None
+    before: RolloutProgress | None = None
     start: Offsets | None = None
     while True:
         state = current_state(store)
@@ -108,14 +112,18 @@ def follow(
         folded = (
             newest.offsets if newest is not None else before.folded if before is not None else None
         )
-        up, underway, live = supervised(), read_underway(store), state.serving.get(rollout.pipeline)
+        up, underway, live = (
+            supervised(),
+            read_supervisor_report(store),
+            state.serving.get(rollout.pipeline),
+        )
         shown = None if live is None or live == rollout.build else Frontiers(store, live).newest()
-        before = Progress(
+        before = RolloutProgress(
             rollout,
             start,
             folded,
-            underway.rollouts.get(id_, Waiting()) if up else Waiting(),
-            _trouble(underway, rollout.build, live) if up else "",
+            underway.rollouts.get(id_, RolloutWait()) if up else RolloutWait(),
+            _job_trouble(underway, rollout.build, live) if up else "",
             None if shown is None else live,
             None if shown is None else shown.offsets,
             read_progress(store, rollout.build, newest)
@@ -142,7 +150,7 @@ def follow(
         time.sleep(_LOOK_SECONDS)
 
 
-def _trouble(underway: Underway, candidate: str, live: str | None) -> str:
+def _job_trouble(underway: SupervisorReport, candidate: str, live: str | None) -> str:
     """Returns the trouble of the candidate's job, or of the live build's job, or ""."""
     for build in (candidate, live):
         if build is not None and (trouble := underway.trouble(build)):
@@ -150,8 +158,8 @@ def _trouble(underway: Underway, candidate: str, live: str | None) -> str:
     return ""
 
 
-def tell(
-    steps: Iterable[Progress],
+def show_progress(
+    steps: Iterable[RolloutProgress],
     end: Offsets,
     console: Console,
     *,
@@ -173,15 +181,17 @@ def tell(
     """
     last = known
     log_end = _LogEnd(end_now, clock)
-    with _moving(console) as moving:
+    with _live_lines(console) as moving:
         due, in_trouble = clock() + _PLAIN_SECONDS, False
         for progress in steps:
-            changes = news(last, progress.rollout)
+            changes = rollout_news(last, progress.rollout)
             if has_passed(progress.rollout) and not (last is not None and has_passed(last)):
                 changes += tuple(f"  sends: {each}" for each in sends(progress.rollout))
             for line in changes:
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
-            lines = standing(progress, end, log_end.look() if progress.rollout.active else None)
+            lines = progress_lines(
+                progress, end, log_end.current_end() if progress.rollout.active else None
+            )
             if moving is not None:
                 moving.update(
                     Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True
@@ -199,14 +209,16 @@ def tell(
     return last
 
 
-def standing(progress: Progress, end: Offsets, log_end: Offsets | None) -> tuple[str, ...]:
+def progress_lines(
+    progress: RolloutProgress, end: Offsets, log_end: Offsets | None
+) -> tuple[str, ...]:
     """Lists the lines of a rollout's current progress. Pure.
 
     The lines have phase and share, rate and time left, the slice, the reason for waiting, the
     trouble, and the lag of the live build.
     """
     rollout, waiting = progress.rollout, progress.waiting
-    folded, total = progress.done(end)
+    folded, total = progress.done_and_total(end)
     share = f"{folded:,} of {total:,} records" + (f" ({100 * folded // total} %)" if total else "")
     pace = pace_text(folded, total, waiting.rate)
     share += f", {pace}" if pace else ""
@@ -241,7 +253,7 @@ def standing(progress: Progress, end: Offsets, log_end: Offsets | None) -> tuple
     return tuple(lines)
 
 
-def ensure_served(rollout: Rollout) -> None:
+def raise_unless_served(rollout: Rollout) -> None:
     """Raises the error of a rollout that has ended without serving."""
     match rollout.phase:
         case Phase.FAILED if rollout.verified is not None and rollout.verified.verdict != "passed":
@@ -286,7 +298,7 @@ def has_passed(rollout: Rollout) -> bool:
     return rollout.verified is not None and rollout.verified.verdict == "passed"
 
 
-def news(before: Rollout | None, now: Rollout) -> tuple[str, ...]:
+def rollout_news(before: Rollout | None, now: Rollout) -> tuple[str, ...]:
     """Lists the events of a rollout between two looks, a line each."""
     lines = []
     if before is None:
@@ -303,7 +315,7 @@ def news(before: Rollout | None, now: Rollout) -> tuple[str, ...]:
     if now.caught_up is not None and (before is None or before.caught_up is None):
         lines.append(f"caught up at {now.caught_up}")
     if now.verified is not None and (before is None or before.verified is None):
-        lines.extend(_verified(now.verified))
+        lines.extend(_verification_lines(now.verified))
     if now.attempts > (0 if before is None else before.attempts):
         lines.append(f"holding the live build still (attempt {now.attempts})")
     return tuple(lines)
@@ -318,7 +330,7 @@ class _LogEnd:
         self._due = clock()
         self._last: Offsets | None = None
 
-    def look(self) -> Offsets | None:
+    def current_end(self) -> Offsets | None:
         if self._ask is not None and self._clock() >= self._due:
             self._due = self._clock() + _LOG_END_SECONDS
             try:
@@ -330,7 +342,7 @@ class _LogEnd:
 
 
 @contextmanager
-def _moving(console: Console) -> Iterator[Live | None]:
+def _live_lines(console: Console) -> Iterator[Live | None]:
     """Yields lines that are written again in place on a terminal, else None."""
     if not console.is_terminal:
         yield None
@@ -343,12 +355,12 @@ def verification_text(rollout: Rollout) -> str:
     """Returns the result of the verification of a candidate, as text."""
     lines = [
         f"{rollout.pipeline}: build {rollout.build} (version {rollout.version})",
-        *(_verified(rollout.verified) if rollout.verified else ()),
+        *(_verification_lines(rollout.verified) if rollout.verified else ()),
     ]
     return "".join(f"{line}\n" for line in lines)
 
 
-def _verified(verified: Verified) -> list[str]:
+def _verification_lines(verified: Verified) -> list[str]:
     lines = [
         (
             f"verified at {verified.offsets}: "
@@ -371,7 +383,7 @@ def _verified(verified: Verified) -> list[str]:
         else ""
     )
     lines.extend([f"  {rejects}"] if rejects else [])
-    lines.extend(f"  {count_line(count)}" for count in differing(verified.counts))
+    lines.extend(f"  {count_line(count)}" for count in differing_counts(verified.counts))
     lines.extend(
         f"  topic {topic} is not the same for both builds: what comes from it is not comparable"
         for topic in verified.incomparable_topics

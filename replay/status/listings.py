@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from kappa.replay.rollout.history import Chapter, ProofRecord, ServiceRecord
+from kappa.replay.rollout.history import ProofRecord, RolloutEntry, ServiceRecord
 from kappa.replay.rollout.prove.proof_text import cut_line, proof_line, record_document
 from kappa.replay.rollout.rollout import Rollout
-from kappa.serving.query.render import Listing, cell
+from kappa.serving.query.render import Listing, cell_text
 from kappa.state.journal.events import PipelineRetired
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def history_listing(
-    chapters: tuple[Chapter, ...],
+    chapters: tuple[RolloutEntry, ...],
     proofs: tuple[ProofRecord, ...] = (),
     service: tuple[ServiceRecord, ...] = (),
 ) -> Listing:
@@ -117,11 +117,11 @@ def reject_text(reject: Reject) -> str:
     original = reject.original.position
     facts = [
         ("place", str(reject.at)),
-        ("timestamp", cell(reject.timestamp)),
+        ("timestamp", cell_text(reject.timestamp)),
         ("pipeline", reject.pipeline),
         ("build", reject.build),
         ("reason", reject.reason),
-        ("detail", cell(reject.detail)),
+        ("detail", cell_text(reject.detail)),
         *([("redrives", str(original))] if original != reject.at else []),
         *(
             [
@@ -134,13 +134,13 @@ def reject_text(reject: Reject) -> str:
             else []
         ),
         ("key", _bytes_text(reject.key)),
-        *(("header", f"{cell(name)}: {_bytes_text(value)}") for name, value in reject.headers),
+        *(("header", f"{cell_text(name)}: {_bytes_text(value)}") for name, value in reject.headers),
         ("value", _bytes_text(reject.value)),
     ]
     return "".join(f"{name:<10} {text}\n" for name, text in facts)
 
 
-def _chapter_row(chapter: Chapter) -> tuple[Any, ...]:
+def _chapter_row(chapter: RolloutEntry) -> tuple[Any, ...]:
     rollout, receipt, served = chapter.rollout, chapter.receipt, chapter.served
     base = rollout.base or (None if receipt is None else receipt.base)
     checks = () if rollout.verified is None else rollout.verified.checks
@@ -148,7 +148,7 @@ def _chapter_row(chapter: Chapter) -> tuple[Any, ...]:
     return (
         *(rollout.number, chapter.generation, rollout.at, rollout.by),
         *(rollout.pipeline, rollout.build, rollout.version),
-        *(_way(rollout), str(rollout.phase)),
+        *(_table_origin(rollout), str(rollout.phase)),
         "; ".join(
             [
                 *rollout.reasons,
@@ -167,7 +167,7 @@ def _chapter_row(chapter: Chapter) -> tuple[Any, ...]:
     )
 
 
-def _way(rollout: Rollout) -> str:
+def _table_origin(rollout: Rollout) -> str:
     """Returns the origin of the tables of a rollout's build, in a word."""
     if rollout.switch:
         return "switch"
@@ -222,6 +222,6 @@ def _bytes_text(value: bytes | None) -> str:
     if value is None:
         return "null"
     try:
-        return cell(value.decode())
+        return cell_text(value.decode())
     except UnicodeDecodeError:
         return f"hex {value.hex()}"

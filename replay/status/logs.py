@@ -56,7 +56,7 @@ def last_lines(path: Path, count: int) -> tuple[bytes, int]:
         return b"".join(found.splitlines(keepends=True)[-count:] if count else []), end
 
 
-def following(path: Path, position: int) -> Iterator[bytes]:
+def follow_file(path: Path, position: int) -> Iterator[bytes]:
     """Yields the bytes that are appended to a file after a position, for ever.
 
     A file that was begun anew is read from the start.

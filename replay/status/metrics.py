@@ -19,7 +19,7 @@ from kappa.state.frontier import Frontier
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class MetricFacts:
     """The facts from which the metrics are made.
 
     `frontiers` are the newest two of each build, `rejects` counts the rejects of the builds
@@ -37,13 +37,13 @@ class Seen:
     sinks: tuple[SinkStatus, ...] = ()
 
 
-def metrics_text(seen: Seen, now: datetime) -> str:
+def metrics_text(seen: MetricFacts, now: datetime) -> str:
     """Returns all metrics as text, each with help and type."""
-    return "".join(family(*each) for each in _families(seen, now))
+    return "".join(family(*each) for each in _metric_families(seen, now))
 
 
-def _families(
-    seen: Seen, now: datetime
+def _metric_families(
+    seen: MetricFacts, now: datetime
 ) -> Iterator[tuple[str, str, str, Iterable[tuple[Mapping[str, str], float]]]]:
     builds = seen.status.builds
     candidates = [each for each in builds if each.rollout is not None]
@@ -69,26 +69,26 @@ def _families(
         "kappa_build_info",
         "gauge",
         "1 for each build whose job is to run.",
-        [({**_labels(each), "version": each.version}, 1.0) for each in builds],
+        [({**_build_labels(each), "version": each.version}, 1.0) for each in builds],
     )
     yield (
         "kafka_consumergroup_lag",
         "gauge",
         "Offsets between what a build's readers see and the end of a partition.",
-        list(_lags(seen.status)),
+        list(_partition_lags(seen.status)),
     )
     yield (
         "kappa_replay_records",
         "gauge",
         "Offsets that a build has folded since its origin.",
-        [(_labels(each), float(each.folded)) for each in candidates],
+        [(_build_labels(each), float(each.folded)) for each in candidates],
     )
     yield (
         "kappa_replay_ratio",
         "gauge",
         "Share of what a candidate's job has to read that it has folded, 0 to 1.",
         [
-            (_labels(each), each.read[0] / max(1, each.read[1]))
+            (_build_labels(each), each.read[0] / max(1, each.read[1]))
             for each in candidates
             if each.read is not None
         ],
@@ -97,7 +97,7 @@ def _families(
         "kappa_replay_rate",
         "gauge",
         "Offsets a second that a candidate folds, lately.",
-        [(_labels(each), each.rate) for each in candidates if each.rate is not None],
+        [(_build_labels(each), each.rate) for each in candidates if each.rate is not None],
     )
     yield (
         "kappa_slice_duration_seconds",
@@ -107,7 +107,7 @@ def _families(
             "with what it waited for."
         ),
         [
-            (_labels(each), seconds)
+            (_build_labels(each), seconds)
             for each in builds
             if (seconds := _last_slice(seen.frontiers.get(each.build))) is not None
         ],
@@ -116,7 +116,11 @@ def _families(
         "kappa_freshness_seconds",
         "gauge",
         "Age of what a build's readers see: 0 if nothing is behind it, else since its frontier.",
-        [(_labels(each), age) for each in builds if (age := each.age_seconds(now)) is not None],
+        [
+            (_build_labels(each), age)
+            for each in builds
+            if (age := each.age_seconds(now)) is not None
+        ],
     )
     yield (
         "kappa_promotes_total",
@@ -150,25 +154,25 @@ def _families(
         "kappa_rejected_records",
         "gauge",
         "Records that a build has rejected since its origin.",
-        [(_labels(each), float(each.rejected)) for each in builds],
+        [(_build_labels(each), float(each.rejected)) for each in builds],
     )
     yield (
         "kappa_duplicate_records",
         "gauge",
         "Records that a build has counted as duplicates since its origin.",
-        [(_labels(each), float(each.duplicate)) for each in builds],
+        [(_build_labels(each), float(each.duplicate)) for each in builds],
     )
     yield (
         "kappa_paused",
         "gauge",
         "1 where a build's pipeline is paused: its job does not run.",
-        [(_labels(each), float(each.pause is not None)) for each in builds],
+        [(_build_labels(each), float(each.pause is not None)) for each in builds],
     )
     yield (
         "kappa_job_stopped",
         "gauge",
         "1 where a build's job has stopped for good.",
-        [(_labels(each), float(each.stopped is not None)) for each in builds],
+        [(_build_labels(each), float(each.stopped is not None)) for each in builds],
     )
     for place, (name, kind, what) in enumerate(
         (
@@ -211,11 +215,11 @@ def _families(
     )
 
 
-def _labels(build: BuildStatus) -> Mapping[str, str]:
+def _build_labels(build: BuildStatus) -> Mapping[str, str]:
     return {"pipeline": build.pipeline, "build": build.build, "role": build.role}
 
 
-def _lags(status: Status) -> Iterator[tuple[Mapping[str, str], float]]:
+def _partition_lags(status: Status) -> Iterator[tuple[Mapping[str, str], float]]:
     for build in status.builds if status.end is not None else ():
         assert status.end is not None, "see above"
         for topic, partition, end in status.end.only(build.topics).items():

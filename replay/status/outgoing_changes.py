@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kappa.replay.rollout.outgoing_changes import outgoing
+from kappa.replay.rollout.outgoing_changes import outgoing_lines
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
 from kappa.state.build import read_birth
@@ -17,11 +17,11 @@ def sending_text(store: Store, state: State, rollout: Rollout, *, most: int) -> 
 
     `most` is the setting `alerts.most`.
     """
-    lines = sending(store, state, rollout, most=most)
+    lines = sends_at_switch(store, state, rollout, most=most)
     return "".join(f"  sends: {line}\n" for line in lines)
 
 
-def sending(store: Store, state: State, rollout: Rollout, *, most: int) -> tuple[str, ...]:
+def sends_at_switch(store: Store, state: State, rollout: Rollout, *, most: int) -> tuple[str, ...]:
     """Lists the changes that a rollout's sinks and alerts send, or have sent, at the switch.
 
     The list is empty while the differences are unknown, and for a rollout that ended without a
@@ -40,7 +40,7 @@ def sending(store: Store, state: State, rollout: Rollout, *, most: int) -> tuple
     # A pipeline that was retired has sent all rows before.
     before = read_birth(store, live) if live is not None else None if is_first else after
     differences = () if rollout.verified is None else rollout.verified.differences
-    return tuple(outgoing(after, differences, before=before, most=most))
+    return tuple(outgoing_lines(after, differences, before=before, most=most))
 
 
 def waiting_text(store: Store, state: State, *, most: int) -> str:
@@ -66,7 +66,7 @@ def sent_in(
         (),
     )
     return {
-        each.rollout: sending(store, state, state.rollout(each.rollout), most=most)
+        each.rollout: sends_at_switch(store, state, state.rollout(each.rollout), most=most)
         for each in switched
     }
 

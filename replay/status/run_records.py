@@ -44,7 +44,7 @@ class RunningServer(Struct, frozen=True):
     format: int = 1
 
     @classmethod
-    def of(cls, pid: int, url: str) -> RunningServer:
+    def of_process(cls, pid: int, url: str) -> RunningServer:
         """Makes the record of a running process that serves at a URL."""
         found = process_id(pid)
         assert found is not None, "a process and its parent are there"
@@ -57,7 +57,7 @@ _SERVED = Documents(RunningServer, derived=True, synced=False)
 
 def put_running(store: Store, running: Running) -> None:
     """Puts the record of this supervisor, in place of the record of an earlier supervisor."""
-    _RUNNING.put(store.local, RUNNING, replace(running, folder=_folder(store)))
+    _RUNNING.put(store.local, RUNNING, replace(running, folder=_folder_id(store)))
 
 
 def running(settings: Settings) -> Running | None:
@@ -71,37 +71,37 @@ def running_at(store: Store) -> Running | None:
     # The record of an earlier Kappa names no folder, but its process has the lock of this root.
     if found is None or not (found.folder or is_held(store.local.path(LOCK))):
         return None
-    return found if _lives(store, found) else None
+    return found if _is_alive(store, found) else None
 
 
 def ensure_served(store: Store, served: RunningServer) -> None:
     """Puts the record of this HTTP server, in place of an earlier and different record."""
-    served = replace(served, folder=_folder(store))
-    if _served(store) != served:
+    served = replace(served, folder=_folder_id(store))
+    if _read_served(store) != served:
         _SERVED.put(store.local, SERVED, served)
 
 
 def ensure_unserved(store: Store, served: RunningServer) -> None:
     """Deletes the record of this HTTP server, unless the record is of another server by now."""
-    if _served(store) == replace(served, folder=_folder(store)):
+    if _read_served(store) == replace(served, folder=_folder_id(store)):
         store.local.delete(SERVED)
 
 
 def served_at(store: Store) -> str | None:
     """Returns the URL of the root's HTTP server. None if no server runs."""
-    found = _served(store)
-    return found.url if found is not None and _lives(store, found) else None
+    found = _read_served(store)
+    return found.url if found is not None and _is_alive(store, found) else None
 
 
-def _served(store: Store) -> RunningServer | None:
+def _read_served(store: Store) -> RunningServer | None:
     return _SERVED.get(store.local, SERVED, "what the HTTP server wrote of itself")
 
 
-def _lives(store: Store, found: Running | RunningServer) -> bool:
-    is_here = found.folder in {"", _folder(store)}
+def _is_alive(store: Store, found: Running | RunningServer) -> bool:
+    is_here = found.folder in {"", _folder_id(store)}
     return is_here and ProcessId(found.pid, found.born).alive()
 
 
-def _folder(store: Store) -> str:
+def _folder_id(store: Store) -> str:
     place = store.local.folder.stat()
     return f"{place.st_dev}:{place.st_ino}"

@@ -34,7 +34,7 @@ def checked_topics(client: RegistryClient, topics: Iterable[Topic]) -> Iterator[
     parts = [
         (topic, *of)
         for topic in topics
-        for of in zip(topic.formats, ("value", "key"), strict=False)
+        for of in zip(topic.record_formats, ("value", "key"), strict=False)
     ]
     for topic, form, part in parts:
         pin = pin_of(form)

@@ -15,11 +15,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kappa.base.errors import KappaError, Unreachable
-from kappa.replay.rollout.supervisor_report import Underway, read_underway
+from kappa.replay.rollout.supervisor_report import SupervisorReport, read_supervisor_report
 from kappa.replay.status.alerts import alerts_progress
 from kappa.replay.status.listings import topics_listing
 from kappa.replay.status.status import BuildStatus, Status, observe_status
-from kappa.serving.query.query import read
+from kappa.serving.query.query import read_snapshot
 from kappa.serving.query.reader.client import Client
 from kappa.serving.query.render import Listing
 from kappa.serving.query.tables import ServedTable, served_tables
@@ -29,7 +29,7 @@ from kappa.state.journal.journal import JournalView
 
 if TYPE_CHECKING:
     from kappa.kafka.client import Log
-    from kappa.replay.status.context import Here
+    from kappa.replay.status.context import ProjectContext
 
 
 _Found = TypeVar("_Found")
@@ -55,12 +55,12 @@ class _CachedLook:
     trouble: KappaError | None = None
 
 
-class Desk:
+class SharedLooks:
     """The project, a client of the broker, and the results of recent looks."""
 
     def __init__(
         self,
-        here: Here,
+        here: ProjectContext,
         *,
         clock: Callable[[], float] = time.monotonic,
         connect: Callable[[], Log] | None = None,
@@ -88,7 +88,7 @@ class Desk:
             self._log = servers, self._connect()
         return self._log[1]
 
-    def look(
+    def shared_look(
         self,
         what: str,
         look: Callable[[], _Found],
@@ -106,7 +106,7 @@ class Desk:
             rest: A result is shown for so many times the duration of its look.
             client: If this client leaves, ClientLeft is raised, and the next client looks.
         """
-        known = self._look_at(generation, what)
+        known = self._cached_look(generation, what)
         (client or Client()).take_turn(known.lock)
         try:
             begun = self._clock()
@@ -131,7 +131,7 @@ class Desk:
         finally:
             known.lock.release()
 
-    def _look_at(self, generation: int | None, what: str) -> _CachedLook:
+    def _cached_look(self, generation: int | None, what: str) -> _CachedLook:
         with self._lock:
             if generation is not None and generation > self._generation:
                 self._generation = generation
@@ -146,14 +146,14 @@ class Desk:
 
     def status(self) -> Status:
         """Returns the status that `kappa status` shows."""
-        return self.look("status", self._status)
+        return self.shared_look("status", self._observe_status)
 
     def topics(self) -> Listing:
         """Returns the rows of `kappa topics list`, without topics that are only declared.
 
         Raises Unreachable if there is no broker.
         """
-        log = self.reached()
+        log = self.must_reach_broker()
 
         def look() -> Listing:
             births = (
@@ -163,7 +163,7 @@ class Desk:
                 log, {topic.name: topic for birth in births for topic in birth.topics}
             )
 
-        return self.look("topics", look)
+        return self.shared_look("topics", look)
 
     def generation(self) -> int:
         """Returns the generation that serves now, by the journal; 0 if none serves."""
@@ -176,7 +176,7 @@ class Desk:
 
     def tables(self, generation: int) -> tuple[ServedTable, ...]:
         """Returns the tables that `kappa tables` shows, looked up since that generation serves."""
-        return self.look(
+        return self.shared_look(
             "tables",
             lambda: served_tables(self.here.store, lease_seconds=self.here.lease_seconds),
             generation=generation,
@@ -187,7 +187,7 @@ class Desk:
 
         def counted() -> dict[tuple[str, str], int]:
             try:
-                found = read(
+                found = read_snapshot(
                     self.here.store,
                     lambda reader: reader.rows(_COUNTED_REJECTS),
                     lease_seconds=self.here.lease_seconds,
@@ -199,9 +199,9 @@ class Desk:
                 (str(pipeline), str(reason)): int(count) for pipeline, reason, count in found.rows
             }
 
-        return self.look("rejects", counted, generation=generation)
+        return self.shared_look("rejects", counted, generation=generation)
 
-    def reached(self) -> Log:
+    def must_reach_broker(self) -> Log:
         """Returns the broker's client. Raises Unreachable if no broker is known."""
         found = self.log()
         if found is None:
@@ -210,11 +210,11 @@ class Desk:
             )
         return found
 
-    def pulse(self) -> Hashable:
+    def change_marker(self) -> Hashable:
         """Returns a value that changes whenever builds or the log have moved on."""
         status = self.status()
         return (
-            tuple(map(beat_of, status.builds)),
+            tuple(map(moving_parts, status.builds)),
             status.broker_error,
             status.disk,
             status.unread,
@@ -223,9 +223,9 @@ class Desk:
             alerts_progress(self.here.store),
         )
 
-    def _status(self) -> Status:
+    def _observe_status(self) -> Status:
         running = self.here.running is not None
-        underway = read_underway(self.here.store) if running else Underway()
+        underway = read_supervisor_report(self.here.store) if running else SupervisorReport()
         return observe_status(
             self.here.store,
             self.log(),
@@ -235,7 +235,7 @@ class Desk:
         )
 
 
-def beat_of(build: BuildStatus) -> Hashable:
+def moving_parts(build: BuildStatus) -> Hashable:
     """Returns the parts of a build's status that change without a record of the journal. Pure.
 
     Records of the journal are events of their own.

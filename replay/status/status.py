@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Protocol
 from kappa.base.errors import Damaged, KappaError
 from kappa.base.units import seconds_left
 from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
-from kappa.declare.topic_patterns import matching
+from kappa.declare.topic_patterns import matching_topics
 from kappa.declare.values.tally import Tally
 from kappa.replay.rollout.current import readable_state
 from kappa.replay.rollout.libraries import changed_libraries, installed_libraries
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State, soak_end
-from kappa.replay.rollout.supervisor_report import Underway, Waiting
+from kappa.replay.rollout.supervisor_report import RolloutWait, SupervisorReport
 from kappa.state.build import Birth, read_birth
 from kappa.state.build_status import (
     SliceProgress,
@@ -75,13 +75,13 @@ class Unread:
         return f"kappa topics join '{self.pattern}'"
 
 
-class Named(Protocol):
+class TopicNames(Protocol):
     """The part of the broker's client that lists topics."""
 
     def topics(self) -> Mapping[str, object]: ...  # noqa: D102  # as in Log
 
 
-class Ends(Named, Protocol):
+class LogEnds(TopicNames, Protocol):
     """The part of the broker's client that a status needs."""
 
     def end(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
@@ -200,10 +200,10 @@ class Status:
 
 def observe_status(
     store: Store,
-    log: Ends | None,
+    log: LogEnds | None,
     *,
     soak_seconds: float = 3600.0,
-    underway: Underway | None = None,
+    underway: SupervisorReport | None = None,
     reserve: int = 0,
 ) -> Status:
     """Reads journal, frontiers and the log's end, and returns the status.
@@ -221,7 +221,7 @@ def observe_status(
     damaged = {} if why is None else {str(why): None}
     births: dict[str, Birth] = {}
     for build in sorted(state.wanted_builds()):
-        with _noting(damaged):
+        with _note_damage(damaged):
             births[build] = read_birth(store, build)
     topics = frozenset(topic.name for birth in births.values() for topic in birth.topics)
     end, broker_error = None, ""
@@ -232,31 +232,34 @@ def observe_status(
             # In this order: a record that is appended between the two questions is not held back.
             high = log.high_watermark(topics)
             committed = log.end(topics)
-            end, held = committed.highest(high), held_back(committed, high)
+            end, held = committed.highest_with(high), held_back(committed, high)
             unread = unread_topics(births.values(), log)
     except KappaError as error:
         broker_error = error.message
-    seen = [_seen(store, each, births, end, held, state, damaged) for each in _roles(state)]
+    seen = [
+        _status_or_damage(store, each, births, end, held, state, damaged)
+        for each in _build_roles(state)
+    ]
     broken: dict[str, tuple[str, ...]] = {}
     found: tuple[Overflow, ...] = ()
-    with _noting(damaged):
-        broken = _broken(store, state, births)
-    with _noting(damaged):
-        found = _overflows(store, state, births)
+    with _note_damage(damaged):
+        broken = _broken_views(store, state, births)
+    with _note_damage(damaged):
+        found = _count_overflows(store, state, births)
     silent = ""
-    with _noting(damaged):
+    with _note_damage(damaged):
         silent = why_silent(store)
 
     def unlike(build: str) -> tuple[str, ...]:
         """Lists the views of a build that a check has found not to be their texts."""
         check = None
-        with _noting(damaged):
+        with _note_damage(damaged):
             check = read_view_check(store, build)
         return () if check is None else check.unlike
 
     builds = (
         replace(
-            _with_state(each, state, underway or Underway(), soak_seconds),
+            _with_state(each, state, underway or SupervisorReport(), soak_seconds),
             broken=(*each.broken, *broken.get(each.pipeline, ()), *unlike(each.build))
             if each.role == "live"
             else each.broken,
@@ -291,7 +294,7 @@ def held_back(end: Offsets, high_watermark: Offsets) -> tuple[HeldBack, ...]:
     )
 
 
-def unread_topics(births: Iterable[Birth], log: Named) -> tuple[Unread, ...]:
+def unread_topics(births: Iterable[Birth], log: TopicNames) -> tuple[Unread, ...]:
     """Lists topics that match a pattern of a pipeline, and that no build of the pipeline reads.
 
     `births` are the births of all wanted builds. The broker is asked only if there is a
@@ -312,13 +315,13 @@ def unread_topics(births: Iterable[Birth], log: Named) -> tuple[Unread, ...]:
     return tuple(
         Unread(pipeline, pattern, name)
         for pipeline, pattern in sorted(patterns)
-        for name in matching(pattern, there, sinks)
+        for name in matching_topics(pattern, there, sinks)
         if (pipeline, name) not in read
     )
 
 
 @contextmanager
-def _noting(damaged: dict[str, None]) -> Iterator[None]:
+def _note_damage(damaged: dict[str, None]) -> Iterator[None]:
     """Notes a damaged record, and goes on without the record."""
     try:
         yield
@@ -326,7 +329,7 @@ def _noting(damaged: dict[str, None]) -> Iterator[None]:
         damaged[str(error)] = None
 
 
-def _seen(
+def _status_or_damage(
     store: Store,
     role: tuple[str, str, str, Rollout | None],
     births: Mapping[str, Birth],
@@ -338,7 +341,7 @@ def _seen(
     """Returns the status of a build; of a damaged build, only the facts of the journal."""
     pipeline, name, build, rollout = role
     if build in births:
-        with _noting(damaged):
+        with _note_damage(damaged):
             return _build_status(store, *role, births[build], end, held)
     return BuildStatus(
         *(pipeline, name, build, state.versions[build]),
@@ -352,7 +355,9 @@ def _seen(
     )
 
 
-def _broken(store: Store, state: State, births: Mapping[str, Birth]) -> dict[str, tuple[str, ...]]:
+def _broken_views(
+    store: Store, state: State, births: Mapping[str, Birth]
+) -> dict[str, tuple[str, ...]]:
     """Lists the relations that cannot be made, by pipeline; only if views serve: views break."""
     if not any(births[build].views for build in state.serving.values() if build in births):
         return {}
@@ -365,27 +370,29 @@ def _broken(store: Store, state: State, births: Mapping[str, Birth]) -> dict[str
     return found
 
 
-def _overflows(store: Store, state: State, births: Mapping[str, Birth]) -> tuple[Overflow, ...]:
+def _count_overflows(
+    store: Store, state: State, births: Mapping[str, Birth]
+) -> tuple[Overflow, ...]:
     """Counts the sums that do not fit now; only if a served table has sums."""
     # The import loads DuckDB, which most looks do without.
-    from kappa.serving.query.overflows import overflow_marks, overflows  # noqa: PLC0415  # as said above
+    from kappa.serving.query.overflows import count_overflows, overflow_marks  # noqa: PLC0415  # as said above
 
     if not any(
         overflow_marks(births[build]) for build in state.serving.values() if build in births
     ):
         return ()
     try:
-        return overflows(store)
+        return count_overflows(store)
     except KappaError:
         # The status shows all else, and a reader of the table gets the reason.
         return ()
 
 
 def _with_state(
-    build: BuildStatus, state: State, underway: Underway, soak_seconds: float
+    build: BuildStatus, state: State, underway: SupervisorReport, soak_seconds: float
 ) -> BuildStatus:
     """Adds the supervisor's report, and the facts of the journal on the pipeline."""
-    waiting = underway.rollouts.get(0 if build.rollout is None else build.rollout.id, Waiting())
+    waiting = underway.rollouts.get(0 if build.rollout is None else build.rollout.id, RolloutWait())
     serves = build.role == "live"
     return replace(
         build,
@@ -400,7 +407,7 @@ def _with_state(
     )
 
 
-def _roles(state: State) -> Iterator[tuple[str, str, str, Rollout | None]]:
+def _build_roles(state: State) -> Iterator[tuple[str, str, str, Rollout | None]]:
     """Yields (pipeline, role, build, rollout). A build that is switched back keeps the role."""
     active = {rollout.build: rollout for rollout in state.active_rollouts}
     for pipeline, build in state.serving.items():
@@ -422,7 +429,7 @@ def _build_status(
     held: tuple[HeldBack, ...],
 ) -> BuildStatus:
     frontier = Frontiers(store, build).newest()
-    tally = _tally(frontier)
+    tally = _sum_tally(frontier)
     offsets = birth.origin_offsets if frontier is None else frontier.offsets
     return BuildStatus(
         pipeline,
@@ -430,7 +437,9 @@ def _build_status(
         build,
         birth.version,
         offsets,
-        None if end is None else end.only(set(birth.topic_ids)).highest(offsets).distance(offsets),
+        None
+        if end is None
+        else end.only(set(birth.topic_ids)).highest_with(offsets).distance(offsets),
         None if frontier is None else datetime.fromisoformat(frontier.published_at).astimezone(UTC),
         offsets.distance(birth.origin_offsets),
         tally.rejected,
@@ -438,7 +447,7 @@ def _build_status(
         read_stopped(store, birth.folded_by),
         libraries=changed_libraries(birth.libraries, installed_libraries()),
         held_back=tuple(each for each in held if each.topic in birth.topic_ids),
-        beyond=_beyond(birth, frontier),
+        beyond=_beyond_limit(birth, frontier),
         broken=() if frontier is None else tuple(frontier.failing.values()),
         late=tally.late,
         duplicate=tally.duplicate,
@@ -453,14 +462,14 @@ def _build_status(
     )
 
 
-def _beyond(birth: Birth, frontier: Frontier | None) -> str:
+def _beyond_limit(birth: Birth, frontier: Frontier | None) -> str:
     counted = (0, 0) if frontier is None else rejected_of(frontier.tally)
     return (
         beyond_text(birth.max_rejects, *counted) if is_beyond(birth.max_rejects, *counted) else ""
     )
 
 
-def _tally(frontier: Frontier | None) -> Tally:
+def _sum_tally(frontier: Frontier | None) -> Tally:
     """Sums the tallies of all offsets of a build."""
     return (
         Tally()

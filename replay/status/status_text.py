@@ -50,7 +50,7 @@ def status_document(
         "silent": status.silent or None,
         "unread_topics": to_builtins(status.unread),
         "damaged": list(status.damaged),
-        "builds": status_listing(status, now).objects(),
+        "builds": status_listing(status, now).row_objects(),
     }
 
 
@@ -107,7 +107,7 @@ def lag_listing(status: Status, topics: Iterable[str]) -> Listing:
         wanted = build.topics & only if only else build.topics
         known = build.offsets.only(wanted)
         if status.end is not None:
-            known = known.highest(status.end.only(wanted))
+            known = known.highest_with(status.end.only(wanted))
         for topic, partition, _ in known.items():
             at = build.offsets.at(topic, partition)
             end = None if status.end is None else status.end.at(topic, partition)
@@ -126,7 +126,7 @@ def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
     return (
         *(build.pipeline, build.role),
         None if build.rollout is None else build.rollout.number,
-        *(build.build, build.version, _state(build), build.folded, build.lag),
+        *(build.build, build.version, _build_state(build), build.folded, build.lag),
         None if age is None else round(age, 1),
         build.rejected,
         None if build.rollout is None else str(build.rollout.phase),
@@ -140,13 +140,13 @@ def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
         else [{**to_builtins(check), "passed": check.passed} for check in verified.checks],
         *(build.libraries, build.late, build.duplicate, build.broken),
         [{"table": one.table, "column": one.column, "rows": one.rows} for one in build.overflows],
-        None if build.slice is None else _slice(build.slice),
+        None if build.slice is None else _slice_document(build.slice),
         None if build.pause is None else build.pause.at,
-        _note(build),
+        _build_note(build),
     )
 
 
-def _slice(slice_: SliceProgress) -> dict[str, Any]:
+def _slice_document(slice_: SliceProgress) -> dict[str, Any]:
     """Returns the progress of a job in the slice, counted from 1."""
     return {
         "number": slice_.slice + 1,
@@ -158,14 +158,14 @@ def _slice(slice_: SliceProgress) -> dict[str, Any]:
     }
 
 
-def _note(build: BuildStatus) -> str:
+def _build_note(build: BuildStatus) -> str:
     """Returns the facts of a build that a person should know, the worst first."""
     if build.stopped is not None:
         return build.stopped.text
     parts = [
         f"has {build.beyond}" if build.beyond else "",
         *build.broken,
-        *(one.text for one in build.overflows),
+        *(one.as_text for one in build.overflows),
         f"{build.pause.text}: kappa resume {build.pipeline} goes on" if build.pause else "",
         f"pipeline {build.retirement.text}" if build.retirement else "",
         build.base,
@@ -210,7 +210,7 @@ def _note(build: BuildStatus) -> str:
     return "; ".join(each for each in parts if each)
 
 
-def _state(build: BuildStatus) -> str:
+def _build_state(build: BuildStatus) -> str:
     if build.stopped is not None:
         return "stopped"
     if build.rollout is None:

@@ -127,7 +127,7 @@ async def _until_left(websocket: WebSocket, client: Client, sending: anyio.Cance
     with suppress(WebSocketDisconnect, RuntimeError):
         while (await websocket.receive())["type"] != "websocket.disconnect":
             pass
-    client.leave()
+    client.leave_now()
     sending.cancel()
 
 

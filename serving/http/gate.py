@@ -121,7 +121,7 @@ class Gate:
                 pass
             # After its answer a client is free to go.
             if not answered:
-                client.leave()
+                client.leave_now()
                 inside.cancel()
 
         with anyio.CancelScope() as inside:

@@ -82,7 +82,7 @@ async def _moves(readings: Sequence[HttpReader], woken: asyncio.Event) -> AsyncI
             woken.clear()
             for reading in readings:
                 async for recorded in reading.news():
-                    document = {**recorded.head.document(), "changes": asdict(recorded.counts)}
+                    document = {**recorded.head.as_document(), "changes": asdict(recorded.counts)}
                     yield f"event: changed\ndata: {json.dumps(document, ensure_ascii=False)}\n\n"
             try:
                 async with asyncio.timeout(SILENCE_SECONDS):

@@ -131,7 +131,7 @@ def _answer_query(
     stand: Stand, question: Question, snapshot: str | None, client: Client
 ) -> tuple[Reply, str | None]:
     if snapshot is None:
-        reply = stand.sandbox.ask(
+        reply = stand.sandbox.ask_query(
             stand.store, question, lease_seconds=stand.lease_seconds, client=client
         )
         return reply, None

@@ -85,7 +85,7 @@ class HttpReader:
         """Joins the table's readers; returns what the reader gets first. On an error it leaves."""
         try:
             return await anyio.to_thread.run_sync(
-                self._hub.begin, self._reader, limiter=self._beginnings
+                self._hub.begin_reader, self._reader, limiter=self._beginnings
             )
         except BaseException:
             self.leave()
@@ -96,13 +96,13 @@ class HttpReader:
         self._left.set()
         self._woken.set()
         self._all.discard(self)
-        self._hub.leave(self._reader)
+        self._hub.remove_reader(self._reader)
 
     async def news(self) -> AsyncIterator[RecordedChanges]:
         """Yields the change sets that wait for it. Raises KappaError if they have ended."""
         if self._reader.late:
             await self.begin()
-        while (recorded := self._reader.take()) is not None:
+        while (recorded := self._reader.take_changes()) is not None:
             yield recorded
 
     async def messages(
@@ -113,7 +113,7 @@ class HttpReader:
         while not self._left.is_set():
             if recorded is None:
                 self._woken.clear()
-                recorded = self._reader.take()
+                recorded = self._reader.take_changes()
             if recorded is None and self._reader.late:
                 recorded = await self.begin()
             elif recorded is None:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from kappa.serving.http.problem import HttpError
-from kappa.serving.query.pin.catalog import pin
+from kappa.serving.query.pin.catalog import pin_served
 from kappa.serving.query.pin.snapshot import PinnedSnapshot
 from kappa.state.store import Store
 
@@ -87,7 +87,7 @@ class Snapshots:
             gone = [
                 each
                 for each, held in self._held.items()
-                if not held.used and (held.until < self._clock() or not held.pinned.holds())
+                if not held.used and (held.until < self._clock() or not held.pinned.is_kept())
             ]
             ended = [self._held.pop(each) for each in gone]
             held = self._held.get(name)
@@ -122,7 +122,9 @@ class Snapshots:
         held = None
         try:
             with ExitStack() as opening:
-                pinned = opening.enter_context(pin(self._store, lease_seconds=self._lease_seconds))
+                pinned = opening.enter_context(
+                    pin_served(self._store, lease_seconds=self._lease_seconds)
+                )
                 held = _Held(pinned, opening.pop_all(), self._clock() + self._idle_seconds, used=1)
         finally:
             name = secrets.token_hex(8)

@@ -15,7 +15,13 @@ from fastapi import Request
 from kappa.serving.http.problem import HttpError
 from kappa.serving.http.stand import SharedLook, stand_of
 from kappa.serving.query.pin.moments import parse_offsets
-from kappa.serving.query.pin.write_token import LOOK_SECONDS, ServedLook, Shown, too_late, uncovered
+from kappa.serving.query.pin.write_token import (
+    LOOK_SECONDS,
+    ServedLook,
+    Shown,
+    pipelines_behind,
+    timeout_error,
+)
 
 # Most requests that wait at the same time.
 MOST_WAITING = 256
@@ -26,7 +32,7 @@ class _Line:
 
     def __init__(self, look: ServedLook) -> None:
         self.length = 0
-        self.look: SharedLook[Shown] = SharedLook(look.shown, seconds=LOOK_SECONDS)
+        self.look: SharedLook[Shown] = SharedLook(look.shown_offsets, seconds=LOOK_SECONDS)
         # Their reasons for being late are read one after the other.
         self.late = anyio.CapacityLimiter(1)
 
@@ -50,9 +56,9 @@ async def ensure_covered(request: Request, token: str, seconds: float | None) ->
     line.length += 1
     try:
         due = asyncio.get_running_loop().time() + seconds
-        while behind := uncovered(offsets, await line.look.seen()):
+        while behind := pipelines_behind(offsets, await line.look.seen()):
             if asyncio.get_running_loop().time() >= due:
-                late = partial(too_late, stand.store, behind, seconds)
+                late = partial(timeout_error, stand.store, behind, seconds)
                 raise await anyio.to_thread.run_sync(late, limiter=line.late)
             await asyncio.sleep(LOOK_SECONDS)
     finally:

@@ -22,8 +22,8 @@ from kappa.base.settings import Settings, load_settings
 from kappa.kafka.client import Log
 from kappa.kafka.client_options import client_options
 from kappa.serving.outlets.alerts.delivery import AlertOutlet
-from kappa.serving.outlets.outlet import MakeOutlet, Outlet, served_outlets, tell
-from kappa.serving.outlets.sinks.sink_outlet import SinkMeans, SinkOutlet
+from kappa.serving.outlets.outlet import MakeOutlet, Outlet, served_outlets, write_log_line
+from kappa.serving.outlets.sinks.sink_outlet import SinkContext, SinkOutlet
 from kappa.serving.outlets.sinks.sink_status import LOCK
 from kappa.serving.query.reader.reader import Limits
 from kappa.state.root import lock_of, own_root
@@ -52,42 +52,42 @@ class Courier:
         told = ""
         while not stop.is_set():
             try:
-                self.step(stop)
+                self.start_outlets(stop)
                 told = ""
             except (KappaError, OSError) as error:
                 if str(error) != told:
                     told = str(error)
-                    tell(told)
+                    write_log_line(told)
             stop.wait(_LOOK_SECONDS)
         for thread in self._threads.values():
             thread.join(_PATIENCE_SECONDS)
 
-    def step(self, stop: threading.Event) -> None:
+    def start_outlets(self, stop: threading.Event) -> None:
         """Starts the served outlets that do not run."""
         for part in served_outlets(self._store):
             thread = self._threads.get(part)
             if thread is None or not thread.is_alive():
                 outlet = next(filter(None, (make(part) for make in self._makers)), None)
                 if outlet is not None:
-                    self._start(part, outlet, stop)
+                    self._start_outlet(part, outlet, stop)
 
-    def _start(self, part: str, outlet: Outlet, stop: threading.Event) -> None:
-        def work() -> None:
+    def _start_outlet(self, part: str, outlet: Outlet, stop: threading.Event) -> None:
+        def run_outlet() -> None:
             try:
                 outlet.run(stop)
             except Exception:  # noqa: BLE001  # others go on; this one is told of and begins again
-                tell(traceback.format_exc())
+                write_log_line(traceback.format_exc())
                 stop.wait(_AGAIN_SECONDS)
 
-        thread = threading.Thread(target=work, name=part, daemon=True)
+        thread = threading.Thread(target=run_outlet, name=part, daemon=True)
         self._threads[part] = thread
         thread.start()
 
 
-def makers(settings: Settings, store: Store, bootstrap_servers: str) -> Sequence[MakeOutlet]:
+def outlet_makers(settings: Settings, store: Store, bootstrap_servers: str) -> Sequence[MakeOutlet]:
     """Returns the maker of each kind of outlet."""
     root = own_root(store)
-    means = SinkMeans(
+    means = SinkContext(
         store,
         Log(bootstrap_servers, client_options(settings)),
         settings.changes.sinks_keep_seconds,
@@ -96,29 +96,29 @@ def makers(settings: Settings, store: Store, bootstrap_servers: str) -> Sequence
         before=frozenset(("", root.adopted_from) if root is not None and root.writer else ()),
     )
 
-    def sink(part: str) -> Outlet | None:
+    def make_sink(part: str) -> Outlet | None:
         kind, _, topic = part.partition(" ")
         return SinkOutlet(means, topic) if kind == "sink" else None
 
-    def alert(part: str) -> Outlet | None:
+    def make_alert(part: str) -> Outlet | None:
         kind, _, name = part.partition(" ")
         return AlertOutlet(store, settings, name) if kind == "alert" else None
 
-    return sink, alert
+    return make_sink, make_alert
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the program; returns the exit code."""
     stop = set_by_sigterm()
 
-    def work(given: argparse.Namespace) -> ExitCode:
+    def run_courier(given: argparse.Namespace) -> ExitCode:
         settings = load_settings(given.project, root=given.root)
         store = open_store(settings)
         with lock_of(store, LOCK, what="the courier"):
-            Courier(store, makers(settings, store, given.bootstrap)).run(stop)
+            Courier(store, outlet_makers(settings, store, given.bootstrap)).run(stop)
         return ExitCode.INTERRUPTED
 
-    return run_program("kappa.serving.outlets.courier", work, arguments, bootstrap=str)
+    return run_program("kappa.serving.outlets.courier", run_courier, arguments, bootstrap=str)
 
 
 if __name__ == "__main__":

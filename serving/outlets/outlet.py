@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from kappa.declare.alert import AlertBirth
 from kappa.declare.sink import SinkBirth
 from kappa.state.build import Birth, read_birth
-from kappa.state.files.news import News
+from kappa.state.files.news import MarkerWatch
 from kappa.state.journal.events import GenerationMade
 from kappa.state.journal.journal import Journal, JournalView
 from kappa.state.store import Store
@@ -40,19 +40,19 @@ MakeOutlet = Callable[[str], Outlet | None]
 
 
 @dataclass
-class _Watch:
+class _ServingWatch:
     """The builds that serve, as of the last look of this process."""
 
-    news: News
+    news: MarkerWatch
     serving: tuple[str, ...] = ()
     # Threads of the courier share this watch.
     turn: threading.Lock = field(default_factory=threading.Lock)
 
 
-_WATCHES: WeakKeyDictionary[Store, _Watch] = WeakKeyDictionary()
+_WATCHES: WeakKeyDictionary[Store, _ServingWatch] = WeakKeyDictionary()
 
 
-def tell(text: str) -> None:
+def write_log_line(text: str) -> None:
     """Writes a line to the courier's log; a full disk loses the line."""
     with suppress(OSError):
         print(text, flush=True)
@@ -72,9 +72,9 @@ def outlets_of(birth: Birth) -> Mapping[str, OutletBirth]:
 def served_outlets(store: Store) -> Mapping[str, Birth]:
     """Returns the births of serving builds, by the parts of outlets."""
     if store not in _WATCHES:
-        _WATCHES[store] = _Watch(Journal.news(store))
+        _WATCHES[store] = _ServingWatch(Journal.news(store))
     watch = _WATCHES[store]
-    with watch.turn, watch.news.looking() as due:
+    with watch.turn, watch.news.looking_for_news() as due:
         if due:
             _, record = JournalView(store).last_served()
             watch.serving = (

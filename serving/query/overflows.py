@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kappa.base.sql import quoted, text
 from kappa.declare.folds.sum import Sum
 from kappa.serving.query.pin.snapshot import Snapshot
-from kappa.serving.query.query import ask
+from kappa.serving.query.query import ask_snapshot
 from kappa.serving.query.reader.reader import Reader
 from kappa.serving.query.reader.table_sql import schema_of
 from kappa.state.build import Birth
@@ -28,7 +28,7 @@ class Overflow:
     rows: int
 
     @property
-    def text(self) -> str:
+    def as_text(self) -> str:
         """Returns the overflow in words."""
         rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
         return f"{self.column} does not fit its type in {rows} of table {self.table}, and is null"
@@ -41,25 +41,25 @@ def overflow_marks(birth: Birth) -> Mapping[tuple[str, str], str]:
         for table in birth.tables
         for name, fold in table.folds.items()
         if isinstance(fold, Sum)
-        for mark in fold.beside(name)
+        for mark in fold.extra_columns(name)
         # An old build has no such columns.
         if mark in dict(table.columns)
     }
 
 
-def overflows(store: Store, *, lease_seconds: float = 60.0) -> tuple[Overflow, ...]:
+def count_overflows(store: Store, *, lease_seconds: float = 60.0) -> tuple[Overflow, ...]:
     """Counts the sums of served tables that do not fit their types.
 
     Each overflow has at least one row. A table and column without an overflow are left out.
     """
-    return ask(
+    return ask_snapshot(
         store,
-        lambda reader, snapshot: tuple(_counted(reader, snapshot)),
+        lambda reader, snapshot: tuple(_overflows_in(reader, snapshot)),
         lease_seconds=lease_seconds,
     )
 
 
-def _counted(reader: Reader, snapshot: Snapshot) -> Iterator[Overflow]:
+def _overflows_in(reader: Reader, snapshot: Snapshot) -> Iterator[Overflow]:
     cannot_be_read = {(each.pipeline, each.name) for each in reader.broken}
     counts = [
         f"select {text(pipeline)}, {text(table)}, {text(column)}, count(*)"

@@ -52,13 +52,13 @@ def put_keys(reader: Reader, name: str, keys: Iterable[str]) -> int:
     The table replaces an earlier table of the same name. Its only column is `key`.
     """
     staged = quoted(f"{name}_all")
-    reader.command(f"create or replace temp table {staged} (key varchar)")
+    reader.run_command(f"create or replace temp table {staged} (key varchar)")
     keys = iter(keys)
     # A key that is written all the time repeats; most of that ends in this set.
     while batch := set(islice(keys, _BATCH)):
-        reader.command(f"insert into {staged} select unnest(?::varchar[])", [sorted(batch)])
-    reader.command(
+        reader.run_command(f"insert into {staged} select unnest(?::varchar[])", [sorted(batch)])
+    reader.run_command(
         f"create or replace temp table {quoted(name)} as select distinct key from {staged}"
     )
-    reader.command(f"drop table {staged}")
+    reader.run_command(f"drop table {staged}")
     return int(reader.rows(f"select count(*) from {quoted(name)}").rows[0][0])

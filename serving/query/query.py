@@ -11,12 +11,21 @@ from typing import Any, TextIO, TypeVar
 from kappa.base.errors import KappaError, UsageError
 from kappa.base.program import hand_out
 from kappa.base.sql import text
-from kappa.serving.query.pin.catalog import pin, pin_at
+from kappa.serving.query.pin.catalog import pin_at, pin_served
 from kappa.serving.query.pin.moments import Past
 from kappa.serving.query.pin.snapshot import Snapshot
-from kappa.serving.query.reader.query_files import are_all_checked, ensure_named_whole, tables_read
+from kappa.serving.query.reader.query_files import (
+    are_all_files_checked,
+    ensure_files_whole,
+    tables_read,
+)
 from kappa.serving.query.reader.reader import Limits, Reader, Rows, open_reader
-from kappa.serving.query.reader.relations import files_of, left_of, put_relations, relations_of
+from kappa.serving.query.reader.relations import (
+    data_files,
+    put_relations,
+    relations_of,
+    retired_relations,
+)
 from kappa.serving.query.render import csv_line, object_line
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -56,7 +65,7 @@ class Answer:
         return {build: each.versions for build, each in self.snapshot.frontiers.items()}
 
 
-def answer(
+def answer_query(
     store: Store, sql: str, *, when: Past | None = None, lease_seconds: float = 60.0
 ) -> Answer:
     """Answers a query from what is served now, or in the past.
@@ -65,10 +74,12 @@ def answer(
     Conflict if the snapshot could not be kept long enough, again and again. Raises the errors of
     `pin_at`, too.
     """
-    return read(store, lambda reader: reader.rows(sql), when=when, lease_seconds=lease_seconds)
+    return read_snapshot(
+        store, lambda reader: reader.rows(sql), when=when, lease_seconds=lease_seconds
+    )
 
 
-def read(
+def read_snapshot(
     store: Store,
     queries: Callable[[Reader], Rows],
     *,
@@ -80,14 +91,14 @@ def read(
     `queries` may ask any number of queries. Pins and retries as `ask` does.
     """
 
-    def found(reader: Reader, snapshot: Snapshot) -> Answer:
+    def answer_from(reader: Reader, snapshot: Snapshot) -> Answer:
         rows = queries(reader)
         return Answer(rows.columns, rows.types, rows.rows, snapshot)
 
-    return ask(store, found, when=when, lease_seconds=lease_seconds)
+    return ask_snapshot(store, answer_from, when=when, lease_seconds=lease_seconds)
 
 
-def ask(
+def ask_snapshot(
     store: Store,
     question: Callable[[Reader, Snapshot], _Found],
     *,
@@ -104,7 +115,7 @@ def ask(
     while True:
         attempt += 1
         with (
-            pin(
+            pin_served(
                 store,
                 lease_seconds=lease_seconds,
                 beside=lambda snapshot: relations_of(snapshot, store),
@@ -113,42 +124,42 @@ def ask(
             else pin_at(store, when, lease_seconds=lease_seconds) as pinned
         ):
             try:
-                with _connected(pinned.snapshot, store, None) as reader:
+                with _connect_reader(pinned.snapshot, store, None) as reader:
                     found = question(reader, pinned.snapshot)
-                pinned.confirm()
+                pinned.confirm_kept()
             except KappaError:
                 # A file collected during the query looks like any error, unless the lease holds.
-                if pinned.holds() or attempt == _ATTEMPTS:
+                if pinned.is_kept() or attempt == _ATTEMPTS:
                     raise
                 continue
             return found
 
 
-def connect(snapshot: Snapshot, store: Store, *, limits: Limits | None = None) -> Reader:
+def connect_reader(snapshot: Snapshot, store: Store, *, limits: Limits | None = None) -> Reader:
     """Opens a reader of a whole snapshot.
 
     The caller keeps the snapshot pinned meanwhile. Raises UsageError, with the name of the
     relation, if a relation cannot be made.
     """
-    reader = _connected(snapshot, store, limits)
+    reader = _connect_reader(snapshot, store, limits)
     for broken in reader.broken:
         reader.close()
         raise broken.refusal()
     return reader
 
 
-def _connected(snapshot: Snapshot, store: Store, limits: Limits | None) -> Reader:
+def _connect_reader(snapshot: Snapshot, store: Store, limits: Limits | None) -> Reader:
     relations = relations_of(snapshot, store)
     reader = open_reader(limits, served=bool(snapshot.serving), showing=relations)
-    reader.left = lambda: left_of(relations, store)
-    reader.files = lambda: files_of(relations)
+    reader.left = lambda: retired_relations(relations, store)
+    reader.files = lambda: data_files(relations)
 
-    def check(sql: str) -> None:
-        if not are_all_checked(store, relations):
-            named = tables_read(reader.tree, sql, relations)
-            ensure_named_whole(store, snapshot, relations, named)
+    def ensure_whole_files(sql: str) -> None:
+        if not are_all_files_checked(store, relations):
+            named = tables_read(reader.parser_tree, sql, relations)
+            ensure_files_whole(store, snapshot, relations, named)
 
-    reader.before = check
+    reader.before = ensure_whole_files
     try:
         if reader.shows != relations:
             put_relations(reader, relations)
@@ -183,11 +194,11 @@ def save_answer(
         )
     written = file.with_name(f"{file.name}.{os.getpid()}.new")
 
-    def save(reader: Reader, snapshot: Snapshot) -> SavedAnswer:
+    def save_rows(reader: Reader, snapshot: Snapshot) -> SavedAnswer:
         return SavedAnswer(write(reader, sql, written), snapshot)
 
     try:
-        saved = ask(store, save, when=when, lease_seconds=lease_seconds)
+        saved = ask_snapshot(store, save_rows, when=when, lease_seconds=lease_seconds)
         hand_out(written)
         written.replace(file)
     except OSError as error:
@@ -208,16 +219,16 @@ def _write_parquet(reader: Reader, sql: str, file: Path) -> int:
 
 
 def _write_csv(reader: Reader, sql: str, file: Path) -> int:
-    def lines(columns: tuple[str, ...]) -> Iterator[str]:
+    def csv_lines(columns: tuple[str, ...]) -> Iterator[str]:
         yield csv_line(columns)
         for row in reader.each_row(sql):
             yield csv_line(row)
 
-    return _write_lines(file, lines(reader.described(sql)[0])) - 1
+    return _write_lines(file, csv_lines(reader.describe_columns(sql)[0])) - 1
 
 
 def _write_json_lines(reader: Reader, sql: str, file: Path) -> int:
-    columns, _ = reader.described(sql)
+    columns, _ = reader.describe_columns(sql)
     return _write_lines(file, (object_line(columns, row) for row in reader.each_row(sql)))
 
 

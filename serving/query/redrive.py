@@ -53,7 +53,7 @@ class Redrive:
     unmended: int
 
     @property
-    def text(self) -> str:
+    def as_text(self) -> str:
         """Returns a line for each topic, and a line for each kind of skipped lines."""
         lines = [
             f"{len(records):,} record{'s' * (len(records) != 1)} to topic {topic}"
@@ -77,7 +77,7 @@ class Redrive:
         return "".join(f"{line}\n" for line in lines)
 
 
-def to_mend(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
+def rejects_to_mend(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
     """Returns the rejects without a folded fix, in the order of the log. Pure.
 
     Of each original, only the last attempt is returned.
@@ -127,7 +127,7 @@ def read_lines(lines: Iterable[bytes]) -> tuple[Line, ...]:
         if not line.strip():
             continue
         try:
-            each = _line(number, line.rstrip(b"\r\n"))
+            each = _parse_line(number, line.rstrip(b"\r\n"))
         except UsageError as error:
             raise UsageError(
                 f"line {number} {error.message}; nothing was sent", hint=error.hint
@@ -144,7 +144,7 @@ def read_lines(lines: Iterable[bytes]) -> tuple[Line, ...]:
     return tuple(found)
 
 
-def _line(number: int, line: bytes) -> Line:
+def _parse_line(number: int, line: bytes) -> Line:
     record = envelope_record(line)
     try:
         original = named_original(record.headers)

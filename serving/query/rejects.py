@@ -15,7 +15,7 @@ from kappa.base.errors import UsageError
 from kappa.base.sql import text
 from kappa.declare.options import REJECTS
 from kappa.records.redrive import Original, Position
-from kappa.serving.query.pin.catalog import pin, pin_build
+from kappa.serving.query.pin.catalog import pin_build, pin_served
 from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
 from kappa.serving.query.reader.reader import open_reader
 from kappa.state.build import Birth, is_born, table_path
@@ -52,7 +52,7 @@ class Reject:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RejectFilter:
     """A filter of rejects: by a pipeline that serves, or by a build.
 
     The build need not serve. The filter also selects by reason, by position in the log, or by
@@ -67,13 +67,13 @@ class Wanted:
 
 
 def newest_rejects(
-    store: Store, wanted: Wanted, *, limit: int | None, lease_seconds: float = 60.0
+    store: Store, wanted: RejectFilter, *, limit: int | None, lease_seconds: float = 60.0
 ) -> tuple[Reject, ...]:
     """Returns the newest rejects, newest first; `limit` None means all.
 
     Raises UsageError if no build of the pipeline serves.
     """
-    found = _read(
+    found = _read_rejects(
         store,
         wanted,
         '"timestamp" desc, "topic", "partition", "offset" desc '
@@ -95,7 +95,7 @@ def newest_rejects(
 
 
 def rejects_in_order(
-    store: Store, wanted: Wanted, *, lease_seconds: float = 60.0
+    store: Store, wanted: RejectFilter, *, lease_seconds: float = 60.0
 ) -> tuple[Reject, ...]:
     """Returns all rejects in the order of the log.
 
@@ -103,20 +103,22 @@ def rejects_in_order(
     """
     return tuple(
         sorted(
-            _read(store, wanted, '"topic", "partition", "offset"', lease_seconds),
+            _read_rejects(store, wanted, '"topic", "partition", "offset"', lease_seconds),
             key=lambda each: (each.at, each.pipeline),
         )
     )
 
 
-def _read(store: Store, wanted: Wanted, order: str, lease_seconds: float) -> Iterator[Reject]:
-    with _pinned(store, wanted.build, lease_seconds) as pinned:
-        found = list(_rejects(store, pinned.snapshot, wanted, order))
-        pinned.confirm()
+def _read_rejects(
+    store: Store, wanted: RejectFilter, order: str, lease_seconds: float
+) -> Iterator[Reject]:
+    with _pin_for(store, wanted.build, lease_seconds) as pinned:
+        found = list(_rejects_in(store, pinned.snapshot, wanted, order))
+        pinned.confirm_kept()
     yield from found
 
 
-def _pinned(
+def _pin_for(
     store: Store, build: str | None, lease_seconds: float
 ) -> AbstractContextManager[PinnedSnapshot]:
     if build is not None and not is_born(store, build):
@@ -125,13 +127,15 @@ def _pinned(
             hint="kappa status and kappa history name the builds",
         )
     return (
-        pin(store, lease_seconds=lease_seconds)
+        pin_served(store, lease_seconds=lease_seconds)
         if build is None
         else pin_build(store, build, lease_seconds=lease_seconds)
     )
 
 
-def _rejects(store: Store, snapshot: Snapshot, wanted: Wanted, order: str) -> Iterator[Reject]:
+def _rejects_in(
+    store: Store, snapshot: Snapshot, wanted: RejectFilter, order: str
+) -> Iterator[Reject]:
     if wanted.pipeline is not None and wanted.pipeline not in snapshot.serving:
         raise UsageError(
             f"no pipeline {wanted.pipeline} is served",
@@ -141,7 +145,7 @@ def _rejects(store: Store, snapshot: Snapshot, wanted: Wanted, order: str) -> It
         )
     for pipeline, build in snapshot.serving.items():
         if wanted.pipeline in {None, pipeline}:
-            yield from _of_build(
+            yield from _rejects_of_build(
                 store,
                 snapshot.births[build],
                 snapshot.frontiers[build],
@@ -150,8 +154,8 @@ def _rejects(store: Store, snapshot: Snapshot, wanted: Wanted, order: str) -> It
             )
 
 
-def _of_build(
-    store: Store, birth: Birth, frontier: Frontier, wanted: Wanted, order: str
+def _rejects_of_build(
+    store: Store, birth: Birth, frontier: Frontier, wanted: RejectFilter, order: str
 ) -> Iterator[Reject]:
     table = birth.table(REJECTS)
     paths = files(
@@ -163,7 +167,8 @@ def _of_build(
     stored = stored_sql(table, paths)
     with open_reader(None, served=True) as reader:
         for topic, partition, offset, *rest in reader.rows(
-            f"with stored as ({_widened(stored, table)}) {_query(wanted)} order by {order}"
+            f"with stored as ({_widened_sql(stored, table)}) {_rejects_sql(wanted)} order by "
+            f"{order}"
         ).rows:
             (
                 timestamp,
@@ -193,7 +198,7 @@ def _of_build(
             )
 
 
-def _widened(stored: str, table: TableBirth) -> str:
+def _widened_sql(stored: str, table: TableBirth) -> str:
     """Returns SQL that adds the columns that an older build's rejects lack."""
     lacking = "".join(
         f', null as "{name}"'
@@ -203,7 +208,7 @@ def _widened(stored: str, table: TableBirth) -> str:
     return f"select *{lacking} from ({stored})"
 
 
-def _query(wanted: Wanted) -> str:
+def _rejects_sql(wanted: RejectFilter) -> str:
     """Returns SQL for rejects.
 
     Each reject has the first reject of its chain, and the folded fix of either.

@@ -39,12 +39,14 @@ class Listing:
     rows: tuple[tuple[Any, ...], ...]
     wide: frozenset[str] = frozenset()
 
-    def objects(self) -> list[dict[str, Any]]:
+    def row_objects(self) -> list[dict[str, Any]]:
         """Returns each row as an object."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
-def rendered(form: Form, listing: Listing, *, document: object = None, heading: str = "") -> str:
+def render_listing(
+    form: Form, listing: Listing, *, document: object = None, heading: str = ""
+) -> str:
     """Renders a listing in a form, with a line end at the end.
 
     JSON is made of `document`, which has more than the rows, if a document is given. The table has
@@ -52,7 +54,7 @@ def rendered(form: Form, listing: Listing, *, document: object = None, heading: 
     """
     match form:
         case Form.JSON:
-            return to_json(listing.objects() if document is None else document) + "\n"
+            return to_json(listing.row_objects() if document is None else document) + "\n"
         case Form.JSONL:
             return "".join(object_line(listing.columns, row) for row in listing.rows)
         case Form.CSV:
@@ -64,7 +66,7 @@ def rendered(form: Form, listing: Listing, *, document: object = None, heading: 
 def to_json(document: object) -> str:
     """Renders a value as JSON, with a line for each element at the top."""
     return json.dumps(
-        plain(document),
+        json_value(document),
         ensure_ascii=False,
         indent=2 if isinstance(document, Mapping | list) else None,
         allow_nan=False,
@@ -73,11 +75,11 @@ def to_json(document: object) -> str:
 
 def object_line(names: Iterable[str], row: Iterable[object]) -> str:
     """Renders a row as a JSON object on a line, with a line end."""
-    document = plain(dict(zip(names, row, strict=True)))
+    document = json_value(dict(zip(names, row, strict=True)))
     return json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def plain(value: object) -> object:
+def json_value(value: object) -> object:
     """Returns a value in JSON's types."""
     match value:
         case None | bool() | int() | str():
@@ -85,7 +87,7 @@ def plain(value: object) -> object:
         case float():
             return value if math.isfinite(value) else _not_finite(value)
         case datetime():
-            return _moment(value)
+            return _time_text(value)
         case date() | time():
             return value.isoformat()
         case Decimal():
@@ -94,24 +96,24 @@ def plain(value: object) -> object:
         case bytes():
             return base64.b64encode(value).decode()
         case Mapping():
-            return {_one_line(name): plain(each) for name, each in value.items()}
+            return {_one_line_text(name): json_value(each) for name, each in value.items()}
         case list() | tuple() | set() | frozenset():
-            return [plain(each) for each in value]
+            return [json_value(each) for each in value]
         case _:
             return str(value)
 
 
-def cell(value: object) -> str:
+def cell_text(value: object) -> str:
     """Renders a value for a cell of a table."""
     match value:
         case None:
             return "null"
         case bytes():
-            return _escaped(value.decode(errors="backslashreplace"))
+            return _escaped_text(value.decode(errors="backslashreplace"))
         case str():
-            return _escaped(value)
+            return _escaped_text(value)
         case _:
-            return _escaped(_one_line(value))
+            return _escaped_text(_one_line_text(value))
 
 
 def _csv_lines(listing: Listing) -> Iterator[str]:
@@ -133,7 +135,7 @@ def csv_line(values: Iterable[object]) -> str:
 def _csv_cell(value: object) -> str:
     if value is None:
         return ""
-    text = value if isinstance(value, str) else _one_line(value)
+    text = value if isinstance(value, str) else _one_line_text(value)
     # RFC 4180; quotes around nothing distinguish the empty text from null.
     return (
         '"' + text.replace('"', '""') + '"'
@@ -142,9 +144,9 @@ def _csv_cell(value: object) -> str:
     )
 
 
-def _one_line(value: object) -> str:
+def _one_line_text(value: object) -> str:
     """Returns the text of a value; a value with parts is JSON on a single line."""
-    shown = plain(value)
+    shown = json_value(value)
     return (
         shown
         if isinstance(shown, str)
@@ -154,8 +156,8 @@ def _one_line(value: object) -> str:
 
 def _table_lines(listing: Listing) -> Iterator[str]:
     shown = [place for place, column in enumerate(listing.columns) if column not in listing.wide]
-    heads = [_escaped(listing.columns[place]) for place in shown]
-    body = [[cell(row[place]) for place in shown] for row in listing.rows]
+    heads = [_escaped_text(listing.columns[place]) for place in shown]
+    body = [[cell_text(row[place]) for place in shown] for row in listing.rows]
     widths = [max(cell_len(each) for each in column) for column in zip(heads, *body, strict=True)]
     numeric = [
         bool(listing.rows) and all(_is_number(row[place]) for row in listing.rows)
@@ -181,7 +183,7 @@ def _is_number(value: object) -> bool:
     )
 
 
-def _escaped(text: str) -> str:
+def _escaped_text(text: str) -> str:
     # Data must not steer the terminal, nor break the lines of a table.
     return (
         text
@@ -196,7 +198,7 @@ def _not_finite(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _moment(value: datetime) -> str:
+def _time_text(value: datetime) -> str:
     return (
         value.isoformat()
         if value.tzinfo is None

@@ -16,7 +16,7 @@ from kappa.base.errors import KappaError
 from kappa.base.sql import quoted
 from kappa.serving.query.pin.moments import Past
 from kappa.serving.query.pin.snapshot import Snapshot
-from kappa.serving.query.query import ask
+from kappa.serving.query.query import ask_snapshot
 from kappa.serving.query.reader.errors import BrokenRelation
 from kappa.serving.query.reader.reader import Reader
 from kappa.serving.query.reader.table_sql import schema_of, type_text
@@ -62,7 +62,7 @@ def served_tables(
     The order is by pipeline and then that of the declaration, views last. A relation that cannot be
     made or read is listed as broken.
     """
-    found = ask(
+    found = ask_snapshot(
         store,
         lambda reader, snapshot: tuple(_described_tables(reader, snapshot, store)),
         when=when,
@@ -74,7 +74,7 @@ def served_tables(
 
 def broken_relations(store: Store, *, lease_seconds: float = 60.0) -> tuple[BrokenRelation, ...]:
     """Lists the served relations that cannot be made."""
-    return ask(store, lambda reader, _: reader.broken, lease_seconds=lease_seconds)
+    return ask_snapshot(store, lambda reader, _: reader.broken, lease_seconds=lease_seconds)
 
 
 def _described_tables(reader: Reader, snapshot: Snapshot, store: Store) -> Iterator[ServedTable]:
@@ -87,7 +87,7 @@ def _described_tables(reader: Reader, snapshot: Snapshot, store: Store) -> Itera
                 for name in recent_names(table.name)
                 if name in versions
             )
-            rows, columns, broken = _contents(reader, pipeline, table.name)
+            rows, columns, broken = _contents_of(reader, pipeline, table.name)
             yield ServedTable(
                 table.name,
                 "table" if table.view is None else "maintained view",
@@ -102,11 +102,11 @@ def _described_tables(reader: Reader, snapshot: Snapshot, store: Store) -> Itera
                 broken,
             )
         for view in birth.views:
-            rows, columns, broken = _contents(reader, pipeline, view)
+            rows, columns, broken = _contents_of(reader, pipeline, view)
             yield ServedTable(view, "view", pipeline, build, rows, columns, broken=broken)
 
 
-def _contents(
+def _contents_of(
     reader: Reader, pipeline: str, name: str
 ) -> tuple[int | None, tuple[tuple[str, str], ...], str]:
     """Returns the rows and columns of a relation.
@@ -118,7 +118,7 @@ def _contents(
             return None, (), each.why
     whole = f"{quoted(schema_of(pipeline))}.{quoted(name)}"
     try:
-        described = reader.described(f"from {whole}")
+        described = reader.describe_columns(f"from {whole}")
         count = int(reader.rows(f"select count(*) from {whole}").rows[0][0])
     except KappaError as error:
         # If the lease was lost meanwhile, `ask` throws this away and asks again.

@@ -23,8 +23,8 @@ from ground import say, under
 from living import Platform
 from screen import Report
 
-from kappa.serving.query.query import answer
-from kappa.state.build import folder as build_folder
+from kappa.serving.query.query import answer_query
+from kappa.state.build import folder_of_build as build_folder
 
 RATE, KEYS, SLICES = 2_000, 16_384, 20_000
 _FIRST_EVENTS = 200_000
@@ -88,7 +88,7 @@ def main(home: Path, minutes: int) -> Report | None:
 def _look(platform: Platform, first: int) -> Look:
     build = platform.store.path(build_folder(platform.live))
     begun = time.monotonic()
-    answer(platform.store, _ASKED)
+    answer_query(platform.store, _ASKED)
     took = time.monotonic() - begun
     table = _sizes(build / "tables" / "totals")
     others = [

@@ -32,7 +32,7 @@ from screen import Report
 
 from kappa import Avro, Csv, Json, Protobuf, Topic
 from kappa.declare.formats.protobuf_schema import message_named, message_types
-from kappa.declare.formats.registry_schemas import RegisteredSchema, framed, open_schemas
+from kappa.declare.formats.registry_schemas import RegisteredSchema, frame_message, open_schemas
 from kappa.records.decode.decoder import loading_plain_readers
 from kappa.records.decode.raw import raw_table
 from kappa.records.decode.to_files import Remembering, decode_to_file
@@ -137,12 +137,12 @@ def _logs(rows: Sequence[Row]) -> Iterator[tuple[str, tuple[Topic, Sequence[pa.R
     def as_avro(row: Row) -> bytes:
         into = io.BytesIO()
         schemaless_writer(into, schema, {**row, "at": _millis(row)})
-        return framed(_AVRO_ID, into.getvalue())
+        return frame_message(_AVRO_ID, into.getvalue())
 
     def as_protobuf(row: Row) -> bytes:
         made = bid(**{name: value for name, value in row.items() if name != "at"})
         made.at.FromDatetime(row["at"])
-        return framed(_PROTOBUF_ID, b"\0" + made.SerializeToString())
+        return frame_message(_PROTOBUF_ID, b"\0" + made.SerializeToString())
 
     def as_csv(row: Row) -> bytes:
         into = io.StringIO()
@@ -154,7 +154,7 @@ def _logs(rows: Sequence[Row]) -> Iterator[tuple[str, tuple[Topic, Sequence[pa.R
         _JSON: (Topic("bids", event=_EVENT), as_json),
         "framed JSON": (
             Topic("bids", event=_EVENT, format=Json(framed=True)),
-            lambda row: framed(_JSON_ID, as_json(row)),
+            lambda row: frame_message(_JSON_ID, as_json(row)),
         ),
         "Avro": (Topic("bids", format=Avro("tests/data/bid.avsc", framed=True)), as_avro),
         "Protobuf": (

@@ -30,7 +30,7 @@ from screen import Report
 from demo.judgement.freshness import Freshness, measure
 from demo.judgement.reckoning import answers_in, sent_in
 from kappa.base.errors import KappaError
-from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.fold import fold_records
 from kappa.state.journal.journal import Journal
 
 RATES = (1_000, 10_000)
@@ -133,7 +133,9 @@ def _replay(platform: Platform, number: int) -> float:
     platform.declare(number)
     platform.kappa("stage", "--yes")
     platform.kappa("wait")
-    (rollout,) = [each for each in fold(Journal(platform.store).after(0)).rollouts if each.waits]
+    (rollout,) = [
+        each for each in fold_records(Journal(platform.store).after(0)).rollouts if each.waits
+    ]
     platform.kappa("abandon")
     warm = warm_in(
         (platform.store.folder / "logs" / f"{rollout.build}.log").read_text(errors="replace")

@@ -25,7 +25,7 @@ from rivals import Attempt, Command, NotThereError
 from kappa.base.clock import now
 from kappa.base.java.java import find_java
 from kappa.base.settings import load_settings
-from kappa.code.code_snapshot import digests, ensure_snapshot
+from kappa.code.code_snapshot import ensure_snapshot, hash_files
 from kappa.code.fingerprint import SEMANTICS
 from kappa.code.importer import open_sources
 from kappa.code.project import load_module, pipelines_in
@@ -107,7 +107,7 @@ class KappaJob:
             version="bench",
             parts={},
             semantics=SEMANTICS,
-            sources=digests({_FILE: text}),
+            sources=hash_files({_FILE: text}),
             module="pipelines.bench",
             topics=tuple(
                 TopicBirth(topic.name, attempt.given.id, str(topic.kind), topic.partitions)

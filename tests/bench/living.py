@@ -28,10 +28,10 @@ from project import log_of, typed
 from demo.processes.family import MARK, ensure_gone, members
 from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
-from kappa.code.task import SPARES, doors
+from kappa.code.task import SPARES, spare_sockets
 from kappa.kafka.broker.sizes import partition_bytes
 from kappa.kafka.client import Log
-from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.fold import fold_records
 from kappa.serving.query.reader.relations import tables_of
 from kappa.state.build import read_birth
 from kappa.state.frontier import Frontier, Frontiers
@@ -134,7 +134,7 @@ class Platform:
     def _wait_for_rest(self) -> None:
         """Waits until nothing but what serves is at work: one job, and a spare that is warm."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        while len(self._jobs()) > 1 or not any(doors(self.store.local.path(SPARES))):
+        while len(self._jobs()) > 1 or not any(spare_sockets(self.store.local.path(SPARES))):
             if time.monotonic() > deadline:
                 raise KappaError(f"{len(self._jobs())} jobs run, and a spare is not ready")
             time.sleep(_NAP_SECONDS)
@@ -149,7 +149,7 @@ class Platform:
     @property
     def live(self) -> str:
         """The build that serves."""
-        return fold(Journal(self.store).after(0)).serving[PIPELINE]
+        return fold_records(Journal(self.store).after(0)).serving[PIPELINE]
 
     @contextmanager
     def up(self) -> Iterator[None]:

@@ -17,11 +17,11 @@ import duckdb
 from demo.processes.family import MARK, ensure_gone
 from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
-from kappa.code.task import SPARES, doors
+from kappa.code.task import SPARES, spare_sockets
 from kappa.kafka.client import Log
 from kappa.kafka.producer import ProducedRecord
 from kappa.replay.status.run_records import running
-from kappa.serving.query.query import answer
+from kappa.serving.query.query import answer_query
 from kappa.state.store import Store
 
 TREE = Path(__file__).resolve().parents[2]
@@ -111,7 +111,7 @@ class Project:
 
     def wait_for_spare(self) -> None:
         """Waits until a spare is warm."""
-        self.wait(lambda: any(doors(self.store.path(SPARES))), "a spare")
+        self.wait(lambda: any(spare_sockets(self.store.path(SPARES))), "a spare")
 
     def seconds_until_seen(self, name: str) -> float:
         """Sends an event, and returns the seconds until a query's answer has it."""
@@ -123,7 +123,7 @@ class Project:
     def wrong(self, name: str) -> str | None:
         """Returns how the served rows differ from DuckDB's over the events; None if equal."""
         columns = f"select path, visits::bigint as visits, ms::bigint as ms from hits_{name}"
-        served = sorted(answer(self.store, columns).rows)
+        served = sorted(answer_query(self.store, columns).rows)
         with duckdb.connect() as oracle:
             oracle.execute("create table sent (name text, path text, ms bigint)")
             oracle.executemany("insert into sent values (?, ?, ?)", self._sent)
@@ -135,7 +135,7 @@ class Project:
         return None if served == wanted else f"{len(served)} rows for {len(wanted)}"
 
     def _visits(self, name: str) -> int:
-        (row,) = answer(self.store, f"select sum(visits)::bigint from hits_{name}").rows
+        (row,) = answer_query(self.store, f"select sum(visits)::bigint from hits_{name}").rows
         return int(row[0])
 
 

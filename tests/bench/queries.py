@@ -25,7 +25,7 @@ from screen import Report, spread_of
 
 from kappa.base.clock import now
 from kappa.declare.values.arrow import arrow_schema
-from kappa.serving.query.query import answer
+from kappa.serving.query.query import answer_query
 from kappa.state.build import Birth, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import Receipt, Served
@@ -77,7 +77,7 @@ def main(home: Path, rounds: int) -> Report | None:
     )
     told = json.loads(subprocess.run(there, capture_output=True, check=True).stdout)["rows"]
     wanted = duckdb.sql(_GROUPED.format(f"read_parquet({list(paths)})")).fetchall()
-    found = answer(store, _GROUPED.format("totals")).rows
+    found = answer_query(store, _GROUPED.format("totals")).rows
     if told != [{"rows": ROWS}] or [tuple(row) for row in found] != wanted:
         print("no figure: the rows are not those of the files", file=sys.stderr)
         return None
@@ -86,7 +86,7 @@ def main(home: Path, rounds: int) -> Report | None:
         lambda: _timed(
             lambda: duckdb.sql(_GROUPED.format(f"read_parquet({list(paths)})")).fetchall()
         ),
-        lambda: _timed(lambda: answer(store, _GROUPED.format("totals"))),
+        lambda: _timed(lambda: answer_query(store, _GROUPED.format("totals"))),
     )
     shutil.rmtree(project)
     cold_told, warm_told = spread_of(cold, "{:.2f}"), spread_of(warm, "{:.2f}")

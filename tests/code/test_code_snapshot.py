@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from kappa.base.errors import Broken
-from kappa.code.code_snapshot import digests, ensure_snapshot, load_snapshot, snapshot_files
+from kappa.code.code_snapshot import ensure_snapshot, hash_files, load_snapshot, snapshot_files
 from kappa.code.project import load_project
 from kappa.state.build import Birth
 from kappa.state.store import Store
@@ -69,7 +69,7 @@ def born(store: Store, tree: Path, pipeline: str = "orders") -> Birth:
         "v",
         {},
         1,
-        digests(contents),
+        hash_files(contents),
         module,
         (),
         (),
@@ -225,7 +225,7 @@ def test_two_builds_of_one_pipeline_each_have_their_own_helpers(store: Store, tr
         "v",
         {},
         1,
-        digests(contents),
+        hash_files(contents),
         "pipelines.orders",
         (),
         (),

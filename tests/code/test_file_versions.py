@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 
 from kappa.base.errors import Broken
-from kappa.code.code_snapshot import digests, ensure_snapshot, load_snapshot, snapshot_files
-from kappa.code.declaration import declarations
-from kappa.code.fingerprint import Fingerprint, declared_rows_version, differences, fingerprint
+from kappa.code.code_snapshot import ensure_snapshot, hash_files, load_snapshot, snapshot_files
+from kappa.code.declaration import declaration_lines
+from kappa.code.fingerprint import (
+    Fingerprint,
+    compute_fingerprint,
+    declared_rows_version,
+    version_differences,
+)
 from kappa.code.project import load_project
 from kappa.state.build import Birth
 from kappa.state.store import Store
@@ -38,7 +43,9 @@ def write(folder: Path, text: str = WEB, **contents: str) -> Path:
 def version(folder: Path) -> tuple[Fingerprint, str]:
     project = load_project(folder)
     made, place = project.pipelines["web"], project.places["web"]
-    found = fingerprint(made, place.module, place.attribute, functools.cache(project.sources.find))
+    found = compute_fingerprint(
+        made, place.module, place.attribute, functools.cache(project.sources.find)
+    )
     return found, declared_rows_version(made, found.parts)
 
 
@@ -64,12 +71,12 @@ def test_another_content_or_reading_of_it_is_another(
     (before, rows_before) = version(write(tmp_path))
     (after, rows_after) = version(write(tmp_path, text, **{"pipelines/rates.csv": content}))
 
-    assert differences(before.parts, after.parts) == ("table rates changed",)
+    assert version_differences(before.parts, after.parts) == ("table rates changed",)
     assert rows_before != rows_after
 
 
 def test_what_changed_is_told_by_the_digest(tmp_path: Path) -> None:
-    lines = declarations(load_project(write(tmp_path)).pipelines["web"])["table rates"]
+    lines = declaration_lines(load_project(write(tmp_path)).pipelines["web"])["table rates"]
 
     assert lines == (
         "rows of a file with SHA-256 "
@@ -83,7 +90,9 @@ def test_a_build_reads_the_file_of_its_snapshot(tmp_path: Path) -> None:
     module = project.places["web"].module
     contents = snapshot_files(module, functools.cache(project.sources.find))
     ensure_snapshot(store, "web-1", contents)
-    birth = Birth("web-1", "web", "v", {}, 1, digests(contents), module, (), (), {}, {}, {}, "", "")
+    birth = Birth(
+        "web-1", "web", "v", {}, 1, hash_files(contents), module, (), (), {}, {}, {}, "", ""
+    )
     (tree / "pipelines" / "rates.csv").unlink()
 
     found = load_snapshot(store, birth).tables[1].file

@@ -35,15 +35,15 @@ from kappa import (
 )
 from kappa.base.errors import DeclarationError
 from kappa.code import fingerprint as fingerprints
-from kappa.code.declaration import declarations, without_checks
+from kappa.code.declaration import declaration_lines, without_checks
 from kappa.code.fingerprint import (
     SEMANTICS,
     born_rows_version,
-    differences,
-    fingerprint,
+    compute_fingerprint,
+    version_differences,
     version_of,
 )
-from kappa.code.reach import files, reach
+from kappa.code.reach import imported_files, reached_parts
 from kappa.code.sources import Find, SourceFile
 from kappa.engine.read.archived import archive_fingerprint
 from kappa.replay.rollout.plan.facts import Declared
@@ -115,7 +115,7 @@ def finding(tree: Mapping[str, str]) -> Find:
 def parts(
     tree: Mapping[str, str] = TREE, module: str = "pipelines.flights", attribute: str = "flights"
 ) -> Mapping[str, str]:
-    return reach(module, attribute, finding(tree))
+    return reached_parts(module, attribute, finding(tree))
 
 
 def edited(path: str, old: str, new: str) -> dict[str, str]:
@@ -124,7 +124,7 @@ def edited(path: str, old: str, new: str) -> dict[str, str]:
 
 
 def reasons(tree: Mapping[str, str]) -> tuple[str, ...]:
-    return differences(parts(), parts(tree))
+    return version_differences(parts(), parts(tree))
 
 
 def one_file(text: str, **others: str) -> Mapping[str, str]:
@@ -351,7 +351,7 @@ def test_every_way_to_a_helper_is_followed(text: str) -> None:
     before = one_file(text, h="def f(x): return g(x)\ndef g(x): return 1")
     after = one_file(text, h="def f(x): return g(x)\ndef g(x): return 2")
 
-    assert any("pipelines/h.py" in reason for reason in differences(before, after))
+    assert any("pipelines/h.py" in reason for reason in version_differences(before, after))
 
 
 def test_a_package_that_passes_a_name_on_is_followed() -> None:
@@ -362,7 +362,7 @@ def test_a_package_that_passes_a_name_on_is_followed() -> None:
     }
     changed = {**tree, "shop/sums.py": "def total(x): return -x"}
 
-    assert differences(parts(tree, "p", "p"), parts(changed, "p", "p")) == (
+    assert version_differences(parts(tree, "p", "p"), parts(changed, "p", "p")) == (
         "function total in shop/sums.py changed",
     )
 
@@ -456,7 +456,7 @@ def test_a_snapshot_takes_all_files_that_importing_reads() -> None:
         "rules/idle.py": "",
     }
 
-    assert set(files("pipelines.flights", finding(tree))) == {
+    assert set(imported_files("pipelines.flights", finding(tree))) == {
         *TREE,
         "rules/__init__.py",
         "rules/deep/one.py",
@@ -485,7 +485,7 @@ def declared(**changed: object) -> Mapping[str, str]:
     def function(hits: object) -> dict[str, object]:
         return {"t": hits}
 
-    return fingerprint(
+    return compute_fingerprint(
         function, "p", "function", finding({"p.py": "def function(hits): return {}"})
     ).parts
 
@@ -510,7 +510,7 @@ def declared(**changed: object) -> Mapping[str, str]:
     ],
 )
 def test_declarations_are_a_part_of_the_version(changed: dict[str, object], reason: str) -> None:
-    assert differences(declared(), declared(**changed)) == (reason,)
+    assert version_differences(declared(), declared(**changed)) == (reason,)
 
 
 def test_a_column_that_says_nothing_of_older_events_is_hashed_as_ever() -> None:
@@ -551,18 +551,24 @@ def test_a_step_and_all_that_it_reaches_is_a_part_of_the_version() -> None:
             return {"t": hits}
 
         text = f"import helpers\ndef function(hits): return {{}}\ndef step(state, row): {code}"
-        return fingerprint(
+        return compute_fingerprint(
             function, "p", "function", finding({"p.py": text, "helpers.py": "def f(x): return x"})
         ).parts
 
     before = version("state['n'] = 1")
-    assert differences(before, version("state['n'] = 2")) == ("function step in p.py changed",)
-    assert differences(before, version("state['n'] = helpers.f(1)")) == (
+    assert version_differences(before, version("state['n'] = 2")) == (
+        "function step in p.py changed",
+    )
+    assert version_differences(before, version("state['n'] = helpers.f(1)")) == (
         "function f in helpers.py is new",
         "function step in p.py changed",
     )
-    assert differences(before, version("state['n'] = 1", "n bigint")) == ("table t changed",)
-    assert differences(before, version("state['n'] = 1", over="arrow")) == ("table t changed",)
+    assert version_differences(before, version("state['n'] = 1", "n bigint")) == (
+        "table t changed",
+    )
+    assert version_differences(before, version("state['n'] = 1", over="arrow")) == (
+        "table t changed",
+    )
 
 
 def test_lateness_and_identity_are_a_part_each_where_they_are_declared() -> None:
@@ -651,7 +657,7 @@ def test_how_much_may_be_rejected_is_not() -> None:
         def function(hits: object) -> dict[str, object]:
             return {"t": hits}
 
-        return fingerprint(
+        return compute_fingerprint(
             function,
             "p",
             "function",
@@ -693,7 +699,7 @@ def test_what_the_platform_means_by_rows_is_a_part_of_the_version(
     before = declared()
     monkeypatch.setattr(fingerprints, "SEMANTICS", SEMANTICS + 1)
 
-    assert differences(before, declared()) == (
+    assert version_differences(before, declared()) == (
         f"what Kappa means by a valid record and a fold changed ({SEMANTICS} to {SEMANTICS + 1})",
     )
     assert version_of(before) != version_of(declared())
@@ -826,5 +832,8 @@ def test_a_build_without_kept_declarations_shares_it_with_no_other_version() -> 
 def test_whatever_checks_say_they_leave_no_line_behind(checks: list[str]) -> None:
     table = declare_delays(checks=tuple(checks)).pipeline
 
-    lines = declarations(table)["table delays"]
-    assert without_checks(lines, checks) == declarations(declare_delays().pipeline)["table delays"]
+    lines = declaration_lines(table)["table delays"]
+    assert (
+        without_checks(lines, checks)
+        == declaration_lines(declare_delays().pipeline)["table delays"]
+    )

@@ -20,7 +20,7 @@ from kappa.base.process import process_id
 from kappa.base.scratch import CHILD, delete_left_behind, left_behind, make_folder
 from kappa.base.settings import load_settings
 from kappa.code import spark_child
-from kappa.code.spark_child import BEGINS, PROGRESS, ask, one_child
+from kappa.code.spark_child import BEGINS, PROGRESS, ask_program, one_child
 from kappa.code.task import ENDED
 
 # What the program of a spare does with each task, without Spark.
@@ -56,7 +56,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         does: str = "", *, first: str = "", seconds: float = 60, **others: str
     ) -> tuple[Any, list[str]]:
         said: list[str] = []
-        answers = ask(
+        answers = ask_program(
             settings,
             tmp_path,
             "program",

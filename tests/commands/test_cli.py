@@ -35,10 +35,10 @@ from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.tally import Tally
 from kappa.kafka.cluster import TopicFacts
 from kappa.kafka.producer import Acknowledged, ProducedRecord
-from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.rollout import Rollout
-from kappa.replay.status.context import Here
-from kappa.replay.status.follow import ensure_not_waiting, ensure_served, news
+from kappa.replay.status.context import ProjectContext
+from kappa.replay.status.follow import ensure_not_waiting, raise_unless_served, rollout_news
 from kappa.state.build import Birth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import (
@@ -121,7 +121,7 @@ def store(project: Path) -> Store:
 
 def append(store: Store, *events: Event) -> None:
     journal = Journal(store)
-    last = fold(journal.after(0)).last
+    last = fold_records(journal.after(0)).last
     for number, event in enumerate(events, start=last + 1):
         assert journal.append(number, event) is not None
 
@@ -598,7 +598,9 @@ def test_a_generation_is_shown_with_what_was_let_through_for_it(
 def test_a_rollout_whose_build_serves_again_by_an_undo_names_its_own_generation(
     kappa: Kappa, two_builds: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Here, "log", lambda _: SimpleNamespace(end=lambda _topics: Offsets()))
+    monkeypatch.setattr(
+        ProjectContext, "log", lambda _: SimpleNamespace(end=lambda _topics: Offsets())
+    )
     append(
         two_builds,
         SwitchAsked("web", "web-1", "undo"),
@@ -618,7 +620,9 @@ def test_a_rollout_whose_build_serves_again_by_an_undo_names_its_own_generation(
 def test_who_waits_for_what_has_ended_already_is_told_how(
     kappa: Kappa, two_builds: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Here, "log", lambda _: SimpleNamespace(end=lambda _topics: Offsets()))
+    monkeypatch.setattr(
+        ProjectContext, "log", lambda _: SimpleNamespace(end=lambda _topics: Offsets())
+    )
     ended = kappa("wait", "web")
     assert (ended.code, ended.out) == (0, "web: build web-2 (version v2) serves, generation 2\n")
     ended = kappa("wait", "1")
@@ -779,7 +783,7 @@ def test_an_undo_needs_a_yes_and_prints_what_it_will_do(
     assert ended.code == 7
     assert "build web-1 (version v1) will serve instead of web-2" in ended.out
     assert "kappa undo web --yes" in ended.err
-    assert fold(Journal(two_builds).after(0)).active("web") is None
+    assert fold_records(Journal(two_builds).after(0)).active("web") is None
 
 
 @pytest.fixture
@@ -809,7 +813,7 @@ def test_a_retirement_shows_what_leaves_asks_and_is_undone(
     assert "table page_hits: 2 rows, 1 files" in asked.out
     assert "build web-1, kept for an undo of the last switch, is retired at once" in asked.out
     assert "kappa retire web --yes" in asked.err
-    assert fold(Journal(two_tables).after(0)).generation == 2
+    assert fold_records(Journal(two_tables).after(0)).generation == 2
 
     done = kappa("retire", "web", "--yes")
     assert done.code == 0
@@ -910,7 +914,7 @@ def test_a_candidate_that_passed_waits_and_is_shown_before_the_yes(
     promoted = kappa("promote", "web", "--yes", "--timeout", "0")
 
     assert promoted.code == 5
-    assert fold(Journal(waiting).after(0)).rollouts[-1].approved
+    assert fold_records(Journal(waiting).after(0)).rollouts[-1].approved
     second = kappa("promote", "web", "--yes")
     assert second.code == 6
     assert "is on its way to serve" in second.err
@@ -946,7 +950,7 @@ def test_candidates_that_are_named_together_get_one_yes(kappa: Kappa, two_waitin
             True,
         )
         assert "it never had one; these pipelines had: ads, web" in refused.err
-    before = fold(Journal(two_waiting).after(0)).last
+    before = fold_records(Journal(two_waiting).after(0)).last
     assert before == 15
 
     promoted = kappa("promote", "web", "ads", "--yes", "--timeout", "0")
@@ -1032,7 +1036,7 @@ def test_a_number_that_is_not_meant_is_refused_with_what_to_type(
 ) -> None:
     refused = kappa(*typed)
 
-    assert (refused.code, fold(Journal(two_waiting).after(0)).last) == (2, 15)
+    assert (refused.code, fold_records(Journal(two_waiting).after(0)).last) == (2, 15)
     assert says in refused.err
     assert hint in refused.err.partition("\nhint: ")[2]
 
@@ -1109,7 +1113,7 @@ def test_who_is_overtaken_while_being_asked_exits_6_and_learns_who_and_what_now(
     assert ended.code == 6
     assert says in ended.err
     assert hint in ended.err.partition("\nhint: ")[2]
-    assert fold(Journal(waiting).after(0)).last == 12 + len(meanwhile)
+    assert fold_records(Journal(waiting).after(0)).last == 12 + len(meanwhile)
 
 
 def test_a_verification_once_more_takes_the_yes_back(kappa: Kappa, waiting: Store) -> None:
@@ -1150,7 +1154,7 @@ def test_waiting_has_an_end_and_the_rollout_goes_on(kappa: Kappa, two_builds: St
         "hint: it goes on: kappa status -w follows it, kappa abandon web gives it up\n"
         in waited.err
     )
-    assert (rollout_of(two_builds, 10).active, fold(Journal(two_builds).after(0)).last) == (
+    assert (rollout_of(two_builds, 10).active, fold_records(Journal(two_builds).after(0)).last) == (
         True,
         10,
     )
@@ -1229,7 +1233,7 @@ class Sent:
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     broker = Sent()
-    monkeypatch.setattr(Here, "log", lambda _: broker)
+    monkeypatch.setattr(ProjectContext, "log", lambda _: broker)
     return broker
 
 
@@ -1397,14 +1401,14 @@ def test_a_rollout_that_does_not_serve_is_an_error_of_its_kind(
 ) -> None:
     append(store, Staged("web", "web-1", "v1", ("new",)), CaughtUp(1, Offsets()), last)
     with pytest.raises(kind, match=says) as told:
-        ensure_served(rollout(store))
+        raise_unless_served(rollout(store))
     assert type(told.value) is kind
 
 
 def test_an_abandoned_rollout_was_ended_by_somebody_else(store: Store) -> None:
     append(store, Staged("web", "web-1", "v1", ("new",)), Abandoned(1, "abandoned by hand"))
     with pytest.raises(Conflict, match="by hand"):
-        ensure_served(rollout(store))
+        raise_unless_served(rollout(store))
 
 
 def test_news_are_told_once(store: Store) -> None:
@@ -1419,7 +1423,7 @@ def test_news_are_told_once(store: Store) -> None:
     told = [
         line
         for before, after in zip([None, *steps], [*steps, steps[-1]], strict=True)
-        for line in news(before, after)
+        for line in rollout_news(before, after)
     ]
 
     assert told == [
@@ -1470,7 +1474,7 @@ def test_a_stopped_follower_learns_how_to_follow_again_and_the_rollout_continues
             b"interrupted\n"
         )
 
-    assert (rollout_of(two_builds, 10).active, fold(Journal(two_builds).after(0)).last) == (
+    assert (rollout_of(two_builds, 10).active, fold_records(Journal(two_builds).after(0)).last) == (
         True,
         10,
     )
@@ -1516,11 +1520,11 @@ def test_answers_are_utf_8_in_any_language(project: Path, language: str) -> None
 
 
 def rollout_of(store: Store, number: int) -> Rollout:
-    return fold(Journal(store).after(0)).rollout(number)
+    return fold_records(Journal(store).after(0)).rollout(number)
 
 
 def rollout(store: Store) -> Rollout:
-    return fold(Journal(store).after(0)).rollout(1)
+    return fold_records(Journal(store).after(0)).rollout(1)
 
 
 def typed(project: Path, *arguments: str) -> subprocess.Popen[bytes]:

@@ -18,16 +18,16 @@ import pytest
 
 from kappa.base.clock import now
 from kappa.base.process import process_id
-from kappa.code.fingerprint import declared_rows_version, fingerprint
+from kappa.code.fingerprint import compute_fingerprint, declared_rows_version
 from kappa.code.project import load_project
 from kappa.commands.app import run_command
 from kappa.kafka.cluster import TopicFacts
 from kappa.kafka.reader import Record
-from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.rollout import Phase, Rollout
-from kappa.replay.rollout.stage import stage
+from kappa.replay.rollout.stage import stage_plan
 from kappa.replay.rollout.state import State
-from kappa.replay.status.context import Here
+from kappa.replay.status.context import ProjectContext
 from kappa.replay.status.run_records import Running, put_running
 from kappa.state.build import read_birth
 from kappa.state.journal.events import CaughtUp, Check, Event, Held, Receipt, Served, Verified
@@ -136,7 +136,7 @@ class Project:
 
     @property
     def state(self) -> State:
-        return fold(Journal(self.store).after(0))
+        return fold_records(Journal(self.store).after(0))
 
     @property
     def rollout(self) -> Rollout:
@@ -185,7 +185,7 @@ def web(
         return Ended(code, said.out, said.err)
 
     project = Project(tmp_path, type_in)
-    monkeypatch.setattr(Here, "log", lambda _: project.log)
+    monkeypatch.setattr(ProjectContext, "log", lambda _: project.log)
     return project
 
 
@@ -496,13 +496,13 @@ def test_a_rollout_that_cannot_be_followed_is_said_to_have_begun(
     web: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def staged(*given: Any, **named: Any) -> tuple[int, ...]:
-        begun = stage(*given, **named)
+        begun = stage_plan(*given, **named)
         monkeypatch.undo()
         monkeypatch.chdir(web.folder)
         web.store.path("run/supervisor.json").unlink()
         return begun
 
-    monkeypatch.setattr("kappa.replay.rollout.stage.stage", staged)
+    monkeypatch.setattr("kappa.replay.rollout.stage.stage_plan", staged)
 
     ended = web.kappa("deploy", "--yes")
 
@@ -565,7 +565,7 @@ def terminal(
     it.
     """
 
-    def log(_: Here) -> Log:
+    def log(_: ProjectContext) -> Log:
         served.bring_on()
         return served.log
 
@@ -574,7 +574,7 @@ def terminal(
         monkeypatch.setattr(sys, "stdin", here)
         return here
 
-    monkeypatch.setattr(Here, "log", log)
+    monkeypatch.setattr(ProjectContext, "log", log)
     served.edit("LIMIT = 15", "LIMIT = 30")
     return answering
 
@@ -643,7 +643,7 @@ def rows_version(folder: Path, name: str) -> str:
     """Returns the name under which a description of a pipeline of the project is kept."""
     project = load_project(folder)
     place, found = project.places[name], project.pipelines[name]
-    parts = fingerprint(found, place.module, place.attribute, project.sources.find).parts
+    parts = compute_fingerprint(found, place.module, place.attribute, project.sources.find).parts
     return declared_rows_version(found, parts)
 
 
@@ -712,10 +712,10 @@ def test_files_are_validated_without_a_broker(
 ) -> None:
     """Each pipeline is validated on its own: a mistake in one hides nothing of the others."""
 
-    def no_broker(_: Here) -> Log:
+    def no_broker(_: ProjectContext) -> Log:
         raise AssertionError("the broker was asked")
 
-    monkeypatch.setattr(Here, "log", no_broker)
+    monkeypatch.setattr(ProjectContext, "log", no_broker)
     valid = web.kappa("validate")
     assert (valid.code, valid.out.startswith("web: valid (version ")) == (0, True)
 

@@ -13,7 +13,7 @@ from kappa.commands.app import run_command
 from kappa.declare.sink import SinkBirth
 from kappa.declare.topic import Topic
 from kappa.kafka.cluster import Cluster, TopicFacts
-from kappa.replay.status.context import Here
+from kappa.replay.status.context import ProjectContext
 from kappa.state.build import Birth, TopicBirth, put_birth
 from kappa.state.journal.events import Staged
 from kappa.state.journal.journal import Journal
@@ -61,7 +61,7 @@ class Topics:
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Topics:
     there = Topics()
-    monkeypatch.setattr(Here, "log", lambda _: there)
+    monkeypatch.setattr(ProjectContext, "log", lambda _: there)
     return there
 
 

@@ -14,9 +14,9 @@ from collecting import until
 from crashing import Doom, World
 from house import HOUSE
 
-from kappa.replay.status.doctor.scrub import scrub
-from kappa.serving.query.query import answer
-from kappa.state.build import folder
+from kappa.replay.status.doctor.scrub import scrub_root
+from kappa.serving.query.query import answer_query
+from kappa.state.build import folder_of_build
 from kappa.state.lease import sorted_leases
 from kappa.state.store import Store
 
@@ -73,15 +73,15 @@ def killed(world: World, point: str, *command: str) -> None:
 def test_queries_and_collections_leave_nothing_that_the_next_collection_leaves(
     world: World,
 ) -> None:
-    shown = answer(world.store, SHIPS).rows
-    live = folder(world.state().serving["ships"])
+    shown = answer_query(world.store, SHIPS).rows
+    live = folder_of_build(world.state().serving["ships"])
     for point in FAILPOINTS["query"]:
         killed(world, point, "query", SHIPS)
-        assert answer(world.store, SHIPS).rows == shown
+        assert answer_query(world.store, SHIPS).rows == shown
     for point in FAILPOINTS["gc"]:
         world.store.put(f"{live}/spark/blockmgr/x", b"half a file")
         killed(world, point, "gc")
-        assert answer(world.store, SHIPS).rows == shown
+        assert answer_query(world.store, SHIPS).rows == shown
 
     # A collection leaves leases for ten seconds after their end.
     until(lambda: not sorted_leases(world.store, time.time())[0], "the end of the leases")
@@ -89,8 +89,8 @@ def test_queries_and_collections_leave_nothing_that_the_next_collection_leaves(
 
     assert again.returncode == 0, again.stderr
     assert (world.store.names(f"{live}/spark"), world.store.names("leases")) == ((), ())
-    assert scrub(world.store).bad == ()
-    assert answer(world.store, SHIPS).rows == shown
+    assert scrub_root(world.store).bad == ()
+    assert answer_query(world.store, SHIPS).rows == shown
 
 
 def test_a_decision_is_in_the_journal_once_or_not_at_all(world: World) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from kappa import Table, Topic, avg_, count, count_distinct, hll, kll, pipeline, sum_
 from kappa.base.errors import KappaError
-from kappa.code.declaration import declarations
+from kappa.code.declaration import declaration_lines
 from kappa.declare.folds.exactness import Exactness
 from kappa.declare.folds.registry import KINDS
 from kappa.declare.values.columns import parse_type
@@ -101,8 +101,8 @@ def test_the_law_of_slices_takes_two_values_for_equal_as_their_fold_says(
         )
 
     exactness = born().exactness(column)
-    assert exactness.equal(column, row(one), row(other)) is equal
-    assert exactness.equal(column, row(other), row(one)) is equal
+    assert exactness.are_equal(column, row(one), row(other)) is equal
+    assert exactness.are_equal(column, row(other), row(one)) is equal
 
 
 def test_a_birth_certificate_keeps_the_options_of_folds_and_an_old_one_has_none(
@@ -170,7 +170,7 @@ def test_a_birth_with_a_fold_that_is_not_known_names_the_kappa_that_knows_it(
 
 
 def test_a_declared_fold_that_is_not_exact_says_so() -> None:
-    lines = declarations(folded)["table t"].splitlines()
+    lines = declaration_lines(folded)["table t"].splitlines()
 
     assert lines == [
         "keys k",
@@ -192,4 +192,6 @@ def test_the_guarantees_tell_of_each_fold_what_it_is() -> None:
         re.MULTILINE,
     )
 
-    assert dict(rows) == {kind: str(fold("x").exactness("f", {})) for kind, fold in KINDS.items()}
+    assert dict(rows) == {
+        kind: str(fold("x").value_exactness("f", {})) for kind, fold in KINDS.items()
+    }

@@ -15,7 +15,7 @@ from pasted import blocks
 
 from kappa import Pipeline, Table, pipeline
 from kappa.code.project import load_pipelines
-from kappa.serving.query.reader.views import unreadable
+from kappa.serving.query.reader.views import unreadable_sql
 from kappa.tables.shape import table_births
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def test_every_example_runs(spark: SparkSession, tmp_path: Path) -> None:
     for each in (alone, *functions):
         with local_pipeline(each) as local:
             births = table_births(each, local.outputs)
-            assert unreadable(births, {view.name: view.sql for view in each.views}) == {}
+            assert unreadable_sql(births, {view.name: view.sql for view in each.views}) == {}
 
 
 def apart(table: Table, number: int) -> Table:

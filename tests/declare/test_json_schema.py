@@ -12,8 +12,8 @@ import pytest
 
 from kappa import Table, Topic, pipeline
 from kappa.base.errors import DeclarationError
-from kappa.code.declaration import declarations
-from kappa.code.fingerprint import fingerprint
+from kappa.code.declaration import declaration_lines
+from kappa.code.fingerprint import compute_fingerprint
 from kappa.declare.values.json_schema import read_schema
 from kappa.declare.values.reason import Reason, Rejected
 from kappa.records.record import RecordReader
@@ -366,7 +366,7 @@ def version(**declared: Any) -> str:
     def visits(visits: Any) -> Any:
         return {"t": visits}
 
-    return fingerprint(visits, "nowhere", "visits", lambda _: None).version
+    return compute_fingerprint(visits, "nowhere", "visits", lambda _: None).version
 
 
 @pytest.mark.parametrize(
@@ -384,7 +384,7 @@ def test_what_a_schema_means_makes_the_version_and_is_told(other: dict[str, Any]
     plain = of({"type": "string"})
 
     assert version(event=other) != version(event=plain)
-    assert [*read_schema(other).lines()] != [*read_schema(plain).lines()]
+    assert [*read_schema(other).place_lines()] != [*read_schema(plain).place_lines()]
 
 
 def test_deep_inside_it_counts_too() -> None:
@@ -418,7 +418,7 @@ def test_a_plan_shows_it_line_by_line() -> None:
     def visits(visits: Any) -> Any:
         return {"t": visits}
 
-    assert declarations(visits)["topic visits"].splitlines()[-4:] == [
+    assert declaration_lines(visits)["topic visits"].splitlines()[-4:] == [
         "column x string not null",
         "event object as struct<x:string>",
         "event.x string as string, maxLength 3, required",

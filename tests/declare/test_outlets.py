@@ -53,9 +53,9 @@ def test_sinks_of_one_format_are_equal_and_json_is_the_first_one() -> None:
     one, other = (Sink("out", of="pages", format=Csv(separator=";")) for _ in range(2))
 
     assert one == other
-    assert one.birth == other.birth
+    assert one.outlet_birth == other.outlet_birth
     assert one != Sink("out", of="pages", format="csv")
-    assert Sink("out", of="pages").birth.format is None
+    assert Sink("out", of="pages").outlet_birth.format is None
 
 
 def test_a_sink_or_an_alert_may_be_called_as_its_table_is() -> None:
@@ -64,7 +64,7 @@ def test_a_sink_or_an_alert_may_be_called_as_its_table_is() -> None:
     made = written(sink, alert)
 
     assert made.outlets == (sink, alert)
-    assert (sink.part, alert.part) == ("sink pages", "alert pages")
+    assert (sink.part_name, alert.part_name) == ("sink pages", "alert pages")
 
 
 REFUSED: list[tuple[Callable[[], Any], str, str]] = [

@@ -9,7 +9,7 @@ import pytest
 
 from kappa.base.errors import DeclarationError, UsageError
 from kappa.code.code_snapshot import snapshot_files
-from kappa.code.fingerprint import differences, fingerprint
+from kappa.code.fingerprint import compute_fingerprint, version_differences
 from kappa.code.project import Project, load_project
 from kappa.declare.topic_patterns import (
     JoinedTopic,
@@ -17,12 +17,12 @@ from kappa.declare.topic_patterns import (
     NothingJoined,
     before_joining,
     joined_path,
-    matching,
+    matching_topics,
     put_joined,
 )
 from kappa.kafka.cluster import TopicFacts
 from kappa.replay.status.status import Unread, unread_topics
-from kappa.replay.status.topics.join import Joining, join
+from kappa.replay.status.topics.join import Joining, join_topics
 from kappa.state.build import Birth, TopicBirth
 
 PATTERN = r"logs\..*"
@@ -70,7 +70,9 @@ def refused(project: Path) -> DeclarationError:
 
 
 def version(project: Project) -> tuple[str, dict[str, str]]:
-    found = fingerprint(project.pipelines["web"], *_place(project), find=project.sources.find)
+    found = compute_fingerprint(
+        project.pipelines["web"], *_place(project), find=project.sources.find
+    )
     return found.version, dict(found.parts)
 
 
@@ -90,7 +92,7 @@ def test_a_pattern_is_read_as_the_topics_that_have_joined_it(project: Path) -> N
     assert [topic.partitions for topic in web.topics] == [2, 2, 1]
     assert [topic.of_pattern for topic in web.topics] == [PATTERN, PATTERN, None]
     assert [topic.name for topic in web.inputs["logs"]] == ["logs.a", "logs.b"]
-    assert web.parameters_of(web.topic("logs.b")) == ["logs"]
+    assert web.parameters_of(web.topic_named("logs.b")) == ["logs"]
     # A build runs from its snapshot, so the list is in it.
     assert joined_path(PATTERN) in snapshot_files("pipelines.web", loaded.sources.find)
 
@@ -105,7 +107,7 @@ def test_a_topic_that_joins_is_a_change_with_its_reason(project: Path) -> None:
     record(project, "logs.a", "logs.b")
     after, new = version(load_project(project))
     assert after != before
-    assert differences(old, new) == ("topic logs.b is new",)
+    assert version_differences(old, new) == ("topic logs.b is new",)
 
 
 def test_a_pattern_that_nothing_has_joined_is_refused_but_by_the_command(project: Path) -> None:
@@ -178,8 +180,8 @@ def test_the_latest_of_a_pattern_has_no_meaning(project: Path) -> None:
 
 def test_internal_topics_and_those_of_sinks_never_match() -> None:
     names = ("logs.b", "logs.a", "_logs.c", "__consumer_offsets", "logs.out", "my.logs.a")
-    assert matching(PATTERN, names, {"logs.out"}) == ("logs.a", "logs.b")
-    assert matching(".*", names, {"logs.out"}) == ("logs.a", "logs.b", "my.logs.a")
+    assert matching_topics(PATTERN, names, {"logs.out"}) == ("logs.a", "logs.b")
+    assert matching_topics(".*", names, {"logs.out"}) == ("logs.a", "logs.b", "my.logs.a")
 
 
 def test_what_becomes_of_each_topic_is_said(project: Path) -> None:
@@ -191,7 +193,7 @@ def test_what_becomes_of_each_topic_is_said(project: Path) -> None:
         for name, partitions in (("logs.a", 2), ("logs.b", 3), ("logs.new", 1), ("logs.old", 2))
     }
 
-    found = join(pattern, there, frozenset(), ["logs.old"])
+    found = join_topics(pattern, there, frozenset(), ["logs.old"])
 
     assert found.became == {
         "logs.a": Joining.STAYS,
@@ -207,7 +209,7 @@ def test_what_becomes_of_each_topic_is_said(project: Path) -> None:
         JoinedTopic("logs.new", 1),
     )
     with pytest.raises(UsageError, match="topic nope is none of the pattern"):
-        join(pattern, there, frozenset(), ["nope"])
+        join_topics(pattern, there, frozenset(), ["nope"])
 
 
 def test_a_pattern_that_matches_nothing_is_refused(project: Path) -> None:
@@ -215,7 +217,7 @@ def test_a_pattern_that_matches_nothing_is_refused(project: Path) -> None:
     with before_joining():
         pattern = load_project(project).pipelines["web"].patterns[0]
     with pytest.raises(UsageError, match="matches no topic of the broker"):
-        join(pattern, {"other": TopicFacts("other", "id", 1)}, frozenset())
+        join_topics(pattern, {"other": TopicFacts("other", "id", 1)}, frozenset())
 
 
 class Broker:

@@ -13,7 +13,7 @@ from reading import assert_right
 from testbed import Testbed, platform
 
 from kappa.base.process import process_id
-from kappa.state.build import folder
+from kappa.state.build import folder_of_build
 from kappa.state.build_status import DECODED, read_progress
 from kappa.state.frontier import Frontier
 
@@ -60,7 +60,7 @@ def assert_all_right(bed: Testbed) -> None:
 def records_read(bed: Testbed) -> int:
     """Returns how many records the live job's workers have read of the slice under way."""
     found = 0
-    for path in bed.store.path(f"{folder(bed.live('shop'))}/{DECODED}").glob("*/_*.read"):
+    for path in bed.store.path(f"{folder_of_build(bed.live('shop'))}/{DECODED}").glob("*/_*.read"):
         # Its slice may end meanwhile.
         with suppress(OSError, ValueError):
             found += int(path.read_text(encoding="ascii"))

@@ -24,9 +24,9 @@ from reading import assert_right
 from testbed import Testbed, platform
 
 from kappa.base.errors import ExitCode
-from kappa.serving.query.pin.catalog import pin
+from kappa.serving.query.pin.catalog import pin_served
 from kappa.serving.query.pin.snapshot import PinnedSnapshot
-from kappa.serving.query.query import connect
+from kappa.serving.query.query import connect_reader
 from kappa.state.journal.journal import Journal
 
 pytestmark = [
@@ -147,7 +147,7 @@ class Ordering(Beside):
 
 
 def answers(bed: Testbed, pinned: PinnedSnapshot) -> list[tuple[object, ...]]:
-    with connect(pinned.snapshot, bed.store) as reader:
+    with connect_reader(pinned.snapshot, bed.store) as reader:
         return [row for sql in ASKED.values() for row in sorted(reader.rows(sql).rows, key=repr)]
 
 
@@ -175,7 +175,7 @@ def test_whenever_the_clock_jumps_nothing_is_wrong_and_all_goes_on(
             reading(bed, tmp_path / "reader.py") as seen,
             beside(Ordering(bed)),
             # Good for longer than any jump: collection keeps what it names.
-            pin(bed.store, lease_seconds=3 * DAY) as pinned,
+            pin_served(bed.store, lease_seconds=3 * DAY) as pinned,
         ):
             at_first = answers(bed, pinned)
             bed.declare("shop", V2)
@@ -210,7 +210,7 @@ def test_whenever_the_clock_jumps_nothing_is_wrong_and_all_goes_on(
             clock.jump(0)
             bed.must("gc")
             assert answers(bed, pinned) == at_first
-            pinned.confirm()
+            pinned.confirm_kept()
         print(f"{count} jumps in the rollout; readers: {seen}")
         for queries, generation, wrong in seen:
             assert wrong == []

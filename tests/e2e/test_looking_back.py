@@ -27,7 +27,7 @@ from kappa.engine.job.legs import Legs
 from kappa.kafka.producer import ProducedRecord
 from kappa.state.build import read_birth, table_path
 from kappa.state.frontier import Frontiers
-from kappa.state.kept_frontiers import kept_of
+from kappa.state.kept_frontiers import kept_frontiers_of
 from kappa.state.offsets import Offsets
 from kappa.tables.delta import open_newest
 from kappa.tables.file_list import read_list
@@ -153,7 +153,8 @@ def read_and_note(bed: Testbed) -> tuple[str, dict[str, Any]]:
     # What readers see is kept a second later at most, for as long as nothing newer is shown.
     bed.wait(
         lambda: any(
-            each.frontier.offsets.equals(shown.offsets) for each in kept_of(bed.store, shown.build)
+            each.frontier.offsets.equals(shown.offsets)
+            for each in kept_frontiers_of(bed.store, shown.build)
         ),
         "what is kept",
     )

@@ -28,8 +28,8 @@ from e2e_shop import LEAN_1, LEAN_2, expected, order
 from testbed import Testbed, platform
 
 from kappa.kafka.producer import ProducedRecord
-from kappa.serving.query.pin.catalog import pin
-from kappa.serving.query.query import connect
+from kappa.serving.query.pin.catalog import pin_served
+from kappa.serving.query.query import connect_reader
 from kappa.state.journal.events import Served
 from kappa.state.offsets import Offsets
 
@@ -124,10 +124,10 @@ def busy(bed: Testbed) -> Iterator[list[tuple[int, frozenset[str], Offsets]]]:
     def ask() -> None:
         while not stop.wait(0.3):
             try:
-                with pin(bed.store, lease_seconds=30) as pinned:
-                    with connect(pinned.snapshot, bed.store) as reader:
+                with pin_served(bed.store, lease_seconds=30) as pinned:
+                    with connect_reader(pinned.snapshot, bed.store) as reader:
                         ((logged, _),) = reader.rows(BOTH).rows
-                    pinned.confirm()
+                    pinned.confirm_kept()
                 snapshot = pinned.snapshot
                 frontier = snapshot.frontiers[snapshot.serving["shop"]]
                 assert logged == sum(tally.decoded for tally in frontier.tally["orders"].values())
@@ -154,18 +154,18 @@ def assert_right(bed: Testbed, clicks: Clicks, *, shop: int, tills: int) -> None
     """Both serve all there is, and it is what plain Python makes of the log."""
     bed.wait_until_folded("shop", bed.log.end(["orders"]))
     bed.wait_until_folded("tills", bed.log.end(["orders", "clicks"]))
-    with pin(bed.store, lease_seconds=60) as pinned:
+    with pin_served(bed.store, lease_seconds=60) as pinned:
         offsets = {
             name: pinned.snapshot.frontiers[pinned.snapshot.serving[name]].offsets
             for name in ("shop", "tills")
         }
-        with connect(pinned.snapshot, bed.store) as reader:
+        with connect_reader(pinned.snapshot, bed.store) as reader:
             customers = reader.rows(
                 "select customer, orders, amount, least, most from by_customer order by customer"
             ).rows
             sold = reader.rows("select item, times from sold").rows
             clicked = reader.rows("select who, clicks, apart, kinds from clicked order by who").rows
-        pinned.confirm()
+        pinned.confirm_kept()
     assert list(clicked) == clicks.expected()
     assert (
         list(customers)

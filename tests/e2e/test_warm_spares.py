@@ -11,7 +11,7 @@ import pytest
 from e2e_shop import LEAN_1, LEAN_2, order
 from testbed import Testbed, platform
 
-from kappa.code.task import SPARES, doors
+from kappa.code.task import SPARES, spare_sockets
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm]
 
@@ -35,8 +35,8 @@ def serving(bed: Testbed) -> Testbed:
 def spare_of(bed: Testbed) -> int:
     """Waits for a spare that is warm, and returns its process id."""
     folder = bed.store.path(SPARES)
-    bed.wait(lambda: any(doors(folder)), "a spare with a door")
-    return int(next(iter(doors(folder))).name.partition("-")[0])
+    bed.wait(lambda: any(spare_sockets(folder)), "a spare with a door")
+    return int(next(iter(spare_sockets(folder))).name.partition("-")[0])
 
 
 def test_a_deploy_has_the_spare_describe_and_the_next_one_become_the_job(bed: Testbed) -> None:

@@ -25,7 +25,7 @@ from kappa import Pipeline
 from kappa.base.duck import open_connection
 from kappa.engine.children.rehearsal import local_pipeline
 from kappa.engine.children.slicings import hold_to_law
-from kappa.serving.query.render import Form, Listing, rendered
+from kappa.serving.query.render import Form, Listing, render_listing
 from kappa.tables.views.births import build_tables
 from kappa.tables.views.ways import ways_of
 from kappa.testing import Event, _log, law_of_views, tables_of
@@ -405,4 +405,4 @@ def answer(name: str, produced: frozenset[str], sql: str) -> str:
             if rows:
                 duck.register(table, pa.Table.from_pylist(rows))
         result = duck.sql(sql)
-        return rendered(Form.TABLE, Listing(tuple(result.columns), tuple(result.fetchall())))
+        return render_listing(Form.TABLE, Listing(tuple(result.columns), tuple(result.fetchall())))

@@ -26,7 +26,7 @@ from kappa.base.sections import RegistrySettings
 from kappa.code.project import load_pipelines
 from kappa.commands.app import run_command
 from kappa.declare.formats.protobuf_schema import message_named, message_types
-from kappa.declare.formats.registry_schemas import RegisteredSchema, framed, open_schemas
+from kappa.declare.formats.registry_schemas import RegisteredSchema, frame_message, open_schemas
 from kappa.declare.topic import Topic
 from kappa.declare.values.reason import Rejected
 from kappa.kafka.registry import RegistryClient
@@ -147,14 +147,14 @@ def test_records_are_read_by_their_schemas_also_while_the_registry_is_away(
 
     open_schemas(source(project, registry.url))
     assert [read(topic, value) for value in values] == expected
-    unknown = framed(999_999, b"\x02a")
+    unknown = frame_message(999_999, b"\x02a")
     assert read(topic, unknown) == "unknown_schema"
     # The same root, and a registry that does not answer.
     open_schemas(source(project, f"http://127.0.0.1:{free_port()}"))
     assert [read(topic, value) for value in values] == expected
     assert read(topic, unknown) == "unknown_schema"
     with pytest.raises(Unreachable, match="does not answer"):
-        read(topic, framed(12_345, b"\x02a"))
+        read(topic, frame_message(12_345, b"\x02a"))
     assert "has version 3 of subject orders-value" in capsys.readouterr().err
 
 
@@ -242,7 +242,7 @@ def test_records_of_the_official_json_serializer_are_read_by_the_pinned_schema(
     key = "ä".encode()
     assert [read(old["shop"].topics[0], value, key) for value in values] == [("ä",)] * 2
     assert [read(new["shop"].topics[0], value, key) for value in values] == [("ä", 3)] * 2
-    assert read(new["shop"].topics[0], framed(1, b'{"id": "\xc3\xa4", "n": -1}'), key) == (
+    assert read(new["shop"].topics[0], frame_message(1, b'{"id": "\xc3\xa4", "n": -1}'), key) == (
         "against_schema"
     )
     # A plan says what it can, and refuses nothing.

@@ -19,8 +19,8 @@ from testbed import Testbed, platform
 from victims import jobs_of, kill
 
 from kappa.kafka.producer import ProducedRecord
-from kappa.serving.query.pin.catalog import pin
-from kappa.serving.query.query import connect
+from kappa.serving.query.pin.catalog import pin_served
+from kappa.serving.query.query import connect_reader
 from kappa.state.build import table_path
 from kappa.state.offsets import Offsets
 
@@ -93,8 +93,8 @@ def ensure_right(bed: Testbed) -> None:
         for each in bed.log.records(KEYS, Offsets(), end)
     )
     with (
-        pin(bed.store, lease_seconds=60) as pinned,
-        connect(pinned.snapshot, bed.store) as reader,
+        pin_served(bed.store, lease_seconds=60) as pinned,
+        connect_reader(pinned.snapshot, bed.store) as reader,
     ):
 
         def served(sql: str) -> Rows:

@@ -29,7 +29,7 @@ from kappa.declare.formats.protobuf_schema import message_named, message_types
 from kappa.declare.formats.registry_schemas import (
     PinnedSchema,
     RegisteredSchema,
-    framed,
+    frame_message,
     open_schemas,
     pin_path,
 )
@@ -218,7 +218,9 @@ def test_why_a_key_is_bad_names_what_is_wrong_with_it(project: Path) -> None:
     assert why(None) == ("null_key", "the key is null")
     unframed = "the key cannot be read (no_schema_id): it begins with byte 97, not with a zero"
     assert why(b"a") == ("bad_key", f"{unframed} and a schema's id of 4 bytes")
-    assert why(framed(99, b"\2a"))[1].startswith("the key cannot be read (unknown_schema): it was")
+    assert why(frame_message(99, b"\2a"))[1].startswith(
+        "the key cannot be read (unknown_schema): it was"
+    )
     assert why(serializer("record")("b")) == ("key_mismatch", 'the key is "b" and id is "a"')
 
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from kappa import Avro, Csv, Json, Protobuf, Subject, Text, Topic
 from kappa.base.errors import UsageError
 from kappa.declare.formats.avro_events import written_record
-from kappa.declare.formats.avro_schema import parsed
+from kappa.declare.formats.avro_schema import parse_avro
 from kappa.declare.formats.protobuf_schema import message_named, message_types, why_unwritten
 from kappa.declare.formats.registry_schemas import PinnedSchema, RegisteredSchema, pin_path
 from kappa.kafka.producer import ProducedRecord
@@ -438,7 +438,7 @@ PAID = {"at": "2024-01-01T00:00:00Z", "state": "PAID", "amount": 1.25}
 def test_what_no_schema_of_avro_takes_is_named_by_its_field(
     event: dict[str, Any], sentence: str
 ) -> None:
-    schema = parsed(json.dumps(CHECKED))
+    schema = parse_avro(json.dumps(CHECKED))
     assert written_record(schema, None, PAID)
     with pytest.raises(UsageError) as refused:
         written_record(schema, None, event)

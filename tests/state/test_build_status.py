@@ -9,21 +9,21 @@ from msgspec.structs import replace
 
 from kappa.base.clock import Stopwatch
 from kappa.base.errors import Broken
-from kappa.state.build import Birth, TopicBirth, folder
+from kappa.state.build import Birth, TopicBirth, folder_of_build
 from kappa.state.build_status import (
     DECODED,
     SliceProgress,
     comparable_now,
-    counting,
     ensure_not_stopped,
     put_stopped,
+    read_counter,
     read_progress,
     read_stopped,
     watch_slice,
 )
 from kappa.state.slices import Slice
 from kappa.state.store import Store
-from kappa.state.witness import LogCut
+from kappa.state.witness import LogCutError
 from tests.support.journals import at, frontier
 
 BIRTH = Birth(
@@ -54,7 +54,9 @@ def test_a_topic_that_lost_its_end_is_not_comparable_while_the_job_is_stopped(st
     overlay = replace(BIRTH, build="overlay", tables_of="live")
     assert comparable_now(store, CANDIDATE, BIRTH) == {"orders", "items"}
 
-    put_stopped(store, "live", LogCut("it was cut", hint="replay", topics=["orders", "orders"]))
+    put_stopped(
+        store, "live", LogCutError("it was cut", hint="replay", topics=["orders", "orders"])
+    )
 
     for one, other in ((CANDIDATE, BIRTH), (BIRTH, CANDIDATE), (CANDIDATE, overlay)):
         assert comparable_now(store, one, other) == {"items"}
@@ -76,7 +78,7 @@ BEFORE = replace(frontier("b", 1_000), leg=2, slice=0)
 
 
 def tasks(store: Store, *names: str) -> list[Path]:
-    places = [store.path(f"{folder('b')}/{DECODED}/{name}") for name in names]
+    places = [store.path(f"{folder_of_build('b')}/{DECODED}/{name}") for name in names]
     for place in places:
         place.mkdir(parents=True)
     return places
@@ -91,10 +93,10 @@ def test_no_step_no_progress(store: Store) -> None:
 def test_while_a_slice_is_read_the_counts_of_its_tasks_add_up(store: Store) -> None:
     one, other = tasks(store, "0", "1")
     with watch_slice(store, "b", PIECE, 5).step("read"):
-        counting(one, "0")(300)
-        counting(one, "1")(50)
-        counting(one, "1")(70)
-        counting(other, "archived")(1_000)
+        read_counter(one, "0")(300)
+        read_counter(one, "1")(50)
+        read_counter(one, "1")(70)
+        read_counter(other, "archived")(1_000)
         (other / "_2.read").write_text("")
         (one / "0.parquet").write_text("9")
 
@@ -129,10 +131,10 @@ def test_a_slice_that_readers_see_is_no_longer_under_way(store: Store) -> None:
 def test_what_cannot_be_read_or_written_stops_nobody(store: Store, tmp_path: Path) -> None:
     with watch_slice(store, "b", PIECE, 5).step("read"):
         pass
-    store.put_json(f"{folder('b')}/slice/progress.json", {"format": 9})
+    store.put_json(f"{folder_of_build('b')}/slice/progress.json", {"format": 9})
 
     assert read_progress(store, "b", None) is None
-    counting(tmp_path / "gone", "0")(1)
+    read_counter(tmp_path / "gone", "0")(1)
 
 
 def test_a_stopwatch_names_each_step_as_it_begins() -> None:

@@ -18,7 +18,7 @@ from kappa.base.errors import Damaged
 from kappa.base.sealed import encoded, sealed, unsealed
 from kappa.state.documents import Documents, NumberedRecords
 from kappa.state.frontier import Frontier
-from kappa.state.lease import floor, floor_records, put_floor
+from kappa.state.lease import floor_records, put_floor, read_floor
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
@@ -253,7 +253,7 @@ def test_all_records_of_a_folder_that_are_gone_are_noticed(any_store: Store) -> 
     any_store.delete(floor_records(any_store, "b").name(1))
 
     with pytest.raises(Damaged, match="^floor 1 of build b is gone"):
-        floor(any_store, "b")
+        read_floor(any_store, "b")
 
 
 def test_a_note_that_is_lost_or_torn_only_says_less(

@@ -10,7 +10,14 @@ from datetime import UTC, datetime
 import pytest
 
 from kappa.state.frontier import Frontier
-from kappa.state.kept_frontiers import Kept, ensure_past_gone, kept_of, past, put_kept, read_kept
+from kappa.state.kept_frontiers import (
+    KeptFrontierRecord,
+    ensure_past_gone,
+    kept_frontiers_of,
+    past_frontiers,
+    put_kept_frontier,
+    read_kept_frontier,
+)
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
@@ -19,38 +26,42 @@ def at(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
-def kept(number: int, *, stays: bool = False, until: float | None = None) -> Kept:
+def kept(number: int, *, stays: bool = False, until: float | None = None) -> KeptFrontierRecord:
     """Returns the frontier of that number, published at that second."""
     frontier = Frontier(number, "b", 1, Offsets({"x": {0: number}}), {"t": number}, at(number))
-    return Kept(frontier, (7,) if stays else (), stays, None if until is None else at(until))
+    return KeptFrontierRecord(
+        frontier, (7,) if stays else (), stays, None if until is None else at(until)
+    )
 
 
 def test_one_goes_when_even_its_successor_is_older_than_what_is_kept() -> None:
     every = (kept(100), kept(160), kept(220))
 
-    assert past(every, 160 + 3600 - 1, 3600) == ((), ())
-    assert past(every, 160 + 3600, 3600) == ((kept(100),), ())
-    assert past(every, 1e6, 3600) == ((kept(100), kept(160)), ())
+    assert past_frontiers(every, 160 + 3600 - 1, 3600) == ((), ())
+    assert past_frontiers(every, 160 + 3600, 3600) == ((kept(100),), ())
+    assert past_frontiers(every, 1e6, 3600) == ((kept(100), kept(160)), ())
 
 
 def test_one_of_a_switch_stays_and_says_until_when_it_was_the_answer() -> None:
     every = (kept(100, stays=True), kept(160), kept(220, stays=True), kept(280))
 
-    assert past(every, 1e6, 3600) == ((kept(160),), (kept(100, stays=True, until=160),))
+    assert past_frontiers(every, 1e6, 3600) == ((kept(160),), (kept(100, stays=True, until=160),))
 
 
 def test_until_is_said_once() -> None:
-    assert past((kept(100, stays=True, until=130), kept(160), kept(220)), 1e6, 3600)[1] == ()
+    assert (
+        past_frontiers((kept(100, stays=True, until=130), kept(160), kept(220)), 1e6, 3600)[1] == ()
+    )
 
 
 def test_what_is_past_is_taken_away_and_nothing_else(any_store: Store) -> None:
     store = any_store
     for each in (kept(100, stays=True), kept(160), kept(220)):
-        put_kept(store, each)
+        put_kept_frontier(store, each)
 
     assert ensure_past_gone(store, "b", 1e6, 3600) == (kept(100, stays=True, until=160), kept(220))
-    assert ensure_past_gone(store, "b", 1e6, 3600) == kept_of(store, "b")
-    assert read_kept(store, "b", 160) is None
+    assert ensure_past_gone(store, "b", 1e6, 3600) == kept_frontiers_of(store, "b")
+    assert read_kept_frontier(store, "b", 160) is None
 
 
 def test_one_that_cannot_be_read_is_moved_aside_and_told(
@@ -59,7 +70,7 @@ def test_one_that_cannot_be_read_is_moved_aside_and_told(
     store = any_store
     store.put("builds/b/kept/00000000000000000003.json", b'{"frontier": 1}')
 
-    assert kept_of(store, "b") == ()
+    assert kept_frontiers_of(store, "b") == ()
     assert "kept frontier 3 of build b cannot be read" in capsys.readouterr().err
     (aside,) = store.names("damaged")
     assert store.get(aside) == b'{"frontier": 1}'

@@ -18,7 +18,7 @@ from kappa.base.failpoint import acting
 from kappa.base.process import born
 from kappa.state import lock as lock_file
 from kappa.state.lock import Lock, is_held
-from kappa.state.lock import holder as holder_of
+from kappa.state.lock import current_holder as holder_of
 
 FAILPOINTS = ["lock.before_hold", "lock.after_hold"]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kappa.base.errors import Damaged
 from kappa.state.offsets import Offsets
-from kappa.state.slices import cut
+from kappa.state.slices import cut_slices
 
 vectors = st.dictionaries(
     st.sampled_from(["flights", "planes"]),
@@ -32,10 +32,10 @@ def test_what_is_no_vector_is_damaged(text: str) -> None:
 
 @given(vectors, vectors)
 def test_the_highest_covers_both_and_both_cover_the_lowest(left: Offsets, right: Offsets) -> None:
-    assert left.highest(right).covers(left)
-    assert left.highest(right).covers(right)
-    assert left.covers(left.lowest(right))
-    assert right.covers(left.lowest(right))
+    assert left.highest_with(right).covers(left)
+    assert left.highest_with(right).covers(right)
+    assert left.covers(left.lowest_with(right))
+    assert right.covers(left.lowest_with(right))
 
 
 def test_a_partition_not_named_counts_as_zero() -> None:
@@ -47,9 +47,9 @@ def test_a_partition_not_named_counts_as_zero() -> None:
 def test_slices_are_contiguous_and_end_where_the_range_does(
     one: Offsets, other: Offsets, at_most: int
 ) -> None:
-    start, end = one.lowest(other), one.highest(other)
+    start, end = one.lowest_with(other), one.highest_with(other)
 
-    slices = list(cut(3, start, end, at_most=at_most))
+    slices = list(cut_slices(3, start, end, at_most=at_most))
 
     assert [each.number for each in slices] == list(range(len(slices)))
     assert sum(each.distance for each in slices) == end.distance(start)

@@ -32,11 +32,11 @@ from kappa.declare.sink import SinkBirth
 from kappa.kafka.broker.last_run import LastRun, end_leftover, read_last_run, write_last_run
 from kappa.replay.platform import services
 from kappa.replay.platform.child import ChildProcess
-from kappa.replay.platform.copy import adopt
+from kappa.replay.platform.copy import adopt_copy
 from kappa.replay.platform.services import CourierService
-from kappa.replay.rollout.garbage import gc
-from kappa.replay.status.doctor.examine import examine
-from kappa.replay.status.doctor.repair import repair
+from kappa.replay.rollout.garbage import collect_garbage
+from kappa.replay.status.doctor.examine import examine_root
+from kappa.replay.status.doctor.repair import repair_root
 from kappa.replay.status.run_records import (
     Running,
     RunningServer,
@@ -56,14 +56,14 @@ from kappa.state.root import (
     LOCK,
     NAME,
     ROOT_COPY,
-    Kin,
     RootPlace,
+    RootRelation,
     ensure_root,
-    kin_of,
     lock_of,
     own_root,
     put_root,
     read_root,
+    root_relation,
 )
 from kappa.state.store import Store
 
@@ -126,44 +126,44 @@ def runs(tmp_path: Path) -> Iterator[RunningRoot]:
 @pytest.mark.parametrize(
     ("here", "is_there", "runs", "kin"),
     [
-        (THERE, True, False, Kin.SAME),
+        (THERE, True, False, RootRelation.SAME),
         # mv on one disk, also while it runs, and a restart with another name of the machine's disk.
-        (replace(THERE, address="/new"), False, False, Kin.MOVED),
-        (replace(THERE, device=8), True, False, Kin.MOVED),
+        (replace(THERE, address="/new"), False, False, RootRelation.MOVED),
+        (replace(THERE, device=8), True, False, RootRelation.MOVED),
         # Restored from a backup in place; mv to another disk.
-        (replace(THERE, inode=2), True, False, Kin.MOVED),
-        (replace(THERE, address="/new", device=8, inode=2), False, False, Kin.MOVED),
+        (replace(THERE, inode=2), True, False, RootRelation.MOVED),
+        (replace(THERE, address="/new", device=8, inode=2), False, False, RootRelation.MOVED),
         # mv on one disk, and then cp -a back.
-        (replace(THERE, address="/new"), True, False, Kin.COPY),
+        (replace(THERE, address="/new"), True, False, RootRelation.COPY),
         # cp -a, and then the first one was moved aside, and runs.
-        (replace(THERE, address="/new", inode=2), True, False, Kin.COPY),
-        (replace(THERE, inode=2), True, True, Kin.COPY),
-        (replace(THERE, address="/new", device=8), False, True, Kin.COPY),
+        (replace(THERE, address="/new", inode=2), True, False, RootRelation.COPY),
+        (replace(THERE, inode=2), True, True, RootRelation.COPY),
+        (replace(THERE, address="/new", device=8), False, True, RootRelation.COPY),
         # A snapshot of the disk, and rsync, to another machine.
-        (replace(THERE, machine="green"), True, False, Kin.COPY),
-        (replace(THERE, machine="green", device=8, inode=2), True, False, Kin.COPY),
+        (replace(THERE, machine="green"), True, False, RootRelation.COPY),
+        (replace(THERE, machine="green", device=8, inode=2), True, False, RootRelation.COPY),
         # Containers: a volume that is mounted anew, one that was copied, one that was moved.
-        (replace(THERE, machine=""), True, False, Kin.MOVED),
-        (replace(THERE, machine="", device=8), True, False, Kin.MOVED),
-        (replace(THERE, machine="", device=8, inode=2), True, False, Kin.COPY),
-        (replace(THERE, machine="", address="/new", inode=2), False, False, Kin.COPY),
+        (replace(THERE, machine=""), True, False, RootRelation.MOVED),
+        (replace(THERE, machine="", device=8), True, False, RootRelation.MOVED),
+        (replace(THERE, machine="", device=8, inode=2), True, False, RootRelation.COPY),
+        (replace(THERE, machine="", address="/new", inode=2), False, False, RootRelation.COPY),
         # To a bucket, by other means than kappa root copy.
-        (RootPlace("s3://bucket/kappa"), True, False, Kin.COPY),
+        (RootPlace("s3://bucket/kappa"), True, False, RootRelation.COPY),
     ],
 )
 def test_where_a_root_is_decides_what_it_is(here, is_there, runs, kin):
-    assert kin_of(THERE, here, is_there=is_there, runs=runs) is kin
+    assert root_relation(THERE, here, is_there=is_there, runs=runs) is kin
 
 
 def test_a_prefix_of_another_name_is_a_copy():
     place = RootPlace("s3://bucket/kappa")
 
-    def kin(url: str) -> Kin:
-        return kin_of(place, RootPlace(url), is_there=True, runs=False)
+    def kin(url: str) -> RootRelation:
+        return root_relation(place, RootPlace(url), is_there=True, runs=False)
 
-    assert kin("s3://bucket/kappa") is Kin.SAME
-    assert kin("s3://bucket/other") is kin("s3://other/kappa") is Kin.COPY
-    assert kin_of(place, THERE, is_there=True, runs=False) is Kin.COPY
+    assert kin("s3://bucket/kappa") is RootRelation.SAME
+    assert kin("s3://bucket/other") is kin("s3://other/kappa") is RootRelation.COPY
+    assert root_relation(place, THERE, is_there=True, runs=False) is RootRelation.COPY
 
 
 def test_a_copy_of_a_running_root_is_refused_and_ends_nothing(runs):
@@ -273,7 +273,7 @@ def test_a_copied_broker_is_not_ended(tmp_path):
 def test_a_copy_does_not_take_the_first_ones_processes_for_its_own(tmp_path):
     store, me = Store(tmp_path / "root"), named(os.getpid())
     put_running(store, Running(me.pid, me.born, "127.0.0.1:9", ""))
-    ensure_served(store, RunningServer.of(me.pid, "http://there"))
+    ensure_served(store, RunningServer.of_process(me.pid, "http://there"))
     copy = Store(shutil.copytree(store.folder, tmp_path / "copy"))
 
     assert (running_at(copy), served_at(copy)) == (None, None)
@@ -290,7 +290,7 @@ def test_a_copy_is_changed_by_nobody_and_read_by_all(tmp_path):
     for change in (
         lambda: Journal(copy).append(2, Paused("planes")),
         lambda: lock_of(copy, "builds/b/lock", what="build b"),
-        lambda: gc(copy, keep_seconds=1.0, now=9e9),
+        lambda: collect_garbage(copy, keep_seconds=1.0, now=9e9),
         lambda: ensure_root(copy),
     ):
         with pytest.raises(Copied, match="kappa root adopt"):
@@ -400,7 +400,7 @@ def test_an_adopted_copy_is_a_root_of_its_own_that_sends_nothing_until_it_may(tm
     store.put(f"{SPOOL}/000000000001.events", b"sent by the first root")
     copy = Store(shutil.copytree(store.folder, tmp_path / "copy"))
 
-    adopted = adopt(copy, sends=False)
+    adopted = adopt_copy(copy, sends=False)
 
     assert adopted.id != first.id
     assert (adopted.adopted_from, adopted.sends) == (first.id, False)
@@ -410,16 +410,16 @@ def test_an_adopted_copy_is_a_root_of_its_own_that_sends_nothing_until_it_may(tm
     with lock_of(copy, LOCK, what="kappa"):
         pass
     with pytest.raises(UsageError, match="no copy") as refused:
-        adopt(copy, sends=False)
+        adopt_copy(copy, sends=False)
     assert "--send" in refused.value.hint
 
-    assert adopt(copy, sends=True) == replace(adopted, sends=True)
+    assert adopt_copy(copy, sends=True) == replace(adopted, sends=True)
     with pytest.raises(UsageError, match="no copy"):
-        adopt(copy, sends=True)
+        adopt_copy(copy, sends=True)
     # The first one goes on, whatever becomes of its copy.
     assert ensure_root(Store(store.folder)) == first
     with pytest.raises(UsageError, match="no copy"):
-        adopt(store, sends=True)
+        adopt_copy(store, sends=True)
 
 
 def test_a_root_that_may_not_send_has_no_courier(tmp_path, monkeypatch):
@@ -443,10 +443,10 @@ def test_a_root_that_may_not_send_has_no_courier(tmp_path, monkeypatch):
         return found.state
 
     (tmp_path / "kappa.toml").touch()
-    adopt(copy, sends=False)
+    adopt_copy(copy, sends=False)
     assert [starts(store), starts(copy)] == [True, False]
     assert [state(store), state(copy)] == ["waits", "off"]
-    adopt(copy, sends=True)
+    adopt_copy(copy, sends=True)
     assert starts(Store(copy.folder))
     assert state(copy) == "waits"
 
@@ -460,14 +460,14 @@ def test_a_silent_copy_whose_file_is_lost_does_not_begin_to_send(
     monkeypatch.chdir(tmp_path)
     ensure_root(Store(tmp_path / "root"))
     copy = shutil.copytree(tmp_path / "root", tmp_path / "copy")
-    adopted = adopt(Store(copy), sends=False)
+    adopted = adopt_copy(Store(copy), sends=False)
     whole = (copy / NAME).read_bytes()
     if damage == "deleted":
         (copy / NAME).unlink()
     else:
         (copy / NAME).write_bytes(whole.replace(b"false", b"true") if damage == "flipped" else b"")
 
-    for change in (ensure_root, own_root, lambda store: adopt(store, sends=True)):
+    for change in (ensure_root, own_root, lambda store: adopt_copy(store, sends=True)):
         with pytest.raises(Damaged, match=r"/copy/root\.json is ") as refused:
             change(Store(copy))
         assert "kappa doctor --repair" in refused.value.hint
@@ -493,14 +493,14 @@ def test_the_repair_of_a_roots_file_makes_a_copy_no_root_of_its_own(tmp_path, mo
 
 def test_a_roots_file_is_not_repaired_while_the_platform_runs(runs):
     (runs.folder / NAME).unlink()
-    found = examine(Store(runs.folder), now=0.0)
+    found = examine_root(Store(runs.folder), now=0.0)
 
     with pytest.raises(Conflict, match="kappa is up"):
-        repair(Store(runs.folder), found)
+        repair_root(Store(runs.folder), found)
 
     assert not (runs.folder / NAME).exists()
     runs.end()
-    repair(Store(runs.folder), found)
+    repair_root(Store(runs.folder), found)
     assert own_root(Store(runs.folder)) is not None
 
 
@@ -533,13 +533,13 @@ def test_the_doctor_keeps_the_last_sign_that_a_root_was_one(tmp_path, capsys):
     whole = (store.folder / NAME).read_bytes()
     (store.folder / ROOT_COPY).write_bytes(b"")
 
-    assert examine(Store(store.folder), now=0.0) == ()
+    assert examine_root(Store(store.folder), now=0.0) == ()
     assert "root_copy.json" in capsys.readouterr().err
     assert not (store.folder / ROOT_COPY).exists()
 
     (store.folder / ROOT_COPY).write_bytes(whole[:-9])
     (store.folder / NAME).unlink()
-    (found,) = examine(Store(store.folder), now=0.0)
+    (found,) = examine_root(Store(store.folder), now=0.0)
     assert "put the file back from a backup" in found.hint
     with pytest.raises(Damaged, match=r"root\.json is gone"):
         ensure_root(Store(store.folder))
@@ -549,7 +549,7 @@ def test_a_root_of_an_earlier_kappa_is_made_one(tmp_path):
     store = Store(tmp_path / "root")
     assert own_root(store) is None
     with pytest.raises(UsageError, match=r"has no root\.json"):
-        adopt(store, sends=False)
+        adopt_copy(store, sends=False)
 
     made = ensure_root(store)
     assert read_root(store) == made
@@ -565,7 +565,7 @@ def test_a_root_on_another_machine_is_a_copy_wherever_it_is_there(tmp_path, monk
         own_root(Store(tmp_path / "root"))
     assert "--send it takes the first one's place" in refused.value.hint
 
-    there = adopt(Store(tmp_path / "root"), sends=True)
+    there = adopt_copy(Store(tmp_path / "root"), sends=True)
     assert (there.sends, there.adopted_from, there.place.machine) == (True, first.id, "green")
 
 

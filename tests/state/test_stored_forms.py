@@ -28,7 +28,7 @@ from kappa.state.documents import Documents
 from kappa.state.frontier import Frontier
 from kappa.state.journal.events import Proved
 from kappa.state.journal.journal import JournalRecord
-from kappa.state.kept_frontiers import Kept
+from kappa.state.kept_frontiers import KeptFrontierRecord
 from kappa.state.lease import Lease
 from kappa.state.mark import Mark, parse_mark
 from kappa.state.offsets import Offsets
@@ -60,7 +60,7 @@ def test_a_record_has_the_form_it_has_always_had(record: Any, stored: str) -> No
         assert plain.pop("frontier") is None
     for frontier in frontiers_in(plain):
         assert (frontier.pop("failing"), frontier.pop("file_lists")) == ({}, {})
-    if isinstance(record, Kept):
+    if isinstance(record, KeptFrontierRecord):
         assert plain.pop("before") is None
     if isinstance(record, Begun):
         assert plain.pop("given_up") is False

@@ -12,11 +12,11 @@ from kappa.state.witness import (
     NO_EPOCH,
     LostEnd,
     Witness,
-    after_slice,
-    before_cut,
     digest_of,
-    is_other,
+    is_other_record,
     leader_changed,
+    offsets_before_cut,
+    witnesses_after_slice,
 )
 
 SEEN = Witness(8, 2, "d")
@@ -58,7 +58,7 @@ def test_digests_differ_by_time_key_and_value_null_and_empty_and_where_they_meet
 def test_a_log_is_another_if_any_record_but_the_witness_is_there(
     found: list[Witness], other: bool
 ) -> None:
-    assert is_other(SEEN, found) is other
+    assert is_other_record(SEEN, found) is other
 
 
 def test_a_slice_without_records_in_a_partition_keeps_the_witness_before() -> None:
@@ -67,7 +67,9 @@ def test_a_slice_without_records_in_a_partition_keeps_the_witness_before() -> No
     start = Offsets({"a": {0: 9, 1: 9}, "b": {0: 9}})
     end = Offsets({"a": {0: 12, 1: 12, 2: 3}, "b": {0: 9}})
 
-    assert after_slice(before, {"a": {0: LATER, 2: LATER}, "b": {0: LATER}}, start, end) == {
+    assert witnesses_after_slice(
+        before, {"a": {0: LATER, 2: LATER}, "b": {0: LATER}}, start, end
+    ) == {
         "a": {0: LATER, 1: SEEN, 2: LATER},
         "b": {0: SEEN},
     }
@@ -83,8 +85,8 @@ def test_only_a_partition_that_was_read_before_can_have_another_leader() -> None
 def test_a_branch_may_begin_before_the_cut_if_it_is_known() -> None:
     end = Offsets({"a": {0: 9, 1: 4}})
 
-    assert before_cut(end, [LostEnd("a", 0, 6, 9)]) == Offsets({"a": {0: 6, 1: 4}})
-    assert before_cut(end, [LostEnd("a", 0, 6, 9), LostEnd("a", 1, None, 4)]) is None
+    assert offsets_before_cut(end, [LostEnd("a", 0, 6, 9)]) == Offsets({"a": {0: 6, 1: 4}})
+    assert offsets_before_cut(end, [LostEnd("a", 0, 6, 9), LostEnd("a", 1, None, 4)]) is None
 
 
 @pytest.mark.parametrize(

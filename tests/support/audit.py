@@ -18,11 +18,11 @@ from meanwhile import Beside
 from msgspec.structs import replace
 from testbed import Testbed
 
-from kappa.serving.query.pin.moments import generations
+from kappa.serving.query.pin.moments import list_generations
 from kappa.serving.query.pin.snapshot import Snapshot
-from kappa.serving.query.query import Answer, answer, connect
+from kappa.serving.query.query import Answer, answer_query, connect_reader
 from kappa.serving.query.reader.reader import Rows
-from kappa.serving.query.render import plain
+from kappa.serving.query.render import json_value
 from kappa.state.build import folded_by, read_birth
 from kappa.state.frontier import Frontier
 from kappa.state.journal.journal import JournalView
@@ -98,13 +98,14 @@ class Audit(Beside):
         snapshot = Snapshot(
             0, {birth.pipeline: birth.build}, {birth.build: frontier}, {birth.build: birth}
         )
-        with connect(snapshot, self._store) as reader:
+        with connect_reader(snapshot, self._store) as reader:
             return {name: digest_of(texts(reader.rows(f"from {name}"))) for name in self._tables}
 
     def served(self) -> Mapping[str, int]:
         """Returns the digests of what is served now."""
         return {
-            name: digest_of(texts(answer(self._store, f"from {name}"))) for name in self._tables
+            name: digest_of(texts(answer_query(self._store, f"from {name}")))
+            for name in self._tables
         }
 
     def wrong(self, book: Path, table: str) -> tuple[list[str], Counter[str]]:
@@ -112,7 +113,7 @@ class Audit(Beside):
         wrong, counted = faults(book), Counter[str]()
         serving = {
             each.number: set(each.serving.values())
-            for each in generations(JournalView(self._store).records())
+            for each in list_generations(JournalView(self._store).records())
         }
         for each in applied(book):
             counted[each.kind] += 1
@@ -136,7 +137,12 @@ class Audit(Beside):
 def texts(rows: Rows | Answer) -> list[tuple[str, int]]:
     """Returns rows as a consumer of JSON has them."""
     return [
-        (row_text({name: plain(value) for name, value in zip(rows.columns, row, strict=True)}), 1)
+        (
+            row_text(
+                {name: json_value(value) for name, value in zip(rows.columns, row, strict=True)}
+            ),
+            1,
+        )
         for row in rows.rows
     ]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from testbed import Testbed
 
 from kappa.kafka.producer import ProducedRecord
-from kappa.serving.query.pin.catalog import pin
-from kappa.serving.query.query import connect
+from kappa.serving.query.pin.catalog import pin_served
+from kappa.serving.query.query import connect_reader
 
 BIDDING = """
 from kappa import Table, Topic, count, pipeline, sum_
@@ -59,8 +59,8 @@ def expected(numbers: range) -> dict[int, list[int]]:
 def bidders(bed: Testbed) -> dict[int, list[int]]:
     """Returns the rows that are served, in the form of `expected`."""
     with (
-        pin(bed.store, lease_seconds=60) as pinned,
-        connect(pinned.snapshot, bed.store) as reader,
+        pin_served(bed.store, lease_seconds=60) as pinned,
+        connect_reader(pinned.snapshot, bed.store) as reader,
     ):
         rows = reader.rows("select bidder, bids, price from bidders").rows
         return {bidder: [bids, price] for bidder, bids, price in rows}

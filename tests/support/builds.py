@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kappa.base.clock import now
-from kappa.code.code_snapshot import digests, ensure_snapshot, load_snapshot
+from kappa.code.code_snapshot import ensure_snapshot, hash_files, load_snapshot
 from kappa.code.fingerprint import SEMANTICS
 from kappa.code.importer import open_sources
 from kappa.code.project import load_module, pipelines_in
@@ -91,7 +91,7 @@ class Project:
             version="v",
             parts={},
             semantics=SEMANTICS,
-            sources=digests({"pipelines/p.py": text}),
+            sources=hash_files({"pipelines/p.py": text}),
             module="pipelines.p",
             topics=tuple(topics),
             tables=build_tables(pipeline, returned),

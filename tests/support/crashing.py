@@ -24,24 +24,24 @@ from kappa.base.failpoint import acting
 from kappa.base.sections import RolloutSettings
 from kappa.replay.platform.controller import Controller
 from kappa.replay.rollout.current import current_state
-from kappa.replay.rollout.garbage import data_of, gc
+from kappa.replay.rollout.garbage import collect_garbage, data_of
 from kappa.replay.rollout.plan.branch import Branching
 from kappa.replay.rollout.plan.facts import Observed
 from kappa.replay.rollout.plan.make_plan import make_plan
 from kappa.replay.rollout.plan.plan import Plan
 from kappa.replay.rollout.rollout import Phase, Rollout
-from kappa.replay.rollout.stage import stage
+from kappa.replay.rollout.stage import stage_plan
 from kappa.replay.rollout.state import State
-from kappa.replay.rollout.verify.verify import Means, ensure_verified
-from kappa.replay.status.doctor.scrub import scrub
-from kappa.serving.query.pin.catalog import pin
-from kappa.serving.query.pin.idle_pins import give_up
+from kappa.replay.rollout.verify.verify import VerificationMeans, ensure_verified
+from kappa.replay.status.doctor.scrub import scrub_root
+from kappa.serving.query.pin.catalog import pin_served
+from kappa.serving.query.pin.idle_pins import give_up_pin
 from kappa.serving.query.pin.snapshot import PinnedSnapshot
-from kappa.state.build import folder, read_birth, table_path
+from kappa.state.build import folder_of_build, read_birth, table_path
 from kappa.state.build_status import Stopped, read_stopped
-from kappa.state.files.address import files_in, folders_in, readable
+from kappa.state.files.address import arrow_source, files_in, folders_in
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.kept_frontiers import kept_of, shown_of
+from kappa.state.kept_frontiers import kept_frontiers_of, shown_frontiers
 from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -175,7 +175,7 @@ class World:
         self.aligning.add(build)
 
     def ensure_verifying(self, rollout: int) -> str | None:
-        ensure_verified(self.store, rollout, Means(lease_seconds=60))
+        ensure_verified(self.store, rollout, VerificationMeans(lease_seconds=60))
         return None
 
     # The steps of the platform.
@@ -239,7 +239,7 @@ class World:
         """Plans a branch of the live build, so many offsets before its own in each partition."""
         state = self.state()
         build = state.serving["ships"]
-        shown = shown_of(self.store, build)
+        shown = shown_frontiers(self.store, build)
         at = Offsets(
             {
                 topic: {partition: offset - back for partition, offset in parts.items()}
@@ -253,7 +253,7 @@ class World:
         )
 
     def stage(self, version: str, *, auto_promote: bool = True) -> None:
-        stage(self.store, self.plan(version, self.state()), auto_promote=auto_promote)
+        stage_plan(self.store, self.plan(version, self.state()), auto_promote=auto_promote)
 
     def rollouts(self, version: str) -> list[Rollout]:
         of = declared(version).version
@@ -270,7 +270,7 @@ class World:
         return rollout.build in self.state().retired and not any(data_of(self.store, rollout.build))
 
     def collect(self) -> None:
-        gc(self.store, keep_seconds=self.keep_seconds, now=self.clock())
+        collect_garbage(self.store, keep_seconds=self.keep_seconds, now=self.clock())
 
     # The assertions.
 
@@ -290,7 +290,7 @@ class World:
         self.doom.spares = True
         try:
             for build in self.jobs:
-                other = Lock(self.store.local.path(f"{folder(build)}/lock"), what=build)
+                other = Lock(self.store.local.path(f"{folder_of_build(build)}/lock"), what=build)
                 with pytest.raises(Conflict):
                     other.acquire()
         finally:
@@ -318,16 +318,16 @@ class World:
             pause()
             rows = self._rows(frontier)
             pause()
-            pinned.confirm()
+            pinned.confirm_kept()
         assert rows == self.log.expected(frontier.offsets), frontier
         return snapshot.generation, frontier.offsets
 
     @contextmanager
     def _pinned(self) -> Iterator[PinnedSnapshot]:
         """Pins what serves, as a process of its own that ends with the block."""
-        with pin(self.store, lease_seconds=60, clock=self.clock) as pinned:
+        with pin_served(self.store, lease_seconds=60, clock=self.clock) as pinned:
             yield pinned
-        give_up(self.store)
+        give_up_pin(self.store)
 
     def _rows(self, frontier: Frontier) -> dict[str, str] | None:
         """Returns the rows of a frontier; None if a file of it is gone."""
@@ -339,7 +339,7 @@ class World:
                     frontier.versions["ships"],
                     None,
                 )
-                for row in pq.ParquetFile(readable(path)).read().to_pylist()
+                for row in pq.ParquetFile(arrow_source(path)).read().to_pylist()
             }
         except (FileNotFoundError, Broken):
             return None
@@ -349,7 +349,7 @@ class World:
 
         Asserts that no lease is left, too, and that each file has the sum of what it holds.
         """
-        scrubbed = scrub(self.store)
+        scrubbed = scrub_root(self.store)
         assert (scrubbed.bad, scrubbed.unknown) == ((), 0)
         state = self.state()
         assert self.store.names("leases") == ()
@@ -369,15 +369,18 @@ class World:
                 continue
             newest = Frontiers(self.store, build).newest()
             assert newest is not None
-            assert len(self.store.names(f"{folder(build)}/frontier")) == 1
-            assert len(self.store.names(f"{folder(build)}/floor")) == 1
+            assert len(self.store.names(f"{folder_of_build(build)}/frontier")) == 1
+            assert len(self.store.names(f"{folder_of_build(build)}/floor")) == 1
             for table in read_birth(self.store, build).tables:
                 path = table_path(self.store, build, table.name)
                 last = open_newest(path).version()
                 versions = {
                     last,
                     newest.versions[table.name],
-                    *(kept.frontier.versions[table.name] for kept in kept_of(self.store, build)),
+                    *(
+                        kept.frontier.versions[table.name]
+                        for kept in kept_frontiers_of(self.store, build)
+                    ),
                 }
                 there = {f"{path}/{name}" for name in files_in(path)}
                 assert there == {
@@ -409,7 +412,7 @@ class World:
 
     def _left(self, build: str) -> set[str]:
         """Returns the names of what there is of a build, in the root and on this host."""
-        places = [each.address(folder(build)) for each in self._stores]
+        places = [each.address(folder_of_build(build)) for each in self._stores]
         there = {name for place in places for name in (*files_in(place), *folders_in(place))}
         # A power loss may take notes of last numbers.
         return {name for name in there if not name.endswith(".newest")}

@@ -25,7 +25,7 @@ from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher
 from kappa.kafka.reader import Record
 from kappa.replay.rollout.plan.facts import Declared
-from kappa.state.build import folder, read_birth
+from kappa.state.build import folder_of_build, read_birth
 from kappa.state.build_status import ensure_not_stopped, put_stopped
 from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
@@ -163,7 +163,7 @@ class Job:
         self._world, self.build = world, build
         self._store = world.store
         with ExitStack() as undone:
-            self._lock = Lock(self._store.local.path(f"{folder(build)}/lock"), what=build)
+            self._lock = Lock(self._store.local.path(f"{folder_of_build(build)}/lock"), what=build)
             self._lock.acquire()
             undone.callback(self._lock.release)
             birth = read_birth(self._store, build)

@@ -24,7 +24,7 @@ from kappa.serving.outlets.alerts.channels import (
 )
 from kappa.serving.outlets.alerts.delivery import AlertDelivery, Rules
 from kappa.serving.outlets.alerts.message import Message
-from kappa.serving.query.query import answer
+from kappa.serving.query.query import answer_query
 from kappa.state.store import Store
 
 if TYPE_CHECKING:
@@ -67,14 +67,14 @@ def delivery(
 def settle(each: AlertDelivery) -> float | None:
     """Steps until nothing is to be done at once."""
     for _ in range(10_000):
-        if (due := each.step()) != 0.0:
+        if (due := each.take_step()) != 0.0:
             return due
     raise AssertionError("it never ends")
 
 
 def known(store: Store, table: str = "cities") -> Rows:
     """Returns the rows of a served table."""
-    found = answer(store, f"from {table}")
+    found = answer_query(store, f"from {table}")
     rows = (dict(zip(found.columns, row, strict=True)) for row in found.rows)
     return sorted(rows, key=str)
 
@@ -106,4 +106,4 @@ if __name__ == "__main__":
     webhook = Webhook(sys.argv[2], keys_of(SECRET), timeout_seconds=10)
     alert = AlertDelivery(Store(Path(sys.argv[1])), ALERT, webhook, Rules())
     while (due := settle(alert)) is not None:
-        alert.wait(due)
+        alert.wait_for_change(due)

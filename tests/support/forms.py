@@ -40,7 +40,7 @@ from kappa.state.journal.events import (
     VerifyAsked,
 )
 from kappa.state.journal.journal import JournalRecord
-from kappa.state.kept_frontiers import Kept
+from kappa.state.kept_frontiers import KeptFrontierRecord
 from kappa.state.lease import Floor, Lease, Pin
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
@@ -170,7 +170,7 @@ RECORDS: tuple[Any, ...] = (
         tables_of="web-0",
     ),
     FRONTIER,
-    Kept(FRONTIER, (1, 2), stays=True, until="2026-01-01T12:00:00.000+00:00"),
+    KeptFrontierRecord(FRONTIER, (1, 2), stays=True, until="2026-01-01T12:00:00.000+00:00"),
     Lease(12, "me@here", 1_700_000_000.5, {"web-1": Pin(4, {"hits": 3})}, "00ff"),
     Floor(3),
     Leg(1, LegKind.ALIGNMENT, AT, (AT,), Aim(FRONTIER, ("a",), "lease")),

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from plans import birth
 
 from kappa import Alert, Sink, Table, Topic, View, count, pipeline
-from kappa.code.declaration import declarations
-from kappa.code.fingerprint import fingerprint
+from kappa.code.declaration import declaration_lines
+from kappa.code.fingerprint import compute_fingerprint
 from kappa.code.sources import SourceFile
 from kappa.declare.values.columns import parse_columns
 from kappa.replay.rollout.plan.facts import Declared
@@ -50,7 +50,7 @@ def declared(
     def find(module: str) -> SourceFile | None:
         return SourceFile(module, _PATH, code) if module == "pipelines.flights" else None
 
-    found = fingerprint(made, "pipelines.flights", "flights", find)
+    found = compute_fingerprint(made, "pipelines.flights", "flights", find)
     returned = parse_columns("id string, n int")
     return Declared(
         made,
@@ -66,10 +66,10 @@ def born(build: str, of: Declared) -> Birth:
     """Returns the birth certificate of a build of what is declared."""
     return replace(
         birth(build, of),
-        declarations=declarations(of.pipeline),
+        declarations=declaration_lines(of.pipeline),
         views={view.name: view.sql for view in of.pipeline.views},
-        sinks=tuple(sink.birth for sink in of.pipeline.sinks),
-        alerts=tuple(alert.birth for alert in of.pipeline.alerts),
+        sinks=tuple(sink.outlet_birth for sink in of.pipeline.sinks),
+        alerts=tuple(alert.outlet_birth for alert in of.pipeline.alerts),
         origin={"orders": {"0": 0, "1": 0}},
         libraries={"pyspark": "4.2.0"},
     )

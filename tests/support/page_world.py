@@ -25,11 +25,11 @@ from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.tally import Tally
 from kappa.kafka.cluster import TopicFacts
 from kappa.kafka.reader import Record
-from kappa.replay.status.context import Here
+from kappa.replay.status.context import ProjectContext
 from kappa.replay.status.run_records import Running, put_running
-from kappa.replay.status.shared_looks import Desk
+from kappa.replay.status.shared_looks import SharedLooks
 from kappa.serving.outlets.alerts.channels import ShownOnPage
-from kappa.serving.outlets.alerts.message import Message, moment
+from kappa.serving.outlets.alerts.message import Message, time_as_text
 from kappa.serving.outlets.alerts.outbox import (
     AlertProgress,
     DeadLetter,
@@ -57,7 +57,7 @@ from kappa.state.journal.events import (
 )
 from kappa.state.journal.journal import Journal
 from kappa.state.journal.projections import begun_after
-from kappa.state.kept_frontiers import Kept, put_kept
+from kappa.state.kept_frontiers import KeptFrontierRecord, put_kept_frontier
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
@@ -136,9 +136,9 @@ class World:
         self.store = Store(folder / ".kappa")
         self.journal = Journal(self.store)
         self.now = datetime.now(UTC)
-        self.here = Here(folder, None)
+        self.here = ProjectContext(folder, None)
         self.log = FakeLog()
-        self.desk = Desk(self.here, connect=lambda: self.log)  # type: ignore[arg-type, return-value]
+        self.desk = SharedLooks(self.here, connect=lambda: self.log)  # type: ignore[arg-type, return-value]
 
     def be_up(self) -> None:
         """Makes this process the supervisor, as far as others can see."""
@@ -208,7 +208,7 @@ class World:
                 tally={"visits": {0: Tally(decoded=offset, rejected=3, late=1)}},
             )
             frontiers.publish(frontier)
-        put_kept(self.store, Kept(frontier, generations=(1, 2, 3)))
+        put_kept_frontier(self.store, KeptFrontierRecord(frontier, generations=(1, 2, 3)))
         return name
 
     def grows(self, build: str, *, hits: int) -> None:
@@ -339,12 +339,14 @@ class World:
         """Lets an alert show messages on the page, and another give one up."""
         at = self.now.timestamp()
         for op, place in (("insert", {"after": {"page": EVIL}}), ("more", {"more": 7})):
-            body = {"alert": "busy", "id": op, "op": op, **place, "at": moment(at)}
+            body = {"alert": "busy", "id": op, "op": op, **place, "at": time_as_text(at)}
             ShownOnPage(self.store, "busy").send(Message(op, json.dumps(body)))
         body = {"alert": "late", "id": "msg_1", "op": "delete", "key": {"page": EVIL}}
         message = Message("msg_1", json.dumps(body))
         put_outbox(self.store, "late", Outbox(1, "1.web-1.1", at, (message,), Missed(at - 60, at)))
-        put_dead_letter(self.store, "late", DeadLetter(message, f"refused {EVIL}", 3, moment(at)))
+        put_dead_letter(
+            self.store, "late", DeadLetter(message, f"refused {EVIL}", 3, time_as_text(at))
+        )
         progress = AlertProgress(1, 0, 2, at, at + 60, 5, at - 1, "canary answered 500")
         put_progress(self.store, "late", progress)
 

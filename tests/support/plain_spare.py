@@ -8,14 +8,14 @@ from pathlib import Path
 
 from kappa.base.errors import ExitCode
 from kappa.base.program import run_program
-from kappa.code.task import door
+from kappa.code.task import spare_socket
 from kappa.engine.children.spare import run_tasks
 from kappa.engine.children.tasks import Tasks
 
 
 def main(arguments: list[str] | None = None) -> int:
     def work(given: argparse.Namespace) -> ExitCode:
-        tasks = Tasks(door(Path(given.folder).parent, os.getpid()))
+        tasks = Tasks(spare_socket(Path(given.folder).parent, os.getpid()))
         if not tasks.is_there():
             tasks.open_door()
         return ExitCode(run_tasks(tasks))

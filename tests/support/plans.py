@@ -9,7 +9,7 @@ from journals import numbered
 
 from kappa import Table, Topic, pipeline
 from kappa.code.fingerprint import SEMANTICS, version_of
-from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.plan.facts import Declared, LogFacts, Observed
 from kappa.state.build import Birth, TopicBirth
 from kappa.state.journal.events import Event
@@ -108,7 +108,7 @@ def observed(
     return Observed(
         frozenset(by_name),
         by_name,
-        fold(numbered(*journal)),
+        fold_records(numbered(*journal)),
         {each.build: each for each in births},
         facts or log(),
     )

@@ -27,8 +27,8 @@ from parts import Parts, Seeing, Values, moves_of
 
 from kappa.base.errors import Conflict, UsageError
 from kappa.base.sections import RolloutSettings
-from kappa.replay.rollout.fold import advance, check_may_follow
-from kappa.replay.rollout.operator_requests import may_pause, undone
+from kappa.replay.rollout.fold import advance_state, check_may_follow
+from kappa.replay.rollout.operator_requests import may_pause, undo_target
 from kappa.replay.rollout.pipeline_retirement import may_retire
 from kappa.replay.rollout.promote import next_promote_step
 from kappa.replay.rollout.state import State
@@ -273,7 +273,7 @@ class Pages:
         if key not in before.following:
             (record,) = numbered(event, after=before.last)
             holds = {build: hold_after(hold, record, build) for build, hold in before.holds.items()}
-            self.pages.append(Page(record.number, advance(before.state, record), holds))
+            self.pages.append(Page(record.number, advance_state(before.state, record), holds))
             before.following[key] = len(self.pages) - 1
         return before.following[key]
 
@@ -820,7 +820,7 @@ class Protocol:
             if world.undos < self.bounds.undos and state.active(pipeline) is None:
                 try:
                     page = self._journal.after(
-                        world.journal, SwitchAsked(*undone(state, pipeline), "undo")
+                        world.journal, SwitchAsked(*undo_target(state, pipeline), "undo")
                     )
                 except UsageError:
                     continue

@@ -16,8 +16,8 @@ from pathlib import Path
 from e2e_shop import ASKED, expected, item, order
 from testbed import Testbed
 
-from kappa.serving.query.pin.catalog import pin, pin_build
-from kappa.serving.query.query import connect
+from kappa.serving.query.pin.catalog import pin_build, pin_served
+from kappa.serving.query.query import connect_reader
 from kappa.state.journal.events import Held, Served, SwitchAsked
 from kappa.state.journal.journal import Journal, JournalRecord
 from kappa.state.offsets import Offsets
@@ -159,16 +159,16 @@ def served(
 ) -> tuple[Offsets, dict[str, list[tuple[object, ...]]]]:
     """Returns offsets and tables of the serving build, or of one named, all of one frontier."""
     with (
-        pin(store, lease_seconds=lease_seconds)
+        pin_served(store, lease_seconds=lease_seconds)
         if build is None
         else pin_build(store, build, lease_seconds=lease_seconds) as pinned
     ):
         ((_, frontier),) = pinned.snapshot.frontiers.items()
-        with connect(pinned.snapshot, store) as reader:
+        with connect_reader(pinned.snapshot, store) as reader:
             tables = {
                 table: [tuple(row) for row in reader.rows(sql).rows] for table, sql in asked.items()
             }
-        pinned.confirm()
+        pinned.confirm_kept()
     tables["order_log"].sort(key=repr)
     return frontier.offsets, tables
 
@@ -223,10 +223,10 @@ def how_long(bed: Testbed) -> str:
 @contextmanager
 def the_same_all_the_while(bed: Testbed) -> Iterator[None]:
     """Pins a snapshot through it all and a collection: its answers stay the same."""
-    with pin(bed.store, lease_seconds=60) as pinned:
+    with pin_served(bed.store, lease_seconds=60) as pinned:
 
         def answers() -> list[tuple[object, ...]]:
-            with connect(pinned.snapshot, bed.store) as reader:
+            with connect_reader(pinned.snapshot, bed.store) as reader:
                 return [
                     row for sql in ASKED.values() for row in sorted(reader.rows(sql).rows, key=repr)
                 ]
@@ -235,4 +235,4 @@ def the_same_all_the_while(bed: Testbed) -> Iterator[None]:
         yield
         bed.must("gc")
         assert answers() == at_first
-        pinned.confirm()
+        pinned.confirm_kept()

@@ -7,7 +7,7 @@ from pathlib import Path
 from testbed import Testbed
 
 from kappa.state.build import read_birth, table_path
-from kappa.state.kept_frontiers import kept_of
+from kappa.state.kept_frontiers import kept_frontiers_of
 from kappa.tables.delta import open_newest
 from kappa.tables.versions import files
 
@@ -20,7 +20,7 @@ def assert_files_are_those_referenced(bed: Testbed) -> None:
             continue
         newest = bed.frontier(build)
         assert newest is not None
-        shown = [newest, *(each.frontier for each in kept_of(bed.store, build))]
+        shown = [newest, *(each.frontier for each in kept_frontiers_of(bed.store, build))]
         for table in birth.tables:
             path = table_path(bed.store, build, table.name)
             last = open_newest(path).version()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kappa.base.clock import now
 from kappa.declare.values.arrow import arrow_schema
-from kappa.serving.query.query import Answer, answer
+from kappa.serving.query.query import Answer, answer_query
 from kappa.state.build import Birth, put_birth, read_birth, table_path
 from kappa.state.files.address import delta_options
 from kappa.state.frontier import Frontier, Frontiers
@@ -143,7 +143,7 @@ class Platform:
         Frontiers(self.store, build).publish(replace(frontier, sums=sums, file_lists=lists))
 
     def ask(self, sql: str) -> Answer:
-        return answer(self.store, sql)
+        return answer_query(self.store, sql)
 
     def _write(self, build: str, table: TableBirth, rows: pa.Table | None) -> None:
         schema = arrow_schema(table.columns)

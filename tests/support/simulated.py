@@ -40,7 +40,7 @@ from kappa.base.failpoint import acting
 from kappa.base.sections import RolloutSettings
 from kappa.replay.platform.controller import Controller
 from kappa.replay.rollout.operator_requests import (
-    abandon,
+    abandon_rollout,
     ask_pause,
     ask_promote,
     ask_resume,
@@ -242,7 +242,14 @@ class Simulation:
             lambda: partial(self.world.stage, self.draw.choice(VERSIONS), auto_promote=False),
             *(
                 lambda ask=ask: partial(ask, store, "ships")  # type: ignore[misc]
-                for ask in (ask_promote, ask_verify, ask_undo, abandon, ask_pause, ask_resume)
+                for ask in (
+                    ask_promote,
+                    ask_verify,
+                    ask_undo,
+                    abandon_rollout,
+                    ask_pause,
+                    ask_resume,
+                )
             ),
         ]
         self.typed = self.draw.choices(intents, [6, 3, 3, 1, 2, 1, 1, 3])[0]()

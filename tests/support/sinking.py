@@ -56,9 +56,11 @@ def rows_of_topic(log: Log, topic: str) -> dict[str, str]:
 
 def served_records(store: Store, table: str, chosen: Filter | None = None) -> dict[str, str]:
     """Returns what a topic has to have: the records of a served table's snapshot."""
-    with Follower(store, table, chosen=chosen).next() as snapshot:
+    with Follower(store, table, chosen=chosen).next_change_set() as snapshot:
         assert snapshot is not None
-        return {key: value for key, value in snapshot.messages(chosen) if value is not None}
+        return {
+            key: value for key, value in snapshot.key_and_row_messages(chosen) if value is not None
+        }
 
 
 def cursor_of(record: Record) -> str:

@@ -23,10 +23,10 @@ from typist import Typist
 from demo.processes.family import MARK, ensure_gone, members
 from kappa.base.settings import load_settings
 from kappa.kafka.client import Log
-from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.state import State
 from kappa.replay.status.run_records import running
-from kappa.serving.query.query import answer
+from kappa.serving.query.query import answer_query
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.journal import Journal
 from kappa.state.offsets import Offsets
@@ -161,12 +161,12 @@ class Testbed:
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """Returns the rows of a query as `kappa query` finds them, without a process for it."""
-        found = answer(self.store, sql)
+        found = answer_query(self.store, sql)
         return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
 
     def state(self) -> State:
         """Returns the journal's state of now."""
-        return fold(Journal(self.store).after(0))
+        return fold_records(Journal(self.store).after(0))
 
     def frontier(self, build: str) -> Frontier | None:
         """Returns the frontier of a build that readers may see now."""

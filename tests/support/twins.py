@@ -15,7 +15,7 @@ from kappa.declare.breaker import MaxRejects
 from kappa.declare.options import Thresholds
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.tally import Tally
-from kappa.replay.rollout.verify.diff import Comparison, Side, compare
+from kappa.replay.rollout.verify.diff import Comparison, Side, compare_builds
 from kappa.serving.query.pair import connect_pair
 from kappa.serving.query.reader.reader import Limits
 from kappa.state.alignment import Alignment, Alignments
@@ -169,7 +169,7 @@ def compared(
     with connect_pair(
         store, (before.birth, before.frontier), (after.birth, after.frontier), limits=limits
     ) as reader:
-        return compare(
+        return compare_builds(
             reader,
             before,
             after,

@@ -21,9 +21,9 @@ from kappa.engine.job.legs import LegKind, catch_up
 from kappa.engine.job.next_mark import next_mark
 from kappa.engine.write.commit import TableWriter
 from kappa.state.build import Base, Birth, put_birth, read_birth, table_path
-from kappa.state.files.address import readable
+from kappa.state.files.address import arrow_source
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.kept_frontiers import ensure_past_gone, kept_of
+from kappa.state.kept_frontiers import ensure_past_gone, kept_frontiers_of
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
@@ -115,7 +115,7 @@ def rows(store: Store, build: str, table: str, version: int) -> list[int]:
     return sorted(
         n
         for file in files(table_path(store, build, table), version, None)
-        for n in pq.ParquetFile(readable(file)).read().column("n").to_pylist()
+        for n in pq.ParquetFile(arrow_source(file)).read().column("n").to_pylist()
     )
 
 
@@ -212,11 +212,11 @@ def test_what_it_stands_on_is_kept_for_as_long_as_it_is_and_told_as_no_time(stor
         keep_base(store, branch, newest)
     ensure_past_gone(store, "b", now=4e9, keep_seconds=1.0)
 
-    (kept,) = kept_of(store, "b")
+    (kept,) = kept_frontiers_of(store, "b")
     assert base_frontier(store, branch) == kept.frontier == reached
     assert not kept.shown_at(kept.since)
     keep_base(store, birth("b"), reached)
-    assert len(kept_of(store, "b")) == 1
+    assert len(kept_frontiers_of(store, "b")) == 1
 
 
 def test_what_its_base_was_folded_by_keeps_no_proof_from_folding_from_there(

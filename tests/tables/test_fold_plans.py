@@ -36,7 +36,7 @@ from kappa import (
     top_k,
 )
 from kappa.base.sql import quoted, spark_quote
-from kappa.code.declaration import declarations
+from kappa.code.declaration import declaration_lines
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
 from kappa.declare.values.columns import parse_columns, parse_type
 from kappa.engine.fold.combine import combinations, combined_columns
@@ -186,7 +186,7 @@ def plans() -> Iterator[tuple[str, Any]]:
     def p(events: object) -> dict[str, object]:
         return {}
 
-    yield "declared", declarations(p)["table t"].splitlines()
+    yield "declared", declaration_lines(p)["table t"].splitlines()
 
 
 def written(plan: Any) -> str:

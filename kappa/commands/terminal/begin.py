@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kappa.replay.rollout.plan.facts import Observed
-    from kappa.replay.rollout.plan.finding import Accepting
+    from kappa.replay.rollout.plan.finding import Allowances
     from kappa.replay.rollout.plan.plan import Plan
-    from kappa.replay.status.context import Here
+    from kappa.replay.status.context import ProjectContext
 
 
 def roll_out(
-    here: Here,
+    here: ProjectContext,
     command: str,
     pipelines: Sequence[str],
     *,
     again: bool,
-    accepting: Accepting,
+    accepting: Allowances,
     yes: bool,
     auto_promote: bool,
     timeout: float | None,
@@ -47,12 +47,12 @@ def roll_out(
 
 
 def begin_planned(
-    here: Here,
+    here: ProjectContext,
     command: str,
     pipelines: Sequence[str],
     *,
     again: bool,
-    accepting: Accepting,
+    accepting: Allowances,
     yes: bool,
     auto_promote: bool,
 ) -> tuple[int, ...]:
@@ -66,7 +66,7 @@ def begin_planned(
 
 
 def plan_changes(
-    here: Here, pipelines: Sequence[str], *, again: bool, accepting: Accepting
+    here: ProjectContext, pipelines: Sequence[str], *, again: bool, accepting: Allowances
 ) -> tuple[Plan, Observed]:
     """Plans what is declared. Returns the plan with the facts that it was made of."""
     from kappa.replay.rollout.plan.make_plan import make_plan
@@ -75,17 +75,23 @@ def plan_changes(
     return make_plan(observed, only=pipelines, again=again, accepting=accepting), observed
 
 
-def observed_for(here: Here, pipelines: Sequence[str]) -> Observed:
+def observed_for(here: ProjectContext, pipelines: Sequence[str]) -> Observed:
     """Gathers the facts of a plan from files, journal, log and disk."""
-    from kappa.replay.rollout.plan.observe import observe
+    from kappa.replay.rollout.plan.observe import gather_facts
 
     log = here.log()
     with moving("planning"):
-        return observe(here.settings, here.store, log, only=pipelines)
+        return gather_facts(here.settings, here.store, log, only=pipelines)
 
 
 def begin(
-    here: Here, command: str, pipelines: Sequence[str], made: Plan, *, yes: bool, auto_promote: bool
+    here: ProjectContext,
+    command: str,
+    pipelines: Sequence[str],
+    made: Plan,
+    *,
+    yes: bool,
+    auto_promote: bool,
 ) -> tuple[int, ...]:
     """Shows a plan, asks for a yes, tries the law of slices, and begins the rollouts.
 
@@ -102,7 +108,7 @@ def begin(
     return _begun(here, made, auto_promote=auto_promote)
 
 
-def apply_saved(here: Here, file: Path, *, timeout: float | None) -> None:
+def apply_saved(here: ProjectContext, file: Path, *, timeout: float | None) -> None:
     """Brings a saved plan to its end with no question: saving it was the yes.
 
     Raises Conflict if the plan is stale.
@@ -121,9 +127,9 @@ def apply_saved(here: Here, file: Path, *, timeout: float | None) -> None:
     )
 
 
-def _begun(here: Here, made: Plan, *, auto_promote: bool) -> tuple[int, ...]:
+def _begun(here: ProjectContext, made: Plan, *, auto_promote: bool) -> tuple[int, ...]:
     from kappa.replay.rollout.law import ensure_lawful
-    from kappa.replay.rollout.stage import stage
+    from kappa.replay.rollout.stage import stage_plan
 
     with moving("trying it on a sample of the log, cut in several ways") as show:
 
@@ -135,4 +141,4 @@ def _begun(here: Here, made: Plan, *, auto_promote: bool) -> tuple[int, ...]:
     # A minute has passed: what is begun now, nobody would bring on if the supervisor has ended.
     here.must_run()
     with moving("beginning the rollouts"):
-        return stage(here.store, made, auto_promote=auto_promote)
+        return stage_plan(here.store, made, auto_promote=auto_promote)

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from kappa.kafka.client import Log
     from kappa.replay.rollout.rollout import Rollout
     from kappa.replay.rollout.state import State
-    from kappa.replay.status.context import Here
+    from kappa.replay.status.context import ProjectContext
     from kappa.state.build import Birth
     from kappa.state.offsets import Offsets
 
 
 def follow_rollout(
-    here: Here,
+    here: ProjectContext,
     id_: int,
     timeout: float | None,
     *,
@@ -29,28 +29,28 @@ def follow_rollout(
 
     Raises the error that its end means if it does not serve.
     """
-    from kappa.replay.status.follow import ensure_served, follow, tell
-    from kappa.replay.status.outgoing_changes import sending
+    from kappa.replay.status.follow import follow_rollout, raise_unless_served, show_progress
+    from kappa.replay.status.outgoing_changes import sends_at_switch
     from kappa.state.build import read_birth
 
     begun = here.state().rollout(id_)
     birth = read_birth(here.store, begun.build)
     try:
         log, end = _log_of(here, begun, birth)
-        steps = follow(
+        steps = follow_rollout(
             here.store,
             id_,
             timeout=timeout,
             supervised=lambda: here.running is not None,
             until=lambda rollout: to_the_yes and rollout.waits,
         )
-        ended = tell(
+        ended = show_progress(
             steps,
             end,
             talk(),
             known=known,
             end_now=lambda: log.end(birth.topic_ids),
-            sends=lambda rollout: sending(
+            sends=lambda rollout: sends_at_switch(
                 here.store, here.state(), rollout, most=here.settings.alerts.most
             ),
         )
@@ -60,13 +60,13 @@ def follow_rollout(
             f"{begun.number} gives it up"
         )
         raise
-    ensure_served(ended)
+    raise_unless_served(ended)
     if not ended.active:
         print(_outcome(here.state(), ended))
     return ended
 
 
-def _log_of(here: Here, begun: Rollout, birth: Birth) -> tuple[Log, Offsets]:
+def _log_of(here: ProjectContext, begun: Rollout, birth: Birth) -> tuple[Log, Offsets]:
     """Returns the broker's client and the end of what a rollout reads.
 
     Raises Unreachable, which says that the rollout has begun all the same.
@@ -85,11 +85,11 @@ def _log_of(here: Here, begun: Rollout, birth: Birth) -> tuple[Log, Offsets]:
 
 def _outcome(state: State, ended: Rollout) -> str:
     """Returns a line about a rollout that served: its generation, and what serves by now."""
-    from kappa.replay.rollout.history import Chapter
+    from kappa.replay.rollout.history import RolloutEntry
     from kappa.replay.rollout.rollout import Phase
 
     told = f"{ended.pipeline}: build {ended.build} (version {ended.version})"
-    made = Chapter(ended, state.served_in(ended.id)).generation
+    made = RolloutEntry(ended, state.served_in(ended.id)).generation
     serving = state.serving.get(ended.pipeline)
     # A later undo may have brought the same build back, by a generation of its own.
     is_last = not any(
@@ -102,7 +102,7 @@ def _outcome(state: State, ended: Rollout) -> str:
     return f"{told} served, generation {made}; now {now}, generation {state.generation}"
 
 
-def approve(here: Here, ready: Iterable[Rollout], timeout: float | None) -> None:
+def approve(here: ProjectContext, ready: Iterable[Rollout], timeout: float | None) -> None:
     """Gives one yes to these candidates together and follows each until it serves."""
     from kappa.replay.rollout.operator_requests import ask_promote
     from kappa.replay.status.follow import ensure_not_waiting
@@ -136,7 +136,7 @@ def for_each_rollout(act: Callable[[int], object], ids: Iterable[int]) -> None:
         raise first
 
 
-def bring_on(here: Here, ids: tuple[int, ...], timeout: float | None) -> None:
+def bring_on(here: ProjectContext, ids: tuple[int, ...], timeout: float | None) -> None:
     """Follows rollouts until each serves or waits for a yes, and asks for that."""
     waiting: list[Rollout] = []
 

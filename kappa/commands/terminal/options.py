@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kappa.base.errors import UsageError
-from kappa.replay.status.context import Here
+from kappa.replay.status.context import ProjectContext
 from kappa.serving.query.render import Form
 
 As = Annotated[Form, typer.Option("-o", "--output", help="what is printed")]
@@ -175,8 +175,8 @@ SomePipelines = Annotated[
 ]
 
 
-def here_of(context: typer.Context) -> Here:
+def here_of(context: typer.Context) -> ProjectContext:
     """Returns the project and root of this command, as the callback has set them."""
     here = context.obj
-    assert isinstance(here, Here), "the callback has run"
+    assert isinstance(here, ProjectContext), "the callback has run"
     return here

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from kappa.base.errors import ConsentNeeded, KappaError
-from kappa.serving.query.render import Form, Listing, rendered
+from kappa.serving.query.render import Form, Listing, render_listing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,7 +35,7 @@ def print_listing(
     form: Form, listing: Listing, *, document: object = None, heading: str = ""
 ) -> None:
     """Writes a listing to stdout in the form that was asked for."""
-    sys.stdout.write(rendered(form, listing, document=document, heading=heading))
+    sys.stdout.write(render_listing(form, listing, document=document, heading=heading))
 
 
 def write_bytes(content: bytes) -> None:

@@ -11,13 +11,13 @@ from kappa.state.offsets import Offsets
 
 if TYPE_CHECKING:
     from kappa.kafka.producer import Acknowledged
-    from kappa.replay.status.context import Here
+    from kappa.replay.status.context import ProjectContext
 
 # Many times what a slice takes, and a build that rests is woken within.
 _SECONDS = 30.0
 
 
-def ensure_shown(here: Here, token: Offsets, timeout: float | None) -> None:
+def ensure_shown(here: ProjectContext, token: Offsets, timeout: float | None) -> None:
     """Waits until what serves and reads the token's topics shows it; shows that it waits.
 
     Raises TimedOut, with the reasons that are known, if it takes too long.
@@ -33,14 +33,16 @@ def ensure_shown(here: Here, token: Offsets, timeout: float | None) -> None:
         )
 
 
-def ensure_some_reads(here: Here, topic: str) -> None:
+def ensure_some_reads(here: ProjectContext, topic: str) -> None:
     """Raises UsageError if nothing that serves reads a topic: a wait for it would have no end."""
-    from kappa.serving.query.pin.write_token import ServedLook, uncovered
+    from kappa.serving.query.pin.write_token import ServedLook, pipelines_behind
 
-    uncovered(Offsets({topic: {}}), ServedLook(here.store).shown())
+    pipelines_behind(Offsets({topic: {}}), ServedLook(here.store).shown_offsets())
 
 
-def ensure_written_shown(here: Here, acknowledged: Acknowledged, timeout: float | None) -> None:
+def ensure_written_shown(
+    here: ProjectContext, acknowledged: Acknowledged, timeout: float | None
+) -> None:
     """Waits until readers see records; what the command has printed is given out before.
 
     Raises TimedOut, which says that they are acknowledged, if that takes too long.

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from kappa.base.sql import spark_quote
 from kappa.declare.folds.exactness import Exactness
-from kappa.declare.folds.fold import MergedFold, Quote, Types, sides
-from kappa.declare.folds.returned import Returned
+from kappa.declare.folds.fold import MergedFold, Quote, Types, merge_sides
+from kappa.declare.folds.returned import ReturnedColumns
 from kappa.declare.folds.sums import Total, summed_type, total_columns, total_of
 from kappa.declare.values.columns import parse_type
 
@@ -30,52 +30,54 @@ class Average(MergedFold):
 
     kind = "avg"
 
-    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+    def stored_columns(self, name: str, rows: ReturnedColumns) -> Iterator[tuple[str, str]]:
         yield name, "double"
         yield from total_columns(name, summed_type(self, name, rows))
-        yield _count(name), "bigint"
+        yield _count_column(name), "bigint"
 
-    def following(self, name: str, types: Types) -> tuple[str, ...]:
+    def derived_columns(self, name: str, types: Types) -> tuple[str, ...]:
         return (name,)
 
-    def narrow(self, name: str, types: Types) -> tuple[str, ...]:
+    def narrow_sums(self, name: str, types: Types) -> tuple[str, ...]:
         total = total_of(name, types)
         return (total.column,) if total.is_narrow else ()
 
-    def exactness(self, name: str, types: Types) -> Exactness:
+    def value_exactness(self, name: str, types: Types) -> Exactness:
         # Without types, as far as the declaration decides it.
         is_double = bool(types) and total_of(name, types).kind == "double"
         return Exactness.ROUNDED if is_double else Exactness.EXACT
 
-    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
-        value, kind = self.value(given), parse_type(given[str(self.column)])
-        yield from total_of(name, types).aggregates(value, kind)
-        yield f"count({value}) as {spark_quote(_count(name))}"
+    def contribution_sql(self, name: str, types: Types, given: Types) -> Iterator[str]:
+        value, kind = self.input_sql(given), parse_type(given[str(self.column)])
+        yield from total_of(name, types).contribution_sql(value, kind)
+        yield f"count({value}) as {spark_quote(_count_column(name))}"
 
-    def combinations(self, name: str, types: Types) -> Iterator[str]:
-        yield from total_of(name, types).combinations()
-        hidden = spark_quote(_count(name))
+    def combination_sql(self, name: str, types: Types) -> Iterator[str]:
+        yield from total_of(name, types).combination_sql()
+        hidden = spark_quote(_count_column(name))
         yield f"sum({hidden}) as {hidden}"
 
-    def combined(self, name: str, types: Types) -> Mapping[str, str]:
-        total, counted = total_of(name, types), spark_quote(_count(name))
-        kept = total.combined()
-        return {**kept, name: _quotient(total, kept, counted)}
+    def combined_sql(self, name: str, types: Types) -> Mapping[str, str]:
+        total, counted = total_of(name, types), spark_quote(_count_column(name))
+        kept = total.combined_sql()
+        return {**kept, name: _quotient_sql(total, kept, counted)}
 
-    def updated(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
-        counted = "({} + {})".format(*sides(quote(_count(name))))
+    def updated_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
+        counted = "({} + {})".format(*merge_sides(quote(_count_column(name))))
         total = total_of(name, types)
-        kept = total.updated(quote)
-        return self._quoted(name, types, quote, total, kept, counted) | {
-            quote(_count(name)): counted
+        kept = total.updated_values(quote)
+        return self._quoted_values(name, types, quote, total, kept, counted) | {
+            quote(_count_column(name)): counted
         }
 
-    def inserted(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
+    def inserted_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
         total = total_of(name, types)
-        kept = total.inserted(quote)
-        return self._quoted(name, types, quote, total, kept, f"s.{quote(_count(name))}")
+        kept = total.inserted_values(quote)
+        return self._quoted_values(
+            name, types, quote, total, kept, f"s.{quote(_count_column(name))}"
+        )
 
-    def _quoted(
+    def _quoted_values(
         self,
         name: str,
         types: Types,
@@ -85,14 +87,14 @@ class Average(MergedFold):
         counted: str,
     ) -> dict[str, str]:
         # A table of contributions that wait has no served column.
-        served = {name: _quotient(total, kept, counted)} if name in types else {}
+        served = {name: _quotient_sql(total, kept, counted)} if name in types else {}
         return {quote(column): sql for column, sql in {**kept, **served}.items()}
 
 
-def _quotient(total: Total, kept: Mapping[str, str], counted: str) -> str:
-    return f"case when {counted} > 0 then {total.quotient(kept, counted)} end"
+def _quotient_sql(total: Total, kept: Mapping[str, str], counted: str) -> str:
+    return f"case when {counted} > 0 then {total.quotient_sql(kept, counted)} end"
 
 
-def _count(name: str) -> str:
+def _count_column(name: str) -> str:
     """Returns the hidden column of the number of values."""
     return f"_{name}_count"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from kappa.declare.folds.fold import Quote, ReaggregatedFold, Types, ignoring_nulls, sides
-from kappa.declare.folds.returned import Returned
+from kappa.declare.folds.fold import Quote, ReaggregatedFold, Types, ignoring_nulls, merge_sides
+from kappa.declare.folds.returned import ReturnedColumns
 
 
 def and_(column: str) -> And:
@@ -30,20 +30,20 @@ class _Joined(ReaggregatedFold):
     """Booleans joined by the SQL operator that the kind is named after."""
 
     @property
-    def aggregate(self) -> str:
+    def aggregate_name(self) -> str:
         return f"bool_{self.kind}"
 
-    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+    def stored_columns(self, name: str, rows: ReturnedColumns) -> Iterator[tuple[str, str]]:
         kind = rows.type_of(str(self.column), self.text_of(name))
         if str(kind) != "boolean":
-            raise rows.refused(
+            raise rows.table_error(
                 f"folds {self.text_of(name)} over the type {kind}",
                 hint="only booleans are folded so: give a condition a name",
             )
         yield name, str(kind)
 
-    def updated(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
-        held, contributed = sides(quote(name))
+    def updated_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
+        held, contributed = merge_sides(quote(name))
         both = f"({held} {self.kind} {contributed})"
         return {quote(name): ignoring_nulls(held, contributed, both)}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from kappa.base.sql import spark_quote
-from kappa.declare.folds.fold import MergedFold, Quote, Types, sides
-from kappa.declare.folds.returned import Returned
+from kappa.declare.folds.fold import MergedFold, Quote, Types, merge_sides
+from kappa.declare.folds.returned import ReturnedColumns
 
 
 def count(column: str | None = None) -> Count:
@@ -24,21 +24,21 @@ class Count(MergedFold):
     kind = "count"
 
     @property
-    def given(self) -> tuple[object, ...]:
-        return self.inputs
+    def given_columns(self) -> tuple[object, ...]:
+        return self.input_columns
 
-    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+    def stored_columns(self, name: str, rows: ReturnedColumns) -> Iterator[tuple[str, str]]:
         if self.column is not None:
             rows.type_of(self.column, self.text_of(name))
         yield name, "bigint"
 
-    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
-        counted = "1" if self.column is None else self.value(given)
+    def contribution_sql(self, name: str, types: Types, given: Types) -> Iterator[str]:
+        counted = "1" if self.column is None else self.input_sql(given)
         yield f"count({counted}) as {spark_quote(name)}"
 
-    def combinations(self, name: str, types: Types) -> Iterator[str]:
+    def combination_sql(self, name: str, types: Types) -> Iterator[str]:
         yield f"sum({spark_quote(name)}) as {spark_quote(name)}"
 
-    def updated(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
-        held, contributed = sides(quote(name))
+    def updated_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
+        held, contributed = merge_sides(quote(name))
         return {quote(name): f"{held} + {contributed}"}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from kappa.base.sql import spark_quote
 from kappa.declare.folds.fold import Fold, Types, whole_option
-from kappa.declare.folds.returned import Returned
+from kappa.declare.folds.returned import ReturnedColumns
 from kappa.declare.values.columns import Array
 
 
@@ -27,34 +27,34 @@ class CountDistinct(Fold):
 
     kind = "count_distinct"
 
-    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+    def stored_columns(self, name: str, rows: ReturnedColumns) -> Iterator[tuple[str, str]]:
         kind = rows.distinct_type_of(str(self.column), self.text_of(name))
         yield name, "bigint"
-        yield _values(name), str(Array(kind))
+        yield _values_column(name), str(Array(kind))
 
-    def following(self, name: str, types: Types) -> tuple[str, ...]:
+    def derived_columns(self, name: str, types: Types) -> tuple[str, ...]:
         return (name,)
 
-    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
-        found = f"collect_set({self.value(given)})"
-        yield f"{self._within_limit(found)} as {spark_quote(_values(name))}"
+    def contribution_sql(self, name: str, types: Types, given: Types) -> Iterator[str]:
+        found = f"collect_set({self.input_sql(given)})"
+        yield f"{self._within_limit(found)} as {spark_quote(_values_column(name))}"
 
-    def combinations(self, name: str, types: Types) -> Iterator[str]:
-        values = spark_quote(_values(name))
+    def combination_sql(self, name: str, types: Types) -> Iterator[str]:
+        values = spark_quote(_values_column(name))
         # One that is null already had too many, and a union of more has no fewer.
         found = f"array_distinct(flatten(collect_list({values})))"
         whole = f"case when bool_and({values} is not null) then {found} end"
         yield f"{self._within_limit(whole)} as {values}"
 
-    def combined(self, name: str, types: Types) -> Mapping[str, str]:
-        values = spark_quote(_values(name))
+    def combined_sql(self, name: str, types: Types) -> Mapping[str, str]:
+        values = spark_quote(_values_column(name))
         return {name: f"case when {values} is not null then cast(size({values}) as bigint) end"}
 
     def _within_limit(self, values: str) -> str:
         """Returns Spark's SQL of an array, or of null if it has too many values."""
-        return f"case when size({values}) <= {self.option('limit')} then {values} end"
+        return f"case when size({values}) <= {self.option_value('limit')} then {values} end"
 
 
-def _values(name: str) -> str:
+def _values_column(name: str) -> str:
     """Returns the hidden column of the values."""
     return f"_{name}_values"

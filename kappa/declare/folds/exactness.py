@@ -28,7 +28,7 @@ class Exactness(StrEnum):
     ROUNDED = "rounded"
     APPROXIMATE = "approximate"
 
-    def equal(self, column: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    def are_equal(self, column: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
         """Returns True if a column's values in two rows count as equal."""
         if one[column] is None or other[column] is None:
             return one[column] is other[column]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from kappa.declare.folds.fold import Quote, ReaggregatedFold, Types, ignoring_nulls, sides
-from kappa.declare.folds.returned import Returned
+from kappa.declare.folds.fold import Quote, ReaggregatedFold, Types, ignoring_nulls, merge_sides
+from kappa.declare.folds.returned import ReturnedColumns
 
 
 def min_(column: str) -> Min:
@@ -32,11 +32,11 @@ class _Extreme(ReaggregatedFold):
 
     beyond: ClassVar[str]
 
-    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+    def stored_columns(self, name: str, rows: ReturnedColumns) -> Iterator[tuple[str, str]]:
         yield name, str(rows.ordered_type_of(str(self.column), self.text_of(name)))
 
-    def updated(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
-        held, contributed = sides(quote(name))
+    def updated_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
+        held, contributed = merge_sides(quote(name))
         both = f"case when {contributed} {self.beyond} {held} then {contributed} else {held} end"
         return {quote(name): ignoring_nulls(held, contributed, both)}
 

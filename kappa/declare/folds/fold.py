@@ -16,7 +16,7 @@ from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
 from kappa.base.sql import spark_quote
 from kappa.declare.folds.exactness import Exactness
-from kappa.declare.folds.returned import Returned
+from kappa.declare.folds.returned import ReturnedColumns
 from kappa.declare.values.columns import Scalar, Type, parse_type
 
 Option = str | int | float
@@ -41,12 +41,12 @@ class Fold(ABC):
     options: tuple[tuple[str, Option], ...] = ()
 
     @property
-    def given(self) -> tuple[object, ...]:
+    def given_columns(self) -> tuple[object, ...]:
         """Lists what the declaration gives as its input columns, which may be no names."""
         return (self.column,)
 
     @property
-    def inputs(self) -> tuple[str, ...]:
+    def input_columns(self) -> tuple[str, ...]:
         """Lists the input columns that it reads."""
         return () if self.column is None else (self.column,)
 
@@ -56,54 +56,54 @@ class Fold(ABC):
         return True
 
     @abstractmethod
-    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+    def stored_columns(self, name: str, rows: ReturnedColumns) -> Iterator[tuple[str, str]]:
         """Lists the stored columns, the served one first.
 
         Raises DeclarationError if it cannot fold these rows.
         """
 
     @abstractmethod
-    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
+    def contribution_sql(self, name: str, types: Types, given: Types) -> Iterator[str]:
         """Lists Spark's SQL that folds rows of one key, of `given` columns, into a contribution."""
 
     @abstractmethod
-    def combinations(self, name: str, types: Types) -> Iterator[str]:
+    def combination_sql(self, name: str, types: Types) -> Iterator[str]:
         """Lists Spark's SQL that folds stored rows and contributions of one key into one."""
 
-    def combined(self, name: str, types: Types) -> Mapping[str, str]:
+    def combined_sql(self, name: str, types: Types) -> Mapping[str, str]:
         """Returns Spark's SQL of the columns that `combinations` do not give as they are stored."""
         return {}
 
-    def declared(self, name: str) -> str:
+    def declared_text(self, name: str) -> str:
         """Returns the declaration as a version counts it, with what the fold serves since then."""
         return str(self)
 
-    def beside(self, name: str) -> tuple[str, ...]:
+    def extra_columns(self, name: str) -> tuple[str, ...]:
         """Lists the served columns beside its own."""
         return ()
 
-    def following(self, name: str, types: Types) -> tuple[str, ...]:
+    def derived_columns(self, name: str, types: Types) -> tuple[str, ...]:
         """Lists the columns that are computed from hidden ones, and so are not contributed."""
         return ()
 
-    def narrow(self, name: str, types: Types) -> tuple[str, ...]:
+    def narrow_sums(self, name: str, types: Types) -> tuple[str, ...]:
         """Lists the sums that travel in 37 digits and may not fit: those of older builds."""
         return ()
 
-    def compared(self, name: str) -> tuple[str, ...]:
+    def compared_columns(self, name: str) -> tuple[str, ...]:
         """Lists the hidden columns that a comparison of two values needs."""
         return ()
 
-    def exactness(self, name: str, types: Types) -> Exactness:
+    def value_exactness(self, name: str, types: Types) -> Exactness:
         """Returns how near its values are; without types, as far as the declaration decides it."""
         return Exactness.EXACT
 
-    def value(self, given: Types, column: str | None = None) -> str:
+    def input_sql(self, given: Types, column: str | None = None) -> str:
         """Returns Spark's SQL of an input value, in one spelling of equal ones."""
         name = str(self.column if column is None else column)
         return _one_spelling(spark_quote(name), parse_type(given[name]))
 
-    def option(self, name: str) -> Option:
+    def option_value(self, name: str) -> Option:
         """Returns an option by name; KeyError if it was not given."""
         return dict(self.options)[name]
 
@@ -125,10 +125,10 @@ class MergedFold(Fold):
         return False
 
     @abstractmethod
-    def updated(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
+    def updated_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
         """Returns each column's value after a merge into a stored row, by its quoted name."""
 
-    def inserted(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
+    def inserted_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
         """Returns the new row's values of columns that are not stored as they were contributed."""
         return {}
 
@@ -137,15 +137,15 @@ class ReaggregatedFold(MergedFold):
     """A merged fold of one column: Spark's aggregate that makes a value also joins two of them."""
 
     @property
-    def aggregate(self) -> str:
+    def aggregate_name(self) -> str:
         """Spark's aggregate function."""
         return self.kind
 
-    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
-        yield f"{self.aggregate}({self.value(given)}) as {spark_quote(name)}"
+    def contribution_sql(self, name: str, types: Types, given: Types) -> Iterator[str]:
+        yield f"{self.aggregate_name}({self.input_sql(given)}) as {spark_quote(name)}"
 
-    def combinations(self, name: str, types: Types) -> Iterator[str]:
-        yield f"{self.aggregate}({spark_quote(name)}) as {spark_quote(name)}"
+    def combination_sql(self, name: str, types: Types) -> Iterator[str]:
+        yield f"{self.aggregate_name}({spark_quote(name)}) as {spark_quote(name)}"
 
 
 def ignoring_nulls(held: str, contributed: str, both: str, *, alone: str | None = None) -> str:
@@ -156,7 +156,7 @@ def ignoring_nulls(held: str, contributed: str, both: str, *, alone: str | None 
     )
 
 
-def sides(column: str) -> tuple[str, str]:
+def merge_sides(column: str) -> tuple[str, str]:
     """Returns a quoted column of the table and of the contributions."""
     return f"t.{column}", f"s.{column}"
 

@@ -17,13 +17,13 @@ FOLD_ORDER_COLUMNS = (
 )
 
 
-def later(one: Sequence[str], other: Sequence[str]) -> str:
+def later_condition(one: Sequence[str], other: Sequence[str]) -> str:
     """Returns the condition that one place in the order is after another, in any SQL."""
     after = f"{one[0]} > {other[0]}"
     return (
         after
         if len(one) == 1
-        else f"{after} or ({one[0]} = {other[0]} and ({later(one[1:], other[1:])}))"
+        else f"{after} or ({one[0]} = {other[0]} and ({later_condition(one[1:], other[1:])}))"
     )
 
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from kappa.base.sql import spark_quote
 from kappa.declare.folds.fold import MergedFold, Quote, Types
-from kappa.declare.folds.order import FOLD_ORDER_COLUMNS, later, order_column
-from kappa.declare.folds.returned import Returned
+from kappa.declare.folds.order import FOLD_ORDER_COLUMNS, later_condition, order_column
+from kappa.declare.folds.returned import ReturnedColumns
 
 _ORDER = tuple(name for name, _ in FOLD_ORDER_COLUMNS)
 
@@ -43,13 +43,13 @@ class _Picked(MergedFold):
     by_order = True
     end: ClassVar[str]
 
-    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+    def stored_columns(self, name: str, rows: ReturnedColumns) -> Iterator[tuple[str, str]]:
         yield name, str(rows.type_of(str(self.column), self.text_of(name)))
-        rows.check(FOLD_ORDER_COLUMNS, self.text_of(name))
+        rows.check_columns(FOLD_ORDER_COLUMNS, self.text_of(name))
         yield from ((order_column(name, of), kind) for of, kind in FOLD_ORDER_COLUMNS)
 
-    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
-        value = self.value(given)
+    def contribution_sql(self, name: str, types: Types, given: Types) -> Iterator[str]:
+        value = self.input_sql(given)
         # With the value last: of several rows of one record the choice must not depend on their
         # order.
         row = f"struct({', '.join(_ORDER)}, {value} as value)"
@@ -57,26 +57,26 @@ class _Picked(MergedFold):
         yield f"{picked}.value as {spark_quote(name)}"
         yield from (f"{picked}.{of} as {spark_quote(order_column(name, of))}" for of in _ORDER)
 
-    def combinations(self, name: str, types: Types) -> Iterator[str]:
+    def combination_sql(self, name: str, types: Types) -> Iterator[str]:
         order = [spark_quote(order_column(name, of)) for of in _ORDER]
         by = f"struct({', '.join(order)})) filter (where {order[0]} is not null)"
         yield from (
             f"{self.end}_by({column}, {by} as {column}" for column in (spark_quote(name), *order)
         )
 
-    def updated(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
+    def updated_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
         """Returns a value and its own order with it. Of a null none is kept, and it never wins."""
         columns = [quote(name), *(quote(order_column(name, of)) for of in _ORDER)]
         held, contributed = ([f"{side}.{column}" for column in columns[1:]] for side in "ts")
-        wins = self.wins(contributed, held)
+        wins = self.wins_condition(contributed, held)
         when = f"{contributed[0]} is not null and ({held[0]} is null or {wins})"
         return {
             column: f"case when {when} then s.{column} else t.{column} end" for column in columns
         }
 
-    def wins(self, contributed: list[str], held: list[str]) -> str:
+    def wins_condition(self, contributed: list[str], held: list[str]) -> str:
         """Returns the condition that the contributed value is picked, by the order of both."""
-        return later(contributed, held)
+        return later_condition(contributed, held)
 
 
 class First(_Picked):
@@ -85,8 +85,8 @@ class First(_Picked):
     kind = "first"
     end = "min"
 
-    def wins(self, contributed: list[str], held: list[str]) -> str:
-        return later(held, contributed)
+    def wins_condition(self, contributed: list[str], held: list[str]) -> str:
+        return later_condition(held, contributed)
 
 
 class Latest(_Picked):

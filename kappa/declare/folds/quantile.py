@@ -9,7 +9,7 @@ from kappa.base.source import Source
 from kappa.base.sql import spark_quote
 from kappa.declare.folds.exactness import Exactness, range_columns
 from kappa.declare.folds.fold import Fold, Types, whole_option
-from kappa.declare.folds.returned import Returned
+from kappa.declare.folds.returned import ReturnedColumns
 from kappa.declare.folds.sketches import sketch_column
 from kappa.declare.values.columns import INTEGERS, Decimal, Scalar
 
@@ -38,14 +38,14 @@ class Kll(Fold):
 
     kind = "kll"
 
-    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+    def stored_columns(self, name: str, rows: ReturnedColumns) -> Iterator[tuple[str, str]]:
         kind = rows.type_of(str(self.column), self.text_of(name))
         if isinstance(kind, Scalar) and kind.name in INTEGERS:
             served = "bigint"
         elif str(kind) in {"double", "float"} or isinstance(kind, Decimal):
             served = "double"
         else:
-            raise rows.refused(
+            raise rows.table_error(
                 f"folds {self.text_of(name)} over the type {kind}",
                 hint="only numbers have quantiles here",
             )
@@ -53,41 +53,44 @@ class Kll(Fold):
         yield sketch_column(name), "binary"
         yield from ((each, served) for each in range_columns(name))
 
-    def following(self, name: str, types: Types) -> tuple[str, ...]:
+    def derived_columns(self, name: str, types: Types) -> tuple[str, ...]:
         return (name, *range_columns(name))
 
-    def compared(self, name: str) -> tuple[str, ...]:
+    def compared_columns(self, name: str) -> tuple[str, ...]:
         return range_columns(name)
 
-    def exactness(self, name: str, types: Types) -> Exactness:
+    def value_exactness(self, name: str, types: Types) -> Exactness:
         return Exactness.APPROXIMATE
 
-    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
-        served, value = types[name], self.value(given)
-        sketched = f"kll_sketch_agg_{served}(cast({value} as {served}), {self.option('k')})"
+    def contribution_sql(self, name: str, types: Types, given: Types) -> Iterator[str]:
+        served, value = types[name], self.input_sql(given)
+        sketched = f"kll_sketch_agg_{served}(cast({value} as {served}), {self.option_value('k')})"
         yield f"{sketched} as {spark_quote(sketch_column(name))}"
 
-    def combinations(self, name: str, types: Types) -> Iterator[str]:
+    def combination_sql(self, name: str, types: Types) -> Iterator[str]:
         sketch = spark_quote(sketch_column(name))
-        yield f"kll_merge_agg_{types[name]}({sketch}, {self.option('k')}) as {sketch}"
+        yield f"kll_merge_agg_{types[name]}({sketch}, {self.option_value('k')}) as {sketch}"
 
-    def combined(self, name: str, types: Types) -> Mapping[str, str]:
+    def combined_sql(self, name: str, types: Types) -> Mapping[str, str]:
         sketch = spark_quote(sketch_column(name))
-        ranks = zip((name, *range_columns(name)), self._ranks(), strict=True)
-        return {column: _quantile(sketch, types[name], rank) for column, rank in ranks}
+        ranks = zip((name, *range_columns(name)), self._quantile_ranks(), strict=True)
+        return {column: _quantile_sql(sketch, types[name], rank) for column, rank in ranks}
 
-    def _ranks(self) -> tuple[float, float, float]:
+    def _quantile_ranks(self) -> tuple[float, float, float]:
         """Returns the wanted rank, and those between whose values the true one is all but surely.
 
         Within once the error it is in 99 of 100 cases; within twice, in all but one of a million.
         (DataSketches' KllHelper.getNormalizedRankError)
         """
-        rank, error = float(self.option("rank")), 2.296 / float(self.option("k")) ** 0.9723
+        rank, error = (
+            float(self.option_value("rank")),
+            2.296 / float(self.option_value("k")) ** 0.9723,
+        )
         # The least and the greatest value are kept exactly, and a rank beyond them has none.
         return rank, max(rank - 2 * error, 0.0), min(rank + 2 * error, 1.0)
 
 
-def _quantile(sketch: str, kind: str, rank: float) -> str:
+def _quantile_sql(sketch: str, kind: str, rank: float) -> str:
     # An empty sketch has no quantile, and Spark raises.
     return (
         f"case when kll_sketch_get_n_{kind}({sketch}) > 0 "

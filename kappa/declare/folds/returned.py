@@ -12,7 +12,7 @@ from kappa.declare.values.columns import Array, Scalar, Struct, Type
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class ReturnedColumns:
     """The columns that a function returns. `table` names the table, with its file and line."""
 
     table: str
@@ -21,10 +21,10 @@ class Returned:
     def type_of(self, column: str, what: str) -> Type:
         """Returns a column's type, needed for `what`. Raises DeclarationError if it is missing."""
         if column not in self.types:
-            raise lacking(self.table, column, what, self.types)
+            raise missing_column_error(self.table, column, what, self.types)
         return self.types[column]
 
-    def check(self, columns: tuple[tuple[str, str], ...], what: str) -> None:
+    def check_columns(self, columns: tuple[tuple[str, str], ...], what: str) -> None:
         """Raises DeclarationError if a column needed for `what` is missing or of another type."""
         for name, kind in columns:
             if str(self.types.get(name)) != kind:
@@ -34,7 +34,7 @@ class Returned:
                     else "does not return it"
                 )
                 wanted = ", ".join(repr(each) for each, _ in columns)
-                raise self.refused(
+                raise self.table_error(
                     f"needs column {name} {kind} for {what}, and the function {got}",
                     hint=f"keep what tells the order in the rows: .select(..., {wanted})",
                 )
@@ -43,35 +43,37 @@ class Returned:
         """Raises DeclarationError if rows cannot expire by this column."""
         kind = self.type_of(column, "expire")
         if kind != Scalar("timestamp"):
-            raise self.refused(
+            raise self.table_error(
                 f"has expire={column!r}, which is of type {kind} and no timestamp",
                 hint=f'cast it in the function: F.col("{column}").cast("timestamp")',
             )
-        self.check(FOLD_ORDER_COLUMNS, "expire")
+        self.check_columns(FOLD_ORDER_COLUMNS, "expire")
 
     def ordered_type_of(self, column: str, what: str) -> Type:
         """Returns a column's type. Raises DeclarationError if its values have no order."""
         kind = self.type_of(column, what)
         if isinstance(kind, Array | Struct) or str(kind) == "boolean":
-            raise self.refused(f"folds {what} over the type {kind}, which has no order")
+            raise self.table_error(f"folds {what} over the type {kind}, which has no order")
         return kind
 
     def distinct_type_of(self, column: str, what: str) -> Type:
         """Returns a column's type. Raises DeclarationError for an array or a struct."""
         kind = self.type_of(column, what)
         if isinstance(kind, Array | Struct):
-            raise self.refused(
+            raise self.table_error(
                 f"folds {what} over the type {kind}",
                 hint="give it one value a row: explode an array, name a field of a struct",
             )
         return kind
 
-    def refused(self, why: str, *, hint: str = "") -> DeclarationError:
+    def table_error(self, why: str, *, hint: str = "") -> DeclarationError:
         """Returns the error that refuses the table, with its file and line."""
         return DeclarationError(f"{self.table} {why}", hint=hint)
 
 
-def lacking(table: str, column: str, what: str, returned: Iterable[str]) -> DeclarationError:
+def missing_column_error(
+    table: str, column: str, what: str, returned: Iterable[str]
+) -> DeclarationError:
     """Returns the refusal of a table whose column is not among those that are returned."""
     columns = tuple(returned)
     near = difflib.get_close_matches(column, columns, n=1)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kappa.base.sql import spark_quote
 from kappa.declare.folds.fold import Fold, Types, whole_option
-from kappa.declare.folds.returned import Returned
+from kappa.declare.folds.returned import ReturnedColumns
 from kappa.declare.values.columns import Array
 
 
@@ -32,23 +32,25 @@ class DistinctSet(Fold):
 
     kind = "set"
 
-    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+    def stored_columns(self, name: str, rows: ReturnedColumns) -> Iterator[tuple[str, str]]:
         yield name, str(Array(rows.distinct_type_of(str(self.column), self.text_of(name))))
         yield overflow_column(name), "boolean"
 
-    def beside(self, name: str) -> tuple[str, ...]:
+    def extra_columns(self, name: str) -> tuple[str, ...]:
         return (overflow_column(name),)
 
-    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
-        found = f"collect_set({self.value(given)})"
+    def contribution_sql(self, name: str, types: Types, given: Types) -> Iterator[str]:
+        found = f"collect_set({self.input_sql(given)})"
         yield f"{self._cut_to_limit(found)} as {spark_quote(name)}"
-        yield f"size({found}) > {self.option('limit')} as {spark_quote(overflow_column(name))}"
+        yield (
+            f"size({found}) > {self.option_value('limit')} as {spark_quote(overflow_column(name))}"
+        )
 
-    def combinations(self, name: str, types: Types) -> Iterator[str]:
+    def combination_sql(self, name: str, types: Types) -> Iterator[str]:
         own, overflow = spark_quote(name), spark_quote(overflow_column(name))
         found = f"array_distinct(flatten(collect_list({own})))"
         yield f"{self._cut_to_limit(found)} as {own}"
-        yield f"bool_or({overflow}) or size({found}) > {self.option('limit')} as {overflow}"
+        yield f"bool_or({overflow}) or size({found}) > {self.option_value('limit')} as {overflow}"
 
     def _cut_to_limit(self, values: str) -> str:
         """Returns Spark's SQL that keeps so many of an array's distinct values, sorted (law 8)."""
@@ -57,5 +59,6 @@ class DistinctSet(Fold):
             "struct(xxhash64(each) as hash, each as value)))"
         )
         return (
-            f"array_sort(transform(slice({hashed}, 1, {self.option('limit')}), each -> each.value))"
+            f"array_sort(transform(slice({hashed}, 1, {self.option_value('limit')}), each -> "
+            "each.value))"
         )

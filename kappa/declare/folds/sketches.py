@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from kappa.base.sql import spark_quote
 from kappa.declare.folds.exactness import Exactness
 from kappa.declare.folds.fold import Fold, Types, whole_option
-from kappa.declare.folds.returned import Returned
+from kappa.declare.folds.returned import ReturnedColumns
 
 
 def hll(column: str, *, lg_k: int = 12) -> Hll:
@@ -45,24 +45,24 @@ class _Distinct(Fold):
 
     is_sketched = True
 
-    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+    def stored_columns(self, name: str, rows: ReturnedColumns) -> Iterator[tuple[str, str]]:
         rows.distinct_type_of(str(self.column), self.text_of(name))
         yield name, "bigint"
         yield sketch_column(name), "binary"
 
-    def following(self, name: str, types: Types) -> tuple[str, ...]:
+    def derived_columns(self, name: str, types: Types) -> tuple[str, ...]:
         return (name,)
 
-    def exactness(self, name: str, types: Types) -> Exactness:
+    def value_exactness(self, name: str, types: Types) -> Exactness:
         return Exactness.ESTIMATED
 
-    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
-        value = self.value(given)
+    def contribution_sql(self, name: str, types: Types, given: Types) -> Iterator[str]:
+        value = self.input_sql(given)
         # Spark's sketches ignore an empty text, and take only some types: by its hash each value
         # counts.
         hashed = f"case when {value} is not null then xxhash64({value}) end"
         sketch = spark_quote(sketch_column(name))
-        yield f"{self.kind}_sketch_agg({hashed}, {self.option('lg_k')}) as {sketch}"
+        yield f"{self.kind}_sketch_agg({hashed}, {self.option_value('lg_k')}) as {sketch}"
 
 
 class Hll(_Distinct):
@@ -70,11 +70,11 @@ class Hll(_Distinct):
 
     kind = "hll"
 
-    def combinations(self, name: str, types: Types) -> Iterator[str]:
+    def combination_sql(self, name: str, types: Types) -> Iterator[str]:
         sketch = spark_quote(sketch_column(name))
         yield f"hll_union_agg({sketch}) as {sketch}"
 
-    def combined(self, name: str, types: Types) -> Mapping[str, str]:
+    def combined_sql(self, name: str, types: Types) -> Mapping[str, str]:
         sketch = spark_quote(sketch_column(name))
         # A sketch remembers the order in which it met values, and estimates by it, until it is
         # united with another one, be it itself.
@@ -86,10 +86,10 @@ class Theta(_Distinct):
 
     kind = "theta"
 
-    def combinations(self, name: str, types: Types) -> Iterator[str]:
+    def combination_sql(self, name: str, types: Types) -> Iterator[str]:
         sketch = spark_quote(sketch_column(name))
         # A union keeps exactly the 2^lg_k least hashes, whatever order the sketches met them in.
-        yield f"theta_union_agg({sketch}, {self.option('lg_k')}) as {sketch}"
+        yield f"theta_union_agg({sketch}, {self.option_value('lg_k')}) as {sketch}"
 
-    def combined(self, name: str, types: Types) -> Mapping[str, str]:
+    def combined_sql(self, name: str, types: Types) -> Mapping[str, str]:
         return {name: f"theta_sketch_estimate({spark_quote(sketch_column(name))})"}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from kappa.declare.folds.exactness import Exactness
 from kappa.declare.folds.fold import MergedFold, Quote, Types
-from kappa.declare.folds.returned import Returned
+from kappa.declare.folds.returned import ReturnedColumns
 from kappa.declare.folds.set import overflow_column
 from kappa.declare.folds.sums import summed_type, total_columns, total_of
 from kappa.declare.values.columns import parse_type
@@ -30,43 +30,43 @@ class Sum(MergedFold):
 
     kind = "sum"
 
-    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+    def stored_columns(self, name: str, rows: ReturnedColumns) -> Iterator[tuple[str, str]]:
         served = summed_type(self, name, rows)
         yield name, str(served)
         yield from total_columns(name, served)
         yield overflow_column(name), "boolean"
 
-    def beside(self, name: str) -> tuple[str, ...]:
+    def extra_columns(self, name: str) -> tuple[str, ...]:
         return (overflow_column(name),)
 
-    def following(self, name: str, types: Types) -> tuple[str, ...]:
+    def derived_columns(self, name: str, types: Types) -> tuple[str, ...]:
         # Where a build was born before the total was wide, the sum is the total.
         total = total_of(name, types)
         return () if total.column == name else (name, overflow_column(name))
 
-    def narrow(self, name: str, types: Types) -> tuple[str, ...]:
+    def narrow_sums(self, name: str, types: Types) -> tuple[str, ...]:
         total = total_of(name, types)
         return (total.column,) if total.is_narrow else ()
 
-    def exactness(self, name: str, types: Types) -> Exactness:
+    def value_exactness(self, name: str, types: Types) -> Exactness:
         return Exactness.ROUNDED if types.get(name) == "double" else Exactness.EXACT
 
-    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
+    def contribution_sql(self, name: str, types: Types, given: Types) -> Iterator[str]:
         kind = parse_type(given[str(self.column)])
-        yield from total_of(name, types).aggregates(self.value(given), kind)
+        yield from total_of(name, types).contribution_sql(self.input_sql(given), kind)
 
-    def combinations(self, name: str, types: Types) -> Iterator[str]:
-        yield from total_of(name, types).combinations()
+    def combination_sql(self, name: str, types: Types) -> Iterator[str]:
+        yield from total_of(name, types).combination_sql()
 
-    def combined(self, name: str, types: Types) -> Mapping[str, str]:
-        return self._with_served(name, types, total_of(name, types).combined())
+    def combined_sql(self, name: str, types: Types) -> Mapping[str, str]:
+        return self._with_served(name, types, total_of(name, types).combined_sql())
 
-    def updated(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
-        columns = self._with_served(name, types, total_of(name, types).updated(quote))
+    def updated_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
+        columns = self._with_served(name, types, total_of(name, types).updated_values(quote))
         return {quote(column): sql for column, sql in columns.items()}
 
-    def inserted(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
-        columns = self._with_served(name, types, total_of(name, types).inserted(quote))
+    def inserted_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
+        columns = self._with_served(name, types, total_of(name, types).inserted_values(quote))
         return {quote(column): sql for column, sql in columns.items()}
 
     def _with_served(self, name: str, types: Types, kept: Mapping[str, str]) -> Mapping[str, str]:
@@ -74,6 +74,6 @@ class Sum(MergedFold):
         if overflow_column(name) not in types:
             return kept
         total = total_of(name, types)
-        value = total.value(kept, types[name])
+        value = total.value_sql(kept, types[name])
         is_lost = f"({kept[total.column]}) is not null and ({value}) is null"
         return {**kept, name: value, overflow_column(name): is_lost}

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from decimal import Decimal as Exact
 
 from kappa.base.sql import spark_quote
-from kappa.declare.folds.fold import Fold, Quote, Types, ignoring_nulls, sides
-from kappa.declare.folds.returned import Returned
+from kappa.declare.folds.fold import Fold, Quote, Types, ignoring_nulls, merge_sides
+from kappa.declare.folds.returned import ReturnedColumns
 from kappa.declare.values.columns import INTEGERS, Decimal, Scalar, Type, parse_type
 
 # One digit less than the engines have: Spark drops digits behind the point from a sum that might
@@ -32,7 +32,7 @@ _SCALE = "cast('18446744073709551616' as double)"
 _GREATEST_DOUBLE = "cast('1.7976931348623157e308' as double)"
 
 
-def summed_type(fold: Fold, name: str, rows: Returned) -> Type:
+def summed_type(fold: Fold, name: str, rows: ReturnedColumns) -> Type:
     """Returns the type of a served sum. Raises DeclarationError if it cannot be summed."""
     kind = rows.type_of(str(fold.column), fold.text_of(name))
     if isinstance(kind, Scalar) and kind.name in INTEGERS:
@@ -42,37 +42,37 @@ def summed_type(fold: Fold, name: str, rows: Returned) -> Type:
     if isinstance(kind, Decimal) and kind.precision <= _WIDEST_SUMMED:
         return Decimal(kind.precision + _SUM_DIGITS, kind.scale)
     if isinstance(kind, Decimal):
-        raise rows.refused(
+        raise rows.table_error(
             f"sums {fold.column} of type {kind}, which has no digits left for a sum",
             hint=f"cast it to at most {_WIDEST_SUMMED} digits in the function",
         )
-    raise rows.refused(
+    raise rows.table_error(
         f"folds {fold.text_of(name)} over the type {kind}", hint="only numbers have sums and means"
     )
 
 
 def total_columns(name: str, served: Type) -> Iterator[tuple[str, str]]:
     """Lists the hidden columns of a total whose value is served with this type."""
-    yield _sum(name), carried(str(served))
+    yield _sum_column(name), carried_type(str(served))
     if served == Scalar("double"):
-        yield _large(name), "double"
+        yield _large_column(name), "double"
     elif isinstance(served, Decimal) and served.precision - _SUM_DIGITS > _MOST_WITHOUT_CARRY:
-        yield _carry(name), "bigint"
+        yield _carry_column(name), "bigint"
 
 
 def total_of(name: str, types: Types) -> Total:
     """Returns the total of a column among a table's stored columns."""
-    if _carry(name) in types:
-        return CarriedTotal(_sum(name), types[_sum(name)], _carry(name))
-    if _large(name) in types:
-        return DoubleTotal(_sum(name), "double", _large(name))
+    if _carry_column(name) in types:
+        return CarriedTotal(_sum_column(name), types[_sum_column(name)], _carry_column(name))
+    if _large_column(name) in types:
+        return DoubleTotal(_sum_column(name), "double", _large_column(name))
     # A build that was born before totals were wide has the served sum alone, or beside it a sum of
     # an average with the type of a served one. It goes on so.
-    held = _sum(name) if _sum(name) in types else name
+    held = _sum_column(name) if _sum_column(name) in types else name
     return Total(held, types[held])
 
 
-def carried(kind: str) -> str:
+def carried_type(kind: str) -> str:
     """Returns the type in which sums travel: double, or one of 37 digits."""
     match parse_type(kind):
         case Scalar("bigint"):
@@ -97,39 +97,39 @@ class Total:
     @property
     def is_narrow(self) -> bool:
         """Returns True if a sum may not fit the column, and travels in another type."""
-        return carried(self.kind) != self.kind
+        return carried_type(self.kind) != self.kind
 
-    def aggregates(self, value: str, kind: Type) -> Iterator[str]:
+    def contribution_sql(self, value: str, kind: Type) -> Iterator[str]:
         """Lists Spark's SQL that sums values of this type into a contribution."""
         yield f"{_sum_aggregate(value, kind, self.kind)} as {spark_quote(self.column)}"
 
-    def combinations(self) -> Iterator[str]:
+    def combination_sql(self) -> Iterator[str]:
         """Lists Spark's SQL that adds a stored row and a contribution of one key, or has one."""
         yield f"sum({spark_quote(self.column)}) as {spark_quote(self.column)}"
 
-    def combined(self) -> Mapping[str, str]:
+    def combined_sql(self) -> Mapping[str, str]:
         """Returns Spark's SQL of the total's columns, from what `combinations` give."""
-        return {self.column: _cast(spark_quote(self.column), self.kind)}
+        return {self.column: _cast_sql(spark_quote(self.column), self.kind)}
 
-    def updated(self, quote: Quote) -> Mapping[str, str]:
+    def updated_values(self, quote: Quote) -> Mapping[str, str]:
         """Returns the SQL of the total's columns after a merge into a stored row."""
-        held, contributed = sides(quote(self.column))
-        both = _cast(f"cast({held} as {carried(self.kind)}) + {contributed}", self.kind)
-        alone = _cast(contributed, self.kind)
+        held, contributed = merge_sides(quote(self.column))
+        both = _cast_sql(f"cast({held} as {carried_type(self.kind)}) + {contributed}", self.kind)
+        alone = _cast_sql(contributed, self.kind)
         return {self.column: ignoring_nulls(held, contributed, both, alone=alone)}
 
-    def inserted(self, quote: Quote) -> Mapping[str, str]:
+    def inserted_values(self, quote: Quote) -> Mapping[str, str]:
         """Returns the SQL of the total's columns in a new row."""
-        return {self.column: _cast(f"s.{quote(self.column)}", self.kind)}
+        return {self.column: _cast_sql(f"s.{quote(self.column)}", self.kind)}
 
-    def value(self, kept: Mapping[str, str], served: str) -> str:
+    def value_sql(self, kept: Mapping[str, str], served: str) -> str:
         """Returns the SQL of the value with the served type; null if it does not fit.
 
         `kept` has the SQL of the total's columns, by name.
         """
         return f"try_cast({kept[self.column]} as {served})"
 
-    def quotient(self, kept: Mapping[str, str], counted: str) -> str:
+    def quotient_sql(self, kept: Mapping[str, str], counted: str) -> str:
         """Returns the SQL of the value divided by a number that is not 0, as a double."""
         return f"{_as_double(kept[self.column], self.kind)} / cast({counted} as double)"
 
@@ -144,87 +144,92 @@ class CarriedTotal(Total):
 
     carry: str
 
-    def aggregates(self, value: str, kind: Type) -> Iterator[str]:
+    def contribution_sql(self, value: str, kind: Type) -> Iterator[str]:
         summed = _sum_aggregate(value, kind, self.kind)
-        raised = self._narrow(f"{self._narrow(f'{summed} + {self._half}')} + {self._half}")
+        raised = self._narrow_sql(
+            f"{self._narrow_sql(f'{summed} + {self._half_sql}')} + {self._half_sql}"
+        )
         rest, carry = spark_quote(self.column), spark_quote(self.carry)
         yield f"case when {summed} < 0 then {raised} else {summed} end as {rest}"
         yield f"case when {summed} < 0 then -1L when {summed} >= 0 then 0L end as {carry}"
 
-    def combinations(self) -> Iterator[str]:
+    def combination_sql(self) -> Iterator[str]:
         rest, carry = spark_quote(self.column), spark_quote(self.carry)
         one = f"max({rest})"
         other = f"case when count({rest}) > 1 then min({rest}) else cast(0 as {self.kind}) end"
-        yield f"{self._rest(one, other)} as {rest}"
-        yield f"sum({carry}) + {self._bump(one, other)} as {carry}"
+        yield f"{self._rest_sql(one, other)} as {rest}"
+        yield f"sum({carry}) + {self._carry_sql(one, other)} as {carry}"
 
-    def combined(self) -> Mapping[str, str]:
+    def combined_sql(self) -> Mapping[str, str]:
         return {each: spark_quote(each) for each in (self.column, self.carry)}
 
-    def updated(self, quote: Quote) -> Mapping[str, str]:
-        rests, carries = sides(quote(self.column)), sides(quote(self.carry))
-        carry = f"{carries[0]} + {carries[1]} + {self._bump(*rests)}"
+    def updated_values(self, quote: Quote) -> Mapping[str, str]:
+        rests, carries = merge_sides(quote(self.column)), merge_sides(quote(self.carry))
+        carry = f"{carries[0]} + {carries[1]} + {self._carry_sql(*rests)}"
         return {
-            self.column: ignoring_nulls(*rests, self._rest(*rests)),
+            self.column: ignoring_nulls(*rests, self._rest_sql(*rests)),
             self.carry: ignoring_nulls(*carries, carry),
         }
 
-    def inserted(self, quote: Quote) -> Mapping[str, str]:
+    def inserted_values(self, quote: Quote) -> Mapping[str, str]:
         return {each: f"s.{quote(each)}" for each in (self.column, self.carry)}
 
-    def value(self, kept: Mapping[str, str], served: str) -> str:
-        return f"try_cast({self._within(kept)} as {served})"
+    def value_sql(self, kept: Mapping[str, str], served: str) -> str:
+        return f"try_cast({self._within_sql(kept)} as {served})"
 
-    def quotient(self, kept: Mapping[str, str], counted: str) -> str:
-        full = f"cast('1e{_WIDE_DIGITS - self._scale}' as double)"
+    def quotient_sql(self, kept: Mapping[str, str], counted: str) -> str:
+        full = f"cast('1e{_WIDE_DIGITS - self._decimal_scale}' as double)"
         beyond = (
             f"cast({kept[self.carry]} as double) * {full}"
             f" + {_as_double(kept[self.column], self.kind)}"
         )
-        within = _as_double(self._within(kept), self.kind)
+        within = _as_double(self._within_sql(kept), self.kind)
         near = f"{kept[self.carry]} in (-1, 0)"
         return f"case when {near} then {within} else {beyond} end / cast({counted} as double)"
 
     @property
-    def _wide(self) -> str:
-        return f"decimal({_WIDE_DIGITS + 1},{self._scale})"
+    def _wide_type(self) -> str:
+        return f"decimal({_WIDE_DIGITS + 1},{self._decimal_scale})"
 
     @property
-    def _scale(self) -> int:
+    def _decimal_scale(self) -> int:
         kind = parse_type(self.kind)
         assert isinstance(kind, Decimal), "only decimals have a carry"
         return kind.scale
 
     @property
-    def _half(self) -> str:
+    def _half_sql(self) -> str:
         """Returns SQL for half of 10^37 units."""
-        return self._units(5 * 10 ** (_WIDE_DIGITS - 1), self.kind)
+        return self._units_sql(5 * 10 ** (_WIDE_DIGITS - 1), self.kind)
 
-    def _units(self, units: int, kind: str) -> str:
-        return f"cast('{Exact(units).scaleb(-self._scale):f}' as {kind})"
+    def _units_sql(self, units: int, kind: str) -> str:
+        return f"cast('{Exact(units).scaleb(-self._decimal_scale):f}' as {kind})"
 
-    def _narrow(self, value: str) -> str:
+    def _narrow_sql(self, value: str) -> str:
         return f"cast({value} as {self.kind})"
 
     def _is_full(self, one: str, other: str) -> str:
-        return f"{one} + {other} >= {self._units(10**_WIDE_DIGITS, self._wide)}"
+        return f"{one} + {other} >= {self._units_sql(10**_WIDE_DIGITS, self._wide_type)}"
 
-    def _rest(self, one: str, other: str) -> str:
-        less = " + ".join(self._narrow(f"{each} - {self._half}") for each in (one, other))
+    def _rest_sql(self, one: str, other: str) -> str:
+        less = " + ".join(self._narrow_sql(f"{each} - {self._half_sql}") for each in (one, other))
         # try_cast: an engine may compute the branch that is not taken, too.
         return (
             f"case when {self._is_full(one, other)} then try_cast({less} as {self.kind})"
             f" else try_cast({one} + {other} as {self.kind}) end"
         )
 
-    def _bump(self, one: str, other: str) -> str:
+    def _carry_sql(self, one: str, other: str) -> str:
         return f"case when {self._is_full(one, other)} then 1 else 0 end"
 
-    def _within(self, kept: Mapping[str, str]) -> str:
+    def _within_sql(self, kept: Mapping[str, str]) -> str:
         """Returns SQL for the value as a decimal of 38 digits, or null if it has more."""
         rest, carry = kept[self.column], kept[self.carry]
-        negative = f"{self._narrow(f'{rest} - {self._half}')} - {self._half}"
-        return f"case {carry} when 0 then cast({rest} as {self._wide}) when -1 then {negative} end"
+        negative = f"{self._narrow_sql(f'{rest} - {self._half_sql}')} - {self._half_sql}"
+        return (
+            f"case {carry} when 0 then cast({rest} as {self._wide_type}) when -1 then {negative} "
+            "end"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +238,7 @@ class DoubleTotal(Total):
 
     large: str
 
-    def aggregates(self, value: str, kind: Type) -> Iterator[str]:
+    def contribution_sql(self, value: str, kind: Type) -> Iterator[str]:
         double = f"cast({value} as double)"
         is_large, there = f"abs({double}) >= {_LARGE}", f"{double} is not null"
         usual = f"sum(case when {is_large} then 0D when {there} then {double} end)"
@@ -241,31 +246,31 @@ class DoubleTotal(Total):
         yield f"{usual} as {spark_quote(self.column)}"
         yield f"{large} as {spark_quote(self.large)}"
 
-    def combinations(self) -> Iterator[str]:
+    def combination_sql(self) -> Iterator[str]:
         for column in map(spark_quote, (self.column, self.large)):
             yield f"sum({column}) as {column}"
 
-    def combined(self) -> Mapping[str, str]:
+    def combined_sql(self) -> Mapping[str, str]:
         return {each: spark_quote(each) for each in (self.column, self.large)}
 
-    def updated(self, quote: Quote) -> Mapping[str, str]:
-        columns = {each: sides(quote(each)) for each in (self.column, self.large)}
+    def updated_values(self, quote: Quote) -> Mapping[str, str]:
+        columns = {each: merge_sides(quote(each)) for each in (self.column, self.large)}
         return {each: ignoring_nulls(*both, " + ".join(both)) for each, both in columns.items()}
 
-    def inserted(self, quote: Quote) -> Mapping[str, str]:
+    def inserted_values(self, quote: Quote) -> Mapping[str, str]:
         return {each: f"s.{quote(each)}" for each in (self.column, self.large)}
 
-    def value(self, kept: Mapping[str, str], served: str) -> str:
-        return _finite(f"({kept[self.column]} + {kept[self.large]} * {_SCALE})")
+    def value_sql(self, kept: Mapping[str, str], served: str) -> str:
+        return _finite_sql(f"({kept[self.column]} + {kept[self.large]} * {_SCALE})")
 
-    def quotient(self, kept: Mapping[str, str], counted: str) -> str:
+    def quotient_sql(self, kept: Mapping[str, str], counted: str) -> str:
         usual, large = (
             f"{kept[each]} / cast({counted} as double)" for each in (self.column, self.large)
         )
-        return _finite(f"({usual} + {large} * {_SCALE})")
+        return _finite_sql(f"({usual} + {large} * {_SCALE})")
 
 
-def _finite(value: str) -> str:
+def _finite_sql(value: str) -> str:
     # NaN is greater than all other numbers to Spark, DuckDB and DataFusion.
     return f"case when abs({value}) <= {_GREATEST_DOUBLE} then {value} end"
 
@@ -291,10 +296,10 @@ def _sum_aggregate(value: str, kind: Type, stored: str) -> str:
         case Scalar():
             return f"cast(sum(cast({value} as bigint)) as {WIDE})"
         case _:
-            return f"cast(sum({value}) as {carried(stored)})"
+            return f"cast(sum({value}) as {carried_type(stored)})"
 
 
-def _cast(summed: str, kind: str) -> str:
+def _cast_sql(summed: str, kind: str) -> str:
     """Returns the SQL that casts a sum to the type in which it is stored.
 
     Only sums are cast: bigint, decimal and double mean the same to all engines. DataFusion's
@@ -303,16 +308,16 @@ def _cast(summed: str, kind: str) -> str:
     return f"cast({summed} as {kind})"
 
 
-def _sum(name: str) -> str:
+def _sum_column(name: str) -> str:
     """Returns the hidden column of a total."""
     return f"_{name}_sum"
 
 
-def _carry(name: str) -> str:
+def _carry_column(name: str) -> str:
     """Returns the hidden column of how often 37 digits of a total were full."""
     return f"_{name}_carry"
 
 
-def _large(name: str) -> str:
+def _large_column(name: str) -> str:
     """Returns the hidden column of the large values of a total of doubles."""
     return f"_{name}_large"

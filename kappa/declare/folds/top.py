@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from kappa.base.sql import spark_quote
 from kappa.declare.folds.fold import Fold, Option, Types, whole_option
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
-from kappa.declare.folds.returned import Returned
+from kappa.declare.folds.returned import ReturnedColumns
 from kappa.declare.folds.set import overflow_column
 from kappa.declare.values.columns import Array, Column, Scalar, Struct
 
@@ -34,61 +34,64 @@ class TopK(Fold):
     by_order = True
 
     @property
-    def given(self) -> tuple[object, ...]:
+    def given_columns(self) -> tuple[object, ...]:
         return (self.column, dict(self.options).get("by", self.column))
 
     @property
-    def inputs(self) -> tuple[str, ...]:
+    def input_columns(self) -> tuple[str, ...]:
         """Lists the column of the values, and the one that ranks them if it is another."""
         by = dict(self.options).get("by")
         return (str(self.column),) if by is None else (str(self.column), str(by))
 
-    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+    def stored_columns(self, name: str, rows: ReturnedColumns) -> Iterator[tuple[str, str]]:
         value = rows.type_of(str(self.column), self.text_of(name))
-        by = rows.ordered_type_of(self.inputs[-1], self.text_of(name))
+        by = rows.ordered_type_of(self.input_columns[-1], self.text_of(name))
         yield name, str(Array(value))
-        rows.check(FOLD_ORDER_COLUMNS, self.text_of(name))
+        rows.check_columns(FOLD_ORDER_COLUMNS, self.text_of(name))
         order = (Column(of.removeprefix("_"), Scalar(kind)) for of, kind in FOLD_ORDER_COLUMNS)
-        yield _top(name), str(Array(Struct((Column("by", by), *order, Column("value", value)))))
+        yield (
+            _top_column(name),
+            str(Array(Struct((Column("by", by), *order, Column("value", value))))),
+        )
         yield overflow_column(name), "boolean"
 
-    def declared(self, name: str) -> str:
+    def declared_text(self, name: str) -> str:
         # Versions that were declared before there was this column serve none.
         return f"{self}, with {overflow_column(name)}"
 
-    def beside(self, name: str) -> tuple[str, ...]:
+    def extra_columns(self, name: str) -> tuple[str, ...]:
         return (overflow_column(name),)
 
-    def following(self, name: str, types: Types) -> tuple[str, ...]:
+    def derived_columns(self, name: str, types: Types) -> tuple[str, ...]:
         return (name,)
 
-    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
-        value, by = self.value(given), self.value(given, self.inputs[-1])
+    def contribution_sql(self, name: str, types: Types, given: Types) -> Iterator[str]:
+        value, by = self.input_sql(given), self.input_sql(given, self.input_columns[-1])
         order = ", ".join(f"{of} as {of.removeprefix('_')}" for of, _ in FOLD_ORDER_COLUMNS)
         row = f"struct({by} as by, {order}, {value} as value)"
         ranked = f"{by} is not null and {value} is not null"
-        found = f"max_by({row}, {row}, {self.option('k')}) filter (where {ranked})"
-        none = f"cast(array() as {types[_top(name)]})"
-        yield f"coalesce({found}, {none}) as {spark_quote(_top(name))}"
-        yield from self._overflow(name, types, f"count_if({ranked})")
+        found = f"max_by({row}, {row}, {self.option_value('k')}) filter (where {ranked})"
+        none = f"cast(array() as {types[_top_column(name)]})"
+        yield f"coalesce({found}, {none}) as {spark_quote(_top_column(name))}"
+        yield from self._overflow_sql(name, types, f"count_if({ranked})")
 
-    def combinations(self, name: str, types: Types) -> Iterator[str]:
-        top = spark_quote(_top(name))
+    def combination_sql(self, name: str, types: Types) -> Iterator[str]:
+        top = spark_quote(_top_column(name))
         every = f"sort_array(flatten(collect_list({top})), false)"
-        yield f"slice({every}, 1, {self.option('k')}) as {top}"
+        yield f"slice({every}, 1, {self.option_value('k')}) as {top}"
         one = spark_quote(overflow_column(name))
-        yield from self._overflow(name, types, f"sum(size({top}))", f"bool_or({one}) or ")
+        yield from self._overflow_sql(name, types, f"sum(size({top}))", f"bool_or({one}) or ")
 
-    def combined(self, name: str, types: Types) -> Mapping[str, str]:
-        return {name: f"transform({spark_quote(_top(name))}, each -> each.value)"}
+    def combined_sql(self, name: str, types: Types) -> Mapping[str, str]:
+        return {name: f"transform({spark_quote(_top_column(name))}, each -> each.value)"}
 
-    def _overflow(self, name: str, types: Types, rows: str, before: str = "") -> Iterator[str]:
+    def _overflow_sql(self, name: str, types: Types, rows: str, before: str = "") -> Iterator[str]:
         # A build that was born before there was this column goes on without it.
         if overflow_column(name) in types:
             overflow = spark_quote(overflow_column(name))
-            yield f"{before}{rows} > {self.option('k')} as {overflow}"
+            yield f"{before}{rows} > {self.option_value('k')} as {overflow}"
 
 
-def _top(name: str) -> str:
+def _top_column(name: str) -> str:
     """Returns the hidden column of the values' ranks and their records' order."""
     return f"_{name}_top"

@@ -21,7 +21,7 @@ from kappa.base.source import Source
 from kappa.declare.formats.avro_schema import (
     AvroSchema,
     differing_times,
-    parsed,
+    parse_avro,
     plain_text,
     read_record,
     why_unreadable,
@@ -31,23 +31,23 @@ from kappa.declare.formats.registry_schemas import (
     PinnedSchema,
     RegisteredSchema,
     Subject,
-    framed,
+    frame_message,
     read_pin,
-    unframed,
-    written_by,
+    split_frame,
+    writer_schema,
 )
 from kappa.declare.formats.schema_fields import (
     EVENT_HINT,
     Landing,
     check_declared,
     columns_of,
-    finite,
-    refusing,
+    finite_check,
+    refused_landing,
 )
-from kappa.declare.options import described, error_prefix, option_text
+from kappa.declare.options import describe_value, error_prefix, option_text
 from kappa.declare.project_files import read_schema_file
 from kappa.declare.values.columns import Array, Column, Decimal, Scalar, Struct, Type
-from kappa.declare.values.reason import Reason, Rejected, shown
+from kappa.declare.values.reason import Reason, Rejected, show_value
 from kappa.declare.values.value import FIRST_MICROS, LAST_MICROS, Check, check_of
 
 _SCALARS = {
@@ -102,7 +102,8 @@ class Avro:
         source = Source.of_caller()
         if not isinstance(schema, str | Path | Subject) or not isinstance(framed, bool | None):
             raise DeclarationError(
-                f"{source}: format avro is given {described(schema)}, framed={option_text(framed)}",
+                f"{source}: format avro is given {describe_value(schema)}, "
+                f"framed={option_text(framed)}",
                 hint=_HINT,
             )
         pin: PinnedSchema | None = None
@@ -128,25 +129,25 @@ class Avro:
         set_field(self, "pin", pin)
         set_field(self, "source", source)
 
-    def lines(self) -> Iterator[str]:
+    def declared_lines(self) -> Iterator[str]:
         """Yields the name of the format and the schema, without the schema's prose."""
         yield f"format avro{', framed by a registry' if self.framed else ''}"
         yield from (f"schema {each}" for each in (*self.references, self.text))
 
-    def event(self) -> tuple[Column, ...]:
+    def declared_event(self) -> tuple[Column, ...]:
         """Returns the schema's fields as columns. Raises DeclarationError if a field makes none."""
-        return columns_of(landings_of(self._parsed()))
+        return columns_of(landings_of(self._parsed_schema()))
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
         """Refuses columns that differ from the schema's fields."""
-        check_declared(columns, landings_of(self._parsed()), "Avro", by_schema=by_schema)
+        check_declared(columns, landings_of(self._parsed_schema()), "Avro", by_schema=by_schema)
 
-    def reader(self, columns: Sequence[Column]) -> AvroReader:
+    def event_reader(self, columns: Sequence[Column]) -> AvroReader:
         """Returns a reader of records."""
         del columns
         return AvroReader(self)
 
-    def encode(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
+    def encode_event(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
         """Returns the Avro record of JSON fields, written with the declared schema."""
         del columns
         if self.framed and self.pin is None:
@@ -154,10 +155,12 @@ class Avro:
                 "an event of a schema in a file has no id to be framed with",
                 hint='declare the subject: Avro(Subject("orders-value")); or give the bytes',
             )
-        return written_record(self._parsed(), None if self.pin is None else self.pin.id, fields)
+        return written_record(
+            self._parsed_schema(), None if self.pin is None else self.pin.id, fields
+        )
 
-    def _parsed(self) -> AvroSchema:
-        return parsed(self.text, self.references)
+    def _parsed_schema(self) -> AvroSchema:
+        return parse_avro(self.text, self.references)
 
 
 def written_record(schema: AvroSchema, number: int | None, fields: Mapping[str, Any]) -> bytes:
@@ -177,25 +180,25 @@ def written_record(schema: AvroSchema, number: int | None, fields: Mapping[str, 
         )
     except (ValueError, TypeError, OverflowError, KeyError, AttributeError) as error:
         raise UsageError(f"the event cannot be written as Avro: {error}") from None
-    return into.getvalue() if number is None else framed(number, into.getvalue())
+    return into.getvalue() if number is None else frame_message(number, into.getvalue())
 
 
 def landings_of(schema: AvroSchema) -> dict[str, Landing]:
     """Returns the landing of each field of an event."""
-    return landings(schema.whole, schema.named)
+    return field_landings(schema.whole, schema.named)
 
 
 def _of_kind(found: RegisteredSchema) -> AvroSchema:
     if found.kind != KIND or found.text is None:
         raise DeclarationError(f"the schema is of type {found.kind}, not Avro")
-    return parsed(found.text, found.references)
+    return parse_avro(found.text, found.references)
 
 
 class AvroReader:
     """The reader of Avro's records, each by the writer's schema."""
 
     def __init__(self, form: Avro) -> None:
-        self._schema = parsed(form.text, form.references)
+        self._schema = parse_avro(form.text, form.references)
         self._landings = landings_of(self._schema)
         self._framed = form.framed
         # The schemas of writers, by id; or why the schema reads no record.
@@ -207,35 +210,35 @@ class AvroReader:
         """Reads the fields of a record. Raises Rejected if the bytes are not exactly one record."""
         writer = self._schema.bare
         if self._framed:
-            schema_id, value = unframed(value)
-            writer = self.writer(schema_id)
+            schema_id, value = split_frame(value)
+            writer = self.writer_schema(schema_id)
             if isinstance(writer, Rejected):
                 raise Rejected(writer.reason, writer.detail)
         return read_record(value, writer, self._schema.bare)
 
-    def check(self, column: Column) -> Check:
+    def column_check(self, column: Column) -> Check:
         """Returns the check that makes the row's value of a field."""
         return self._landings[column.name].land
 
     @property
-    def declared(self) -> Any:
+    def declared_schema(self) -> Any:
         """Returns the declared schema, without logical types."""
         return self._schema.bare
 
     @property
-    def whole(self) -> Any:
+    def whole_schema(self) -> Any:
         """Returns the declared schema, with logical types."""
         return self._schema.whole
 
-    def writer(self, schema_id: int) -> Any:
+    def writer_schema(self, schema_id: int) -> Any:
         """Returns the schema of an id, without logical types, or why the schema reads no record."""
         known = self._writers.get(schema_id)
         if known is not None:
             return known
         writer: Any
         try:
-            found = written_by(schema_id)
-            writer = self._opened(schema_id, found.text or "", found.references)
+            found = writer_schema(schema_id)
+            writer = self._open_writer(schema_id, found.text or "", found.references)
         except Rejected as rejected:
             writer = rejected
             # Any producer can write any id.
@@ -244,9 +247,9 @@ class AvroReader:
         self._writers[schema_id] = writer
         return writer
 
-    def _opened(self, schema_id: int, text: str, references: tuple[str, ...]) -> Any:
+    def _open_writer(self, schema_id: int, text: str, references: tuple[str, ...]) -> Any:
         try:
-            writer = parsed(text, references)
+            writer = parse_avro(text, references)
         except DeclarationError as error:
             raise Rejected(
                 Reason.SCHEMA_MISMATCH, f"schema {schema_id} cannot be used: {error.message}"
@@ -257,7 +260,7 @@ class AvroReader:
         return writer.bare
 
 
-def landings(schema: Any, named: Mapping[str, Any]) -> dict[str, Landing]:
+def field_landings(schema: Any, named: Mapping[str, Any]) -> dict[str, Landing]:
     """Returns the landing of each field of an event; a wrong field raises an error at use.
 
     `schema` is parsed by fastavro, and `named` has the named types. Raises DeclarationError if the
@@ -275,9 +278,9 @@ def landings(schema: Any, named: Mapping[str, Any]) -> dict[str, Landing]:
     for part in schema["fields"]:
         name = part["name"]
         try:
-            found[name] = reader.landing(part["type"], name, (schema["name"],))
+            found[name] = reader.part_landing(part["type"], name, (schema["name"],))
         except DeclarationError as error:
-            found[name] = refusing(error)
+            found[name] = refused_landing(error)
     return found
 
 
@@ -285,56 +288,60 @@ class _SchemaLander:
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = named
 
-    def landing(self, schema: Any, path: str, within: tuple[str, ...]) -> Landing:
+    def part_landing(self, schema: Any, path: str, within: tuple[str, ...]) -> Landing:
         """Returns the landing of a part; `within` are the records around the part."""
         if isinstance(schema, list):
             others = [each for each in schema if each != "null"]
             if len(others) != 1:
-                raise _refused(path, f"a union of {', '.join(map(_schema_name, schema))}")
-            inner = self.landing(others[0], path, within)
+                raise _refused_part(path, f"a union of {', '.join(map(_schema_name, schema))}")
+            inner = self.part_landing(others[0], path, within)
             return Landing(inner.type, nullable=len(others) < len(schema), land=inner.land)
         if isinstance(schema, str) and schema in self._named:
             schema = self._named[schema]
         whole = schema if isinstance(schema, dict) else {"type": schema}
         kind = whole["type"]
         if not isinstance(kind, str):
-            return self.landing(kind, path, within)
+            return self.part_landing(kind, path, within)
         logical = whole.get("logicalType")
         if logical is not None:
             found = _logical_landing(logical, whole, path)
             if found is not None:
                 return found
         if kind in _SCALARS:
-            return _plain(Scalar(_SCALARS[kind]))
+            return _plain_landing(Scalar(_SCALARS[kind]))
         match kind:
             case "array":
-                element = self.landing(whole["items"], f"an element of {path}", within)
-                return Landing(Array(element.type), nullable=False, land=_array(element.land))
+                element = self.part_landing(whole["items"], f"an element of {path}", within)
+                return Landing(Array(element.type), nullable=False, land=_array_check(element.land))
             case "map":
-                value = self.landing(whole["values"], f"a value of {path}", within)
+                value = self.part_landing(whole["values"], f"a value of {path}", within)
                 entry = Struct(
                     (
                         Column(_KEY, Scalar("string"), nullable=False),
                         Column(_VALUE, value.type, value.nullable),
                     )
                 )
-                return Landing(Array(entry), nullable=False, land=_map(value.land))
+                return Landing(Array(entry), nullable=False, land=_map_check(value.land))
             case "record":
-                return self._record(whole, path, within)
+                return self._record_landing(whole, path, within)
             case _:
-                raise _refused(path, _schema_name(whole))
+                raise _refused_part(path, _schema_name(whole))
 
-    def _record(self, schema: Mapping[str, Any], path: str, within: tuple[str, ...]) -> Landing:
+    def _record_landing(
+        self, schema: Mapping[str, Any], path: str, within: tuple[str, ...]
+    ) -> Landing:
         if schema["name"] in within:
-            raise _refused(path, f"{schema['name']}, which contains itself: columns have an end")
+            raise _refused_part(
+                path, f"{schema['name']}, which contains itself: columns have an end"
+            )
         parts = {
-            field["name"]: self.landing(
+            field["name"]: self.part_landing(
                 field["type"], f"{path}.{field['name']}", (*within, schema["name"])
             )
             for field in schema["fields"]
         }
         if not parts:
-            raise _refused(path, "a record without fields")
+            raise _refused_part(path, "a record without fields")
         kind = Struct(tuple(Column(name, part.type, part.nullable) for name, part in parts.items()))
         return Landing(kind, nullable=False, land=_record_values(parts))
 
@@ -344,57 +351,59 @@ def _logical_landing(logical: str, schema: Mapping[str, Any], path: str) -> Land
     kind = schema["type"]
     match logical:
         case "timestamp-millis" | "timestamp-micros" if kind == "long":
-            return _plain(Scalar("timestamp"), _time(_MICROS[logical]))
+            return _plain_landing(Scalar("timestamp"), _time_check(_MICROS[logical]))
         case "date" if kind == "int":
-            return _plain(Scalar("date"), _day)
+            return _plain_landing(Scalar("date"), _day_value)
         case "decimal" if kind in {"bytes", "fixed"}:
             precision, scale = schema["precision"], schema.get("scale", 0)
             if precision > _MOST_DIGITS:
-                raise _refused(path, f"a decimal of {precision} digits, and {_MOST_DIGITS} fit")
+                raise _refused_part(
+                    path, f"a decimal of {precision} digits, and {_MOST_DIGITS} fit"
+                )
             decimal = Decimal(precision, scale)
-            return _plain(decimal, _decimal(decimal))
+            return _plain_landing(decimal, _decimal_check(decimal))
         case _ if logical.startswith(("timestamp-", "local-timestamp-", "time-", "duration")):
-            raise _refused(path, logical)
+            raise _refused_part(path, logical)
         case _:
             return None
 
 
-def _plain(kind: Type, land: Check | None = None) -> Landing:
+def _plain_landing(kind: Type, land: Check | None = None) -> Landing:
     return Landing(kind, nullable=False, land=land or _LANDS.get(str(kind)) or check_of(kind))
 
 
-def _text(found: Any, name: str) -> Any:
+def _text_value(found: Any, name: str) -> Any:
     del name
     return found
 
 
 _LANDS: dict[str, Check] = {
-    "double": finite("double"),
-    "float": finite("float"),
-    "string": _text,
+    "double": finite_check("double"),
+    "float": finite_check("float"),
+    "string": _text_value,
 }
 
 
-def _time(micros: int) -> Check:
-    def land(found: int, name: str) -> int:
+def _time_check(micros: int) -> Check:
+    def land_time(found: int, name: str) -> int:
         moment = found * micros
         if not FIRST_MICROS <= moment <= LAST_MICROS:
             raise Rejected(Reason.OUT_OF_RANGE, f"{name} is {found}, beyond what timestamp holds")
         return moment
 
-    return land
+    return land_time
 
 
-def _day(found: int, name: str) -> int:
+def _day_value(found: int, name: str) -> int:
     if not _FIRST_DAY <= found <= _LAST_DAY:
         raise Rejected(Reason.OUT_OF_RANGE, f"{name} is {found}, beyond what date holds")
     return found
 
 
-def _decimal(kind: Decimal) -> Check:
+def _decimal_check(kind: Decimal) -> Check:
     check = check_of(kind)
 
-    def land(found: bytes, name: str) -> Any:
+    def land_decimal(found: bytes, name: str) -> Any:
         # By the digits: arithmetic of decimals would round to the context's precision.
         whole = int.from_bytes(found, signed=True)
         if whole.bit_length() > _MOST_BITS:
@@ -404,25 +413,25 @@ def _decimal(kind: Decimal) -> Check:
         digits = tuple(map(int, str(abs(whole))))
         return check(Number((int(whole < 0), digits, -kind.scale)), name)
 
-    return land
+    return land_decimal
 
 
-def _array(element: Check) -> Check:
-    def land(found: list[Any], name: str) -> list[Any]:
+def _array_check(element: Check) -> Check:
+    def land_array(found: list[Any], name: str) -> list[Any]:
         return [None if each is None else element(each, f"an element of {name}") for each in found]
 
-    return land
+    return land_array
 
 
-def _map(value: Check) -> Check:
-    def land(found: dict[str, Any], name: str) -> list[Any]:
+def _map_check(value: Check) -> Check:
+    def land_map(found: dict[str, Any], name: str) -> list[Any]:
         # Maps have no order, and equal maps must be equal rows.
         return [
             {_KEY: key, _VALUE: None if each is None else value(each, f"{name}.{key}")}
             for key, each in sorted(found.items())
         ]
 
-    return land
+    return land_map
 
 
 def _record_values(parts: Mapping[str, Landing]) -> Check:
@@ -430,16 +439,16 @@ def _record_values(parts: Mapping[str, Landing]) -> Check:
         (name, part.land) for name, part in parts.items()
     ]
 
-    def land(found: dict[str, Any], name: str) -> dict[str, Any]:
+    def land_record(found: dict[str, Any], name: str) -> dict[str, Any]:
         return {
             part: None if (value := found[part]) is None else land(value, f"{name}.{part}")
             for part, land in lands
         }
 
-    return land
+    return land_record
 
 
-def _refused(path: str, what: str) -> DeclarationError:
+def _refused_part(path: str, what: str) -> DeclarationError:
     return DeclarationError(
         f"the schema has {what} at {path}, which makes no column",
         hint=f"declare the columns that you need, without it: {EVENT_HINT}",
@@ -451,7 +460,7 @@ def _schema_name(schema: Any) -> str:
         return str(
             schema.get("logicalType") or schema.get("name") or _schema_name(schema.get("type"))
         )
-    return "a union" if isinstance(schema, list) else shown(str(schema)).strip('"')
+    return "a union" if isinstance(schema, list) else show_value(str(schema)).strip('"')
 
 
 def avro_value(schema: Any, named: Mapping[str, Any], value: Any, path: str) -> Any:
@@ -479,7 +488,9 @@ def avro_value(schema: Any, named: Mapping[str, Any], value: Any, path: str) -> 
             return {field["name"]: _field_value(field, named, value, path) for field in fields}
         case {"type": "enum", "symbols": symbols}:
             if value not in symbols:
-                raise UsageError(f"{path} is {shown(value)}, which is none of {', '.join(symbols)}")
+                raise UsageError(
+                    f"{path} is {show_value(value)}, which is none of {', '.join(symbols)}"
+                )
             return value
         case {"type": "array", "items": items}:
             return [avro_value(items, named, each, path) for each in value]
@@ -539,7 +550,7 @@ def _logical_value(logical: str, schema: Mapping[str, Any], value: Any, path: st
         if logical == "date":
             return check_of(Scalar("date"))(value, path)
         if logical == "decimal":
-            whole = _whole(Number(str(value)), schema.get("scale", 0), path)
+            whole = _whole_units(Number(str(value)), schema.get("scale", 0), path)
             size = schema.get("size", whole.bit_length() // 8 + 1)
             return whole.to_bytes(size, signed=True)
     except Rejected as rejected:
@@ -547,7 +558,7 @@ def _logical_value(logical: str, schema: Mapping[str, Any], value: Any, path: st
     return value
 
 
-def _whole(value: Number, scale: int, path: str) -> int:
+def _whole_units(value: Number, scale: int, path: str) -> int:
     """Returns a decimal as a whole number of the last digits' unit, without rounding."""
     sign, digits, exponent = value.as_tuple()
     number, behind = int("".join(map(str, digits))), int(exponent) + scale

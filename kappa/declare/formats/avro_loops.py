@@ -35,7 +35,7 @@ _READ_ONLY = tuple(
 
 
 @compiled(types.UniTuple(types.int64, 2)(_READ_ONLY[1], types.int64, types.int64))
-def _varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
+def _read_varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """Returns a number of variable length and the place behind; -1 if the number has no end."""
     found = np.uint64(0)
     shift = np.uint64(0)
@@ -85,7 +85,7 @@ def read_all(
         for field in range(len(spec)):
             coding, null = spec[field, 0], spec[field, 1]
             if null >= 0:
-                branch, at = _varint(data, at, end)
+                branch, at = _read_varint(data, at, end)
                 if at < 0 or branch < 0 or branch > 1:
                     at = -1
                     break
@@ -93,7 +93,7 @@ def read_all(
                     lengths[field, number] = -1
                     continue
             if coding == Coding.TEXT:
-                length, at = _varint(data, at, end)
+                length, at = _read_varint(data, at, end)
                 if at < 0 or length < 0 or length > end - at:
                     at = -1
                     break
@@ -101,7 +101,7 @@ def read_all(
                 lengths[field, number] = length
                 at += length
             elif coding == Coding.INTEGER:
-                values[field, number], at = _varint(data, at, end)
+                values[field, number], at = _read_varint(data, at, end)
                 if at < 0:
                     break
             elif coding == Coding.BOOLEAN:

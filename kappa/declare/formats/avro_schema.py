@@ -33,7 +33,7 @@ class AvroSchema:
 
 
 @lru_cache(_MOST_SCHEMAS)
-def parsed(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
+def parse_avro(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
     """Parses a schema and all references. Raises DeclarationError if the text is no schema."""
     # The import costs more than reading a project that has no topic in Avro.
     from fastavro.schema import SchemaParseException, UnknownType, parse_schema  # noqa: PLC0415
@@ -43,12 +43,12 @@ def parsed(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
         bare_named: dict[str, Any] = {}
         for each in references:
             parse_schema(json.loads(each), named_schemas=named)
-            parse_schema(_bare(json.loads(each)), named_schemas=bare_named)
+            parse_schema(_bare_schema(json.loads(each)), named_schemas=bare_named)
         whole = _as_record(json.loads(text), named)
         found = AvroSchema(
             parse_schema(whole, named_schemas=named),
             named,
-            parse_schema(_bare(whole), named_schemas=bare_named),
+            parse_schema(_bare_schema(whole), named_schemas=bare_named),
         )
     except UnknownType as error:
         raise DeclarationError(f"the schema has no type {error}, which it names") from None
@@ -77,7 +77,7 @@ def read_record(value: bytes, writer: Any, reader: Any = None) -> dict[str, Any]
 
     Both schemas are without logical types. Raises Rejected if the bytes are not exactly one record.
     """
-    read, unresolved, damage = _fastavro()
+    read, unresolved, damage = _fastavro_reader()
     left = BytesIO(value)
     try:
         event = read(left, writer, reader)
@@ -117,7 +117,7 @@ def _damage_of(error: Exception) -> str:
 
 
 @cache
-def _fastavro() -> tuple[Any, type[Exception], tuple[type[Exception], ...]]:
+def _fastavro_reader() -> tuple[Any, type[Exception], tuple[type[Exception], ...]]:
     """Returns fastavro's reader, the error of two schemas, and the errors of damaged values."""
     from fastavro import schemaless_reader  # noqa: PLC0415  # see `parsed`
     from fastavro.read import SchemaResolutionError  # noqa: PLC0415
@@ -132,7 +132,7 @@ def _fastavro() -> tuple[Any, type[Exception], tuple[type[Exception], ...]]:
 
 def plain_text(text: str) -> str:
     """Returns a schema's text without prose and layout: equal texts read all records alike."""
-    return json.dumps(_without(json.loads(text), _PROSE), ensure_ascii=False)
+    return json.dumps(_without_keys(json.loads(text), _PROSE), ensure_ascii=False)
 
 
 def why_unreadable(schema: AvroSchema) -> str | None:
@@ -141,9 +141,9 @@ def why_unreadable(schema: AvroSchema) -> str | None:
     Returns None if the schema is finite, and no array has elements without bytes.
     """
     try:
-        if _size(schema.whole, schema.named, (), {}) > _MOST_PARTS:
+        if _count_parts(schema.whole, schema.named, (), {}) > _MOST_PARTS:
             return f"it has more than {_MOST_PARTS:,} parts"
-        return next(_endless(schema.whole, schema.named), None)
+        return next(_endless_parts(schema.whole, schema.named), None)
     except _WithinItself as error:
         return f"{error} contains itself"
     except RecursionError:
@@ -162,25 +162,27 @@ def differing_times(writer: AvroSchema, reader: AvroSchema) -> str | None:
     return None
 
 
-def _bare(schema: Any) -> Any:
-    return _without(schema, {"logicalType", "precision", "scale"})
+def _bare_schema(schema: Any) -> Any:
+    return _without_keys(schema, {"logicalType", "precision", "scale"})
 
 
-def _without(schema: Any, names: set[str]) -> Any:
+def _without_keys(schema: Any, names: set[str]) -> Any:
     match schema:
         case dict():
             return {
-                name: value if name in {"default", "symbols", "aliases"} else _without(value, names)
+                name: value
+                if name in {"default", "symbols", "aliases"}
+                else _without_keys(value, names)
                 for name, value in schema.items()
                 if name not in names
             }
         case list():
-            return [_without(each, names) for each in schema]
+            return [_without_keys(each, names) for each in schema]
         case _:
             return schema
 
 
-def _parts(schema: Any, named: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _schema_parts(schema: Any, named: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yields the parts right within a schema, with the names of fields."""
     match schema:
         case list():
@@ -207,7 +209,7 @@ def _logical_types(
         yield path, f"{schema['logicalType']}{scale}"
     if id(schema) in within:
         return
-    for name, part in _parts(schema, named):
+    for name, part in _schema_parts(schema, named):
         yield from _logical_types(
             part, named, f"{path}.{name}" if name else path, (*within, id(schema))
         )
@@ -217,29 +219,32 @@ class _WithinItself(Exception):
     """A type contains itself; the message is the name of the type."""
 
 
-def _size(
+def _count_parts(
     schema: Any, named: Mapping[str, Any], within: tuple[str, ...], known: dict[str, int]
 ) -> int:
     """Counts the parts of a schema, each type for each use. Raises _WithinItself."""
     name = str(schema.get("name")) if isinstance(schema, dict) else str(schema)
     if name not in named:
-        return 1 + sum(_size(part, named, within, known) for _, part in _parts(schema, named))
+        return 1 + sum(
+            _count_parts(part, named, within, known) for _, part in _schema_parts(schema, named)
+        )
     if name in within:
         raise _WithinItself(name)
     if name not in known:
         of = named[name]
         known[name] = 1 + sum(
-            _size(part, named, (*within, name), known) for _, part in _parts(of, named)
+            _count_parts(part, named, (*within, name), known)
+            for _, part in _schema_parts(of, named)
         )
     return known[name]
 
 
-def _endless(schema: Any, named: Mapping[str, Any]) -> Iterator[str]:
+def _endless_parts(schema: Any, named: Mapping[str, Any]) -> Iterator[str]:
     is_array = isinstance(schema, dict) and schema.get("type") == "array"
     if is_array and _has_no_bytes(schema["items"], named):
         yield "it has an array of elements without bytes"
-    for _, part in _parts(schema, named):
-        yield from _endless(part, named)
+    for _, part in _schema_parts(schema, named):
+        yield from _endless_parts(part, named)
 
 
 def _has_no_bytes(schema: Any, named: Mapping[str, Any]) -> bool:

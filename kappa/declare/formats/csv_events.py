@@ -9,7 +9,7 @@ from typing import Any
 from kappa.base.errors import DeclarationError, UsageError
 from kappa.base.source import Source
 from kappa.declare.formats.text_values import check_plain, decoded_text, text_check, text_of
-from kappa.declare.options import described, texts
+from kappa.declare.options import describe_value, listed_texts
 from kappa.declare.values.columns import Column
 from kappa.declare.values.csv_text import CsvError, text_rows
 from kappa.declare.values.reason import Reason, Rejected
@@ -44,15 +44,19 @@ class Csv:
         source = Source.of_caller()
         if not isinstance(separator, str) or len(separator) != 1 or separator in _TO_QUOTE:
             raise DeclarationError(
-                f"{source}: format csv has the separator {described(separator)}",
+                f"{source}: format csv has the separator {describe_value(separator)}",
                 hint='a separator is one character, and no quote: separator=";"',
             )
         listed = None
         if fields is not None:
-            listed = texts(f"{source}: format csv", "fields", fields, '["id", "at"]')
+            listed = listed_texts(f"{source}: format csv", "fields", fields, '["id", "at"]')
             twice = [name for number, name in enumerate(listed) if name in listed[:number]]
             if twice or not listed or isinstance(fields, str):
-                what = f"the field {twice[0]} twice" if twice else f"{described(fields)} for fields"
+                what = (
+                    f"the field {twice[0]} twice"
+                    if twice
+                    else f"{describe_value(fields)} for fields"
+                )
                 raise DeclarationError(
                     f"{source}: format csv has {what}",
                     hint='name each value once, in the order of a line: fields=["id", "at"]',
@@ -62,20 +66,20 @@ class Csv:
         set_field(self, "separator", separator)
         set_field(self, "source", source)
 
-    def lines(self) -> Iterator[str]:
+    def declared_lines(self) -> Iterator[str]:
         """Yields the name, the separator and the fields of the format."""
         yield f"format csv separated by {self.separator!r}"
         if self.fields is not None:
             yield f"fields {', '.join(map(repr, self.fields))}"
 
-    def event(self) -> None:
+    def declared_event(self) -> None:
         """Returns None: the topic declares the events."""
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
         """Refuses columns with parts, and columns that are no field."""
-        check_plain(columns, self._names(columns), "format csv", by_schema=by_schema)
+        check_plain(columns, self._field_names(columns), "format csv", by_schema=by_schema)
 
-    def reader(self, columns: Sequence[Column]) -> CsvReader:
+    def event_reader(self, columns: Sequence[Column]) -> CsvReader:
         """Returns a reader of lines."""
         optional = {
             name
@@ -83,16 +87,16 @@ class Csv:
             if column.default is not None
             for name in (column.name, *column.was)
         }
-        names = self._names(columns)
+        names = self._field_names(columns)
         needed = [number for number, name in enumerate(names, start=1) if name not in optional]
         return CsvReader(names, self.separator, max(needed, default=1))
 
-    def encode(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
+    def encode_event(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
         """Returns an event's line; a missing field is an empty value.
 
         Raises UsageError if no line has these values.
         """
-        names = self._names(columns)
+        names = self._field_names(columns)
         # An event of a test may have a field's old name.
         spelled = {
             name: spellings
@@ -104,7 +108,7 @@ class Csv:
             next((fields[each] for each in spelled.get(name, (name,)) if each in fields), None)
             for name in names
         ]
-        line = self.separator.join(map(self._written, found, names))
+        line = self.separator.join(map(self._written_value, found, names))
         if not line:
             raise UsageError(
                 f"{names[0]} is null, and a line of CSV with that value alone is no record",
@@ -112,7 +116,7 @@ class Csv:
             )
         return line.encode()
 
-    def _written(self, value: Any, name: str) -> str:
+    def _written_value(self, value: Any, name: str) -> str:
         if value is None:
             return ""
         text = text_of(value, name)
@@ -123,7 +127,7 @@ class Csv:
         doubled = text.replace('"', '""')
         return f'"{doubled}"'
 
-    def _names(self, columns: Sequence[Column]) -> tuple[str, ...]:
+    def _field_names(self, columns: Sequence[Column]) -> tuple[str, ...]:
         return self.fields or tuple(column.name for column in columns)
 
 
@@ -155,6 +159,6 @@ class CsvReader:
             )
         return dict(zip(self.names, row, strict=False))
 
-    def check(self, column: Column) -> Check:
+    def column_check(self, column: Column) -> Check:
         """Returns the check of a column's texts."""
         return text_check(column.type)

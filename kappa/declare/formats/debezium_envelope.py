@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kappa.base.errors import DeclarationError
-from kappa.declare.formats.debezium_values import RowValues, Written
+from kappa.declare.formats.debezium_values import RowValues, WritingSchema
 from kappa.declare.formats.format import RowEffect, SourceChange
-from kappa.declare.options import described
+from kappa.declare.options import describe_value
 from kappa.declare.values.columns import Array, Column, Scalar, Struct
-from kappa.declare.values.reason import Reason, Rejected, kind_of, shown
+from kappa.declare.values.reason import Reason, Rejected, kind_of, show_value
 from kappa.declare.values.value import Check
 
 # Facts that need no declaration beyond a column.
@@ -48,13 +48,13 @@ def facts_of(given: Mapping[str, str] | None) -> dict[str, str]:
     """Returns all facts by column. Raises DeclarationError if a given fact does not exist."""
     if not isinstance(given, Mapping | None):
         raise DeclarationError(
-            f"facts is {described(given)}", hint='write facts={"change_file": "source.file"}'
+            f"facts is {describe_value(given)}", hint='write facts={"change_file": "source.file"}'
         )
     for name, path in (given or {}).items():
         is_known = isinstance(path, str) and (path in FACTS.values() or _PATH.fullmatch(path))
         if not isinstance(name, str) or not is_known:
             raise DeclarationError(
-                f"the fact {described(name)} is {described(path)}, which no change has",
+                f"the fact {describe_value(name)} is {describe_value(path)}, which no change has",
                 hint="a fact is op, id, key, at, before, or a part of source or transaction: "
                 '{"change_file": "source.file"}',
             )
@@ -95,7 +95,7 @@ def check_facts(columns: Sequence[Column], facts: Mapping[str, str]) -> None:
             )
 
 
-def moment(source: Mapping[str, Any]) -> int | None:
+def change_moment(source: Mapping[str, Any]) -> int | None:
     """Returns when the source made a change, in microseconds since 1970, or None."""
     for name, factor, divisor in _MOMENTS:
         found = source.get(name)
@@ -104,41 +104,43 @@ def moment(source: Mapping[str, Any]) -> int | None:
     return None
 
 
-def identity(operation: str, source: Mapping[str, Any], row: Mapping[str, Any] | None) -> str:
+def change_identity(
+    operation: str, source: Mapping[str, Any], row: Mapping[str, Any] | None
+) -> str:
     """Returns the identity of a change: the place in the source, the operation, and the row.
 
     The place alone is no identity: all rows of a snapshot have the same place, and so have all rows
     of one COPY.
     """
     place = {name: value for name, value in source.items() if name not in _PASSING}
-    text = json.dumps([operation, place, row], sort_keys=True, default=_plain)
+    text = json.dumps([operation, place, row], sort_keys=True, default=_plain_text)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def key_text(fields: Mapping[str, Any]) -> str:
     """Returns a key of one or several columns as a text, the same for equal keys."""
     return json.dumps(
-        fields, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=_plain
+        fields, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=_plain_text
     )
 
 
-def part(envelope: Mapping[str, Any], path: str) -> Any:
+def envelope_part(envelope: Mapping[str, Any], path: str) -> Any:
     """Returns a part of the source's or the transaction's block, or None."""
     block, _, name = path.partition(".")
     found = envelope.get(block)
     if found is None:
         return None
     if not isinstance(found, dict):
-        raise Rejected(Reason.MALFORMED_CHANGE, f"{block} is {shown(found)}, no object")
+        raise Rejected(Reason.MALFORMED_CHANGE, f"{block} is {show_value(found)}, no object")
     return found.get(name)
 
 
-def _plain(found: Any) -> str:
+def _plain_text(found: Any) -> str:
     return found.hex() if isinstance(found, bytes) else str(found)
 
 
 @dataclass(frozen=True, slots=True)
-class TakenApart:
+class EnvelopePart:
     """A value or a key: the fields, and how each was written (None: without a schema).
 
     `schema` is the same for equal schemas.
@@ -146,7 +148,7 @@ class TakenApart:
 
     fields: Mapping[str, Any]
     schema: str | int | None = None
-    written: Callable[[], Written] | None = None
+    written: Callable[[], WritingSchema] | None = None
 
 
 class EnvelopeReader:
@@ -170,7 +172,7 @@ class EnvelopeReader:
         self._before = next((c for c, path in self._facts.items() if path == BEFORE), None)
         self._wants_key = KEY in self._facts.values()
 
-    def change(self, key: Callable[[], TakenApart], value: TakenApart) -> SourceChange:
+    def read_change(self, key: Callable[[], EnvelopePart], value: EnvelopePart) -> SourceChange:
         """Returns the change in an envelope. `key` is asked for only if a column wants the key.
 
         Raises Rejected if the value is no change.
@@ -178,12 +180,12 @@ class EnvelopeReader:
         envelope = value.fields
         operation = envelope.get("op")
         if operation is None:
-            raise _malformed("the value has no op, so it is no envelope of Debezium's")
+            raise _malformed_change("the value has no op, so it is no envelope of Debezium's")
         if not isinstance(operation, str) or operation not in _KNOWN:
-            raise _malformed(f"op is {shown(operation)}, which is no change of a row")
+            raise _malformed_change(f"op is {show_value(operation)}, which is no change of a row")
         source = envelope.get("source")
         if not isinstance(source, dict):
-            raise _malformed(f"source is {kind_of(source)}, not an object")
+            raise _malformed_change(f"source is {kind_of(source)}, not an object")
         effect = (
             RowEffect.DELETES
             if operation == _DELETES
@@ -196,17 +198,19 @@ class EnvelopeReader:
         fields: dict[str, Any] = {}
         if effect is not RowEffect.TRUNCATES:
             if not isinstance(row, dict):
-                raise _malformed(f"op is {operation}, and {side} is {kind_of(row)}, not a row")
-            fields = self._row(row, side, value)
+                raise _malformed_change(
+                    f"op is {operation}, and {side} is {kind_of(row)}, not a row"
+                )
+            fields = self._row_values(row, side, value)
         for column, path in self._facts.items():
-            found = self._fact(path, operation, envelope, source, row, key)
+            found = self._fact_value(path, operation, envelope, source, row, key)
             if path == BEFORE and found is not None:
                 fields[column.name] = self._checks_of("before", value)[""](found, column.name)
             elif found is not None:
                 fields[column.name] = self._of_facts[column](found, column.name)
         return SourceChange(effect, fields)
 
-    def key_value(self, key: TakenApart, column: Column) -> Any:
+    def key_value(self, key: EnvelopePart, column: Column) -> Any:
         """Returns the value of the row's key column in the Kafka key."""
         if column.name in self._key_names:
             return key_text(key.fields)
@@ -221,10 +225,11 @@ class EnvelopeReader:
                 return self._checks_of("key", key)[name](key.fields[name], name)
         raise Rejected(
             Reason.KEY_MISMATCH,
-            f"the key has {', '.join(map(shown, key.fields)) or 'no field'}, and not {column.name}",
+            f"the key has {', '.join(map(show_value, key.fields)) or 'no field'}, and not "
+            f"{column.name}",
         )
 
-    def _row(self, row: Mapping[str, Any], side: str, value: TakenApart) -> dict[str, Any]:
+    def _row_values(self, row: Mapping[str, Any], side: str, value: EnvelopePart) -> dict[str, Any]:
         checks = self._checks_of(side, value)
         return {
             name: None if row[name] is None else check(row[name], name)
@@ -232,7 +237,7 @@ class EnvelopeReader:
             if name in row and name
         }
 
-    def _checks_of(self, side: str, parts: TakenApart) -> Mapping[str, Check]:
+    def _checks_of(self, side: str, parts: EnvelopePart) -> Mapping[str, Check]:
         """Returns the checks of a row's columns by name, and of the whole row by ""."""
         place = None if parts.schema is None else (side, parts.schema)
         checks = self._checks.get(place)
@@ -241,48 +246,48 @@ class EnvelopeReader:
             if written is not None and side != "key":
                 written = written.fields.get(side)
             checks = {
-                name: self._values.check(
+                name: self._values.value_check(
                     column.type, None if written is None else written.fields.get(name)
                 )
                 for name, column in self._columns.items()
             }
             if self._before is not None:
-                checks[""] = self._values.check(self._before.type, written)
+                checks[""] = self._values.value_check(self._before.type, written)
             if len(self._checks) >= _MOST_SCHEMAS:
                 self._checks.clear()
             self._checks[place] = checks
         return checks
 
     @staticmethod
-    def _fact(
+    def _fact_value(
         path: str,
         operation: str,
         envelope: Mapping[str, Any],
         source: Mapping[str, Any],
         row: Mapping[str, Any] | None,
-        key: Callable[[], TakenApart],
+        key: Callable[[], EnvelopePart],
     ) -> Any:
         match path:
             case _ if path == OPERATION:
                 return operation
             case _ if path == IDENTITY:
-                return identity(operation, source, row)
+                return change_identity(operation, source, row)
             case _ if path == KEY:
                 # A truncated table has no key.
                 return None if operation == _TRUNCATES else key_text(key().fields)
             case _ if path == TIME:
-                return moment(source)
+                return change_moment(source)
             case _ if path == BEFORE:
                 return envelope.get("before")
             case _:
-                return part(envelope, path)
+                return envelope_part(envelope, path)
 
 
 def _fact_check(column: Column, path: str) -> Check:
     if path in {OPERATION, IDENTITY, KEY}:
         return lambda found, _name: found
-    values = RowValues(times=_unit(path), decimals="text")
-    check = values.check(column.type, None)
+    values = RowValues(times=_moment_unit(path), decimals="text")
+    check = values.value_check(column.type, None)
     if column.type != Scalar("string"):
         return check
     # A place may be a number in one connector and a text in another.
@@ -291,10 +296,10 @@ def _fact_check(column: Column, path: str) -> Check:
     )
 
 
-def _unit(path: str) -> str:
+def _moment_unit(path: str) -> str:
     """Returns the unit of a moment, which ends the name of a fact."""
     return {"ms": "millis", "ns": "nanos"}.get(path.rpartition("_")[2], "micros")
 
 
-def _malformed(detail: str) -> Rejected:
+def _malformed_change(detail: str) -> Rejected:
     return Rejected(Reason.MALFORMED_CHANGE, detail)

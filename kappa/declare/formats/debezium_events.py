@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from kappa.base.errors import DeclarationError, UsageError
 from kappa.base.source import Source
-from kappa.declare.formats.avro_schema import AvroSchema, parsed, read_record, why_unreadable
+from kappa.declare.formats.avro_schema import AvroSchema, parse_avro, read_record, why_unreadable
 from kappa.declare.formats.debezium_envelope import (
     BEFORE,
     FACTS,
@@ -17,14 +17,20 @@ from kappa.declare.formats.debezium_envelope import (
     KEY,
     OPERATION,
     TIME,
+    EnvelopePart,
     EnvelopeReader,
-    TakenApart,
     check_facts,
     facts_of,
 )
-from kappa.declare.formats.debezium_values import UNITS, RowValues, Written, of_avro, of_connect
+from kappa.declare.formats.debezium_values import (
+    UNITS,
+    RowValues,
+    WritingSchema,
+    of_avro,
+    of_connect,
+)
 from kappa.declare.formats.format import SourceChange
-from kappa.declare.formats.registry_schemas import MOST_WRITERS, unframed, written_by
+from kappa.declare.formats.registry_schemas import MOST_WRITERS, split_frame, writer_schema
 from kappa.declare.options import error_prefix, option_text
 from kappa.declare.topic_options import TopicKind
 from kappa.declare.values.columns import Column, Scalar
@@ -114,7 +120,7 @@ class Debezium:
         """
         return frozenset(name for name, path in self.facts if path == OPERATION)
 
-    def lines(self) -> Iterator[str]:
+    def declared_lines(self) -> Iterator[str]:
         """Yields the name of the format, and the other options."""
         yield f"format debezium-{self.encoding}"
         if self.times is not None:
@@ -125,7 +131,7 @@ class Debezium:
             if FACTS.get(name) != path:
                 yield f"fact {name} is {path}"
 
-    def event(self) -> None:
+    def declared_event(self) -> None:
         """Returns None: the topic declares the columns of the rows."""
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
@@ -137,11 +143,11 @@ class Debezium:
             )
         check_facts(columns, dict(self.facts))
 
-    def reader(self, columns: Sequence[Column]) -> Changes:
+    def event_reader(self, columns: Sequence[Column]) -> DebeziumReader:
         """Returns a reader of changes."""
-        return Changes(self, columns)
+        return DebeziumReader(self, columns)
 
-    def encode(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
+    def encode_event(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
         """Returns a change of a row with these fields; `change_op` is the operation, else "c".
 
         Raises UsageError if the change cannot be written.
@@ -162,12 +168,12 @@ class Debezium:
 class PartsReader(Protocol):
     """A reader that takes values and keys of an encoding apart."""
 
-    def value(self, value: bytes) -> TakenApart: ...  # noqa: D102  # as in JsonParts
+    def split_value(self, value: bytes) -> EnvelopePart: ...  # noqa: D102  # as in JsonParts
 
-    def key(self, key: bytes) -> TakenApart: ...  # noqa: D102  # as in JsonParts
+    def split_key(self, key: bytes) -> EnvelopePart: ...  # noqa: D102  # as in JsonParts
 
 
-class Changes:
+class DebeziumReader:
     """The reader of a topic's changes."""
 
     def __init__(self, form: Debezium, columns: Sequence[Column]) -> None:
@@ -180,27 +186,29 @@ class Changes:
             columns, dict(form.facts), RowValues(times=form.times, decimals=form.decimals)
         )
 
-    def change(self, key: bytes | None, value: bytes) -> SourceChange:
+    def read_change(self, key: bytes | None, value: bytes) -> SourceChange:
         """Reads a change. Raises Rejected if the bytes are no change."""
-        return self._envelope.change(lambda: self._key(key), self._parts.value(value))
+        return self._envelope.read_change(
+            lambda: self._split_key(key), self._parts.split_value(value)
+        )
 
     def fields(self, value: bytes) -> dict[str, Any]:
         """Reads the fields of a change without a key."""
-        return self.change(None, value).fields
+        return self.read_change(None, value).fields
 
     def key_value(self, key: bytes, column: Column) -> Any:
         """Returns the row's value of the column that the Kafka key is."""
-        return self._envelope.key_value(self._parts.key(key), column)
+        return self._envelope.key_value(self._parts.split_key(key), column)
 
-    def check(self, column: Column) -> Check:
+    def column_check(self, column: Column) -> Check:
         """Returns no check: the values of a row are checked by how each was written."""
         del column
         return _as_it_is
 
-    def _key(self, key: bytes | None) -> TakenApart:
+    def _split_key(self, key: bytes | None) -> EnvelopePart:
         if key is None:
             raise Rejected(Reason.NULL_KEY, "the key is null")
-        return self._parts.key(key)
+        return self._parts.split_key(key)
 
 
 def _as_it_is(found: Any, name: str) -> Any:
@@ -282,29 +290,29 @@ class JsonParts:
         """`exact` keeps every digit of a number."""
         self._fields = JsonFormat(exact=exact).fields
 
-    def value(self, value: bytes) -> TakenApart:
+    def split_value(self, value: bytes) -> EnvelopePart:
         """Takes a value apart. Raises Rejected if the value is no object."""
-        return _parts(self._fields(value))
+        return _split_parts(self._fields(value))
 
-    def key(self, key: bytes) -> TakenApart:
+    def split_key(self, key: bytes) -> EnvelopePart:
         """Takes a key apart. Raises Rejected if the key is no object."""
         try:
-            return _parts(self._fields(key))
+            return _split_parts(self._fields(key))
         except Rejected as error:
             raise Rejected(
                 Reason.BAD_KEY, f"the key is no object of a row's key: {error.detail}"
             ) from None
 
 
-def _parts(found: dict[str, Any]) -> TakenApart:
+def _split_parts(found: dict[str, Any]) -> EnvelopePart:
     if found.keys() != _WRAPPED:
-        return TakenApart(found)
+        return EnvelopePart(found)
     schema, payload = found["schema"], found["payload"]
     if not isinstance(payload, dict):
         raise Rejected(Reason.MALFORMED_CHANGE, f"the payload is {kind_of(payload)}, not an object")
     if schema is None:
-        return TakenApart(payload)
-    return TakenApart(payload, json.dumps(schema, default=str), lambda: of_connect(schema))
+        return EnvelopePart(payload)
+    return EnvelopePart(payload, json.dumps(schema, default=str), lambda: of_connect(schema))
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +321,7 @@ class _Writer:
 
     schema: AvroSchema
 
-    def written(self) -> Written:
+    def describe_writing(self) -> WritingSchema:
         return of_avro(self.schema.whole, self.schema.named)
 
 
@@ -324,34 +332,36 @@ class AvroParts:
         # By id; or why records of the schema are rejects.
         self._writers: dict[int, _Writer | Rejected] = {}
 
-    def value(self, value: bytes) -> TakenApart:
+    def split_value(self, value: bytes) -> EnvelopePart:
         """Takes a value apart. Raises Rejected if the value is no record of a registered schema."""
-        schema_id, message = unframed(value)
-        writer = self._writers.get(schema_id) or _opened(schema_id)
+        schema_id, message = split_frame(value)
+        writer = self._writers.get(schema_id) or _open_writer(schema_id)
         # Any producer can write any id.
         if not isinstance(writer, Rejected) or len(self._writers) < MOST_WRITERS:
             self._writers[schema_id] = writer
         if isinstance(writer, Rejected):
             raise Rejected(writer.reason, writer.detail)
-        return TakenApart(read_record(message, writer.schema.bare), schema_id, writer.written)
+        return EnvelopePart(
+            read_record(message, writer.schema.bare), schema_id, writer.describe_writing
+        )
 
-    def key(self, key: bytes) -> TakenApart:
+    def split_key(self, key: bytes) -> EnvelopePart:
         """Takes a key apart. Raises Rejected if the key is no record of a registered schema."""
         try:
-            return self.value(key)
+            return self.split_value(key)
         except Rejected as error:
             raise Rejected(Reason.BAD_KEY, f"the key is no row's: {error.detail}") from None
 
 
-def _opened(schema_id: int) -> _Writer | Rejected:
+def _open_writer(schema_id: int) -> _Writer | Rejected:
     try:
-        found = written_by(schema_id)
+        found = writer_schema(schema_id)
     except Rejected as rejected:
         return rejected
     wrong = f"it is of type {found.kind}, not Avro" if found.kind != _KIND else None
     if wrong is None:
         try:
-            schema = parsed(found.text or "", found.references)
+            schema = parse_avro(found.text or "", found.references)
             wrong = why_unreadable(schema)
         except DeclarationError as error:
             wrong = error.message
@@ -380,7 +390,7 @@ def written_change(fields: Mapping[str, Any], facts: Mapping[str, str]) -> bytes
         elif path == BEFORE:
             before = value
         elif path == TIME:
-            blocks["source"]["ts_us"] = _micros(value, name)
+            blocks["source"]["ts_us"] = _timestamp_micros(value, name)
         elif path not in {IDENTITY, KEY}:
             blocks[block][part] = value
     after = None if operation in {"d", "t"} else row
@@ -401,7 +411,7 @@ def written_key(name: str, value: Any, facts: Mapping[str, str]) -> bytes:
     return json.dumps({name: value}, ensure_ascii=False).encode()
 
 
-def _micros(value: Any, name: str) -> Any:
+def _timestamp_micros(value: Any, name: str) -> Any:
     if value is None:
         return None
     try:

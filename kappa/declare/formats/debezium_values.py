@@ -19,7 +19,7 @@ from decimal import Decimal as Number
 from typing import Any
 
 from kappa.declare.values.columns import Array, Column, Decimal, Scalar, Struct, Type
-from kappa.declare.values.reason import Reason, Rejected, kind_of, shown
+from kappa.declare.values.reason import Reason, Rejected, kind_of, show_value
 from kappa.declare.values.value import FIRST_MICROS, LAST_MICROS, Check, check_of, default_of
 
 # No row of a table needs a deeper schema.
@@ -48,7 +48,7 @@ _UNAVAILABLES = {_UNAVAILABLE, base64.b64encode(_UNAVAILABLE.encode()).decode()}
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WritingSchema:
     """The way in which a value was written: the meaning by Connect's name, and the parts.
 
     The name is "" if the value has no meaning beyond the type. `scale` is the scale of a decimal.
@@ -56,23 +56,23 @@ class Written:
 
     name: str = ""
     scale: int | None = None
-    element: Written | None = None
-    fields: Mapping[str, Written] = field(default_factory=dict)
+    element: WritingSchema | None = None
+    fields: Mapping[str, WritingSchema] = field(default_factory=dict)
 
 
 # A value whose schema says nothing beyond the type.
-PLAIN = Written()
+PLAIN = WritingSchema()
 
 
-def of_connect(schema: Any, deep: int = 0) -> Written:
+def of_connect(schema: Any, deep: int = 0) -> WritingSchema:
     """Returns how a value was written by Connect's schema in JSON; damaged parts say nothing."""
     if not isinstance(schema, dict) or deep > _DEEPEST:
         return PLAIN
     name, parameters, fields = (schema.get(each) for each in ("name", "parameters", "fields"))
     scale = parameters.get("scale") if isinstance(parameters, dict) else None
-    return Written(
+    return WritingSchema(
         name if isinstance(name, str) else "",
-        _whole(scale),
+        _whole_number(scale),
         of_connect(schema["items"], deep + 1) if "items" in schema else None,
         {
             each["field"]: of_connect(each, deep + 1)
@@ -82,7 +82,7 @@ def of_connect(schema: Any, deep: int = 0) -> Written:
     )
 
 
-def of_avro(schema: Any, named: Mapping[str, Any], deep: int = 0) -> Written:
+def of_avro(schema: Any, named: Mapping[str, Any], deep: int = 0) -> WritingSchema:
     """Returns how a value was written by a parsed schema of Avro."""
     if deep > _DEEPEST:
         return PLAIN
@@ -96,9 +96,9 @@ def of_avro(schema: Any, named: Mapping[str, Any], deep: int = 0) -> Written:
             return of_avro(inner, named, deep + 1)
         case dict():
             name = schema.get("connect.name")
-            return Written(
+            return WritingSchema(
                 name if isinstance(name, str) else "",
-                _whole(schema.get("scale")),
+                _whole_number(schema.get("scale")),
                 of_avro(schema["items"], named, deep + 1) if "items" in schema else None,
                 {
                     each["name"]: of_avro(each["type"], named, deep + 1)
@@ -109,7 +109,7 @@ def of_avro(schema: Any, named: Mapping[str, Any], deep: int = 0) -> Written:
             return PLAIN
 
 
-def _whole(found: Any) -> int | None:
+def _whole_number(found: Any) -> int | None:
     if isinstance(found, str) and found.isdecimal() and len(found) < 6:
         return int(found)
     return found if type(found) is int and 0 <= found < 100_000 else None
@@ -123,70 +123,72 @@ class RowValues:
         self._times = times
         self._decimals = decimals
 
-    def check(self, kind: Type, written: Written | None) -> Check:
+    def value_check(self, kind: Type, written: WritingSchema | None) -> Check:
         """Returns the check of a column's values. None for `written`: the values have no schema."""
         match kind:
             case Scalar(name="timestamp"):
-                return _available(self._moment(written))
+                return _available_check(self._moment_check(written))
             case Scalar(name="date"):
-                return _available(self._day(written))
+                return _available_check(self._day_check(written))
             case Decimal():
-                return _available(self._decimal(kind, written))
+                return _available_check(self._decimal_check(kind, written))
             case Array():
-                return _array(self.check(kind.element, written and (written.element or PLAIN)))
+                return _array_check(
+                    self.value_check(kind.element, written and (written.element or PLAIN))
+                )
             case Struct():
-                return self._struct(kind.fields, written)
+                return self._struct_check(kind.fields, written)
             case _:
-                return _available(_plain(kind, written))
+                return _available_check(_plain_check(kind, written))
 
-    def _moment(self, written: Written | None) -> Check:
+    def _moment_check(self, written: WritingSchema | None) -> Check:
         text = check_of(Scalar("timestamp"))
         unit = self._times if written is None else _MOMENTS.get(written.name)
         name = "" if written is None else written.name
 
-        def land(found: Any, path: str) -> int:
+        def land_moment(found: Any, path: str) -> int:
             if type(found) is str and name in {"", *_MOMENT_TEXTS}:
                 return int(text(found, path))
             if type(found) is not int or name in _DAYS:
-                raise _unlike(path, found, name, "a time")
+                raise _wrong_type(path, found, name, "a time")
             if unit is None:
                 raise Rejected(
                     Reason.BAD_FORMAT,
-                    f"{path} is the whole number {shown(found)}, and nothing says its unit: "
+                    f"{path} is the whole number {show_value(found)}, and nothing says its unit: "
                     'declare times="micros", "millis" or "nanos", or send schemas',
                 )
             factor, divisor = UNITS[unit]
             micros = found * factor // divisor
             if not FIRST_MICROS <= micros <= LAST_MICROS:
-                raise _beyond(path, found, "timestamp")
+                raise _out_of_range(path, found, "timestamp")
             return micros
 
-        return land
+        return land_moment
 
-    def _day(self, written: Written | None) -> Check:
+    def _day_check(self, written: WritingSchema | None) -> Check:
         text = check_of(Scalar("date"))
         name = "" if written is None else written.name
         is_days = written is None or name in _DAYS
 
-        def land(found: Any, path: str) -> int:
+        def land_day(found: Any, path: str) -> int:
             if type(found) is str and name not in _MOMENT_TEXTS:
                 return int(text(found.removesuffix("Z"), path))
             if type(found) is not int or not is_days:
-                raise _unlike(path, found, name, "a day")
+                raise _wrong_type(path, found, name, "a day")
             if not FIRST_MICROS // _DAY_MICROS <= found <= LAST_MICROS // _DAY_MICROS:
-                raise _beyond(path, found, "date")
+                raise _out_of_range(path, found, "date")
             return found
 
-        return land
+        return land_day
 
-    def _decimal(self, kind: Decimal, written: Written | None) -> Check:
+    def _decimal_check(self, kind: Decimal, written: WritingSchema | None) -> Check:
         check = check_of(kind)
         name = "" if written is None else written.name
         # With a schema, a text without another meaning is a number's digits.
         are_digits = self._decimals == "text" if written is None else not name
         scale = written.scale if written is not None and name == _DECIMAL else None
 
-        def land(found: Any, path: str) -> Any:
+        def land_decimal(found: Any, path: str) -> Any:
             if type(found) is dict and name in {"", _OWN_SCALE}:
                 return check(_own_scale(found, path), path)
             if type(found) in {str, bytes}:
@@ -195,36 +197,41 @@ class RowValues:
                         raise Rejected(
                             Reason.BAD_FORMAT, f"the schema of {path} is a decimal without a scale"
                         )
-                    return check(_unscaled(found, scale, path), path)
+                    return check(_unscaled_decimal(found, scale, path), path)
                 if type(found) is str and are_digits:
                     if not _DIGITS.fullmatch(found):
-                        raise Rejected(Reason.BAD_FORMAT, f"{path} is {shown(found)}, no number")
+                        raise Rejected(
+                            Reason.BAD_FORMAT, f"{path} is {show_value(found)}, no number"
+                        )
                     return check(Number(found), path)
                 if type(found) is str and written is None:
                     raise Rejected(
                         Reason.BAD_FORMAT,
-                        f"{path} is the text {shown(found)}, and nothing says whether it is digits "
+                        f"{path} is the text {show_value(found)}, and nothing says whether it is "
+                        "digits "
                         'or bytes: set decimal.handling.mode=string and declare decimals="text", '
                         "or send schemas",
                     )
             # A double of Avro is no exact number, but the shortest digits are the meant number.
             return check(Number(repr(found)) if type(found) is float else found, path)
 
-        return land
+        return land_decimal
 
-    def _struct(self, fields: tuple[Column, ...], written: Written | None) -> Check:
+    def _struct_check(self, fields: tuple[Column, ...], written: WritingSchema | None) -> Check:
         parts = [
             (
                 each,
-                self.check(each.type, None if written is None else written.fields.get(each.name)),
+                self.value_check(
+                    each.type, None if written is None else written.fields.get(each.name)
+                ),
                 default_of(each, check_of(each.type)),
             )
             for each in fields
         ]
 
-        def land(found: Any, path: str) -> dict[str, Any]:
+        def land_struct(found: Any, path: str) -> dict[str, Any]:
             if type(found) is not dict:
-                raise _unlike(path, found, "", "an object")
+                raise _wrong_type(path, found, "", "an object")
             made = {}
             for each, check, default in parts:
                 value = found.get(each.name)
@@ -238,33 +245,33 @@ class RowValues:
                     raise Rejected(Reason.MISSING, f"{path}.{each.name} is null or missing")
             return made
 
-        return land
+        return land_struct
 
 
-def _plain(kind: Type, written: Written | None) -> Check:
+def _plain_check(kind: Type, written: WritingSchema | None) -> Check:
     check = check_of(kind)
     if kind in _FLOATS:
-        return _finite(check)
+        return _finite_check(check)
     if written is None or written.name not in _DECIMALS:
         return check
 
-    def land(found: Any, path: str) -> Any:
-        raise _unlike(path, found, written.name, str(kind))
+    def refuse_decimal(found: Any, path: str) -> Any:
+        raise _wrong_type(path, found, written.name, str(kind))
 
-    return land
+    return refuse_decimal
 
 
-def _finite(check: Check) -> Check:
-    def land(found: Any, path: str) -> Any:
+def _finite_check(check: Check) -> Check:
+    def land_finite(found: Any, path: str) -> Any:
         if type(found) is float and math.isnan(found):
             raise Rejected(Reason.OUT_OF_RANGE, f"{path} is NaN, which is no number")
         return check(found, path)
 
-    return land
+    return land_finite
 
 
-def _available(check: Check) -> Check:
-    def land(found: Any, path: str) -> Any:
+def _available_check(check: Check) -> Check:
+    def land_available(found: Any, path: str) -> Any:
         if type(found) is str and found in _UNAVAILABLES:
             raise Rejected(
                 Reason.MISSING,
@@ -273,41 +280,43 @@ def _available(check: Check) -> Check:
             )
         return check(found, path)
 
-    return land
+    return land_available
 
 
-def _array(element: Check) -> Check:
-    def land(found: Any, path: str) -> list[Any]:
+def _array_check(element: Check) -> Check:
+    def land_array(found: Any, path: str) -> list[Any]:
         if type(found) is not list:
-            raise _unlike(path, found, "", "an array")
+            raise _wrong_type(path, found, "", "an array")
         return [None if each is None else element(each, f"an element of {path}") for each in found]
 
-    return land
+    return land_array
 
 
 def _own_scale(found: Mapping[str, Any], path: str) -> Number:
     scale, value = found.get("scale"), found.get("value")
     if type(scale) is not int or not -1000 <= scale <= 1000 or type(value) not in {str, bytes}:
         raise Rejected(Reason.BAD_FORMAT, f"{path} is an object that is no decimal with its scale")
-    return _unscaled(value, scale, path)
+    return _unscaled_decimal(value, scale, path)
 
 
-def _unscaled(found: Any, scale: int, path: str) -> Number:
+def _unscaled_decimal(found: Any, scale: int, path: str) -> Number:
     """Returns a decimal from the bytes of the digits, without arithmetic that may round."""
     try:
         number = found if type(found) is bytes else base64.b64decode(found, validate=True)
     except (binascii.Error, ValueError):
         number = b""
     if not 0 < len(number) <= 64:
-        raise Rejected(Reason.BAD_FORMAT, f"{path} is {shown(found)}, which are no bytes of digits")
+        raise Rejected(
+            Reason.BAD_FORMAT, f"{path} is {show_value(found)}, which are no bytes of digits"
+        )
     whole = int.from_bytes(number, signed=True)
     return Number((int(whole < 0), tuple(map(int, str(abs(whole)))), -scale))
 
 
-def _unlike(path: str, found: Any, name: str, wanted: str) -> Rejected:
-    what = f"{kind_of(found)} of type {shown(name)}" if name else kind_of(found)
+def _wrong_type(path: str, found: Any, name: str, wanted: str) -> Rejected:
+    what = f"{kind_of(found)} of type {show_value(name)}" if name else kind_of(found)
     return Rejected(Reason.WRONG_TYPE, f"{path} is {what}, not {wanted}")
 
 
-def _beyond(path: str, found: Any, kind: str) -> Rejected:
-    return Rejected(Reason.OUT_OF_RANGE, f"{path} is {shown(found)}, beyond what {kind} holds")
+def _out_of_range(path: str, found: Any, kind: str) -> Rejected:
+    return Rejected(Reason.OUT_OF_RANGE, f"{path} is {show_value(found)}, beyond what {kind} holds")

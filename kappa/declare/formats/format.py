@@ -21,21 +21,21 @@ class EventReader(Protocol):
         Raises Rejected if the bytes are no event.
         """
 
-    def check(self, column: Column) -> Check:
+    def column_check(self, column: Column) -> Check:
         """Returns the check that makes the row's value of a column's field."""
 
 
 class RecordFormat(Protocol):
     """A format of records: a value; equal formats read all records alike."""
 
-    def lines(self) -> Iterator[str]:
+    def declared_lines(self) -> Iterator[str]:
         """Yields the declared options, as comparable lines; no line for plain JSON.
 
         The lines are part of the version, of the archive's fingerprint and of the birth
         certificate.
         """
 
-    def event(self) -> tuple[Column, ...] | SchemaPlace | None:
+    def declared_event(self) -> tuple[Column, ...] | SchemaPlace | None:
         """Returns the event that the format's schema declares, as columns or by a JSON Schema.
 
         Returns None if the topic must declare the event. Raises DeclarationError if the schema
@@ -48,10 +48,10 @@ class RecordFormat(Protocol):
         `by_schema` says that a JSON Schema declares the columns.
         """
 
-    def reader(self, columns: Sequence[Column]) -> EventReader:
+    def event_reader(self, columns: Sequence[Column]) -> EventReader:
         """Returns a reader of events with these columns."""
 
-    def encode(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
+    def encode_event(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
         """Returns the bytes of an event. Raises UsageError if the event cannot be written."""
 
 
@@ -79,7 +79,7 @@ class SourceChange:
 class SourceChangeReader(EventReader, Protocol):
     """The reader of a format whose records are changes."""
 
-    def change(self, key: bytes | None, value: bytes) -> SourceChange:
+    def read_change(self, key: bytes | None, value: bytes) -> SourceChange:
         """Reads a change. Raises Rejected if the bytes are no change."""
 
     def key_value(self, key: bytes, column: Column) -> Any:

@@ -9,8 +9,14 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.formats.registry_schemas import PinnedSchema, Subject, framed, read_pin, unframed
-from kappa.declare.options import described, error_prefix, option_text
+from kappa.declare.formats.registry_schemas import (
+    PinnedSchema,
+    Subject,
+    frame_message,
+    read_pin,
+    split_frame,
+)
+from kappa.declare.options import describe_value, error_prefix, option_text
 from kappa.declare.values.columns import Column
 from kappa.declare.values.json_schema import SchemaPlace, read_schema
 from kappa.declare.values.json_text import JsonFormat
@@ -45,7 +51,8 @@ class Json:
         source = Source.of_caller()
         if not isinstance(schema, Subject | None) or not isinstance(framed, bool | None):
             raise DeclarationError(
-                f"{source}: format json is given {described(schema)}, framed={option_text(framed)}",
+                f"{source}: format json is given {describe_value(schema)}, "
+                f"framed={option_text(framed)}",
                 hint='give it nothing, or a subject: Json(Subject("orders-value")); the schema of '
                 'a file is the topic\'s event: event=Path("schemas/order.json")',
             )
@@ -55,9 +62,9 @@ class Json:
         set_field(self, "source", source)
         with error_prefix(f"{source}: format json"):
             set_field(self, "pin", None if schema is None else read_pin(schema))
-            self.event()
+            self.declared_event()
 
-    def lines(self) -> Iterator[str]:
+    def declared_lines(self) -> Iterator[str]:
         """Yields nothing for plain JSON: versions that are older than formats have plain JSON.
 
         A subject's schema is the topic's event, and thereby part of the version.
@@ -65,7 +72,7 @@ class Json:
         if self.framed:
             yield "format json, framed by a registry"
 
-    def event(self) -> SchemaPlace | None:
+    def declared_event(self) -> SchemaPlace | None:
         """Returns the subject's event; None without a subject, whose topic declares events."""
         if self.pin is None:
             return None
@@ -82,18 +89,18 @@ class Json:
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
         """Accepts each declaration: declarations were made for JSON."""
 
-    def reader(self, columns: Sequence[Column]) -> JsonReader:
+    def event_reader(self, columns: Sequence[Column]) -> JsonReader:
         """Returns a reader, which keeps every digit if a column needs all digits."""
         fields = JsonFormat(exact=any(holds_decimal(column.type) for column in columns)).fields
-        return JsonReader((lambda value: fields(unframed(value)[1])) if self.framed else fields)
+        return JsonReader((lambda value: fields(split_frame(value)[1])) if self.framed else fields)
 
-    def encode(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
+    def encode_event(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
         """Returns the event as JSON text; if framed, with the pinned id, or 0 without a pin."""
         del columns
         text = json.dumps(fields, ensure_ascii=False).encode()
         if not self.framed:
             return text
-        return framed(_NO_ID if self.pin is None else self.pin.id, text)
+        return frame_message(_NO_ID if self.pin is None else self.pin.id, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +109,6 @@ class JsonReader:
 
     fields: Callable[[bytes], dict[str, Any]]
 
-    def check(self, column: Column) -> Check:
+    def column_check(self, column: Column) -> Check:
         """Returns the check of JSON's values."""
         return check_of(column.type)

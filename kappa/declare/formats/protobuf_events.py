@@ -21,20 +21,20 @@ from kappa.declare.formats.registry_schemas import (
     PinnedSchema,
     RegisteredSchema,
     Subject,
-    framed,
+    frame_message,
     read_pin,
-    unframed,
-    written_by,
+    split_frame,
+    writer_schema,
 )
 from kappa.declare.formats.schema_fields import (
     EVENT_HINT,
     Landing,
     check_declared,
     columns_of,
-    finite,
-    refusing,
+    finite_check,
+    refused_landing,
 )
-from kappa.declare.options import described, error_prefix, option_text
+from kappa.declare.options import describe_value, error_prefix, option_text
 from kappa.declare.project_files import read_text_file
 from kappa.declare.values.columns import (
     Array,
@@ -117,7 +117,7 @@ class Protobuf:
             or not isinstance(framed, bool | None)
         ):
             raise DeclarationError(
-                f"{source}: format protobuf is given {described(schema)}, "
+                f"{source}: format protobuf is given {describe_value(schema)}, "
                 f"message={option_text(message)}, framed={option_text(framed)}",
                 hint=_HINT,
             )
@@ -139,29 +139,29 @@ class Protobuf:
         set_field(self, "pin", pin)
         set_field(self, "source", source)
 
-    def lines(self) -> Iterator[str]:
+    def declared_lines(self) -> Iterator[str]:
         """Yields the name and the declared message of the format, without the schema's prose."""
         yield f"format protobuf {self.message}{', framed by a registry' if self.framed else ''}"
-        yield from _described(self.described(), set())
+        yield from _described_lines(self.described_message(), set())
 
-    def event(self) -> tuple[Column, ...]:
+    def declared_event(self) -> tuple[Column, ...]:
         """Returns the message's fields as columns. Raises DeclarationError for a wrong field."""
-        return columns_of(self._landings())
+        return columns_of(self._field_landings())
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
         """Refuses columns that differ from the message's fields."""
-        check_declared(columns, self._landings(), "Protobuf", by_schema=by_schema)
+        check_declared(columns, self._field_landings(), "Protobuf", by_schema=by_schema)
 
-    def reader(self, columns: Sequence[Column]) -> ProtobufReader:
+    def event_reader(self, columns: Sequence[Column]) -> ProtobufReader:
         """Returns a reader of messages."""
         return ProtobufReader(self, columns)
 
-    def encode(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
+    def encode_event(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
         """Returns the message of fields, by Protobuf's own mapping of JSON."""
         from google.protobuf import json_format, message_factory  # noqa: PLC0415  # see message_types
 
         del columns
-        message = self.described()
+        message = self.described_message()
         if self.framed and self.pin is None:
             raise UsageError(
                 "an event of a schema in a file has no id to be framed with",
@@ -175,14 +175,16 @@ class Protobuf:
             raise UsageError(f"the event cannot be written as Protobuf: {why}") from None
         if self.pin is None:
             return value
-        return framed(self.pin.id, _written_indexes(indexes_of(message)) + value)
+        return frame_message(self.pin.id, _written_indexes(indexes_of(message)) + value)
 
-    def described(self) -> Any:
+    def described_message(self) -> Any:
         """Returns the description of the declared message."""
         return message_named(message_types(self.text, self.references), self.message)
 
-    def _landings(self) -> dict[str, Landing]:
-        return {name: found for name, (found, _) in message_landings(self.described()).items()}
+    def _field_landings(self) -> dict[str, Landing]:
+        return {
+            name: found for name, (found, _) in message_landings(self.described_message()).items()
+        }
 
 
 def types_of(found: RegisteredSchema) -> Any:
@@ -199,7 +201,7 @@ class ProtobufReader:
         from google.protobuf import message_factory  # noqa: PLC0415  # see message_types
         from google.protobuf.message import DecodeError  # noqa: PLC0415
 
-        message = form.described()
+        message = form.described_message()
         wanted = {name for column in columns for name in (column.name, *column.was)}
         known = message_landings(message)
         self._damage = DecodeError
@@ -216,9 +218,9 @@ class ProtobufReader:
     def fields(self, value: bytes) -> dict[str, Any]:
         """Reads the fields of a message. Raises Rejected if the bytes are no declared message."""
         if self._framed:
-            schema_id, value = unframed(value)
-            indexes, value = _indexes(value)
-            other = self._other(schema_id, indexes)
+            schema_id, value = split_frame(value)
+            indexes, value = _split_indexes(value)
+            other = self._known_other(schema_id, indexes)
             if other is not None:
                 raise Rejected(other.reason, other.detail)
         try:
@@ -231,28 +233,28 @@ class ProtobufReader:
                 Reason.MALFORMED_PROTOBUF, f"the value is no {self._name}: {error}"
             ) from None
 
-    def check(self, column: Column) -> Check:
+    def column_check(self, column: Column) -> Check:
         """Returns the check that makes the row's value of a field."""
         return self._landings[column.name][0].land
 
     @property
-    def message(self) -> Any:
+    def message_descriptor(self) -> Any:
         """Returns the description of the declared message."""
         return self._message.DESCRIPTOR
 
-    def frame(self, value: bytes) -> bytes | None:
+    def frame_bytes(self, value: bytes) -> bytes | None:
         """Returns the bytes before the message of a value; None for another message."""
         if not self._framed:
             return b""
         try:
-            schema_id, message = unframed(value)
-            indexes, message = _indexes(message)
+            schema_id, message = split_frame(value)
+            indexes, message = _split_indexes(message)
         except Rejected:
             return None
-        known = self._other(schema_id, indexes) is None
+        known = self._known_other(schema_id, indexes) is None
         return value[: len(value) - len(message)] if known else None
 
-    def _other(self, schema_id: int, indexes: tuple[int, ...]) -> Rejected | None:
+    def _known_other(self, schema_id: int, indexes: tuple[int, ...]) -> Rejected | None:
         asked = schema_id, indexes
         if asked in self._others:
             return self._others[asked]
@@ -263,7 +265,7 @@ class ProtobufReader:
 
     def _why_other(self, schema_id: int, indexes: tuple[int, ...]) -> Rejected | None:
         try:
-            found = written_by(schema_id)
+            found = writer_schema(schema_id)
             name = message_at(types_of(found), indexes)
         except Rejected as rejected:
             return rejected
@@ -279,7 +281,7 @@ class ProtobufReader:
         )
 
 
-def _described(message: Any, seen: set[str]) -> Iterator[str]:
+def _described_lines(message: Any, seen: set[str]) -> Iterator[str]:
     """Yields lines that describe a message, then the messages within, each once."""
     seen.add(message.full_name)
     for each in message.fields:
@@ -300,24 +302,24 @@ def _described(message: Any, seen: set[str]) -> Iterator[str]:
                 for value in each.enum_type.values
             )
         if each.message_type is not None and each.message_type.full_name not in seen:
-            yield from _described(each.message_type, seen)
+            yield from _described_lines(each.message_type, seen)
 
 
-def _indexes(value: bytes) -> tuple[tuple[int, ...], bytes]:
+def _split_indexes(value: bytes) -> tuple[tuple[int, ...], bytes]:
     """Splits the bytes behind a schema's id into the indexes of the message, and the message."""
-    count, place = _zigzag(value, 0)
+    count, place = _read_zigzag(value, 0)
     if count == 0:
         return (0,), value[place:]
     if not 0 < count <= _MOST_INDEXES:
         raise Rejected(Reason.MALFORMED_PROTOBUF, f"the frame names a message by {count} indexes")
     indexes = []
     for _ in range(count):
-        index, place = _zigzag(value, place)
+        index, place = _read_zigzag(value, place)
         indexes.append(index)
     return tuple(indexes), value[place:]
 
 
-def _zigzag(value: bytes, place: int) -> tuple[int, int]:
+def _read_zigzag(value: bytes, place: int) -> tuple[int, int]:
     found = shift = 0
     # An index has five bytes at most.
     for at in range(place, min(place + 5, len(value))):
@@ -346,15 +348,18 @@ def message_landings(message: Any) -> dict[str, tuple[Landing, Callable[[Any], A
     found = {}
     for part in message.fields:
         try:
-            found[part.name] = (_field(part, part.name, (message.full_name,)), _taken(part))
+            found[part.name] = (
+                _field_landing(part, part.name, (message.full_name,)),
+                _value_getter(part),
+            )
         except DeclarationError as error:
-            found[part.name] = (refusing(error), _taken(part))
+            found[part.name] = (refused_landing(error), _value_getter(part))
     if not found:
         raise DeclarationError("the message has no fields, and they are the columns")
     return found
 
 
-def _taken(field: Any) -> Callable[[Any], Any]:
+def _value_getter(field: Any) -> Callable[[Any], Any]:
     """Returns the function that takes a field's value out of a message; absent is null."""
     name = field.name
     if not field.has_presence or field.has_default_value:
@@ -368,84 +373,84 @@ def _is_map(field: Any) -> bool:
     )
 
 
-def _field(field: Any, path: str, within: tuple[str, ...]) -> Landing:
+def _field_landing(field: Any, path: str, within: tuple[str, ...]) -> Landing:
     nullable = field.has_presence and not field.has_default_value
     if _is_map(field):
         parts = field.message_type.fields_by_name
-        key = _value(parts[_KEY], f"a key of {path}", within)
-        value = _value(parts[_VALUE], f"a value of {path}", within)
+        key = _value_landing(parts[_KEY], f"a key of {path}", within)
+        value = _value_landing(parts[_VALUE], f"a value of {path}", within)
         entry = Struct(
             (
                 Column(_KEY, key.type, nullable=False),
                 Column(_VALUE, value.type, nullable=value.nullable),
             )
         )
-        return Landing(Array(entry), nullable=False, land=_map(key.land, value.land))
-    found = _value(field, path, within)
+        return Landing(Array(entry), nullable=False, land=_map_check(key.land, value.land))
+    found = _value_landing(field, path, within)
     if field.is_repeated:
-        return Landing(Array(found.type), nullable=False, land=_array(found.land))
+        return Landing(Array(found.type), nullable=False, land=_array_check(found.land))
     return Landing(found.type, nullable=nullable, land=found.land)
 
 
-def _value(field: Any, path: str, within: tuple[str, ...]) -> Landing:
+def _value_landing(field: Any, path: str, within: tuple[str, ...]) -> Landing:
     kind = field.type
     if kind in _SCALARS:
         of = _SCALARS[kind]
         is_real = str(of) in {"double", "float"}
-        return Landing(of, nullable=False, land=finite(str(of)) if is_real else check_of(of))
+        return Landing(of, nullable=False, land=finite_check(str(of)) if is_real else check_of(of))
     if kind == _ENUM:
-        return Landing(Scalar("string"), nullable=False, land=_enum(field.enum_type))
+        return Landing(Scalar("string"), nullable=False, land=_enum_check(field.enum_type))
     if kind != _MESSAGE:
-        raise _refused(path, "bytes" if kind == _BYTES else "a group")
+        raise _refused_part(path, "bytes" if kind == _BYTES else "a group")
     message = field.message_type
     name = message.full_name
     if name == TIMESTAMP:
-        return Landing(Scalar("timestamp"), nullable=False, land=_time)
+        return Landing(Scalar("timestamp"), nullable=False, land=_timestamp_value)
     if name in WRAPPERS:
-        inner = _value(message.fields_by_name[_VALUE], path, within)
+        inner = _value_landing(message.fields_by_name[_VALUE], path, within)
         land = inner.land
         return Landing(inner.type, False, lambda found, called: land(found.value, called))  # noqa: FBT003
     if name.startswith("google.protobuf."):
-        raise _refused(path, name)
+        raise _refused_part(path, name)
     if name in within:
-        raise _refused(path, f"{name}, which contains itself: columns have an end")
-    return _message(message, path, (*within, name))
+        raise _refused_part(path, f"{name}, which contains itself: columns have an end")
+    return _message_landing(message, path, (*within, name))
 
 
-def _message(message: Any, path: str, within: tuple[str, ...]) -> Landing:
+def _message_landing(message: Any, path: str, within: tuple[str, ...]) -> Landing:
     parts = [
-        (field.name, _field(field, f"{path}.{field.name}", within), _taken(field))
+        (field.name, _field_landing(field, f"{path}.{field.name}", within), _value_getter(field))
         for field in message.fields
     ]
     if not parts:
-        raise _refused(path, "a message without fields")
+        raise _refused_part(path, "a message without fields")
     kind = Struct(tuple(Column(name, part.type, part.nullable) for name, part, _ in parts))
     refuse_repeated(kind.fields, path)
 
-    def land(found: Any, name: str) -> dict[str, Any]:
+    def land_message(found: Any, name: str) -> dict[str, Any]:
         return {
             field: None if (value := take(found)) is None else part.land(value, f"{name}.{field}")
             for field, part, take in parts
         }
 
-    return Landing(kind, nullable=False, land=land)
+    return Landing(kind, nullable=False, land=land_message)
 
 
-def _enum(kind: Any) -> Check:
+def _enum_check(kind: Any) -> Check:
     names: dict[int, str] = {}
     for value in kind.values:
         # Of several names for one number, the first counts.
         names.setdefault(value.number, value.name)
 
-    def land(found: int, name: str) -> str:
+    def land_enum(found: int, name: str) -> str:
         if found not in names:
             raise Rejected(Reason.OUT_OF_RANGE, f"{name} is {found}, which {kind.name} has not")
         return names[found]
 
-    return land
+    return land_enum
 
 
-def _time(found: Any, name: str) -> int:
+def _timestamp_value(found: Any, name: str) -> int:
     moment = int(found.seconds * 1_000_000 + found.nanos // 1000)
     if not 0 <= found.nanos < 1_000_000_000 or not FIRST_MICROS <= moment <= LAST_MICROS:
         raise Rejected(
@@ -455,22 +460,22 @@ def _time(found: Any, name: str) -> int:
     return moment
 
 
-def _array(element: Check) -> Check:
+def _array_check(element: Check) -> Check:
     return lambda found, name: [element(each, f"an element of {name}") for each in found]
 
 
-def _map(key: Check, value: Check) -> Check:
-    def land(found: Any, name: str) -> list[Any]:
+def _map_check(key: Check, value: Check) -> Check:
+    def land_map(found: Any, name: str) -> list[Any]:
         # Maps have no order, and equal maps must be equal rows.
         return [
             {_KEY: key(each, f"a key of {name}"), _VALUE: value(found[each], f"{name}.{each}")}
             for each in sorted(found)
         ]
 
-    return land
+    return land_map
 
 
-def _refused(path: str, what: str) -> DeclarationError:
+def _refused_part(path: str, what: str) -> DeclarationError:
     return DeclarationError(
         f"the schema has {what} at {path}, which makes no column",
         hint=f"declare the columns that you need, without it: {EVENT_HINT}",

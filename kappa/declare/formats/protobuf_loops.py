@@ -45,7 +45,7 @@ _SECONDS_TAG, _NANOS_TAG = 8, 16
 @compiled(
     types.UniTuple(types.int64, 2)(_READ_ONLY[1], types.int64, types.int64, types.int64),
 )
-def _varint(data: Bytes, at: int, end: int, most: int) -> tuple[int, int]:
+def _read_varint(data: Bytes, at: int, end: int, most: int) -> tuple[int, int]:
     """Returns a number of variable length and the place behind the number.
 
     The place is -1 if the number does not end within `most` bytes, or is longer than necessary.
@@ -67,13 +67,13 @@ def _varint(data: Bytes, at: int, end: int, most: int) -> tuple[int, int]:
 @compiled(
     types.UniTuple(types.int64, 3)(_READ_ONLY[1], types.int64, types.int64, types.int64),
 )
-def _value(data: Bytes, at: int, end: int, shape: int) -> tuple[int, int, int]:
+def _read_value(data: Bytes, at: int, end: int, shape: int) -> tuple[int, int, int]:
     """Returns a value, the length of bytes, and the place behind; -1 for no value."""
     if shape == Shape.VARINT:
-        found, at = _varint(data, at, end, _NUMBER_BYTES)
+        found, at = _read_varint(data, at, end, _NUMBER_BYTES)
         return found, 0, at
     if shape == Shape.BYTES:
-        length, at = _varint(data, at, end, _LENGTH_BYTES)
+        length, at = _read_varint(data, at, end, _LENGTH_BYTES)
         if at < 0 or length > _LAST_LENGTH or length > end - at:
             return 0, 0, -1
         return at, length, at + length
@@ -89,13 +89,13 @@ def _value(data: Bytes, at: int, end: int, shape: int) -> tuple[int, int, int]:
 
 
 @compiled(types.UniTuple(types.int64, 2)(_READ_ONLY[1], types.int64, types.int64))
-def _moment(data: Bytes, at: int, end: int) -> tuple[int, int]:
+def _read_timestamp(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """Returns the microseconds of a Timestamp and the end; -1 if the bytes are not plain."""
     seconds, nanos = np.int64(0), np.int64(0)
     last = 0
     while at < end:
         tag = data[at]
-        found, at = _varint(data, at + 1, end, _NUMBER_BYTES)
+        found, at = _read_varint(data, at + 1, end, _NUMBER_BYTES)
         if at < 0 or tag <= last:
             return 0, -1
         if tag == _SECONDS_TAG:
@@ -113,13 +113,13 @@ def _moment(data: Bytes, at: int, end: int) -> tuple[int, int]:
 @compiled(
     types.UniTuple(types.int64, 3)(_READ_ONLY[1], types.int64, types.int64, types.int64),
 )
-def _wrapped(data: Bytes, at: int, end: int, shape: int) -> tuple[int, int, int]:
+def _read_wrapped(data: Bytes, at: int, end: int, shape: int) -> tuple[int, int, int]:
     """Returns the value of a wrapper, as `_value` does; an empty wrapper has zero, or no text."""
     if at == end:
         return at if shape == Shape.BYTES else 0, 0, end
     if data[at] != 8 + shape:
         return 0, 0, -1
-    found, length, behind = _value(data, at + 1, end, shape)
+    found, length, behind = _read_value(data, at + 1, end, shape)
     return found, length, (behind if behind == end else -1)
 
 
@@ -158,7 +158,7 @@ def read_messages(
         end = int(ends[places[number] + 1])
         field = count - 1
         while 0 <= at < end:
-            tag, at = _varint(data, at, end, _TAG_BYTES)
+            tag, at = _read_varint(data, at, end, _TAG_BYTES)
             if at < 0 or tag < 8 or tag > _LAST_TAG:
                 at = -1
                 break
@@ -171,22 +171,22 @@ def read_messages(
                     break
                 looked += 1
             if looked == count:
-                _, _, at = _value(data, at, end, wire if wire != Shape.MOMENT else Shape.OTHER)
+                _, _, at = _read_value(data, at, end, wire if wire != Shape.MOMENT else Shape.OTHER)
                 continue
             shape, wrapped = spec[field, 1], spec[field, 2]
             outer = Shape.BYTES if wrapped or shape == Shape.MOMENT else shape
             if wire != outer or lengths[field, number] >= 0:
                 at = -1
                 break
-            value, length, at = _value(data, at, end, outer)
+            value, length, at = _read_value(data, at, end, outer)
             if at < 0:
                 break
             if shape == Shape.MOMENT:
-                value, behind = _moment(data, value, at)
+                value, behind = _read_timestamp(data, value, at)
                 length = 0
                 at = at if behind >= 0 else -1
             elif wrapped:
-                value, length, behind = _wrapped(data, value, at, shape)
+                value, length, behind = _read_wrapped(data, value, at, shape)
                 at = at if behind >= 0 else -1
             values[field, number] = value
             lengths[field, number] = length

@@ -61,7 +61,7 @@ _NO_MAP = re.compile(r"Map field \S+ must be in a dict .* at \w+\.(.+?)\.*$")
 def read_proto(text: str) -> FileDescriptorProto:
     """Reads the text of a file. Raises DeclarationError if the text is no file of Protobuf."""
     try:
-        return _ProtoReader(text).file()
+        return _ProtoReader(text).read_file()
     except (ValueError, TypeError) as error:
         # For instance, the description cannot have a number.
         raise DeclarationError(f"the schema is no text of Protobuf: {error}") from None
@@ -73,100 +73,100 @@ class _ProtoReader:
         self._place = 0
         self._is_proto3 = False
 
-    def file(self) -> FileDescriptorProto:
+    def read_file(self) -> FileDescriptorProto:
         from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415  # see message_types
 
         made = FileDescriptorProto(syntax=_SYNTAXES[0])
         while self._place < len(self._tokens):
-            match self._next():
+            match self._next_token():
                 case "syntax":
-                    self._must("=")
-                    made.syntax = self._next()[1:-1]
-                    self._must(";")
+                    self._take_token("=")
+                    made.syntax = self._next_token()[1:-1]
+                    self._take_token(";")
                     if made.syntax not in _SYNTAXES:
-                        raise self._wrong(f"the syntax is {made.syntax}")
+                        raise self._syntax_error(f"the syntax is {made.syntax}")
                     self._is_proto3 = made.syntax == _SYNTAXES[1]
                 case "package":
-                    made.package = self._next()
-                    self._must(";")
+                    made.package = self._next_token()
+                    self._take_token(";")
                 case "import":
-                    word = self._next()
-                    path = self._next() if word in {"public", "weak"} else word
+                    word = self._next_token()
+                    path = self._next_token() if word in {"public", "weak"} else word
                     made.dependency.append(path[1:-1])
-                    self._must(";")
+                    self._take_token(";")
                 case "message":
-                    self._message(made.message_type.add(name=self._name()), 0)
+                    self._read_message(made.message_type.add(name=self._read_name()), 0)
                 case "enum":
-                    self._enum(made.enum_type.add(name=self._name()))
+                    self._read_enum(made.enum_type.add(name=self._read_name()))
                 case "option" | "service" | "extend":
-                    self._skip()
+                    self._skip_statement()
                 case ";":
                     pass
                 case word:
-                    raise self._wrong(f"{word} is not expected")
+                    raise self._syntax_error(f"{word} is not expected")
         return made
 
-    def _message(self, made: DescriptorProto, depth: int) -> None:
+    def _read_message(self, made: DescriptorProto, depth: int) -> None:
         if depth > _DEEPEST:
-            raise self._wrong(f"messages are nested deeper than {_DEEPEST} levels")
-        self._must("{")
+            raise self._syntax_error(f"messages are nested deeper than {_DEEPEST} levels")
+        self._take_token("{")
         synthetic = []
-        while (word := self._next()) != "}":
+        while (word := self._next_token()) != "}":
             match word:
-                case "message" if self._peek(1) == "{":
-                    self._message(made.nested_type.add(name=self._name()), depth + 1)
-                case "enum" if self._peek(1) == "{":
-                    self._enum(made.enum_type.add(name=self._name()))
-                case "oneof" if self._peek(1) == "{":
-                    made.oneof_decl.add(name=self._name())
-                    self._must("{")
-                    while (within := self._next()) != "}":
+                case "message" if self._peek_token(1) == "{":
+                    self._read_message(made.nested_type.add(name=self._read_name()), depth + 1)
+                case "enum" if self._peek_token(1) == "{":
+                    self._read_enum(made.enum_type.add(name=self._read_name()))
+                case "oneof" if self._peek_token(1) == "{":
+                    made.oneof_decl.add(name=self._read_name())
+                    self._take_token("{")
+                    while (within := self._next_token()) != "}":
                         if within == "option":
-                            self._skip()
+                            self._skip_statement()
                         else:
-                            self._field(made, within, 1)
+                            self._read_field(made, within, 1)
                             made.field[-1].oneof_index = len(made.oneof_decl) - 1
                 case "option" | "reserved" | "extensions":
-                    self._skip()
-                case "extend" if self._peek(1) == "{":
-                    self._skip()
-                case "map" if self._peek(0) == "<":
-                    self._map(made)
+                    self._skip_statement()
+                case "extend" if self._peek_token(1) == "{":
+                    self._skip_statement()
+                case "map" if self._peek_token(0) == "<":
+                    self._read_map(made)
                 case ";":
                     pass
-                case _ if word in _LABELS and self._peek(0) != "=":
-                    self._field(made, self._next(), _LABELS[word])
+                case _ if word in _LABELS and self._peek_token(0) != "=":
+                    self._read_field(made, self._next_token(), _LABELS[word])
                     if word == "optional" and self._is_proto3:
                         made.field[-1].proto3_optional = True
                         synthetic.append(made.field[-1])
                 case _:
-                    self._field(made, word, 1)
+                    self._read_field(made, word, 1)
         # The oneofs of optional fields come after the declared oneofs.
         for field in synthetic:
             field.oneof_index = len(made.oneof_decl)
             made.oneof_decl.add(name=f"_{field.name}")
 
-    def _field(self, made: DescriptorProto, kind: str, label: int) -> None:
+    def _read_field(self, made: DescriptorProto, kind: str, label: int) -> None:
         if kind == "group":
-            raise self._wrong("it has a group")
-        name = self._name()
-        self._must("=")
-        field = made.field.add(name=name, number=self._number(), label=label)
+            raise self._syntax_error("it has a group")
+        name = self._read_name()
+        self._take_token("=")
+        field = made.field.add(name=name, number=self._read_number(), label=label)
         if kind in _SCALARS:
             field.type = _SCALARS[kind]
         else:
             field.type_name = kind
-        for option, value in self._options():
+        for option, value in self._read_options():
             if option == "default":
                 field.default_value = value[1:-1] if value[0] in "\"'" else value
 
-    def _map(self, made: DescriptorProto) -> None:
-        self._must("<")
-        key = self._next()
-        self._must(",")
-        value = self._next()
-        self._must(">")
-        self._field(made, "", 3)
+    def _read_map(self, made: DescriptorProto) -> None:
+        self._take_token("<")
+        key = self._next_token()
+        self._take_token(",")
+        value = self._next_token()
+        self._take_token(">")
+        self._read_field(made, "", 3)
         field = made.field[-1]
         called = "".join(part[:1].upper() + part[1:] for part in field.name.split("_")) + "Entry"
         field.type_name = called
@@ -179,77 +179,77 @@ class _ProtoReader:
             else:
                 part.type_name = kind
 
-    def _enum(self, made: EnumDescriptorProto) -> None:
-        self._must("{")
-        while (word := self._next()) != "}":
-            if word in {"option", "reserved"} and self._peek(0) != "=":
+    def _read_enum(self, made: EnumDescriptorProto) -> None:
+        self._take_token("{")
+        while (word := self._next_token()) != "}":
+            if word in {"option", "reserved"} and self._peek_token(0) != "=":
                 before = self._place
-                self._skip()
+                self._skip_statement()
                 made.options.allow_alias |= self._tokens[before : before + 3] == [
                     "allow_alias",
                     "=",
                     "true",
                 ]
             elif word != ";":
-                self._must("=")
-                made.value.add(name=word, number=self._number())
-                self._options()
+                self._take_token("=")
+                made.value.add(name=word, number=self._read_number())
+                self._read_options()
 
-    def _options(self) -> list[tuple[str, str]]:
+    def _read_options(self) -> list[tuple[str, str]]:
         """Reads options in brackets, if any, and the end of the statement."""
         found: list[tuple[str, str]] = []
-        if self._peek(0) == "[":
+        if self._peek_token(0) == "[":
             depth = 0
             while True:
-                word = self._next()
+                word = self._next_token()
                 depth += (word in {"[", "{"}) - (word in {"]", "}"})
                 if word == "]" and depth == 0:
                     break
-                if depth == 1 and self._peek(0) == "=":
-                    sign = "-" if self._peek(1) == "-" else ""
-                    found.append((word, sign + self._peek(2 if sign else 1)))
-        self._must(";")
+                if depth == 1 and self._peek_token(0) == "=":
+                    sign = "-" if self._peek_token(1) == "-" else ""
+                    found.append((word, sign + self._peek_token(2 if sign else 1)))
+        self._take_token(";")
         return found
 
-    def _skip(self) -> None:
+    def _skip_statement(self) -> None:
         """Skips a statement, which ends at a semicolon or a block."""
         depth = 0
         while True:
-            word = self._next()
+            word = self._next_token()
             depth += (word == "{") - (word == "}")
             if depth == 0 and word in {";", "}"}:
                 return
 
-    def _number(self) -> int:
-        sign = -1 if self._peek(0) == "-" else 1
-        text = self._next() if sign == 1 else (self._next(), self._next())[1]
+    def _read_number(self) -> int:
+        sign = -1 if self._peek_token(0) == "-" else 1
+        text = self._next_token() if sign == 1 else (self._next_token(), self._next_token())[1]
         try:
             return sign * int(text, 0)
         except ValueError:
-            raise self._wrong(f"{text} is no number") from None
+            raise self._syntax_error(f"{text} is no number") from None
 
-    def _name(self) -> str:
-        name = self._next()
+    def _read_name(self) -> str:
+        name = self._next_token()
         if not name.isidentifier():
-            raise self._wrong(f"{name} is no name")
+            raise self._syntax_error(f"{name} is no name")
         return name
 
-    def _must(self, token: str) -> None:
-        found = self._next()
+    def _take_token(self, token: str) -> None:
+        found = self._next_token()
         if found != token:
-            raise self._wrong(f"{found} is in place of {token}")
+            raise self._syntax_error(f"{found} is in place of {token}")
 
-    def _peek(self, ahead: int) -> str:
+    def _peek_token(self, ahead: int) -> str:
         place = self._place + ahead
         return self._tokens[place] if place < len(self._tokens) else ""
 
-    def _next(self) -> str:
+    def _next_token(self) -> str:
         if self._place >= len(self._tokens):
-            raise self._wrong("it ends too early")
+            raise self._syntax_error("it ends too early")
         self._place += 1
         return self._tokens[self._place - 1]
 
-    def _wrong(self, why: str) -> DeclarationError:
+    def _syntax_error(self, why: str) -> DeclarationError:
         near = " ".join(self._tokens[max(0, self._place - 4) : self._place])
         return DeclarationError(f"the schema is no text of Protobuf: {why}, at `{near}`")
 
@@ -266,8 +266,8 @@ def message_types(text: str, references: tuple[str, ...] = ()) -> Any:
     pool = descriptor_pool.DescriptorPool()
     # Some clients register Google's own types, too.
     given = [
-        *(file for each in references if (file := _file(each)).package != "google.protobuf"),
-        _file(text),
+        *(file for each in references if (file := _parse_file(each)).package != "google.protobuf"),
+        _parse_file(text),
     ]
     names: list[str] = []
     for name in _KNOWN:
@@ -301,7 +301,7 @@ def message_named(file: Any, name: str | None) -> Any:
 
     Raises DeclarationError if the file lacks the message.
     """
-    known = {each.full_name: each for each in _messages(file.message_types_by_name.values())}
+    known = {each.full_name: each for each in _nested_messages(file.message_types_by_name.values())}
     if name is None:
         top = [*file.message_types_by_name.values()]
         if len(top) == 1:
@@ -347,14 +347,14 @@ def why_unwritten(error: Exception) -> str:
     return f"{no_map[1]} is a map, and is given as no object" if no_map else why
 
 
-def _messages(within: Any) -> Any:
+def _nested_messages(within: Any) -> Any:
     for each in within:
         if not each.GetOptions().map_entry:
             yield each
-            yield from _messages(each.nested_types)
+            yield from _nested_messages(each.nested_types)
 
 
-def _file(text: str) -> FileDescriptorProto:
+def _parse_file(text: str) -> FileDescriptorProto:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415
     from google.protobuf.message import DecodeError  # noqa: PLC0415
 

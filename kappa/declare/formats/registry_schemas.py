@@ -22,7 +22,7 @@ from msgspec import Struct
 from kappa.base.disk import put_file
 from kappa.base.errors import DeclarationError, KappaError
 from kappa.base.source import Source
-from kappa.declare.options import described, option_text
+from kappa.declare.options import describe_value, option_text
 from kappa.declare.project_files import read_schema_file
 from kappa.declare.values.reason import Reason, Rejected
 
@@ -65,7 +65,7 @@ def opened_schemas() -> SchemaSource | None:
     return _opened[0] if _opened else None
 
 
-def written_by(schema_id: int) -> RegisteredSchema:
+def writer_schema(schema_id: int) -> RegisteredSchema:
     """Returns the schema of an id. Raises Rejected if the registry does not know the id."""
     if not _opened:
         raise KappaError(
@@ -81,7 +81,7 @@ def written_by(schema_id: int) -> RegisteredSchema:
     return found
 
 
-def unframed(value: bytes) -> tuple[int, bytes]:
+def split_frame(value: bytes) -> tuple[int, bytes]:
     """Splits a value into the schema's id and the message. Raises Rejected if no id is there."""
     if len(value) < FRAME_BYTES or value[0] != MAGIC:
         what = f"begins with byte {value[0]}" if value else "is empty"
@@ -92,7 +92,7 @@ def unframed(value: bytes) -> tuple[int, bytes]:
     return int.from_bytes(value[1:FRAME_BYTES]), value[FRAME_BYTES:]
 
 
-def framed(schema_id: int, message: bytes) -> bytes:
+def frame_message(schema_id: int, message: bytes) -> bytes:
     """Puts a schema's id before a message."""
     return bytes([MAGIC]) + schema_id.to_bytes(FRAME_BYTES - 1) + message
 
@@ -131,7 +131,7 @@ class Subject:
         source = Source.of_caller()
         if not isinstance(name, str) or not name:
             raise DeclarationError(
-                f"{source}: {described(name)} is no name of a subject",
+                f"{source}: {describe_value(name)} is no name of a subject",
                 hint='name it as the registry does: Subject("orders-value")',
             )
         if version is not None and (type(version) is not int or version < 1):

@@ -87,18 +87,18 @@ class _Refusal:
         raise self.error
 
 
-def refusing(error: DeclarationError) -> Landing:
+def refused_landing(error: DeclarationError) -> Landing:
     """Returns the landing of a field that makes no column; each use raises the error."""
     return Landing(Scalar("string"), nullable=True, land=_Refusal(error))
 
 
-def finite(kind: str) -> Check:
+def finite_check(kind: str) -> Check:
     """Returns the check of numbers, which rejects NaN."""
     check = check_of(Scalar(kind))
 
-    def land(found: Any, name: str) -> Any:
+    def land_finite(found: Any, name: str) -> Any:
         if math.isnan(found):
             raise Rejected(Reason.OUT_OF_RANGE, f"{name} is NaN, which is no number")
         return check(found, name)
 
-    return land
+    return land_finite

@@ -15,9 +15,9 @@ from typing import Any
 from kappa.base.errors import DeclarationError, UsageError
 from kappa.base.source import Source
 from kappa.declare.formats.text_values import check_plain, decoded_text, text_check
-from kappa.declare.options import described, error_prefix
+from kappa.declare.options import describe_value, error_prefix
 from kappa.declare.values.columns import Column, Scalar
-from kappa.declare.values.reason import Reason, Rejected, shown
+from kappa.declare.values.reason import Reason, Rejected, show_value
 from kappa.declare.values.value import FIRST_MICROS, LAST_MICROS, Check
 
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
@@ -89,7 +89,8 @@ class Text:
             named = re.compile(pattern, re.ASCII).groupindex
         except (re.error, TypeError) as error:
             raise DeclarationError(
-                f"{source}: format text has the pattern {described(pattern)}, which is no regular "
+                f"{source}: format text has the pattern {describe_value(pattern)}, which is no "
+                "regular "
                 f"expression: {error}"
             ) from None
         if not isinstance(pattern, str) or not named:
@@ -100,7 +101,7 @@ class Text:
         for option, given, kind in (("times", times, Mapping), ("null", null, str)):
             if not isinstance(given, kind | None):
                 raise DeclarationError(
-                    f"{source}: format text has {described(given)} for {option}",
+                    f"{source}: format text has {describe_value(given)} for {option}",
                     hint='write times={"at": "%d/%m/%Y %H:%M:%S"}, null="-"',
                 )
         with error_prefix(f"{source}: format text"):
@@ -112,7 +113,7 @@ class Text:
         set_field(self, "null", null)
         set_field(self, "source", source)
 
-    def lines(self) -> Iterator[str]:
+    def declared_lines(self) -> Iterator[str]:
         """Yields the name and pattern of the format, and the other options."""
         yield f"format text {self.pattern!r}"
         for name, layout in self.times:
@@ -120,7 +121,7 @@ class Text:
         if self.null is not None:
             yield f"null is {self.null!r}"
 
-    def event(self) -> None:
+    def declared_event(self) -> None:
         """Returns None: the topic declares the events."""
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
@@ -136,7 +137,7 @@ class Text:
                     hint="name a column, and declare it as a timestamp",
                 )
 
-    def reader(self, columns: Sequence[Column]) -> TextReader:
+    def event_reader(self, columns: Sequence[Column]) -> TextReader:
         """Returns a reader of lines."""
         del columns
         return TextReader(
@@ -145,7 +146,7 @@ class Text:
             {name: time_check(layout) for name, layout in self.times},
         )
 
-    def encode(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
+    def encode_event(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
         """Raises UsageError: a pattern reads lines, and writes none."""
         del fields, columns
         raise UsageError(
@@ -167,7 +168,7 @@ class TextReader:
         text = decoded_text(value).removesuffix("\n").removesuffix("\r")
         found = self.expression.fullmatch(text)
         if found is None:
-            raise Rejected(Reason.NO_MATCH, f"the pattern does not match {shown(text)}")
+            raise Rejected(Reason.NO_MATCH, f"the pattern does not match {show_value(text)}")
         null = self.null
         return {
             name: None if part == null else part
@@ -175,7 +176,7 @@ class TextReader:
             if part is not None
         }
 
-    def check(self, column: Column) -> Check:
+    def column_check(self, column: Column) -> Check:
         """Returns the check of a column's texts; a layout checks times."""
         return self.times.get(column.name) or text_check(column.type)
 
@@ -203,21 +204,24 @@ def time_check(layout: str) -> Check:
         )
     )
 
-    def check(text: str, name: str) -> int:
+    def check_time(text: str, name: str) -> int:
         found = expression.fullmatch(text)
         if found is None:
-            raise Rejected(Reason.BAD_FORMAT, f"{name} is {shown(text)}, not a time like {layout}")
-        micros = _micros(found.groupdict())
+            raise Rejected(
+                Reason.BAD_FORMAT, f"{name} is {show_value(text)}, not a time like {layout}"
+            )
+        micros = _micros_of_parts(found.groupdict())
         if micros is None or not FIRST_MICROS <= micros <= LAST_MICROS:
             raise Rejected(
-                Reason.OUT_OF_RANGE, f"{name} is {shown(text)}, a time that is not in the calendar"
+                Reason.OUT_OF_RANGE,
+                f"{name} is {show_value(text)}, a time that is not in the calendar",
             )
         return micros
 
-    return check
+    return check_time
 
 
-def _micros(parts: dict[str, str | None]) -> int | None:
+def _micros_of_parts(parts: dict[str, str | None]) -> int | None:
     month = parts.get("month")
     number = _MONTHS.index(str(parts["name"]).lower()) + 1 if month is None else int(month)
     try:
@@ -225,11 +229,11 @@ def _micros(parts: dict[str, str | None]) -> int | None:
     except ValueError:
         return None
     hour, minute, second = (int(parts.get(each) or 0) for each in ("hour", "minute", "second"))
-    minutes = ((day - _EPOCH_DAY) * 24 + hour) * 60 + minute - _offset(parts.get("zone"))
+    minutes = ((day - _EPOCH_DAY) * 24 + hour) * 60 + minute - _zone_minutes(parts.get("zone"))
     return (minutes * 60 + second) * 1_000_000 + int((parts.get("fraction") or "").ljust(6, "0"))
 
 
-def _offset(zone: str | None) -> int:
+def _zone_minutes(zone: str | None) -> int:
     """Returns the minutes that a zone is before UTC."""
     if zone in {None, "Z"}:
         return 0

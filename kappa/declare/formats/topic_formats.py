@@ -15,7 +15,7 @@ from kappa.declare.formats.json_events import Json
 from kappa.declare.formats.protobuf_events import Protobuf
 from kappa.declare.formats.registry_schemas import PinnedSchema
 from kappa.declare.formats.text_events import ACCESS_PATTERN, ACCESS_TIMES, Text
-from kappa.declare.options import described, error_prefix
+from kappa.declare.options import describe_value, error_prefix
 from kappa.declare.values.columns import INTEGERS, Column, Scalar
 from kappa.declare.values.json_schema import SchemaPlace
 
@@ -58,7 +58,7 @@ def format_of(given: object) -> RecordFormat:
     if isinstance(given, _KINDS):
         return given
     raise DeclarationError(
-        f"format is {described(given)}, which is no format of records",
+        f"format is {describe_value(given)}, which is no format of records",
         hint=f"a format is {', '.join(map(repr, NAMED))}, or a value: "
         r'Csv(separator=";"), Text(r"(?P<at>\S+) (?P<message>.*)"), Avro("schemas/order.avsc")',
     )
@@ -98,7 +98,7 @@ def _key_format(given: object, key: Column | None) -> RecordFormat | None:
             f"the key is column {key.name}, a {key.type}, and the schema of keys has {found.type}",
             hint=f"declare the column as keys have it: {key.name} {found.type}",
         )
-    form.check_event(columns, by_schema=isinstance(form.event(), SchemaPlace))
+    form.check_event(columns, by_schema=isinstance(form.declared_event(), SchemaPlace))
     return form
 
 
@@ -107,7 +107,7 @@ def key_columns(form: RecordFormat, key: Column) -> tuple[Column]:
 
     Raises DeclarationError if the schema has several fields.
     """
-    event = form.event()
+    event = form.declared_event()
     found = event.columns if isinstance(event, SchemaPlace) else event
     if found is None:
         return (Column(key.name, key.type, nullable=False),)
@@ -123,7 +123,7 @@ def key_columns(form: RecordFormat, key: Column) -> tuple[Column]:
 def _check_key(source: Source, topic: str, key: object, columns: tuple[Column, ...]) -> None:
     types = {column.name: column.type for column in columns}
     if not isinstance(key, str) or key not in types:
-        called = key if isinstance(key, str) else described(key)
+        called = key if isinstance(key, str) else describe_value(key)
         raise DeclarationError(
             f"{source}: topic {topic} has no column {called}, its key",
             hint=f"its columns are {', '.join(types)}",

@@ -51,10 +51,10 @@ class Tokens:
     def __init__(self, text: str) -> None:
         self.text = text
         self._quoted: set[int] = set()
-        self._tokens = list(self._split(text))
+        self._tokens = list(self._split_words(text))
         self._next = 0
 
-    def _split(self, text: str) -> Iterator[str]:
+    def _split_words(self, text: str) -> Iterator[str]:
         for place, match in enumerate(_TOKEN.finditer(text.strip())):
             if match["quoted"]:
                 self._quoted.add(place)
@@ -72,37 +72,37 @@ class Tokens:
         """Returns True if all words are read."""
         return self._next >= len(self._tokens)
 
-    def peek(self) -> str:
+    def peek_word(self) -> str:
         """Returns the next word without taking the word, or "" at the end."""
         return "" if self.at_end else self._tokens[self._next]
 
-    def take(self, wanted: str) -> bool:
+    def take_word(self, wanted: str) -> bool:
         """Takes the next word if the word is `wanted`, in any case; returns True if so."""
-        if self.peek().lower() != wanted:
+        if self.peek_word().lower() != wanted:
             return False
         self._next += 1
         return True
 
-    def must(self, wanted: str) -> None:
+    def require_word(self, wanted: str) -> None:
         """Takes the next word, which must be `wanted`."""
-        if not self.take(wanted):
-            raise DeclarationError(f"`{wanted}` is expected{self._here()} in: {self.text}")
+        if not self.take_word(wanted):
+            raise DeclarationError(f"`{wanted}` is expected{self._place_text()} in: {self.text}")
 
-    def word(self, what: str) -> str:
+    def take_identifier(self, what: str) -> str:
         """Takes a word that begins as a name does; `what` describes the word in errors."""
-        word = self.peek()
+        word = self.peek_word()
         if not word or not (word[0].isalpha() or word[0] == "_"):
             raise DeclarationError(
-                f"{what} is expected{self._here()} in: {self.text or '(empty)'}",
+                f"{what} is expected{self._place_text()} in: {self.text or '(empty)'}",
                 hint="write columns as `id string not null, at timestamp`",
             )
         self._next += 1
         return word
 
-    def name(self) -> str:
+    def take_name(self) -> str:
         """Takes a column's name; backquotes allow other characters than letters, digits and _."""
         is_quoted = self._next in self._quoted
-        name = self.word("a column name")
+        name = self.take_identifier("a column name")
         if not is_quoted and not PLAIN_NAME.fullmatch(name):
             raise DeclarationError(
                 f"the column name {name} has other characters than letters a to z, digits and _",
@@ -110,21 +110,21 @@ class Tokens:
             )
         return name
 
-    def number(self) -> int:
+    def take_number(self) -> int:
         """Takes a whole number."""
-        word = self.peek()
+        word = self.peek_word()
         if not word.isdigit():
             raise DeclarationError(f"a number is expected instead of `{word}` in: {self.text}")
         self._next += 1
         return int(word)
 
-    def next(self) -> str:
+    def next_word(self) -> str:
         """Takes the next word, whatever the word is; returns "" at the end."""
         self._next += 1
         return self._tokens[self._next - 1] if self._next <= len(self._tokens) else ""
 
-    def _here(self) -> str:
-        return " at the end" if self.at_end else f" before `{self.peek()}`"
+    def _place_text(self) -> str:
+        return " at the end" if self.at_end else f" before `{self.peek_word()}`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,22 +189,21 @@ class Column:
         # Versions hash this text, and birth certificates keep it: the text has declared parts only.
         default = "" if self.default is None else f" default {self.default}"
         was = f" was {json.dumps(self.was, ensure_ascii=False)}" if self.was else ""
-        return f"{self.name} {_demanded(self)}{default}{was}"
+        return f"{self.name} {_demanded_type(self)}{default}{was}"
 
 
-def _demanded(column: Column) -> str:
+def _demanded_type(column: Column) -> str:
     """Returns a column's type with every `not null`, which Spark's name for a struct leaves out."""
-    return f"{_spelled(column.type)}{'' if column.nullable else ' not null'}"
+    return f"{_spelled_type(column.type)}{'' if column.nullable else ' not null'}"
 
 
-def _spelled(kind: Type) -> str:
+def _spelled_type(kind: Type) -> str:
     match kind:
         case Struct():
-            return (
-                f"struct<{','.join(f'{field.name}:{_demanded(field)}' for field in kind.fields)}>"
-            )
+            fields = (f"{field.name}:{_demanded_type(field)}" for field in kind.fields)
+            return f"struct<{','.join(fields)}>"
         case Array():
-            return f"array<{_spelled(kind.element)}>"
+            return f"array<{_spelled_type(kind.element)}>"
         case _:
             return str(kind)
 
@@ -212,12 +211,12 @@ def _spelled(kind: Type) -> str:
 def parse_columns(ddl: str) -> tuple[Column, ...]:
     """Reads a DDL list of columns. Raises DeclarationError that names the column at fault."""
     tokens = Tokens(ddl)
-    columns = [_column(tokens)]
-    while tokens.take(","):
-        columns.append(_column(tokens))
+    columns = [_read_column(tokens)]
+    while tokens.take_word(","):
+        columns.append(_read_column(tokens))
     if not tokens.at_end:
         raise DeclarationError(
-            f"`{tokens.peek()}` is not expected after column {columns[-1].name} in: {ddl}",
+            f"`{tokens.peek_word()}` is not expected after column {columns[-1].name} in: {ddl}",
             hint="separate columns by commas: `id string not null, at timestamp`",
         )
     refuse_repeated(columns, ddl)
@@ -229,10 +228,10 @@ def parse_columns(ddl: str) -> tuple[Column, ...]:
 def parse_type(text: str) -> Type:
     """Reads a type: `decimal(10,2)`, or Spark's simple string of any other type."""
     tokens = Tokens(text)
-    found = _type(tokens, text)
+    found = _read_type(tokens, text)
     if not tokens.at_end:
         raise DeclarationError(
-            f"`{tokens.peek()}` is not expected after the type {found} in: {text}"
+            f"`{tokens.peek_word()}` is not expected after the type {found} in: {text}"
         )
     return found
 
@@ -255,22 +254,22 @@ def _refuse_odd_names_inside(kind: Type, of: str) -> None:
             pass
 
 
-def _column(tokens: Tokens) -> Column:
-    name = tokens.name()
+def _read_column(tokens: Tokens) -> Column:
+    name = tokens.take_name()
     if name.startswith("_"):
         raise DeclarationError(
             f"column {name} begins with an underscore, which marks the platform's own columns",
             hint="choose another name",
         )
-    tokens.take(":")
-    kind = _type(tokens, name)
+    tokens.take_word(":")
+    kind = _read_type(tokens, name)
     nullable, default, is_null = True, None, False
     while True:
-        if nullable and tokens.take("not"):
-            tokens.must("null")
+        if nullable and tokens.take_word("not"):
+            tokens.require_word("null")
             nullable = False
-        elif default is None and not is_null and tokens.take("default"):
-            default = _literal(tokens, name)
+        elif default is None and not is_null and tokens.take_word("default"):
+            default = _read_literal(tokens, name)
             is_null = default is None
         else:
             break
@@ -282,14 +281,14 @@ def _column(tokens: Tokens) -> Column:
     return Column(name, kind, nullable, default)
 
 
-def _literal(tokens: Tokens, of: str) -> str | None:
+def _read_literal(tokens: Tokens, of: str) -> str | None:
     """Reads a literal of SQL as JSON text. Returns None for null, as for a missing field."""
-    word = tokens.next()
-    if word.lower() in {"date", "timestamp"} and tokens.peek()[:1] in {"'", '"'}:
+    word = tokens.next_word()
+    if word.lower() in {"date", "timestamp"} and tokens.peek_word()[:1] in {"'", '"'}:
         # The column's type decides how the text is read.
-        word = tokens.next()
+        word = tokens.next_word()
     sign = "-" if word == "-" else ""
-    number = tokens.next() if word in {"-", "+"} else word
+    number = tokens.next_word() if word in {"-", "+"} else word
     if number[:1].isdigit():
         return f"{sign}{int(number) if number.isdigit() else number}"
     if word[:1] in {"'", '"'} and len(word) > 1:
@@ -310,24 +309,24 @@ def _literal(tokens: Tokens, of: str) -> str | None:
     )
 
 
-def _type(tokens: Tokens, of: str) -> Type:
-    word = tokens.word(f"a type of {of}").lower()
+def _read_type(tokens: Tokens, of: str) -> Type:
+    word = tokens.take_identifier(f"a type of {of}").lower()
     word = _SYNONYMS.get(word, word)
     if word in SCALARS:
         return Scalar(word)
     if word in {"decimal", "numeric"}:
-        return _decimal(tokens, of)
+        return _read_decimal(tokens, of)
     if word == "array":
-        tokens.must("<")
-        element = _type(tokens, of)
-        tokens.must(">")
+        tokens.require_word("<")
+        element = _read_type(tokens, of)
+        tokens.require_word(">")
         return Array(element)
     if word == "struct":
-        tokens.must("<")
-        fields = [_column(tokens)]
-        while tokens.take(","):
-            fields.append(_column(tokens))
-        tokens.must(">")
+        tokens.require_word("<")
+        fields = [_read_column(tokens)]
+        while tokens.take_word(","):
+            fields.append(_read_column(tokens))
+        tokens.require_word(">")
         refuse_repeated(fields, tokens.text)
         for field in fields:
             if field.default is not None:
@@ -342,12 +341,12 @@ def _type(tokens: Tokens, of: str) -> Type:
     )
 
 
-def _decimal(tokens: Tokens, of: str) -> Decimal:
+def _read_decimal(tokens: Tokens, of: str) -> Decimal:
     precision, scale = 10, 0
-    if tokens.take("("):
-        precision = tokens.number()
-        scale = tokens.number() if tokens.take(",") else 0
-        tokens.must(")")
+    if tokens.take_word("("):
+        precision = tokens.take_number()
+        scale = tokens.take_number() if tokens.take_word(",") else 0
+        tokens.require_word(")")
     if not 1 <= precision <= 38 or scale > precision:
         raise DeclarationError(
             f"{of} is a decimal({precision},{scale}): it has 1 to 38 digits, "

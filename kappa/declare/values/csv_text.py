@@ -88,10 +88,10 @@ def _quoted_row(text: str, place: int, line: int, separator: str) -> tuple[list[
         elif (end := _END.match(text, place)) is not None:
             return values, end.end()
         else:
-            raise CsvError(line, _wrong(text, place, found))
+            raise CsvError(line, _why_wrong(text, place, found))
 
 
-def _wrong(text: str, place: int, found: re.Match[str]) -> str:
+def _why_wrong(text: str, place: int, found: re.Match[str]) -> str:
     if text[place] == "\r":
         return _LONE_RETURN
     if text[place] == '"' and found.end() == found.start():
@@ -122,10 +122,10 @@ def type_of_texts(texts: Iterable[str | None]) -> Type:
     there = {text for text in texts if text is not None}
     fits: dict[str, Callable[[str], bool]] = {
         "boolean": lambda text: text.lower() in _TRUTH,
-        "bigint": lambda text: bool(_PRINTED_WHOLE.fullmatch(text)) and _is("bigint", text),
+        "bigint": lambda text: bool(_PRINTED_WHOLE.fullmatch(text)) and _is_text_of("bigint", text),
         "double": _is_exact,
-        "date": lambda text: _is("date", text),
-        "timestamp": lambda text: _is("timestamp", text),
+        "date": lambda text: _is_text_of("date", text),
+        "timestamp": lambda text: _is_text_of("timestamp", text),
     }
     found = (kind for kind, fit in fits.items() if there and all(map(fit, there)))
     return Scalar(next(found, "string"))
@@ -135,7 +135,7 @@ def _is_exact(text: str) -> bool:
     return bool(_PRINTED.fullmatch(text)) and sum(map(str.isdigit, text)) <= _EXACT_DIGITS
 
 
-def _is(kind: str, text: str) -> bool:
+def _is_text_of(kind: str, text: str) -> bool:
     try:
         text_reader(Scalar(kind))(text, "")
     except Rejected:

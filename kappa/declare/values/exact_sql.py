@@ -119,10 +119,10 @@ def python_sql(sql: str, kind: DuckType, column: str, *, times: bool) -> tuple[s
     With `times`, dates and timestamps within Python's range are Python's, and others are text;
     without `times` all are text. Raises UsageError as `json_sql` does.
     """
-    if _has(kind, {"map", "union"}):
+    if _has_kind(kind, {"map", "union"}):
         # Python would get the value of a union without its name, and two lists for some maps.
         return f"to_json({json_sql(sql, kind, column)})::varchar", True
-    return _python(sql, kind, column, times=times), False
+    return _python_expression(sql, kind, column, times=times), False
 
 
 def arrow_sql(sql: str, kind: DuckType, column: str, *, parquet: bool) -> str:
@@ -138,13 +138,14 @@ def arrow_sql(sql: str, kind: DuckType, column: str, *, parquet: bool) -> str:
             fits = f"{sql} <= {most}" if huge == "uhugeint" else f"{sql} between -{most} and {most}"
             return (
                 f"case when {sql} is null or {fits} then {sql}::decimal(38, 0) else "
-                f"{_refusal(column, sql, 'has more than 38 digits')} end"
+                f"{_refusal_sql(column, sql, 'has more than 38 digits')} end"
             )
         case "interval" if not parquet:
             fits = f"abs(date_part('hour', {sql})) <= {_ARROW_HOURS}"
             return (
                 f"case when {sql} is null or {fits} then {sql} else "
-                f"{_refusal(column, _interval_text(sql), 'has more hours than Arrow counts')} end"
+                f"{_refusal_sql(column, _interval_text(sql), 'has more hours than Arrow counts')} "
+                "end"
             )
         case "timestamp_s" | "timestamp_ms" if parquet:
             return f"{sql}::timestamp"
@@ -160,7 +161,7 @@ def arrow_sql(sql: str, kind: DuckType, column: str, *, parquet: bool) -> str:
             # A union whose members change is another union, which SQL cannot name.
             return sql if is_same and not parquet else f"{json_sql(sql, kind, column)}::varchar"
         case "list" | "array" | "struct" | "map":
-            return _rebuilt(
+            return _rebuilt_sql(
                 sql, kind, lambda each, part: arrow_sql(each, part, column, parquet=parquet)
             )
         case _:
@@ -168,7 +169,7 @@ def arrow_sql(sql: str, kind: DuckType, column: str, *, parquet: bool) -> str:
             return sql
 
 
-def _python(sql: str, kind: DuckType, column: str, *, times: bool) -> str:
+def _python_expression(sql: str, kind: DuckType, column: str, *, times: bool) -> str:
     match str(kind.id):
         case moment if times and (moment == "date" or moment in _MOMENTS):
             both = f"union(_at {kind}, _text varchar)"
@@ -177,7 +178,9 @@ def _python(sql: str, kind: DuckType, column: str, *, times: bool) -> str:
                 f"else ({text_sql(sql, kind)})::{both} end"
             )
         case "list" | "array" | "struct":
-            return _rebuilt(sql, kind, lambda each, part: _python(each, part, column, times=times))
+            return _rebuilt_sql(
+                sql, kind, lambda each, part: _python_expression(each, part, column, times=times)
+            )
         case plain if plain in _PLAIN:
             return sql
         case _:
@@ -247,14 +250,14 @@ def _json_struct(sql: str, kind: DuckType, column: str) -> str:
         made = f"json_array({inside})"
     else:
         inside = ", ".join(
-            f"{text(name)}, {json_sql(_field(sql, name), each, column)}"
+            f"{text(name)}, {json_sql(_field_sql(sql, name), each, column)}"
             for name, each in kind.children
         )
         made = f"json_object({inside})"
     return f"case when {sql} is not null then {made} end"
 
 
-def _rebuilt(sql: str, kind: DuckType, change: Callable[[str, DuckType], str]) -> str:
+def _rebuilt_sql(sql: str, kind: DuckType, change: Callable[[str, DuckType], str]) -> str:
     """Returns a list, struct or map with changed parts; the same expression if no part changes."""
     match str(kind.id):
         case "list" | "array":
@@ -268,9 +271,10 @@ def _rebuilt(sql: str, kind: DuckType, change: Callable[[str, DuckType], str]) -
             parts = dict(kind.children)
             if all(change("x", each) == "x" for each in parts.values()):
                 return sql
-            each = _variable(kind)
+            each = _lambda_variable(kind)
             pair = ", ".join(
-                f"{name} := {change(_field(each, name), parts[name])}" for name in ("key", "value")
+                f"{name} := {change(_field_sql(each, name), parts[name])}"
+                for name in ("key", "value")
             )
             return (
                 f"case when {sql} is not null then map_from_entries(list_transform(map_entries"
@@ -286,14 +290,14 @@ def _rebuilt(sql: str, kind: DuckType, change: Callable[[str, DuckType], str]) -
                 )
                 return f"case when {sql} is not null then row({fields}) end"
             fields = ", ".join(
-                f"{quoted(name)} := {change(_field(sql, name), each)}"
+                f"{quoted(name)} := {change(_field_sql(sql, name), each)}"
                 for name, each in kind.children
             )
             return f"case when {sql} is not null then struct_pack({fields}) end"
 
 
 def _of_list(sql: str, kind: DuckType, change: Callable[[str], str]) -> str:
-    each, child = _variable(kind), dict(kind.children)["child"]
+    each, child = _lambda_variable(kind), dict(kind.children)["child"]
     # DuckDB transforms no array, only a list.
     listed = f"{sql}::{child}[]" if str(kind.id) == "array" else sql
     changed = f"list_transform({listed}, lambda {each}: {change(each)})"
@@ -302,32 +306,32 @@ def _of_list(sql: str, kind: DuckType, change: Callable[[str], str]) -> str:
 
 def _of_map(sql: str, kind: DuckType, column: str) -> str:
     """Returns a map from texts to JSON; a key that is no text is written as JSON first."""
-    each, parts = _variable(kind), dict(kind.children)
-    key = json_sql(_field(each, "key"), parts["key"], column)
+    each, parts = _lambda_variable(kind), dict(kind.children)
+    key = json_sql(_field_sql(each, "key"), parts["key"], column)
     # The text of JSON, without quotes if the JSON is a text.
     key_text = f"to_json({key})->>'$'"
-    value = f"to_json({json_sql(_field(each, 'value'), parts['value'], column)})"
+    value = f"to_json({json_sql(_field_sql(each, 'value'), parts['value'], column)})"
     return (
         f"case when {sql} is not null then map_from_entries(list_transform(map_entries({sql}), "
         f"lambda {each}: struct_pack(key := {key_text}, value := {value}))) end"
     )
 
 
-def _variable(kind: DuckType) -> str:
+def _lambda_variable(kind: DuckType) -> str:
     """Returns the name of a lambda's parameter, another name for each level of nesting."""
-    return f"_e{_depth(kind)}"
+    return f"_e{_type_depth(kind)}"
 
 
-def _depth(kind: DuckType) -> int:
-    parts = _parts(kind)
-    return 1 + max(map(_depth, parts)) if parts else 0
+def _type_depth(kind: DuckType) -> int:
+    parts = _type_parts(kind)
+    return 1 + max(map(_type_depth, parts)) if parts else 0
 
 
-def _has(kind: DuckType, kinds: set[str]) -> bool:
-    return str(kind.id) in kinds or any(_has(each, kinds) for each in _parts(kind))
+def _has_kind(kind: DuckType, kinds: set[str]) -> bool:
+    return str(kind.id) in kinds or any(_has_kind(each, kinds) for each in _type_parts(kind))
 
 
-def _parts(kind: DuckType) -> list[DuckType]:
+def _type_parts(kind: DuckType) -> list[DuckType]:
     match str(kind.id):
         case "list" | "array":
             return [dict(kind.children)["child"]]
@@ -343,11 +347,11 @@ def _is_unnamed(kind: DuckType) -> bool:
     return all(not name for name, _ in kind.children)
 
 
-def _field(sql: str, name: str) -> str:
+def _field_sql(sql: str, name: str) -> str:
     return f"struct_extract({sql}, {text(name)})"
 
 
-def _refusal(column: str, shown: str, why: str) -> str:
+def _refusal_sql(column: str, shown: str, why: str) -> str:
     named = text(f"column {column} holds ")
     more = text(f", which {why}: {_CAST.format(column)}")
     return f"error({named} || {shown} || {more})"

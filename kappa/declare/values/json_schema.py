@@ -117,7 +117,7 @@ class SchemaPlace:
             for field in self.fields
         )
 
-    def lines(self, path: str = "event") -> Iterator[str]:
+    def place_lines(self, path: str = "event") -> Iterator[str]:
         """Yields a line for each place; schemas of equal meaning have equal lines."""
         demands = [
             f"{path} {self.json_type}{' or null' if self.nullable else ''} as {self.column}",
@@ -125,13 +125,13 @@ class SchemaPlace:
         ]
         yield ", ".join([*demands, "no other fields"] if self.closed else demands)
         for field in self.fields:
-            of_field = field.place.lines(f"{path}.{field.name}")
+            of_field = field.place.place_lines(f"{path}.{field.name}")
             required = ", required" if field.required else ""
             default = "" if field.default is None else f", default {field.default}"
             yield f"{next(of_field)}{required}{default}"
             yield from of_field
         if self.element is not None:
-            yield from self.element.lines(f"{path}[]")
+            yield from self.element.place_lines(f"{path}[]")
 
 
 def types_of(schema: Mapping[str, Any], path: str) -> tuple[str, bool]:
@@ -145,7 +145,7 @@ def types_of(schema: Mapping[str, Any], path: str) -> tuple[str, bool]:
     names = declared if isinstance(declared, list) else [declared]
     plain = [name for name in names if name != "null"]
     if len(plain) != 1 or plain[0] not in LIMITS:
-        raise refused(
+        raise keyword_error(
             "type",
             path,
             f"{json.dumps(declared)}, which makes no column",
@@ -167,23 +167,25 @@ def limit_of(keyword: str, value: Any, path: str) -> tuple[str, str]:
     elif keyword in _SIZES:
         meant = isinstance(value, int) and is_number and value >= 0
     elif keyword == "pattern":
-        meant = isinstance(value, str) and _compiles(value)
+        meant = isinstance(value, str) and _is_expression(value)
     else:
         meant = is_number
     if not meant:
-        raise refused(keyword, path, f"{json.dumps(value)[:60]}, which is not understood here")
+        raise keyword_error(
+            keyword, path, f"{json.dumps(value)[:60]}, which is not understood here"
+        )
     return keyword, json.dumps(value, ensure_ascii=False)
 
 
-def _compiles(pattern: str) -> bool:
+def _is_expression(pattern: str) -> bool:
     try:
-        expression(pattern)
+        compile_pattern(pattern)
     except re.error:
         return False
     return True
 
 
-def expression(pattern: str) -> re.Pattern[str]:
+def compile_pattern(pattern: str) -> re.Pattern[str]:
     """Compiles a `pattern` by ECMA-262: classes are ASCII's, and `$` is the very end."""
     outside, parts, place = True, [], 0
     while place < len(pattern):
@@ -203,7 +205,7 @@ def column_of(json_type: str, schema: Mapping[str, Any], path: str) -> Type:
     chosen, form = schema.get(COLUMN_TYPE), schema.get("format")
     if form is not None and form not in _FORMATS.get(json_type, {}):
         known = ", ".join(_FORMATS.get(json_type, {})) or "none"
-        raise refused(
+        raise keyword_error(
             "format",
             path,
             f"{form!r}, which is not enforced here",
@@ -218,7 +220,7 @@ def column_of(json_type: str, schema: Mapping[str, Any], path: str) -> Type:
     try:
         kind = parse_type(chosen) if isinstance(chosen, str) else None
     except DeclarationError as error:
-        raise refused(COLUMN_TYPE, path, error.message) from None
+        raise keyword_error(COLUMN_TYPE, path, error.message) from None
     match json_type, kind:
         case "integer" | "number", Decimal() if form is None:
             return kind
@@ -231,7 +233,7 @@ def column_of(json_type: str, schema: Mapping[str, Any], path: str) -> Type:
                 "of an integer: tinyint, smallint, int, bigint, decimal(p,s), timestamp "
                 "(of epoch milliseconds); of a number: float, double, decimal(p,s)"
             )
-            raise refused(
+            raise keyword_error(
                 COLUMN_TYPE,
                 path,
                 f"{chosen!r} of type {json_type}{f' and format {form}' if form else ''}",
@@ -239,7 +241,7 @@ def column_of(json_type: str, schema: Mapping[str, Any], path: str) -> Type:
             )
 
 
-def refused(keyword: str, path: str, why: str, *, hint: str = _SUPPORTED) -> DeclarationError:
+def keyword_error(keyword: str, path: str, why: str, *, hint: str = _SUPPORTED) -> DeclarationError:
     """Makes the error that names a keyword and the place in the schema."""
     return DeclarationError(f"the schema says {keyword} at {path or '/'}, {why}", hint=hint)
 
@@ -263,9 +265,11 @@ def read_schema(schema: Mapping[str, Any]) -> SchemaPlace:
             f"the schema says $schema {dialect!r}, which is no draft that is known here",
             hint="use https://json-schema.org/draft/2020-12/schema",
         )
-    place = _SchemaReader(document).place(document, "", ())
+    place = _SchemaReader(document).read_place(document, "", ())
     if place.json_type != "object" or place.nullable:
-        raise refused("type", "", "an event is exactly one object", hint='say "type": "object"')
+        raise keyword_error(
+            "type", "", "an event is exactly one object", hint='say "type": "object"'
+        )
     return place
 
 
@@ -273,9 +277,9 @@ class _SchemaReader:
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
 
-    def place(self, schema: Any, path: str, following: tuple[str, ...]) -> SchemaPlace:
+    def read_place(self, schema: Any, path: str, following: tuple[str, ...]) -> SchemaPlace:
         """Reads a place; `following` are the references that led there."""
-        schema, following = self._followed(schema, path, following)
+        schema, following = self._follow_references(schema, path, following)
         schema, following, is_optional = self._or_null(schema, path, following)
         json_type, nullable = types_of(schema, path)
         known = (
@@ -291,7 +295,7 @@ class _SchemaReader:
                 of_other_type = any(
                     keyword in limits for limits in (*LIMITS.values(), *PARTS.values())
                 )
-                raise refused(
+                raise keyword_error(
                     keyword,
                     path,
                     f"that says nothing of type {json_type}"
@@ -318,14 +322,14 @@ class _SchemaReader:
                         f"the schema says no items at {path or '/'}",
                         hint='say what the array holds: "items": {"type": "string"}',
                     )
-                element = self.place(schema["items"], f"{path}/items", following)
+                element = self.read_place(schema["items"], f"{path}/items", following)
                 return replace(place, column=Array(element.column), element=element)
             case "object":
-                return self._object(place, schema, path, following)
+                return self._read_object(place, schema, path, following)
             case _:
                 return place
 
-    def _object(
+    def _read_object(
         self, place: SchemaPlace, schema: Mapping[str, Any], path: str, following: tuple[str, ...]
     ) -> SchemaPlace:
         properties, required = schema.get("properties"), schema.get("required", [])
@@ -335,15 +339,15 @@ class _SchemaReader:
                 hint="an object becomes columns, so its properties are named",
             )
         if not isinstance(required, list) or not all(isinstance(each, str) for each in required):
-            raise refused("required", path, "which is no list of names")
+            raise keyword_error("required", path, "which is no list of names")
         missing = [name for name in required if name not in properties]
         if missing:
-            raise refused("required", path, f"which names {missing[0]}, no property")
+            raise keyword_error("required", path, f"which names {missing[0]}, no property")
         others = schema.get("additionalProperties", True)
         if others not in (True, False, {}):
-            raise refused("additionalProperties", path, "which is not enforced here")
+            raise keyword_error("additionalProperties", path, "which is not enforced here")
         fields = tuple(
-            self._field(
+            self._read_field(
                 name, each, f"{path}/properties/{name}", following, required=name in required
             )
             for name, each in properties.items()
@@ -352,7 +356,7 @@ class _SchemaReader:
         refuse_repeated(made.columns, f"properties at {path or '/'}")
         return replace(made, column=Struct(made.columns))
 
-    def _field(
+    def _read_field(
         self, name: str, schema: Any, path: str, following: tuple[str, ...], *, required: bool
     ) -> Field:
         if not _NAME.fullmatch(name):
@@ -367,15 +371,15 @@ class _SchemaReader:
                 f"the schema has {name!r} at {at}, which is no name of a column",
                 hint=hint,
             )
-        followed, following = self._followed(schema, path, following)
-        place = self.place(
+        followed, following = self._follow_references(schema, path, following)
+        place = self.read_place(
             {keyword: value for keyword, value in followed.items() if keyword != "default"},
             path,
             following,
         )
         default = followed.get("default")
         if default is None and "default" in followed and not place.nullable:
-            raise refused("default", path, "null, which the type does not allow")
+            raise keyword_error("default", path, "null, which the type does not allow")
         # A missing field is null anyway.
         return Field(
             name,
@@ -384,7 +388,7 @@ class _SchemaReader:
             None if default is None else json.dumps(default, ensure_ascii=False, sort_keys=True),
         )
 
-    def _followed(
+    def _follow_references(
         self, schema: Any, path: str, following: tuple[str, ...]
     ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
         """Returns the schema with each reference replaced by the target."""
@@ -396,21 +400,23 @@ class _SchemaReader:
         while "$ref" in schema:
             ref = schema["$ref"]
             if ref in following:
-                raise refused("$ref", path, f"{ref}, which refers to itself: columns have an end")
-            target = self._target(ref, path)
+                raise keyword_error(
+                    "$ref", path, f"{ref}, which refers to itself: columns have an end"
+                )
+            target = self._reference_target(ref, path)
             beside = {keyword: value for keyword, value in schema.items() if keyword != "$ref"}
             twice = [
                 keyword for keyword in beside if keyword in target and keyword not in ANNOTATIONS
             ]
             if twice:
-                raise refused(twice[0], path, f"beside a $ref to what says {twice[0]} too")
+                raise keyword_error(twice[0], path, f"beside a $ref to what says {twice[0]} too")
             schema, following = {**target, **beside}, (*following, ref)
         return schema, following
 
-    def _target(self, ref: Any, path: str) -> Mapping[str, Any]:
+    def _reference_target(self, ref: Any, path: str) -> Mapping[str, Any]:
         found: Any = self._document
         if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
-            raise refused(
+            raise keyword_error(
                 "$ref",
                 path,
                 f"{ref!r}, which is not within the schema",
@@ -419,10 +425,10 @@ class _SchemaReader:
         for part in ref.split("/")[1:]:
             name = part.replace("~1", "/").replace("~0", "~")
             if not isinstance(found, dict) or name not in found:
-                raise refused("$ref", path, f"{ref}, which is not there")
+                raise keyword_error("$ref", path, f"{ref}, which is not there")
             found = found[name]
         if not isinstance(found, dict):
-            raise refused("$ref", path, f"{ref}, which says no type")
+            raise keyword_error("$ref", path, f"{ref}, which says no type")
         return found
 
     def _or_null(
@@ -450,13 +456,13 @@ class _SchemaReader:
             else []
         )
         if len(chosen) > 1 or len(others) != 1 or len(choices) != len(others) + 1:
-            raise refused(
+            raise keyword_error(
                 chosen[0],
                 path,
                 "which makes no column",
                 hint='only {"anyOf": [SCHEMA, {"type": "null"}]}: the one or null',
             )
-        inner, following = self._followed(
+        inner, following = self._follow_references(
             others[0], f"{path}/{chosen[0]}/{choices.index(others[0])}", following
         )
         beside = [
@@ -465,7 +471,7 @@ class _SchemaReader:
             if keyword not in ANNOTATIONS and keyword != chosen[0] and not keyword.startswith("x-")
         ]
         if beside:
-            raise refused(
+            raise keyword_error(
                 beside[0], path, f"beside {chosen[0]}", hint=f"say it inside of {chosen[0]}"
             )
         return inner, following, True

@@ -14,7 +14,7 @@ from decimal import Decimal as Number
 from decimal import InvalidOperation
 from typing import Any
 
-from kappa.declare.values.reason import Reason, Rejected, kind_of, shown
+from kappa.declare.values.reason import Reason, Rejected, kind_of, show_value
 
 # Deeper than any event, and far from the end of the JSON parser's stack. That end depends on the
 # caller, and a record must not be valid on one path and too deep on another.
@@ -31,8 +31,8 @@ class JsonFormat:
 
     def __init__(self, *, exact: bool) -> None:
         """`exact` keeps every digit of a number."""
-        self._parse = _parser(_number if exact else float, None)
-        self._parse_long = _parser(_number if exact else float, _integer)
+        self._parse = _json_parser(_exact_number if exact else float, None)
+        self._parse_long = _json_parser(_exact_number if exact else float, _checked_integer)
 
     def fields(self, value: bytes) -> dict[str, Any]:
         """Reads the fields of an event. Raises Rejected if the bytes are not exactly one object."""
@@ -45,7 +45,7 @@ class JsonFormat:
         if text.startswith("\ufeff"):
             raise Rejected(Reason.BYTE_ORDER_MARK, "the value begins with a byte order mark")
         # No text has more levels than opening brackets, so nearly all are spared the count.
-        if text.count("{") + text.count("[") > DEEPEST and _depth(text) > DEEPEST:
+        if text.count("{") + text.count("[") > DEEPEST and _bracket_depth(text) > DEEPEST:
             raise Rejected(Reason.TOO_DEEP, f"the value is nested deeper than {DEEPEST} levels")
         try:
             event = (self._parse if len(text) <= _LONGEST_INTEGER else self._parse_long)(text)
@@ -66,25 +66,25 @@ def exact_value(text: str) -> Any:
 
     Raises Rejected, or JSONDecodeError.
     """
-    return _parser(_number, None)(text)
+    return _json_parser(_exact_number, None)(text)
 
 
-def _parser(
+def _json_parser(
     parse_float: Callable[[str], Any], parse_int: Callable[[str], int] | None
 ) -> Callable[[str], Any]:
     return json.JSONDecoder(
-        object_pairs_hook=_object,
+        object_pairs_hook=_unique_object,
         parse_constant=_refuse_constant,
         parse_float=parse_float,
         parse_int=parse_int,
     ).decode
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
         name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise Rejected(Reason.REPEATED_FIELD, f"{shown(name)} stands twice in one object")
+        raise Rejected(Reason.REPEATED_FIELD, f"{show_value(name)} stands twice in one object")
     return made
 
 
@@ -92,17 +92,17 @@ def _refuse_constant(word: str) -> None:
     raise Rejected(Reason.MALFORMED, f"{word} is no JSON")
 
 
-def _integer(text: str) -> int:
+def _checked_integer(text: str) -> int:
     if len(text) > _LONGEST_INTEGER:
         raise Rejected(Reason.OUT_OF_RANGE, f"a number has {len(text)} digits")
     return int(text)
 
 
-def _number(text: str) -> Number:
+def _exact_number(text: str) -> Number:
     try:
         return Number(text)
     except InvalidOperation:
-        raise Rejected(Reason.OUT_OF_RANGE, f"{shown(text)} is beyond any number") from None
+        raise Rejected(Reason.OUT_OF_RANGE, f"{show_value(text)} is beyond any number") from None
 
 
 def _refuse_surrogates(found: Any) -> None:
@@ -122,7 +122,7 @@ def _refuse_surrogates(found: Any) -> None:
                 _refuse_surrogates(value)
 
 
-def _depth(text: str) -> int:
+def _bracket_depth(text: str) -> int:
     """Counts the levels of nested brackets, outside of strings.
 
     For a text that is no JSON the count need only be the same each time.

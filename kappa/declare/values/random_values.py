@@ -59,12 +59,16 @@ def some_of_schema(place: SchemaPlace, draw: random.Random) -> Any:
             return [some_of_schema(place.element, draw) for _ in range(length)]
         case _:
             found = [
-                value for value in _candidates(place, limits, draw) if _is_allowed(value, place)
+                value
+                for value in _candidate_values(place, limits, draw)
+                if _is_allowed(value, place)
             ]
             return draw.choice(found) if found else some_value(place.column, draw)
 
 
-def _candidates(place: SchemaPlace, limits: Mapping[str, Any], draw: random.Random) -> list[Any]:
+def _candidate_values(
+    place: SchemaPlace, limits: Mapping[str, Any], draw: random.Random
+) -> list[Any]:
     if "const" in limits or "enum" in limits:
         return [each for each in limits.get("enum", [limits.get("const")]) if each is not None]
     if "format" in limits:

@@ -66,18 +66,18 @@ def kind_of(found: Any) -> str:
         case bool():
             return "true or false"
         case str():
-            return f"the text {shown(found)}"
+            return f"the text {show_value(found)}"
         case int():
-            return f"the whole number {shown(found)}"
+            return f"the whole number {show_value(found)}"
         case list():
             return "an array"
         case dict():
             return "an object"
         case _:
-            return f"the number {shown(found)}"
+            return f"the number {show_value(found)}"
 
 
-def shown(found: Any) -> str:
+def show_value(found: Any) -> str:
     """Writes a value in at most 80 characters."""
     # Rejects are stored: one wild record must not fill the table, nor half a surrogate stop the
     # write.

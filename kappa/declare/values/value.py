@@ -17,7 +17,7 @@ from typing import Any, assert_never
 
 from kappa.declare.values.columns import INTEGERS, Array, Column, Decimal, Scalar, Struct, Type
 from kappa.declare.values.json_text import exact_value
-from kappa.declare.values.reason import Reason, Rejected, kind_of, shown
+from kappa.declare.values.reason import Reason, Rejected, kind_of, show_value
 
 # Turns a value of JSON into the row's value; the text names the value in errors. Raises Rejected if
 # the value is not valid.
@@ -51,68 +51,70 @@ def check_of(kind: Type) -> Check:
             assert_never(kind)
 
 
-def _string(found: Any, name: str) -> str:
+def _check_string(found: Any, name: str) -> str:
     if type(found) is not str:
-        raise _wrong(name, "a text", found)
+        raise _wrong_type(name, "a text", found)
     return found
 
 
-def _boolean(found: Any, name: str) -> bool:
+def _check_boolean(found: Any, name: str) -> bool:
     if found is not True and found is not False:
-        raise _wrong(name, "true or false", found)
+        raise _wrong_type(name, "true or false", found)
     return bool(found)
 
 
-def _double(found: Any, name: str) -> float:
+def _check_double(found: Any, name: str) -> float:
     # To Python a bool is an int; here it is no number.
     if type(found) not in {float, int, Number}:
-        raise _wrong(name, "a number", found)
+        raise _wrong_type(name, "a number", found)
     try:
         value = float(found)
     except OverflowError:
         value = math.inf
     if math.isinf(value):
-        raise _beyond(name, found, "double")
+        raise _out_of_range(name, found, "double")
     return value
 
 
-def _float(found: Any, name: str) -> float:
+def _check_float(found: Any, name: str) -> float:
     try:
-        return float(struct.unpack("<f", struct.pack("<f", _double(found, name)))[0])
+        return float(struct.unpack("<f", struct.pack("<f", _check_double(found, name)))[0])
     except OverflowError:
-        raise _beyond(name, found, "float") from None
+        raise _out_of_range(name, found, "float") from None
 
 
-def _date(found: Any, name: str) -> int:
+def _check_date(found: Any, name: str) -> int:
     if type(found) is not str:
-        raise _wrong(name, "a date as text", found)
+        raise _wrong_type(name, "a date as text", found)
     if not _DATE.fullmatch(found):
-        raise Rejected(Reason.BAD_FORMAT, f"{name} is {shown(found)}, not a date like 2024-12-31")
+        raise Rejected(
+            Reason.BAD_FORMAT, f"{name} is {show_value(found)}, not a date like 2024-12-31"
+        )
     try:
         return date.fromisoformat(found).toordinal() - _EPOCH_DAY
     except ValueError:
         raise Rejected(
-            Reason.OUT_OF_RANGE, f"{name} is {shown(found)}, a day that is not in the calendar"
+            Reason.OUT_OF_RANGE, f"{name} is {show_value(found)}, a day that is not in the calendar"
         ) from None
 
 
-def _timestamp(found: Any, name: str) -> int:
+def _check_timestamp(found: Any, name: str) -> int:
     if type(found) is int:
         micros = found * 1000
     elif type(found) is str:
-        micros = _instant(found, name)
+        micros = _instant_micros(found, name)
     else:
-        raise _wrong(name, "a time as text or in epoch milliseconds", found)
+        raise _wrong_type(name, "a time as text or in epoch milliseconds", found)
     if not FIRST_MICROS <= micros <= LAST_MICROS:
-        raise _beyond(name, found, "timestamp")
+        raise _out_of_range(name, found, "timestamp")
     return micros
 
 
-def _instant(found: str, name: str) -> int:
+def _instant_micros(found: str, name: str) -> int:
     if not _TIMESTAMP.fullmatch(found):
         raise Rejected(
             Reason.BAD_FORMAT,
-            f"{name} is {shown(found)}, not a time with zone and at most 6 fraction digits, "
+            f"{name} is {show_value(found)}, not a time with zone and at most 6 fraction digits, "
             "like 2024-12-31T23:59:59.5Z",
         )
     try:
@@ -120,41 +122,44 @@ def _instant(found: str, name: str) -> int:
     except ValueError:
         # A leap second, for instance: Spark and Delta cannot store leap seconds.
         raise Rejected(
-            Reason.OUT_OF_RANGE, f"{name} is {shown(found)}, a time that is not in the calendar"
+            Reason.OUT_OF_RANGE,
+            f"{name} is {show_value(found)}, a time that is not in the calendar",
         ) from None
     return since.days * _DAY_MICROS + since.seconds * 1_000_000 + since.microseconds
 
 
 _SCALAR_CHECKS: dict[str, Check] = {
-    "string": _string,
-    "boolean": _boolean,
-    "double": _double,
-    "float": _float,
-    "date": _date,
-    "timestamp": _timestamp,
+    "string": _check_string,
+    "boolean": _check_boolean,
+    "double": _check_double,
+    "float": _check_float,
+    "date": _check_date,
+    "timestamp": _check_timestamp,
 }
 
 
 def _integer_check(type_name: str) -> Check:
     limit = 1 << (INTEGERS[type_name] - 1)
 
-    def check(found: Any, name: str) -> int:
+    def check_integer(found: Any, name: str) -> int:
         if type(found) is not int:
-            raise _wrong(name, "a whole number", found)
+            raise _wrong_type(name, "a whole number", found)
         if not -limit <= found < limit:
-            raise _beyond(name, found, type_name)
+            raise _out_of_range(name, found, type_name)
         return found
 
-    return check
+    return check_integer
 
 
 def _decimal_check(kind: Decimal) -> Check:
-    def check(found: Any, name: str) -> Number:
+    def check_decimal(found: Any, name: str) -> Number:
         if type(found) is not int and type(found) is not Number:
-            raise _wrong(name, "a number", found)
+            raise _wrong_type(name, "a number", found)
         number = Number(found)
         if not number.is_finite():
-            raise Rejected(Reason.OUT_OF_RANGE, f"{name} is {shown(found)}, which is no number")
+            raise Rejected(
+                Reason.OUT_OF_RANGE, f"{name} is {show_value(found)}, which is no number"
+            )
         sign, digits, exponent = number.as_tuple()
         # By value, not by spelling: 1.10 fits one digit behind the point less than 1.11 does.
         count = len(digits)
@@ -166,24 +171,24 @@ def _decimal_check(kind: Decimal) -> Check:
         if exponent < -kind.scale:
             raise Rejected(
                 Reason.OUT_OF_RANGE,
-                f"{name} is {shown(found)}, more digits behind the point than {kind} has",
+                f"{name} is {show_value(found)}, more digits behind the point than {kind} has",
             )
         if count + exponent + kind.scale > kind.precision:
-            raise _beyond(name, found, str(kind))
+            raise _out_of_range(name, found, str(kind))
         return Number((sign, digits[:count], exponent))
 
-    return check
+    return check_decimal
 
 
 def _array_check(kind: Array) -> Check:
     element = check_of(kind.element)
 
-    def check(found: Any, name: str) -> list[Any]:
+    def check_array(found: Any, name: str) -> list[Any]:
         if type(found) is not list:
-            raise _wrong(name, "an array", found)
+            raise _wrong_type(name, "an array", found)
         return [None if each is None else element(each, f"an element of {name}") for each in found]
 
-    return check
+    return check_array
 
 
 def _struct_check(fields: tuple[Column, ...]) -> Check:
@@ -192,9 +197,9 @@ def _struct_check(fields: tuple[Column, ...]) -> Check:
         for field in fields
     )
 
-    def check(found: Any, name: str) -> dict[str, Any]:
+    def check_struct(found: Any, name: str) -> dict[str, Any]:
         if type(found) is not dict:
-            raise _wrong(name, "an object", found)
+            raise _wrong_type(name, "an object", found)
         made = {}
         for field, nullable, of_field, default in checks:
             value = found.get(field)
@@ -210,7 +215,7 @@ def _struct_check(fields: tuple[Column, ...]) -> Check:
                 )
         return made
 
-    return check
+    return check_struct
 
 
 def default_of(column: Column, check: Check) -> Any:
@@ -240,9 +245,11 @@ def holds_decimal(kind: Type) -> bool:
             assert_never(kind)
 
 
-def _wrong(name: str, wanted: str, found: Any) -> Rejected:
+def _wrong_type(name: str, wanted: str, found: Any) -> Rejected:
     return Rejected(Reason.WRONG_TYPE, f"{name} is {kind_of(found)}, not {wanted}")
 
 
-def _beyond(name: str, found: Any, type_name: str) -> Rejected:
-    return Rejected(Reason.OUT_OF_RANGE, f"{name} is {shown(found)}, beyond what {type_name} holds")
+def _out_of_range(name: str, found: Any, type_name: str) -> Rejected:
+    return Rejected(
+        Reason.OUT_OF_RANGE, f"{name} is {show_value(found)}, beyond what {type_name} holds"
+    )

@@ -23,7 +23,7 @@ from kappa.engine.read.block_rows import STATISTICS
 from kappa.records.decode.decode import decoded_batches
 from kappa.records.decode.fate import Counts, counts_in, decoded_columns
 from kappa.state.file_sums import note_put_file
-from kappa.state.files.address import delete_folder, place_file, readable
+from kappa.state.files.address import arrow_source, delete_folder, place_file
 from kappa.state.store import Store
 from kappa.state.witness import NO_EPOCH, Witness, digest_of
 from kappa.tables.archive import ArchiveMark, folder
@@ -250,7 +250,7 @@ class ArchiveWriter:
 def _rows_of(blocks: Iterable[Block], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for block in blocks:
         # A row group is read whole, by few requests.
-        with pq.ParquetFile(readable(block.path), pre_buffer=True) as file:
+        with pq.ParquetFile(arrow_source(block.path), pre_buffer=True) as file:
             for group in range(file.num_row_groups):
                 yield from file.read_row_group(group).cast(schema).to_batches()
 

@@ -37,7 +37,7 @@ from kappa.kafka.cluster import TopicFacts
 from kappa.records.decode.raw import RawRange, RawRecord, raw_table
 from kappa.records.redrive import Headers
 from kappa.state.build import Birth, TopicBirth
-from kappa.state.files.address import readable
+from kappa.state.files.address import arrow_source
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
@@ -240,7 +240,10 @@ class Rehearsal:
         schema = arrow_schema(writer.birth.columns)
         # The two writers have different Arrow types for one type of Delta's.
         stored = [
-            pq.ParquetFile(readable(path), pre_buffer=True).read().select(schema.names).cast(schema)
+            pq.ParquetFile(arrow_source(path), pre_buffer=True)
+            .read()
+            .select(schema.names)
+            .cast(schema)
             for path in files(writer.path, self.publisher.newest.versions[name], None)
         ]
         return pa.concat_tables([schema.empty_table(), *stored])

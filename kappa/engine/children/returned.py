@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from kappa.base.errors import DeclarationError
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
-from kappa.declare.folds.returned import lacking
+from kappa.declare.folds.returned import missing_column_error
 from kappa.declare.pipeline import ORIGIN_COLUMNS, Pipeline
 from kappa.declare.table import Table
 from kappa.declare.values.columns import parse_type
@@ -66,12 +66,12 @@ def columns_of(table: Table, frame: DataFrame) -> Iterator[tuple[str, str]]:
     """
     # A keyed table takes only the columns of its keys and folds; others may be of any type.
     order = [name for name, _ in FOLD_ORDER_COLUMNS] if table.by_order else []
-    needs = None if table.appends or table.ordered is not None else _needs(table)
+    needs = None if table.is_append_only or table.ordered is not None else _needs(table)
     needed = None if needs is None else {*needs, *order}
     returned = [field.name for field in frame.schema.fields]
     for name, what in (needs or {}).items():
         if name not in returned:
-            raise lacking(f"{table.source}: table {table.name}", name, what, returned)
+            raise missing_column_error(f"{table.source}: table {table.name}", name, what, returned)
     seen: set[str] = set()
     for field in frame.schema.fields:
         if needed is not None and field.name not in needed:
@@ -111,7 +111,7 @@ def _needs(table: Table) -> dict[str, str]:
         **{
             column: f"{name} = {fold}"
             for name, fold in table.fold.items()
-            for column in fold.inputs
+            for column in fold.input_columns
         },
         **{key: f"its key {key}" for key in table.keys},
     }

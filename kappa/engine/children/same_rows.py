@@ -82,7 +82,7 @@ def differences(table: TableBirth, whole: FoldedRows, found: FoldedRows) -> Iter
                     f"{name}, key {_key_text(row)}, column {column}:"
                     f" {_cut(before[column])} and {_cut(after[column])}"
                     for column in columns
-                    if not table.exactness(column).equal(column, before, after)
+                    if not table.exactness(column).are_equal(column, before, after)
                 )
             case (int() | None, int() | None):
                 if (before or 0) != (after or 0):

@@ -30,7 +30,7 @@ def served_rows(build: Rehearsal) -> dict[str, list[dict[str, Any]]]:
     Raises DeclarationError if a view cannot be read, or computed.
     """
     tables = _tables(build)
-    views = build.pipeline.queries
+    views = build.pipeline.view_queries
     found = {}
     with _opened(build, tables, views) as duck:
         for name in (*tables, *views):

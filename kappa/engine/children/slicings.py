@@ -313,7 +313,7 @@ def _each_event(log: MemoryLog, most: int) -> list[Offsets]:
     reached = Offsets()
     for number, (topic, partition, offset, *_) in enumerate(order, 1):
         # Times may go back within a partition.
-        reached = reached.highest(Offsets({topic: {partition: offset + 1}}))
+        reached = reached.highest_with(Offsets({topic: {partition: offset + 1}}))
         if number % size == 0:
             ends.append(reached)
     return [*ends, log.end]

@@ -12,7 +12,7 @@ from typing import Any
 
 from kappa.base.errors import UsageError
 from kappa.declare.formats.topic_formats import changes_of
-from kappa.declare.options import described, option_text
+from kappa.declare.options import describe_value, option_text
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import Topic
 from kappa.declare.values.columns import INTEGERS, Scalar, Type
@@ -87,7 +87,7 @@ def event_of(topic: Topic, given: object) -> Event:
         return given
     if not isinstance(given, Mapping):
         raise UsageError(
-            f"topic {topic.name} is given {described(given)}, which is no event",
+            f"topic {topic.name} is given {describe_value(given)}, which is no event",
             hint='an event is a mapping of its fields, or an Event, as in Event(b"{")',
         )
     key = None if topic.key is None else _sent_key(topic, given.get(topic.key))
@@ -99,7 +99,7 @@ def sent(topic: Topic, event: Event) -> bytes | None:
     if not isinstance(event.value, Mapping):
         return encoded(event.value)
     try:
-        return topic.format.encode(event.value, topic.columns)
+        return topic.format.encode_event(event.value, topic.columns)
     except UsageError as error:
         raise UsageError(f"topic {topic.name}: {error.message}", hint=error.hint) from None
 
@@ -174,9 +174,9 @@ def _appended(topic: Topic, draw: random.Random, number: int, began: int, event:
         _timed(topic, event.value, clock - draw.choice([0, 0, 0, -1000, lateness, lateness + 1]))
     )
     for name in topic.identity:
-        if name in value and topic.column(name).type in _DISTINCT:
+        if name in value and topic.column_named(name).type in _DISTINCT:
             value[name] = (
-                f"{number}" if topic.column(name).type == Scalar("string") else number % 128
+                f"{number}" if topic.column_named(name).type == Scalar("string") else number % 128
             )
     if topic.key is None or topic.key not in value:
         return replace(event, value=value, timestamp_ms=clock)
@@ -248,7 +248,7 @@ def _some_event(
     }
     for name in values:
         if (taken := given.get(f"{topic.name}.{name}")) is not None:
-            values[name] = _another(topic.column(name).type, draw, taken)
+            values[name] = _another(topic.column_named(name).type, draw, taken)
     # An event from before a renaming has the field's old name.
     value = {
         draw.choice([column.name, *column.was]) if column.was else column.name: values[column.name]

@@ -22,7 +22,7 @@ from kappa.base.errors import ExitCode
 from kappa.base.process import name_process
 from kappa.base.program import command_of, run_program
 from kappa.base.settings import load_settings
-from kappa.code.task import ENDED, Task, door
+from kappa.code.task import ENDED, Task, spare_socket
 from kappa.engine.children.tasks import Tasks
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import boot_ahead, end_process
@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
     def work(given: argparse.Namespace) -> int:
         settings = load_settings(given.project, root=given.root)
         folder = Path(given.folder)
-        tasks = Tasks(door(folder.parent, os.getpid()) if given.door == "yes" else None)
+        tasks = Tasks(spare_socket(folder.parent, os.getpid()) if given.door == "yes" else None)
         machine = boot_ahead(settings, profile=Profile.TAIL, local_dir=folder)
         for module in _IMPORTED:
             import_module(module)

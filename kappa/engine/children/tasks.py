@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kappa.base.errors import ExitCode
-from kappa.code.task import Task, socket_name, taken
+from kappa.code.task import Task, socket_name, taken_socket
 
 _MOST_BYTES = 1 << 16
 # poll(2): the other side has closed its end. Linux alone has the first.
@@ -58,7 +58,7 @@ class Tasks:
     def _let_in(self, at: socket.socket) -> None:
         """Closes the door behind a command, unless the one who started this process was first."""
         if self._door_at is not None:
-            self._door_at.rename(taken(self._door_at.parent, os.getpid()))
+            self._door_at.rename(taken_socket(self._door_at.parent, os.getpid()))
         if not self.is_there():
             guest, _ = at.accept()
             # What programs say is for the command to read.

@@ -121,7 +121,7 @@ def combinations(table: TableBirth) -> tuple[str, ...]:
         sql
         for name, _ in table.columns
         if name in folds
-        for sql in folds[name].combinations(name, types)
+        for sql in folds[name].combination_sql(name, types)
     )
 
 
@@ -134,7 +134,7 @@ def combined_columns(table: TableBirth) -> tuple[str, ...]:
     combined = {
         column: sql
         for name, fold in table.folds.items()
-        for column, sql in fold.combined(name, types).items()
+        for column, sql in fold.combined_sql(name, types).items()
     }
     return tuple(
         f"{combined.get(name, spark_quote(name))} as {spark_quote(name)}"

@@ -28,5 +28,5 @@ def aggregates(table: TableBirth, given: Mapping[str, str]) -> tuple[str, ...]:
         sql
         for name, _ in table.columns
         if name in folds
-        for sql in folds[name].aggregates(name, types, given)
+        for sql in folds[name].contribution_sql(name, types, given)
     )

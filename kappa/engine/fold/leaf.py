@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.fold import spark_ddl
 from kappa.engine.spark.s3a import spark_address
-from kappa.state.files.address import writing
+from kappa.state.files.address import writing_file
 
 _FIRST_BYTES = 1 << 20
 # The footer ends with its length, in four bytes, and four letters. (https://parquet.apache.org/docs/file-format/)
@@ -70,7 +70,7 @@ class Leaf:
         fits = len(written) <= self._bytes
         while len(written) > self._bytes:
             self._bytes *= 2
-        with writing(self._address) as path, path.open("wb") as file:
+        with writing_file(self._address) as path, path.open("wb") as file:
             file.write(written[:-footer])
             file.seek(self._bytes - footer)
             file.write(written[-footer:])

@@ -40,7 +40,7 @@ from kappa.engine.fold.step_loop import (
 )
 from kappa.engine.read.rows import Rows
 from kappa.engine.spark.s3a import spark_address
-from kappa.state.files.address import open_buckets, ways_to_buckets, writing
+from kappa.state.files.address import open_buckets, opened_bucket_settings, writing_file
 from kappa.state.table import TableBirth
 
 # What a task tells: the name of its files, and of failures FailedStep's.
@@ -169,7 +169,7 @@ class OrderedFold:
             fold=self,
             clocks=clocks,
             folder=folder,
-            buckets=ways_to_buckets(),
+            buckets=opened_bucket_settings(),
             judging=judging,
         )
         tasks = in_order.mapInArrow(fold, spark_ddl(_TASK)).collect()
@@ -214,7 +214,9 @@ def _fold_into(
     folding = fold.loop(clocks, judging)
     name = f"{secrets.token_hex(8)}.parquet"
     with ExitStack() as ending:
-        places = [ending.enter_context(writing(_place(folder, table, name))) for table in fold.made]
+        places = [
+            ending.enter_context(writing_file(_place(folder, table, name))) for table in fold.made
+        ]
         writers = [
             ending.enter_context(pq.ParquetWriter(place, arrow_schema(table.columns)))
             for table, place in zip(fold.made, places, strict=True)

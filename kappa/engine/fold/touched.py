@@ -22,7 +22,7 @@ from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.fold import spark_ddl
 from kappa.engine.fold.step_loop import Clocks
 from kappa.engine.spark.s3a import spark_address
-from kappa.state.files.address import readable
+from kappa.state.files.address import arrow_source
 from kappa.tables.versions import files
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def stored_frame(spark: SparkSession, path: str, version: int, columns: Columns)
 def _matching_batches(
     file: str, schema: pa.Schema, among: _Among | _Due
 ) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(readable(file), pre_buffer=True) as stored:
+    with pq.ParquetFile(arrow_source(file), pre_buffer=True) as stored:
         for group in range(stored.num_row_groups):
             if not among.may_be_in(stored.metadata.row_group(group)):
                 continue

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from kappa.base.errors import Broken, KappaError
 from kappa.base.sql import spark_quote, text
-from kappa.declare.folds.sums import carried
+from kappa.declare.folds.sums import carried_type
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.values.columns import Array, Scalar, Struct, Type, parse_type
 from kappa.declare.values.value import FIRST_MICROS, LAST_MICROS
@@ -181,15 +181,15 @@ def _folded(rows: DataFrame, table: TableBirth, given: Mapping[str, str]) -> Dat
 def _as_born(made: TableBirth, born: TableBirth) -> tuple[tuple[str, str], ...]:
     """Returns a table's columns as its folds had them when it was born: fewer, or narrower sums."""
     kinds, folds = dict(born.columns), born.folds.items()
-    narrow = {each for name, fold in folds for each in fold.narrow(name, kinds)}
-    beside = {each for name, fold in folds for each in fold.beside(name)}
+    narrow = {each for name, fold in folds for each in fold.narrow_sums(name, kinds)}
+    beside = {each for name, fold in folds for each in fold.extra_columns(name)}
     later = {
         name
         for name, _ in made.columns
         if name not in kinds and (name in beside or (born.fold and name.startswith("_")))
     }
     return tuple(
-        (name, kinds[name] if name in narrow and carried(kinds[name]) == kind else kind)
+        (name, kinds[name] if name in narrow and carried_type(kinds[name]) == kind else kind)
         for name, kind in made.columns
         if name not in later
     )

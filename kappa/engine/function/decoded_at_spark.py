@@ -40,7 +40,7 @@ from kappa.records.decode.fate import VALID, Counts, Fate, decoded_columns, join
 from kappa.records.decode.raw import RawRange
 from kappa.records.decode.to_files import Remembering, decode_to_files, linked_for_workers
 from kappa.records.redrive import Attempt, Position, Settled
-from kappa.state.build_status import counting
+from kappa.state.build_status import read_counter
 from kappa.state.files.address import delete_scratch
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
@@ -96,7 +96,7 @@ class DecodedAtSpark(Decoded):
                 if end > (start := piece.start.at(name, partition))
             }
             taken = archived(topic, ranges, clock, path)
-            counting(path, "archived")(
+            read_counter(path, "archived")(
                 sum(one.end - ranges[partition][0] for partition, one in taken.items())
             )
             unused = left_out.get(name, frozenset())
@@ -105,7 +105,7 @@ class DecodedAtSpark(Decoded):
             archived_to = Offsets({name: {partition: one.end for partition, one in taken.items()}})
             decoded = decode_to_files(
                 spark,
-                raw(replace(piece, start=piece.start.highest(archived_to)), name),
+                raw(replace(piece, start=piece.start.highest_with(archived_to)), name),
                 topic,
                 {**clock, **{partition: one.log_time for partition, one in seen.items()}},
                 remembering.get(name, Remembering()),

@@ -27,7 +27,7 @@ from kappa.records.decode.fate import VALID
 from kappa.records.decode.shares import CarriedTimes
 from kappa.records.decode.to_files import decoded_file
 from kappa.records.redrive import Position
-from kappa.state.files.address import readable, writing
+from kappa.state.files.address import arrow_source, writing_file
 from kappa.tables.parquet import parquet_sql
 
 
@@ -79,7 +79,9 @@ class DecodedFiles:
         within = self.within
         where = where if within is None else where & _rows_within(within)
         found = [
-            pq.read_table(readable(each), columns=list(columns), filters=where, partitioning=None)
+            pq.read_table(
+                arrow_source(each), columns=list(columns), filters=where, partitioning=None
+            )
             for each in self.files
         ]
         return self.carried.in_rows(pa.concat_tables(found))
@@ -88,7 +90,7 @@ class DecodedFiles:
         """Yields the valid records in this process. Columns that are in no file are null."""
         wanted = dict.fromkeys(("_fate", "_partition", "_offset", *(name for name, _ in columns)))
         for each in self.files:
-            with pq.ParquetFile(readable(each)) as file:
+            with pq.ParquetFile(arrow_source(each)) as file:
                 for batch in file.iter_batches(at_most, columns=list(wanted)):
                     rows = self.carried.in_rows(pa.Table.from_batches([batch]))
                     rows = with_fate(_with_null_columns(rows, columns), *VALID)
@@ -98,8 +100,8 @@ class DecodedFiles:
         """Rewrites the files, with those records as rejects."""
         for each in self.files:
             with (
-                writing(each) as path,
-                pq.ParquetFile(readable(each)) as file,
+                writing_file(each) as path,
+                pq.ParquetFile(arrow_source(each)) as file,
                 decoded_file(path, file.schema_arrow) as into,
             ):
                 for batch in file.iter_batches():

@@ -22,14 +22,14 @@ from kappa.state.build import Birth, folded_by, read_birth
 from kappa.state.build_status import comparable_now
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import GenerationMade
-from kappa.state.journal.journal import Journal, whoami
+from kappa.state.journal.journal import Journal, acting_user
 from kappa.state.lease import (
     Lease,
     Pin,
     ensure_lease,
     ensure_released,
     ensure_renewed,
-    floor,
+    read_floor,
     read_lease,
 )
 from kappa.state.offsets import Offsets
@@ -84,12 +84,12 @@ class Aligner:
             live, topics = found
             lease = Lease(
                 os.getpid(),
-                whoami(),
+                acting_user(),
                 self._clock() + self._lease_seconds,
                 {live.build: Pin(live.number, live.versions)},
             )
             ensure_lease(self._store, lease)
-            if floor(self._store, live.build) <= live.number:
+            if read_floor(self._store, live.build) <= live.number:
                 return Aim(live, tuple(sorted(topics)), lease.id)
             ensure_released(self._store, lease.id)
         raise KappaError(

@@ -177,10 +177,10 @@ class CatchUp:
         On the comparable topics it is not past the offsets that the live build has published.
         """
         done = self._publisher.newest.offsets
-        log_end = self._log.end(self._topics).highest(done)
+        log_end = self._log.end(self._topics).highest_with(done)
         return Offsets(
             {**log_end.next, **{topic: dict(live.next.get(topic, {})) for topic in comparable}}
-        ).highest(done)
+        ).highest_with(done)
 
     def _number(self) -> int:
         last = self._legs.last()

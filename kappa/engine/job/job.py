@@ -32,9 +32,9 @@ from kappa.engine.spark.leg_session import LegSession
 from kappa.engine.spark.session import end_process
 from kappa.kafka.client_options import client_options
 from kappa.kafka.stored_schemas import open_registry
-from kappa.state.build import folder, read_birth
+from kappa.state.build import folder_of_build, read_birth
 from kappa.state.build_status import Beat, put_stopped
-from kappa.state.files.bucket import FOLDING, patient
+from kappa.state.files.bucket import FOLDING, with_patience
 from kappa.state.root import lock_of
 from kappa.state.store import Store, open_store
 
@@ -57,8 +57,8 @@ def run(
     store = open_store(settings)
     open_registry(settings, store)
     with (
-        patient(FOLDING),
-        lock_of(store, f"{folder(build)}/lock", what=f"build {build}"),
+        with_patience(FOLDING),
+        lock_of(store, f"{folder_of_build(build)}/lock", what=f"build {build}"),
         Beat(store, build),
         ExitStack() as ending,
     ):
@@ -75,7 +75,9 @@ def run(
                     lower_priority(nice, (os.getpid(),))
                     profile = Profile.of_catch_up(offsets)
             session = ending.enter_context(
-                LegSession(settings, build, profile, store.local.path(f"{folder(build)}/spark"))
+                LegSession(
+                    settings, build, profile, store.local.path(f"{folder_of_build(build)}/spark")
+                )
             )
             if kind is not LegKind.BASE or offsets:
                 session.begin()

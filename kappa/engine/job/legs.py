@@ -12,11 +12,11 @@ from enum import StrEnum
 from msgspec import Struct
 
 from kappa.base.failpoint import failpoint
-from kappa.state.build import folder
-from kappa.state.documents import Documents, NumberedRecords, Taken
+from kappa.state.build import folder_of_build
+from kappa.state.documents import Documents, NumberedRecords, NumberTaken
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
-from kappa.state.slices import BoundsOf, Slice, cut, even_ends, snapped_ends
+from kappa.state.slices import BoundsOf, Slice, cut_slices, even_ends, snapped_ends
 from kappa.state.store import Store
 
 # A catch-up has at least this many slices, unless they would be smaller than the small step.
@@ -71,7 +71,7 @@ class Leg(Struct, frozen=True):
         start = self.start
         for number, end in enumerate(self.ends):
             if not committed.covers(end):
-                yield Slice(self.number, number, start.highest(committed), end)
+                yield Slice(self.number, number, start.highest_with(committed), end)
             start = end
 
 
@@ -80,7 +80,9 @@ _LEG = Documents(Leg)
 
 def leg_records(store: Store, build: str) -> NumberedRecords[Leg]:
     """Returns the records of a build's legs as they are kept."""
-    return NumberedRecords(store, f"{folder(build)}/legs", _LEG, f"leg {{}} of build {build}")
+    return NumberedRecords(
+        store, f"{folder_of_build(build)}/legs", _LEG, f"leg {{}} of build {build}"
+    )
 
 
 class Legs:
@@ -116,7 +118,7 @@ class Legs:
         put = self._records.put(leg.number, leg)
         failpoint("leg.after_put")
         if not put:
-            raise Taken(f"leg {leg.number} of build {self._build}")
+            raise NumberTaken(f"leg {leg.number} of build {self._build}")
         return leg
 
 
@@ -151,7 +153,7 @@ def catch_up(
     distance = end.distance(start)
     is_long = first > 0 and distance >= _LONG_STEPS * first
     begun = even_ends(start, end, distance // first)[0] if is_long else start
-    middle = end.lowest(archived).highest(begun)
+    middle = end.lowest_with(archived).highest_with(begun)
     at_most_archived = max(
         at_most, slice_size(middle.distance(begun), slice_records, small=_SMALL_ARCHIVED_STEP)
     )
@@ -159,10 +161,10 @@ def catch_up(
         *([begun] if is_long else []),
         *snapped_ends(
             begun,
-            [piece.end for piece in cut(number, begun, middle, at_most=at_most_archived)],
+            [piece.end for piece in cut_slices(number, begun, middle, at_most=at_most_archived)],
             bounds,
         ),
-        *(piece.end for piece in cut(number, middle, end, at_most=at_most)),
+        *(piece.end for piece in cut_slices(number, middle, end, at_most=at_most)),
     )
     return Leg(number, kind, start, ends)
 
@@ -173,7 +175,7 @@ def alignment(number: int, start: Offsets, end: Offsets, aim: Aim, *, at_most: i
         number,
         LegKind.ALIGNMENT,
         start,
-        tuple(piece.end for piece in cut(number, start, end, at_most=at_most)),
+        tuple(piece.end for piece in cut_slices(number, start, end, at_most=at_most)),
         aim,
     )
 

@@ -29,7 +29,7 @@ from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher, Stopping
 from kappa.kafka.client import Log
 from kappa.kafka.client_options import client_options
-from kappa.state.build import Birth, folder, read_birth
+from kappa.state.build import Birth, folder_of_build, read_birth
 from kappa.state.build_status import ensure_not_stopped, watch_slice
 from kappa.state.frontier import Frontiers
 from kappa.state.store import Store
@@ -213,7 +213,7 @@ class Legwork:
         )
         if leg is None:
             return
-        checkpoint = self._store.local.path(f"{folder(self._build)}/checkpoint")
+        checkpoint = self._store.local.path(f"{folder_of_build(self._build)}/checkpoint")
         runner = Tail(leg, checkpoint, pipeline, slices, source, publisher, maintenance)
         runner.run(
             self._session(),

@@ -14,7 +14,7 @@ from kappa.state.frontier import Frontier
 from kappa.state.log_clock import LogTimes, log_clock
 from kappa.state.mark import Mark
 from kappa.state.slices import Slice
-from kappa.state.witness import Witnesses, after_slice
+from kappa.state.witness import Witnesses, witnesses_after_slice
 
 _NONE: Witnesses = MappingProxyType({})
 
@@ -64,7 +64,7 @@ def next_mark(
         piece.end,
         log_time,
         tally,
-        after_slice(last.witnesses, witnesses, piece.start, piece.end),
+        witnesses_after_slice(last.witnesses, witnesses, piece.start, piece.end),
     )
 
 

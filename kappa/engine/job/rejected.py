@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 
 from kappa.base.errors import Broken
-from kappa.declare.breaker import beyond_text, is_beyond, rejected_of, remedy
+from kappa.declare.breaker import beyond_text, is_beyond, rejected_of, remedy_text
 from kappa.declare.options import REJECTS
 from kappa.state.build import Birth, table_path
 from kappa.state.frontier import Frontier
@@ -74,5 +74,5 @@ def ensure_within(store: Store, birth: Birth, frontier: Frontier, end: Offsets) 
         raise Broken(
             f"pipeline {birth.pipeline} has {beyond_text(birth.max_rejects, rejected, records)}: "
             f"{found.text}",
-            hint=remedy(birth.pipeline),
+            hint=remedy_text(birth.pipeline),
         )

@@ -48,7 +48,7 @@ from kappa.engine.write.of_topics import refuse_truncations, rows_of_topics, wit
 from kappa.engine.write.publisher import Publisher
 from kappa.kafka.client import Log
 from kappa.records.decode.to_files import Remembering
-from kappa.state.build import Birth, folder, slice_scratch
+from kappa.state.build import Birth, folder_of_build, slice_scratch
 from kappa.state.build_status import DECODED, records_read
 from kappa.state.frontier import Frontier
 from kappa.state.mark import Mark
@@ -115,7 +115,7 @@ class SliceFolder:
         self._merging = merging
         self._is_new = is_new
         self._store = store
-        own = folder(birth.build)
+        own = folder_of_build(birth.build)
         self._decoded_folder = store.local.path(f"{own}/{DECODED}")
         self._decoded_elsewhere = f"{scratch}/decoded" if merging.elsewhere else None
         self.writers: list[TableWriter] = []

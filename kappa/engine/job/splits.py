@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from kappa.base.failpoint import failpoint
 from kappa.base.units import count_of
-from kappa.state.build import folder
+from kappa.state.build import folder_of_build
 from kappa.state.documents import Documents
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
@@ -65,7 +65,7 @@ class Splits:
     def __init__(self, store: Store, build: str) -> None:
         self._store = store
         self._begun_name, self._split_name = (
-            f"{folder(build)}/{name}.json" for name in ("begun", "split")
+            f"{folder_of_build(build)}/{name}.json" for name in ("begun", "split")
         )
         what = f"how slices of build {build} were begun and split"
         self._begun = _BEGUN.get(store.local, self._begun_name, what)

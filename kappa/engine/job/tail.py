@@ -94,7 +94,7 @@ class Tail:
         shutil.rmtree(self._checkpoint, ignore_errors=True)
         # Spark wants every partition; those that are new begin at 0 (law 12).
         newest = self._publisher.newest
-        self._start = newest.offsets.highest(
+        self._start = newest.offsets.highest_with(
             Offsets(
                 {topic: dict.fromkeys(parts, 0) for topic, parts in log.end(topics).next.items()}
             )

@@ -21,9 +21,9 @@ from kappa.kafka.client import Log
 from kappa.records.tombstones import may_be_missed
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
-from kappa.state.kept_frontiers import moment
+from kappa.state.kept_frontiers import parse_moment
 from kappa.state.offsets import Offsets, lost_ranges
-from kappa.state.witness import LogCut, LostEnd, Witnesses, before_cut, leader_changed
+from kappa.state.witness import LogCutError, LostEnd, Witnesses, leader_changed, offsets_before_cut
 from kappa.tables.archive import one_log
 
 # The ends of compacted topics are asked for at most this often.
@@ -87,7 +87,7 @@ class TopicGuard:
             )
 
     def check_end(self, last: Frontier) -> None:
-        """Raises LogCut if the log is not the one any more that is folded up to this frontier.
+        """Raises LogCutError if the log is not the one any more that is folded up to this frontier.
 
         It has lost its end then, and may have used offsets again for other records (law 2).
         """
@@ -98,8 +98,8 @@ class TopicGuard:
     def witnessed(self, last: Frontier, found: Witnesses) -> Witnesses:
         """Returns the witnesses found in the slice after `last`.
 
-        Raises LogCut as `check_end` does. It looks only if the slice has records of other leaders:
-        without a change of leaders no log loses its end.
+        Raises LogCutError as `check_end` does. The log is read only if the slice has records of
+        other leaders: without a change of leaders no log loses its end.
         """
         if leader_changed(last.witnesses, found):
             self.check_end(last)
@@ -132,7 +132,7 @@ class TopicGuard:
             for name in self._compacted
             if self._log.end([name]).distance(last.offsets.only({name})) > 0
         ):
-            missed = may_be_missed(name, last.heard, self._log.config(name), now)
+            missed = may_be_missed(name, last.heard_time, self._log.config(name), now)
             if missed is not None:
                 raise Broken(
                     f"build {self._birth.build} was away for too long, or reads too slowly: "
@@ -146,7 +146,7 @@ class TopicGuard:
 
         The broker is asked nothing while the last hearing is recent.
         """
-        behind = (now - moment(last.heard)).total_seconds()
+        behind = (now - parse_moment(last.heard_time)).total_seconds()
         if self._compacted and behind >= 2 * self._heard_seconds:
             self.check_heard(last, now)
 
@@ -159,7 +159,8 @@ class TopicGuard:
         if (
             self._compacted
             and time.monotonic() - self._asked_at >= self._heard_seconds
-            and (datetime.now(UTC) - moment(last.heard)).total_seconds() >= self._heard_seconds
+            and (datetime.now(UTC) - parse_moment(last.heard_time)).total_seconds()
+            >= self._heard_seconds
         ):
             self._asked_at = time.monotonic()
             # While records keep arriving no build is ever at the newest end, but past many older
@@ -173,16 +174,16 @@ class TopicGuard:
         return self._log.beginning([topic.name for topic in self._birth.topics])
 
 
-def log_cut(birth: Birth, end: Offsets, lost: Sequence[LostEnd]) -> LogCut:
+def log_cut(birth: Birth, end: Offsets, lost: Sequence[LostEnd]) -> LogCutError:
     """Returns the error that the log has lost its end, which a build has folded up to `end`."""
-    same = before_cut(end, lost)
+    same = offsets_before_cut(end, lost)
     branch = (
         ""
         if same is None
         else f"; kappa branch {birth.pipeline} --from {','.join(str(same).split())} keeps what was "
         "folded before"
     )
-    return LogCut(
+    return LogCutError(
         f"the log has lost its end, which build {birth.build} has folded: "
         f"{', '.join(map(str, lost))}",
         hint=f"kappa replay {birth.pipeline} makes a new build from the log that is there{branch}",

@@ -65,7 +65,7 @@ class ArchivedRange:
 def archive_fingerprint(topic: Topic) -> str:
     """Returns a fingerprint of how a topic is decoded. Another one is another archive."""
     late = [topic.event_time, topic.lateness_ms] if topic.lateness_ms is not None else []
-    schema = [] if topic.schema is None else [*topic.schema.lines()]
+    schema = [] if topic.schema is None else [*topic.schema.place_lines()]
     decided = [
         _FORMAT,
         SEMANTICS,
@@ -75,7 +75,7 @@ def archive_fingerprint(topic: Topic) -> str:
         late,
         decoded_columns(topic),
         # Only if declared, so that archives of older declarations keep their place.
-        *topic.format.lines(),
+        *topic.format.declared_lines(),
         *(f"key {line}" for line in topic.key_lines()),
     ]
     return hashlib.sha256(json.dumps(decided).encode("utf-8", "surrogatepass")).hexdigest()[

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kappa.records.decode.fate import Counts, Fate, counts_in
-from kappa.state.files.address import readable
+from kappa.state.files.address import arrow_source
 from kappa.tables.stored_archive import Block
 
 # The columns whose statistics an archive's files have; older ones have none of the last three.
@@ -42,7 +42,7 @@ def log_time_before(offset: int, blocks: Sequence[Block]) -> int | None:
 
 def _by_statistics(block: Block) -> Counts | None:
     """Returns the counts of a block, or None if its statistics do not show that all are valid."""
-    found = pq.read_metadata(readable(block.path))
+    found = pq.read_metadata(arrow_source(block.path))
     columns = {found.schema.column(place).path: place for place in range(found.num_columns)}
     decoded, redriven, log_time = 0, 0, 0
     for number in range(found.num_row_groups):
@@ -72,7 +72,7 @@ def _has_bounds(statistics: Any) -> bool:
 def rows_of(block: Block, columns: list[str], start: int, end: int) -> pq.Table:
     """Reads a block's rows of `[start, end)`, without the row groups that have none of them."""
     return pq.read_table(
-        readable(block.path),
+        arrow_source(block.path),
         columns=columns,
         filters=(pc.field("_offset") >= start) & (pc.field("_offset") < end),
         partitioning=None,

@@ -28,7 +28,7 @@ from kappa.records.decode.remembered import drop_memories, memory_offsets, newes
 from kappa.records.identity import Memory
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
-from kappa.state.slices import Slice, cut
+from kappa.state.slices import Slice, cut_slices
 
 # So many offsets are read back at once: their records are in memory together.
 _AT_ONCE = 50_000
@@ -154,7 +154,7 @@ class Identities:
                     self._log_time[name][partition] = log_time
                 self._newest[name, partition] = _Put(first, log_time, self._clock())
             begin.setdefault(name, {})[partition] = first
-        for piece in cut(0, Offsets(begin), start, at_most=_AT_ONCE):
+        for piece in cut_slices(0, Offsets(begin), start, at_most=_AT_ONCE):
             raw = source.here(piece)
             for name, topic in self._topics.items():
                 decoded = decode_table(

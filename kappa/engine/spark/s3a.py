@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kappa.state.files.bucket import is_bucket, is_plain, region_of
+from kappa.state.files.bucket import is_bucket, is_plain_http, region_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +53,7 @@ def bucket_settings(storage: StorageSettings) -> Mapping[str, str]:
         "fs.s3a.aws.credentials.provider": ",".join(_PROVIDERS),
         "fs.s3a.endpoint.region": region_of(storage),
         "fs.s3a.path.style.access": str(storage.path_style).lower(),
-        "fs.s3a.connection.ssl.enabled": str(not is_plain(storage)).lower(),
+        "fs.s3a.connection.ssl.enabled": str(not is_plain_http(storage)).lower(),
         # A machine's own folder: that of its JVM.
         "fs.s3a.buffer.dir": "${java.io.tmpdir}/s3a",
         **({} if storage.endpoint is None else {"fs.s3a.endpoint": storage.endpoint}),

@@ -24,7 +24,7 @@ from kappa.engine.read.rows import Rows, RowsInFiles
 from kappa.engine.write.recent import RecentRows
 from kappa.engine.write.rewritten import Rewriting
 from kappa.engine.write.spark_commit import folding, spark_append, spark_merge
-from kappa.state.build import folder, recent_names, slice_scratch, table_path
+from kappa.state.build import folder_of_build, recent_names, slice_scratch, table_path
 from kappa.state.file_sums import ensure_whole
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
@@ -101,7 +101,7 @@ class TableWriter:
         )
         self.stored: StoredTable = mirrored(
             ensure_table(self.path, birth.columns, origin.of_table(birth.name), first),
-            store.local.path(f"{folder(build)}/mirror/{birth.name}"),
+            store.local.path(f"{folder_of_build(build)}/mirror/{birth.name}"),
         )
         if isinstance(self.stored, MirroredTable):
             # It was fetched whole. What is wrong in it would be folded into other files.
@@ -111,7 +111,7 @@ class TableWriter:
             Rewriting(
                 birth,
                 self.stored,
-                store.local.path(f"{folder(build)}/slice/merged/{birth.name}"),
+                store.local.path(f"{folder_of_build(build)}/slice/merged/{birth.name}"),
                 _MEMORY * self._merge_bytes,
             )
             if is_mergeable(birth)

@@ -22,7 +22,12 @@ from kappa.engine.write.publisher import Publisher
 from kappa.state.build import Birth, table_path
 from kappa.state.file_sums import join_sums
 from kappa.state.frontier import Frontiers
-from kappa.state.kept_frontiers import Kept, ensure_past_gone, kept_of, past
+from kappa.state.kept_frontiers import (
+    KeptFrontierRecord,
+    ensure_past_gone,
+    kept_frontiers_of,
+    past_frontiers,
+)
 from kappa.state.lease import Lease, live_leases, put_floor, sorted_leases
 from kappa.state.store import Store
 from kappa.tables.checkpoint import ensure_checkpoint
@@ -117,7 +122,7 @@ class Maintenance:
         """Does the part of a run that slices need not wait for, unless it is done."""
         if self._prepared:
             return
-        kept = kept_of(self._store, self._build)
+        kept = kept_frontiers_of(self._store, self._build)
         leases, _ = sorted_leases(self._store, self._clock())
         newest = self._publisher.newest
         for name, version in newest.versions.items():
@@ -193,7 +198,9 @@ class Maintenance:
         self._last, self._settled = self._clock(), (newest.number, len(leases))
 
     def _has_past(self) -> bool:
-        going, dated = past(kept_of(self._store, self._build), self._clock(), self._keep_seconds)
+        going, dated = past_frontiers(
+            kept_frontiers_of(self._store, self._build), self._clock(), self._keep_seconds
+        )
         return bool(going or dated)
 
     def _ensure_checkpoints(
@@ -237,7 +244,7 @@ def pinned_versions(leases: Iterable[Lease], build: str, table: str) -> frozense
     )
 
 
-def kept_versions(kept: Iterable[Kept], table: str) -> Mapping[int, str | None]:
+def kept_versions(kept: Iterable[KeptFrontierRecord], table: str) -> Mapping[int, str | None]:
     """Returns the versions of one table that kept frontiers pin, and vouch for. Pure."""
     return {
         each.frontier.versions[table]: each.frontier.file_lists.get(table)

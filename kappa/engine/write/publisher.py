@@ -26,7 +26,13 @@ from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import GenerationMade, Held, Released, Staged
 from kappa.state.journal.journal import Journal, JournalRecord
 from kappa.state.journal.projections import hold_after
-from kappa.state.kept_frontiers import Kept, kept_numbers, moment, put_kept, read_kept
+from kappa.state.kept_frontiers import (
+    KeptFrontierRecord,
+    kept_numbers,
+    parse_moment,
+    put_kept_frontier,
+    read_kept_frontier,
+)
 from kappa.state.mark import Mark
 from kappa.state.store import Store
 from kappa.tables.lasting import sync_versions, vouched_lists
@@ -79,7 +85,7 @@ class Keeper:
             return
         # A job reads the journal from its beginning: at older switches their frontier was kept
         # then.
-        if not self._begun and moment(record.at) < moment(shown.published_at):
+        if not self._begun and parse_moment(record.at) < parse_moment(shown.published_at):
             return
         self._keep(shown, record.event.generation, stays=before != self._serving)
 
@@ -91,7 +97,7 @@ class Keeper:
             self._keep(shown)
 
     def _keep(self, shown: Frontier, *generations: int, stays: bool = False) -> None:
-        before = read_kept(self._store, self._build, shown.number) or Kept(
+        before = read_kept_frontier(self._store, self._build, shown.number) or KeptFrontierRecord(
             shown, before=self._kept_before(shown.number)
         )
         kept = replace(
@@ -101,7 +107,7 @@ class Keeper:
             stays=before.stays or stays,
         )
         if kept != before or self._newest_kept != shown.number:
-            put_kept(self._store, kept)
+            put_kept_frontier(self._store, kept)
         self._newest_kept = shown.number
         self._due = self._clock() + self._every_seconds
 
@@ -201,13 +207,13 @@ class Publisher:
         return self._when_free(
             lambda last: replace(
                 last,
-                offsets=last.offsets.highest(mark.end),
+                offsets=last.offsets.highest_with(mark.end),
                 versions=dict(versions),
                 leg=mark.leg,
                 slice=mark.slice,
                 log_time=mark.log_time,
                 tally=mark.tally,
-                heard_at=heard_at or last.heard,
+                heard_at=heard_at or last.heard_time,
                 witnesses=mark.witnesses,
                 failing=dict(failing or {}),
             )
@@ -216,7 +222,7 @@ class Publisher:
     def republish(self, versions: Mapping[str, int]) -> Frontier:
         """Publishes the same frontier at other versions of the same rows, after maintenance."""
         return self._when_free(
-            lambda last: replace(last, versions=dict(versions), heard_at=last.heard)
+            lambda last: replace(last, versions=dict(versions), heard_at=last.heard_time)
         )
 
     def hear(self, heard_at: str) -> Frontier:
@@ -239,7 +245,7 @@ class Publisher:
                         number=self.newest.number + 1,
                         hold=self._hold.number,
                         published_at=now(),
-                        heard_at=self.newest.heard,
+                        heard_at=self.newest.heard_time,
                     )
                 )
                 failpoint("publisher.after_acknowledge")
@@ -276,7 +282,7 @@ class Publisher:
         self._keeper.look(found)
         number, epoch, hold = found.number + 1, found.epoch + 1, self._hold_number()
         again = replace(found, number=number, epoch=epoch, hold=hold, published_at=now())
-        return replace(again, heard_at=found.heard, sums={})
+        return replace(again, heard_at=found.heard_time, sums={})
 
     def _put(self, frontier: Frontier) -> None:
         last = self._newest
@@ -302,7 +308,7 @@ class Publisher:
         )
 
     def _read_journal(self, shown: Frontier | None) -> None:
-        with self._news.looking() as due:
+        with self._news.looking_for_news() as due:
             for record in self._journal.after(self._seen) if due else ():
                 self._keeper.hear(record, shown)
                 self._seen = record.number

@@ -15,7 +15,7 @@ from kappa.base.failpoint import failpoint
 from kappa.base.sql import quoted
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.columns import Decimal, parse_type
-from kappa.state.files.address import readable
+from kappa.state.files.address import arrow_source
 from kappa.state.mark import Mark
 from kappa.state.table import TableBirth
 from kappa.tables.delta import Guard
@@ -74,7 +74,7 @@ class RecentPart:
         held = [self._schema.empty_table()]
         for path in files(self._path, self.stored.version, None):
             try:
-                rows = pq.ParquetFile(readable(path), pre_buffer=True).read()
+                rows = pq.ParquetFile(arrow_source(path), pre_buffer=True).read()
                 held.append(rows.select(self._schema.names).cast(self._schema))
             except (OSError, pa.ArrowInvalid) as error:
                 raise unreadable(
@@ -100,7 +100,7 @@ def sum_limits(birth: TableBirth) -> dict[str, Any]:
     Only builds that are older than wide totals have some (kappa/declare/folds/sums.py).
     """
     kinds = dict(birth.columns)
-    narrow = (each for name, fold in birth.folds.items() for each in fold.narrow(name, kinds))
+    narrow = (each for name, fold in birth.folds.items() for each in fold.narrow_sums(name, kinds))
     # Half of the column's range: statistics of decimals in a file are rounded.
     limits: dict[str, Any] = {}
     for name in narrow:

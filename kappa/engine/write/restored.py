@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from kappa.base.errors import Damaged
-from kappa.state.build import Birth, folder, recent_names, table_path
+from kappa.state.build import Birth, folder_of_build, recent_names, table_path
 from kappa.state.files.address import files_in
 from kappa.state.frontier import Frontier, frontier_records
-from kappa.state.kept_frontiers import kept_of
-from kappa.state.lease import floor
+from kappa.state.kept_frontiers import kept_frontiers_of
+from kappa.state.lease import read_floor
 from kappa.state.mark import Mark
 from kappa.state.store import Store
 from kappa.tables.delta import LOG_FOLDER
@@ -30,7 +30,7 @@ def restored_frontier(store: Store, birth: Birth) -> Frontier | None:
     The caller holds the build's lock. Raises Damaged if the tables have no slice in common, or
     contributions wait beside one: then it is not known which of them were drained.
     """
-    if not any(store.names(f"{folder(birth.build)}/{each}") for each in _FOLLOWS):
+    if not any(store.names(f"{folder_of_build(birth.build)}/{each}") for each in _FOLLOWS):
         return None
     for table in birth.tables:
         for name in recent_names(table.name):
@@ -45,9 +45,9 @@ def restored_frontier(store: Store, birth: Birth) -> Frontier | None:
     if found is None:
         raise _cannot(birth.build, "its tables have no slice in common")
     mark, versions = found
-    kept = kept_of(store, birth.build)
-    noted = frontier_records(store, birth.build).noted()
-    last = max([floor(store, birth.build), noted, *(each.frontier.number for each in kept)])
+    kept = kept_frontiers_of(store, birth.build)
+    noted = frontier_records(store, birth.build).noted_number()
+    last = max([read_floor(store, birth.build), noted, *(each.frontier.number for each in kept)])
     return Frontier(
         last + 1,
         birth.build,
@@ -61,7 +61,7 @@ def restored_frontier(store: Store, birth: Birth) -> Frontier | None:
         tally=mark.tally,
         witnesses=mark.witnesses,
         failing=kept[-1].frontier.failing if kept else {},
-        heard_at=kept[-1].frontier.heard if kept else birth.born_at,
+        heard_at=kept[-1].frontier.heard_time if kept else birth.born_at,
     )
 
 

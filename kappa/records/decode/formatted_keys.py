@@ -15,7 +15,7 @@ def topic_of_keys(topic: Topic) -> Topic:
     form, column = topic.key_format, topic.key_column
     assert form is not None, "keys have a format"
     assert column is not None, "it is that of a column"
-    declared = f"`{column.name}` {column.type} not null" if form.event() is None else None
+    declared = f"`{column.name}` {column.type} not null" if form.declared_event() is None else None
     return Topic(topic.name, event=declared, format=form)
 
 

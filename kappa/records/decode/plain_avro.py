@@ -50,10 +50,10 @@ class PlainAvro:
         self._left_out = left_out - {topic.key}
         self._framed = form.framed
         self._reader = AvroReader(form)
-        self._declared = {each.name: each for each in _flat(self._reader.declared) or ()}
+        self._declared = {each.name: each for each in _flat(self._reader.declared_schema) or ()}
         self._scales = {
             field["name"]: 1000 if "timestamp-millis" in str(field["type"]) else 1
-            for field in self._reader.whole["fields"]
+            for field in self._reader.whole_schema["fields"]
         }
         self._schema = pa.schema(
             [pa.field(column.name, arrow_type(column.type)) for column in topic.columns]
@@ -99,9 +99,9 @@ class PlainAvro:
 
     def _program(self, schema_id: int) -> list[_Field] | None:
         """Returns the fields of a writer's schema; None if they are not all as declared."""
-        writer = self._reader.declared
+        writer = self._reader.declared_schema
         if schema_id >= 0:
-            writer = self._reader.writer(schema_id)
+            writer = self._reader.writer_schema(schema_id)
         fields = None if isinstance(writer, Rejected) else _flat(writer)
         if fields is None or {each.name for each in fields} != self._declared.keys():
             return None

@@ -62,7 +62,7 @@ class PlainProtobuf:
         self._topic = topic
         self._left_out = left_out - {topic.key}
         self._reader = ProtobufReader(form, topic.columns)
-        self._parts = [_part(each) for each in self._reader.message.fields]
+        self._parts = [_part(each) for each in self._reader.message_descriptor.fields]
         self._spec = np.array(
             [(each.number, each.shape, each.wrapped) for each in self._parts], np.int64
         )
@@ -113,7 +113,7 @@ class PlainProtobuf:
             if not len(left):
                 break
             start, end = records.ends[left[0]], records.ends[left[0] + 1]
-            unknown = self._reader.frame(records.data[start:end].tobytes())
+            unknown = self._reader.frame_bytes(records.data[start:end].tobytes())
             if unknown is None:
                 left = left[1:]
                 continue

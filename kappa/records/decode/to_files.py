@@ -24,8 +24,8 @@ from kappa.records.decode.raw import RawRange
 from kappa.records.decode.remembered import get_memory, put_memory
 from kappa.records.decode.shares import CarriedTimes, Undivided, carried_times, shares_of
 from kappa.records.identity import Memory
-from kappa.state.build_status import counting
-from kappa.state.files.address import copy_file, open_buckets, ways_to_buckets, writing
+from kappa.state.build_status import read_counter
+from kappa.state.files.address import copy_file, open_buckets, opened_bucket_settings, writing_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,7 +113,7 @@ def decode_to_files(
         folder=folder,
         left_out=left_out,
         schemas=opened_schemas(),
-        buckets=ways_to_buckets(),
+        buckets=opened_bucket_settings(),
     )
     found = (
         spark.range(0, count, 1, count).mapInArrow(decode, _SEEN_COLUMNS).collect() if count else []
@@ -145,7 +145,7 @@ def _decode_shares(
     open_buckets(buckets)
     for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
         name = f"{number}-{secrets.token_hex(8)}.parquet"
-        with writing(f"{folder}/{name}") as path:
+        with writing_file(f"{folder}/{name}") as path:
             seen = decode_to_file(
                 ranges[number].batches(), topic, clock, remembering, path, left_out=left_out
             )
@@ -192,7 +192,7 @@ def decode_to_file(
         partial(_remembered, remembering, topic.identity_horizon_ms),
         left_out=left_out,
     )
-    count = counting(path.parent, path.stem.lstrip("_").partition("-")[0])
+    count = read_counter(path.parent, path.stem.lstrip("_").partition("-")[0])
     read, due = 0, time.monotonic() + _COUNT_SECONDS
     with decoded_file(path, schema) as file:
         for raw in batches:

@@ -17,7 +17,7 @@ import msgspec
 
 from kappa.base.errors import DeclarationError, UsageError
 from kappa.declare.formats.json_events import Json
-from kappa.declare.formats.registry_schemas import framed
+from kappa.declare.formats.registry_schemas import frame_message
 from kappa.declare.formats.text_events import Text
 from kappa.declare.formats.topic_formats import changes_of, is_framed, pin_of
 from kappa.declare.topic import Topic
@@ -126,7 +126,7 @@ class EventWriter:
         if isinstance(form, Json):
             return self._read(_framed_as(form, _JSON.encode(fields)))
         try:
-            return self._read(form.encode(fields, self._topic.columns))
+            return self._read(form.encode_event(fields, self._topic.columns))
         except UsageError as error:
             raise UsageError(_continued(error.message), hint=error.hint) from None
 
@@ -143,7 +143,7 @@ class EventWriter:
 def _all_columns(topic: Topic) -> tuple[tuple[Column, ...], bool]:
     """Returns the columns of all fields that are known, and whether there can be no others."""
     try:
-        found = topic.format.event()
+        found = topic.format.declared_event()
     except DeclarationError:
         # The schema has fields that no column can be, which the declared event leaves out.
         return topic.columns, False
@@ -153,7 +153,7 @@ def _all_columns(topic: Topic) -> tuple[tuple[Column, ...], bool]:
 
 
 def _framed_as(form: Json, text: bytes) -> bytes:
-    return framed(form.pin.id, text) if form.framed and form.pin is not None else text
+    return frame_message(form.pin.id, text) if form.framed and form.pin is not None else text
 
 
 def _continued(message: str) -> str:

@@ -84,7 +84,7 @@ def line_records(topic: Topic | None) -> Callable[[bytes], ProducedRecord]:
     record_of = event_records(topic)
     if topic is None or not isinstance(topic.format, Csv):
         return record_of
-    fields_of, is_first = topic.format.reader(topic.columns).fields, [True]
+    fields_of, is_first = topic.format.event_reader(topic.columns).fields, [True]
 
     def record(line: bytes) -> ProducedRecord:
         if is_first:
@@ -114,7 +114,7 @@ def event_records(topic: Topic | None) -> Callable[[bytes], ProducedRecord]:
             hint=f"give each its key with --envelope: {EXAMPLE}",
         )
     fields_of, key, is_compacted = (
-        topic.format.reader(topic.columns).fields,
+        topic.format.event_reader(topic.columns).fields,
         topic.key,
         topic.kind is TopicKind.COMPACTED,
     )

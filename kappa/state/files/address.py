@@ -27,7 +27,7 @@ from kappa.state.files.bucket import (
     Bucket,
     RangedFile,
     is_bucket,
-    is_plain,
+    is_plain_http,
     patience_here,
     region_of,
 )
@@ -44,7 +44,7 @@ _BESIDE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FileEntry:
     """A file; or a folder of the disk, since only folders of a disk can be empty.
 
     `size` is in bytes, `changed_at` in seconds since 1970.
@@ -68,7 +68,7 @@ def opened_buckets() -> tuple[Bucket, ...]:
     return tuple(_OPENED.values())
 
 
-def ways_to_buckets() -> tuple[tuple[str, StorageSettings], ...]:
+def opened_bucket_settings() -> tuple[tuple[str, StorageSettings], ...]:
     """Returns the URLs and settings by which another process can open the same buckets."""
     return tuple((each.url, each.storage) for each in opened_buckets())
 
@@ -89,7 +89,7 @@ def delta_options(address: str) -> dict[str, str] | None:
     """
     if not is_bucket(address):
         return None
-    bucket, _ = split(address)
+    bucket, _ = bucket_and_name(address)
     storage, patience = bucket.storage, patience_here()
     return {
         # By default delta-rs gives up after four seconds if a server refuses connections, and waits
@@ -101,7 +101,7 @@ def delta_options(address: str) -> dict[str, str] | None:
         "backoff_config.max_backoff": "2s",
         "aws_region": region_of(storage),
         "aws_virtual_hosted_style_request": str(not storage.path_style).lower(),
-        "aws_allow_http": str(is_plain(storage)).lower(),
+        "aws_allow_http": str(is_plain_http(storage)).lower(),
         "aws_conditional_put": "etag",
         # Else delta-rs reads no profile, and half of a container's ways, for servers not Amazon's.
         **({} if keys_of_environment() else {"aws_force_credential_load": "true"}),
@@ -109,7 +109,7 @@ def delta_options(address: str) -> dict[str, str] | None:
     }
 
 
-def is_of_server(error: Exception) -> bool:
+def is_request_error(error: Exception) -> bool:
     """Returns True if an error of delta-rs is about a failed request, and so about no file."""
     return _OF_SERVER in str(error)
 
@@ -118,17 +118,17 @@ def read_file(address: str) -> bytes:
     """Reads a file. Raises OSError if the file does not exist, or cannot be read from a disk."""
     if not is_bucket(address):
         return Path(address).read_bytes()
-    bucket, name = split(address)
+    bucket, name = bucket_and_name(address)
     found = bucket.get(name)
     if found is None:
-        raise gone(address)
+        raise missing_file_error(address)
     return found
 
 
 def write_file(address: str, content: bytes) -> None:
     """Writes a file whole, in place of any existing file; the file survives a power loss."""
     if is_bucket(address):
-        bucket, name = split(address)
+        bucket, name = bucket_and_name(address)
         bucket.put(name, content, new=False, synced=True)
     else:
         put_file(Path(address), content)
@@ -141,48 +141,48 @@ def put_new_file(address: str, content: bytes) -> bool:
     delta-rs writes. Raises OSError, or KappaError of a bucket.
     """
     if is_bucket(address):
-        bucket, name = split(address)
-        return bucket.put_over(name, content, None)
+        bucket, name = bucket_and_name(address)
+        return bucket.put_if_tag(name, content, None)
     return put_file(Path(address), content, new=True, synced=False)
 
 
-def exists(address: str) -> bool:
+def file_exists(address: str) -> bool:
     """Returns True if there is a file at an address."""
     if not is_bucket(address):
         return Path(address).exists()
-    bucket, name = split(address)
-    return bucket.meta(name) is not None
+    bucket, name = bucket_and_name(address)
+    return bucket.object_meta(name) is not None
 
 
 def changed_at(address: str) -> float | None:
     """Returns when a file was written, in seconds since 1970, or None if no file exists."""
     if is_bucket(address):
-        bucket, name = split(address)
-        meta = bucket.meta(name)
+        bucket, name = bucket_and_name(address)
+        meta = bucket.object_meta(name)
         return None if meta is None else meta["last_modified"].timestamp()
     with suppress(FileNotFoundError):
         return Path(address).stat().st_mtime
     return None
 
 
-def readable(address: str) -> str | RangedFile:
+def arrow_source(address: str) -> str | RangedFile:
     """Returns a file as Arrow reads files: a path, or an object of a bucket that is read in parts.
 
     Raises OSError if the object does not exist.
     """
     if not is_bucket(address):
         return address
-    bucket, name = split(address)
-    meta = bucket.meta(name)
+    bucket, name = bucket_and_name(address)
+    meta = bucket.object_meta(name)
     if meta is None:
-        raise gone(address)
+        raise missing_file_error(address)
     return RangedFile(bucket, name, meta["size"])
 
 
 def files_in(folder: str) -> list[str]:
     """Lists the names of the files that are directly in a folder; [] if no folder exists."""
     if is_bucket(folder):
-        bucket, name = split(folder)
+        bucket, name = bucket_and_name(folder)
         return bucket.names_in(name)
     try:
         with os.scandir(folder) as entries:
@@ -194,7 +194,7 @@ def files_in(folder: str) -> list[str]:
 def folders_in(folder: str) -> list[str]:
     """Lists the names of the folders that are directly in a folder; [] if no folder exists."""
     if is_bucket(folder):
-        bucket, name = split(folder)
+        bucket, name = bucket_and_name(folder)
         return bucket.folders_in(name)
     try:
         with os.scandir(folder) as entries:
@@ -203,34 +203,36 @@ def folders_in(folder: str) -> list[str]:
         return []
 
 
-def entries_at(folder: str) -> Iterator[Entry]:
+def entries_at(folder: str) -> Iterator[FileEntry]:
     """Yields a folder and all entries at any depth below; nothing if the folder does not exist.
 
     An entry that is deleted meanwhile may be left out.
     """
     if is_bucket(folder):
-        bucket, name = split(folder)
-        for each in bucket.metas(name):
+        bucket, name = bucket_and_name(folder)
+        for each in bucket.list_metas(name):
             changed_at = each["last_modified"].timestamp()
-            yield Entry(bucket.address(each["path"]), each["size"], changed_at)
+            yield FileEntry(bucket.address(each["path"]), each["size"], changed_at)
         return
     with suppress(FileNotFoundError):
-        yield Entry(folder, 0, Path(folder).stat().st_mtime, is_folder=True)
-        yield from _below(folder)
+        yield FileEntry(folder, 0, Path(folder).stat().st_mtime, is_folder=True)
+        yield from _entries_below(folder)
 
 
-def _below(folder: str) -> Iterator[Entry]:
+def _entries_below(folder: str) -> Iterator[FileEntry]:
     with os.scandir(folder) as entries:
         for each in entries:
             with suppress(FileNotFoundError):
                 is_folder = each.is_dir(follow_symlinks=False)
                 found = each.stat(follow_symlinks=False)
-                yield Entry(each.path, 0 if is_folder else found.st_size, found.st_mtime, is_folder)
+                yield FileEntry(
+                    each.path, 0 if is_folder else found.st_size, found.st_mtime, is_folder
+                )
                 if is_folder:
-                    yield from _below(each.path)
+                    yield from _entries_below(each.path)
 
 
-def side_by_side(
+def ask_side_by_side(
     root: str, ask: Callable[[_Asked], _Answer], each: Iterable[_Asked]
 ) -> list[_Answer]:
     """Returns the answer of `ask` for each item below a root, in order.
@@ -250,21 +252,21 @@ def side_by_side(
             raise
 
 
-def together(root: str, *asks: Callable[[], Any]) -> list[Any]:
+def ask_together(root: str, *asks: Callable[[], Any]) -> list[Any]:
     """Returns the answers of several calls about a root, made as by `side_by_side`."""
-    return side_by_side(root, lambda ask: ask(), asks)
+    return ask_side_by_side(root, lambda ask: ask(), asks)
 
 
 def delete_file(address: str) -> None:
     """Deletes a file; a missing file counts as deleted. Raises KappaError."""
     if is_bucket(address):
-        bucket, name = split(address)
+        bucket, name = bucket_and_name(address)
         bucket.delete([name])
     else:
         delete_from_disk(Path(address))
 
 
-def deleted_at_once(addresses: Iterable[str]) -> Iterator[tuple[str, ...]]:
+def deletion_parts(addresses: Iterable[str]) -> Iterator[tuple[str, ...]]:
     """Yields files in parts that `delete_files` takes; a process may die between two parts.
 
     A part is the files of one request to a bucket, or one file of the disk. Parts of the disk come
@@ -282,7 +284,7 @@ def delete_files(addresses: Sequence[str]) -> None:
     if len(addresses) == 1:
         delete_file(addresses[0])
         return
-    places = [split(each) for each in addresses]
+    places = [bucket_and_name(each) for each in addresses]
     places[0][0].delete([name for _, name in places])
 
 
@@ -295,25 +297,25 @@ def delete_scratch(address: str) -> None:
 def delete_folder(address: str) -> None:
     """Deletes a folder with its content; of a disk, as far as the machine lets this process."""
     if is_bucket(address):
-        for part in deleted_at_once(each.address for each in entries_at(address)):
+        for part in deletion_parts(each.address for each in entries_at(address)):
             delete_files(part)
     else:
         shutil.rmtree(address, ignore_errors=True)
 
 
-def gone(address: str) -> FileNotFoundError:
+def missing_file_error(address: str) -> FileNotFoundError:
     """Returns the error of a file that does not exist (any more)."""
     return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), address)
 
 
-def split(address: str) -> tuple[Bucket, str]:
+def bucket_and_name(address: str) -> tuple[Bucket, str]:
     """Returns the opened bucket that an address is in, and the object's name there."""
     root = max(root for root in _OPENED if address.startswith(f"{root}/"))
     return _OPENED[root], address.removeprefix(f"{root}/")
 
 
 @contextmanager
-def writing(address: str) -> Iterator[Path]:
+def writing_file(address: str) -> Iterator[Path]:
     """Gives a local path to write to; after the block the file is at the address.
 
     The file is there whole, or not at all if the block fails.
@@ -334,7 +336,7 @@ def writing(address: str) -> Iterator[Path]:
 
 def copy_file(address: str, to: str) -> None:
     """Copies a file, whole, to another root. Raises OSError if the file does not exist."""
-    with writing(to) as path:
+    with writing_file(to) as path:
         if is_bucket(address):
             fetch_file(address, path)
         else:
@@ -344,7 +346,7 @@ def copy_file(address: str, to: str) -> None:
 def place_file(path: Path, address: str) -> None:
     """Moves a file that this host has written to an address, which may be its own path."""
     if is_bucket(address):
-        bucket, name = split(address)
+        bucket, name = bucket_and_name(address)
         bucket.put_file(name, path)
         delete_from_disk(path)
     else:
@@ -353,7 +355,7 @@ def place_file(path: Path, address: str) -> None:
 
 def put_data_file(path: Path, url: str) -> None:
     """Copies a table's file, whose name is random, to a bucket, without a check of the claim."""
-    bucket, name = split(url)
+    bucket, name = bucket_and_name(url)
     bucket.put_file(name, path, claimed=False)
 
 
@@ -371,11 +373,11 @@ def share_file(address: str, to: str) -> None:
         else:
             link_file(Path(address), Path(to))
         return
-    bucket, name = split(address)
-    into, copy_name = split(to)
+    bucket, name = bucket_and_name(address)
+    into, copy_name = bucket_and_name(to)
     assert into is bucket, f"{to} is below another root than {address}"
     if not bucket.copy(name, copy_name):
-        raise gone(address)
+        raise missing_file_error(address)
 
 
 def _any_room(_: int) -> None:
@@ -398,10 +400,10 @@ def fetch_file(
     FileNotFoundError if the file does not exist (any more), OSError if the copy cannot be written,
     and KappaError if the file cannot be read.
     """
-    bucket, name = split(url)
-    found = bucket.pieces(name)
+    bucket, name = bucket_and_name(url)
+    found = bucket.read_pieces(name)
     if found is None:
-        raise gone(url)
+        raise missing_file_error(url)
     size, pieces = found
     take_room(size)
     with to.open("wb") as file:

@@ -108,7 +108,7 @@ _patience = WORKING
 
 
 @contextmanager
-def patient(patience: Patience) -> Iterator[None]:
+def with_patience(patience: Patience) -> Iterator[None]:
     """Sets how long this process waits for the servers of buckets within the block."""
     global _patience  # noqa: PLW0603  # what kind of process it is
     before, _patience = _patience, patience
@@ -145,13 +145,13 @@ class Bucket:
         self._clients: dict[Patience, S3Store] = {}
         # Whether the server has answered nothing to the last request.
         self._is_away = False
-        self._client(_patience)
+        self._client_for(_patience)
 
     @property
-    def _objects(self) -> S3Store:
-        return self._client(_patience)
+    def _obstore_client(self) -> S3Store:
+        return self._client_for(_patience)
 
-    def _client(self, patience: Patience) -> S3Store:
+    def _client_for(self, patience: Patience) -> S3Store:
         if patience not in self._clients:
             self._clients[patience] = self._client_of(patience)
         return self._clients[patience]
@@ -167,7 +167,7 @@ class Bucket:
                     **({} if self.endpoint is None else {"endpoint": self.endpoint}),
                 },
                 client_options={
-                    "allow_http": is_plain(self.storage),
+                    "allow_http": is_plain_http(self.storage),
                     "timeout": timedelta(seconds=patience.answer),
                     "connect_timeout": timedelta(seconds=patience.connection),
                 },
@@ -196,24 +196,26 @@ class Bucket:
         contains something that is unique to the writer.
         """
         self.before_change(name)
-        return self._put(name, content, "create" if new else "overwrite")
+        return self._put_object(name, content, "create" if new else "overwrite")
 
-    def put_over(self, name: str, content: bytes, tag: str | None) -> bool:
+    def put_if_tag(self, name: str, content: bytes, tag: str | None) -> bool:
         """Puts an object over the object with this tag; None: where no object exists.
 
         Returns False, and changes nothing, if another object is there by now.
         """
-        return self._put(name, content, "create" if tag is None else {"e_tag": tag})
+        return self._put_object(name, content, "create" if tag is None else {"e_tag": tag})
 
-    def _put(self, name: str, content: bytes, mode: PutMode) -> bool:
+    def _put_object(self, name: str, content: bytes, mode: PutMode) -> bool:
         self._ensure_back("write", name)
         try:
-            self._sent(lambda: self._objects.put(name, content, mode=mode, use_multipart=False))
+            self._send_request(
+                lambda: self._obstore_client.put(name, content, mode=mode, use_multipart=False)
+            )
         except (AlreadyExistsError, PreconditionError):
             # None: the object was deleted meanwhile, so another writer's object was there.
             return self.get(name) == content
         except (BaseError, OSError) as error:
-            raise self._cannot("write", name, error) from error
+            raise self._request_error("write", name, error) from error
         return True
 
     def put_file(self, name: str, path: Path, *, claimed: bool = True) -> None:
@@ -222,9 +224,9 @@ class Bucket:
             self.before_change(name)
         self._ensure_back("write", name)
         try:
-            self._sent(lambda: self._objects.put(name, path))
+            self._send_request(lambda: self._obstore_client.put(name, path))
         except (BaseError, OSError) as error:
-            raise self._cannot("write", name, error) from error
+            raise self._request_error("write", name, error) from error
 
     def get(self, name: str) -> bytes | None:
         """Returns an object's content, or None if the object does not exist."""
@@ -235,17 +237,17 @@ class Bucket:
         """Returns an object's content and its tag, or None if the object does not exist."""
 
         def ask() -> tuple[bytes, str]:
-            found = self._objects.get(name)
+            found = self._obstore_client.get(name)
             return bytes(found.bytes()), str(found.meta["e_tag"])
 
-        return self._asked("read", name, ask)
+        return self._ask_server("read", name, ask)
 
-    def pieces(self, name: str) -> tuple[int, Iterator[bytes]] | None:
+    def read_pieces(self, name: str) -> tuple[int, Iterator[bytes]] | None:
         """Returns an object's size in bytes, and its content in pieces of one request each.
 
         Returns None if the object does not exist. The object must never change.
         """
-        found = self.meta(name)
+        found = self.object_meta(name)
         if found is None:
             return None
         size = found["size"]
@@ -259,34 +261,37 @@ class Bucket:
         """
         self._ensure_back("read", name)
         try:
-            found = self._sent(
-                lambda: bytes(get_range(self._objects, name, start=start, length=length))
+            found = self._send_request(
+                lambda: bytes(get_range(self._obstore_client, name, start=start, length=length))
             )
         except (BaseError, OSError) as error:
-            raise self._cannot("read", name, error) from error
+            raise self._request_error("read", name, error) from error
         if len(found) != length:
             raise KappaError(
-                f"could not read {self.address(name)}: {self._at} gave {len(found)} bytes, and not "
+                f"could not read {self.address(name)}: {self._server_name} gave {len(found)} "
+                "bytes, and not "
                 f"the {length} that it was asked for",
                 hint="ask again; if it stays so, see the server, and any proxy before it",
             )
         return found
 
-    def meta(self, name: str) -> ObjectMeta | None:
+    def object_meta(self, name: str) -> ObjectMeta | None:
         """Returns an object's size and time, or None if the object does not exist."""
-        return self._asked("read", name, lambda: head(self._objects, name))
+        return self._ask_server("read", name, lambda: head(self._obstore_client, name))
 
     def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
         """Returns the sorted names of all objects below a folder, or of objects `after` a name."""
-        return tuple(sorted(str(each["path"]) for each in self.metas(prefix, after=after)))
+        return tuple(sorted(str(each["path"]) for each in self.list_metas(prefix, after=after)))
 
-    def metas(self, prefix: str, *, after: str | None = None) -> list[ObjectMeta]:
+    def list_metas(self, prefix: str, *, after: str | None = None) -> list[ObjectMeta]:
         """Returns all objects below a folder with their names, sizes and times."""
 
         def ask() -> list[ObjectMeta]:
-            return [each for batch in self._objects.list(prefix, offset=after) for each in batch]
+            return [
+                each for batch in self._obstore_client.list(prefix, offset=after) for each in batch
+            ]
 
-        return self._asked("list", prefix, ask) or []
+        return self._ask_server("list", prefix, ask) or []
 
     def names_in(self, folder: str) -> list[str]:
         """Returns the last parts of the names of the objects that are directly in a folder."""
@@ -299,7 +304,9 @@ class Bucket:
         return [] if found is None else _last_parts(found["common_prefixes"])
 
     def _directly_in(self, folder: str) -> ListResult[Sequence[ObjectMeta]] | None:
-        return self._asked("list", folder, lambda: list_with_delimiter(self._objects, folder))
+        return self._ask_server(
+            "list", folder, lambda: list_with_delimiter(self._obstore_client, folder)
+        )
 
     def delete(self, names: Sequence[str]) -> None:
         """Deletes objects in any order, 1,000 a request; a missing object counts as deleted.
@@ -309,17 +316,17 @@ class Bucket:
         for start in range(0, len(names), AT_ONCE):
             part = names[start : start + AT_ONCE]
             self.before_change(part[0])
-            self._asked("delete", part[0], partial(self._objects.delete, part))
+            self._ask_server("delete", part[0], partial(self._obstore_client.delete, part))
 
     def copy(self, name: str, to: str) -> bool:
         """Copies an object within the server. Returns False if the object does not exist."""
         self.before_change(to)
 
         def ask() -> bool:
-            copy(self._objects, name, to)
+            copy(self._obstore_client, name, to)
             return True
 
-        return self._asked("copy", name, ask) is not None
+        return self._ask_server("copy", name, ask) is not None
 
     def move(self, name: str, to: str) -> bool:
         """Gives an object another name. Returns False if the object does not exist.
@@ -337,19 +344,19 @@ class Bucket:
     def ensure_lasting(self, name: str) -> None:
         """Does nothing: an object that can be read lasts."""
 
-    def _asked(self, what: str, name: str, ask: Callable[[], _Answer]) -> _Answer | None:
+    def _ask_server(self, what: str, name: str, ask: Callable[[], _Answer]) -> _Answer | None:
         """Asks the server. Returns None if the object does not exist. Raises KappaError."""
         self._ensure_back(what, name)
         try:
-            return self._sent(ask)
+            return self._send_request(ask)
         except (NotFoundError, FileNotFoundError) as error:
             if is_no_object(error):
                 return None
-            raise self._cannot(what, name, error) from error
+            raise self._request_error(what, name, error) from error
         except (BaseError, OSError) as error:
-            raise self._cannot(what, name, error) from error
+            raise self._request_error(what, name, error) from error
 
-    def _sent(self, ask: Callable[[], _Answer]) -> _Answer:
+    def _send_request(self, ask: Callable[[], _Answer]) -> _Answer:
         """Sends a request, and repeats the request until a whole answer comes.
 
         obstore gives up when an answer ends early, or when a conditional put is late. So each
@@ -373,23 +380,23 @@ class Bucket:
         if not self._is_away:
             return
         try:
-            head(self._client(LOOKING), _PROBE)
+            head(self._client_for(LOOKING), _PROBE)
         except (GenericError, OSError) as error:
             if not isinstance(error, FileNotFoundError):
-                raise self._cannot(what, name, error) from error
+                raise self._request_error(what, name, error) from error
         except BaseError:
             # The server answers; the request itself shows whether the server lets this client in.
             pass
         self._is_away = False
 
     @property
-    def _at(self) -> str:
+    def _server_name(self) -> str:
         """Returns the server's name for people."""
         return self.storage.endpoint or "Amazon's S3"
 
-    def _cannot(self, what: str, name: str, error: Exception) -> KappaError:
+    def _request_error(self, what: str, name: str, error: Exception) -> KappaError:
         self._is_away = isinstance(error, GenericError | OSError)
-        why, hint = why_refused(error, self._at, self._bucket)
+        why, hint = why_refused(error, self._server_name, self._bucket)
         return KappaError(f"could not {what} {self.address(name)}: {why}", hint=hint)
 
 
@@ -404,7 +411,7 @@ def region_of(storage: StorageSettings) -> str:
     return storage.region or next(filter(None, set_by_user), _REGION)
 
 
-def is_plain(storage: StorageSettings) -> bool:
+def is_plain_http(storage: StorageSettings) -> bool:
     """Returns True if requests are sent without TLS."""
     return storage.endpoint is not None and urlsplit(storage.endpoint).scheme == "http"
 
@@ -503,7 +510,7 @@ def why_refused(error: Exception, at: str, bucket: str) -> tuple[str, str]:
         return f"{at} has no bucket {bucket}", "make it, or set another root"
     if isinstance(error, PermissionDeniedError | UnauthenticatedError) or code in _REFUSED:
         return f"{at} does not let this client do that in bucket {bucket}", _NOT_LET_IN
-    return f"{at}: {code or _reason(told)}", "see whether the server can be reached"
+    return f"{at}: {code or _first_reason(told)}", "see whether the server can be reached"
 
 
 def _code_of(told: str) -> str | None:
@@ -511,6 +518,6 @@ def _code_of(told: str) -> str | None:
     return None if found is None else found[1]
 
 
-def _reason(told: str) -> str:
+def _first_reason(told: str) -> str:
     # The first line has a sentence, and the cause after a dash.
     return told.partition("\n")[0].rpartition(" - ")[2]

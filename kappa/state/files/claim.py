@@ -95,19 +95,19 @@ class BucketControl:
 
         The caller has the supervisor's lock. Raises SettingsError if the server cannot hold a root.
         """
-        found, tag = self._read()
-        own = self._own()
+        found, tag = self._read_claim()
+        own = self._own_id()
         free = found is None or found.released
         if found is not None and not free and found.id != own and not over:
-            raise self._superseded(found)
+            raise self._superseded_error(found)
         if own is None or found is None or found.id != own:
             own = secrets.token_hex(8)
         # First: a claim whose id is nowhere would be of no host.
-        put_file(self._own_file, f"{own} {self._place()}".encode())
+        put_file(self._own_file, f"{own} {self._host_place()}".encode())
         claim = Claim(socket.gethostname(), os.getpid(), boot(), own, now())
         failpoint("claim.before_take")
         content = msgspec.json.encode(claim)
-        put = self._bucket.put_over(NAME, content, tag)
+        put = self._bucket.put_if_tag(NAME, content, tag)
         failpoint("claim.after_take")
         if not put:
             raise self._lost_race()
@@ -116,17 +116,17 @@ class BucketControl:
 
     def ensure_mine(self) -> None:
         """Raises Superseded if another host has claimed the root."""
-        found, _ = self._read()
-        if found is not None and found.id != self._own() and not found.released:
-            raise self._superseded(found)
+        found, _ = self._read_claim()
+        if found is not None and found.id != self._own_id() and not found.released:
+            raise self._superseded_error(found)
 
     def release(self) -> None:
         """Lets any host claim the root, if this host has the claim."""
-        found, tag = self._read()
-        if found is not None and found.id == self._own() and not found.released:
+        found, tag = self._read_claim()
+        if found is not None and found.id == self._own_id() and not found.released:
             failpoint("claim.before_release")
             # If another host has the claim by now, that host keeps the claim.
-            self._bucket.put_over(NAME, msgspec.json.encode(replace(found, released=True)), tag)
+            self._bucket.put_if_tag(NAME, msgspec.json.encode(replace(found, released=True)), tag)
             failpoint("claim.after_release")
 
     def _ensure_conditions_hold(self, same_claim: bytes) -> None:
@@ -135,7 +135,7 @@ class BucketControl:
         Then a put that should have one winner would have two. The claim is there, with other bytes
         and another tag than this test's.
         """
-        if any(self._bucket.put_over(NAME, same_claim, tag) for tag in (None, _NO_TAG)):
+        if any(self._bucket.put_if_tag(NAME, same_claim, tag) for tag in (None, _NO_TAG)):
             self.release()
             raise SettingsError(
                 f"the server of {self._bucket.url} does not heed If-None-Match and If-Match: two "
@@ -149,9 +149,9 @@ class BucketControl:
         Then no job could commit again where it has taken back a dead job's commit. `name` is the
         name of no object.
         """
-        self._bucket.put_over(name, b"1", None)
+        self._bucket.put_if_tag(name, b"1", None)
         self._bucket.delete([name])
-        free = self._bucket.put_over(name, b"2", None)
+        free = self._bucket.put_if_tag(name, b"2", None)
         self._bucket.delete([name])
         if not free:
             self.release()
@@ -166,7 +166,7 @@ class BucketControl:
         if not name.startswith(_ANYBODYS):
             self.ensure_mine()
 
-    def _read(self) -> tuple[Claim | None, str | None]:
+    def _read_claim(self) -> tuple[Claim | None, str | None]:
         """Returns the claim and the tag of its object; None for both if no claim exists."""
         found = self._bucket.get_tagged(NAME)
         if found is None:
@@ -179,7 +179,7 @@ class BucketControl:
                 hint="see that no host runs kappa up on this root, and delete that object",
             ) from error
 
-    def _own(self) -> str | None:
+    def _own_id(self) -> str | None:
         """Returns the id of this host's claim; None if the host has none, or another's copy."""
         try:
             own, _, place = self._own_file.read_text(encoding="utf-8", errors="replace").partition(
@@ -188,9 +188,9 @@ class BucketControl:
         except FileNotFoundError:
             return None
         # A claim of an earlier Kappa names no place.
-        return own if place in {"", self._place()} else None
+        return own if place in {"", self._host_place()} else None
 
-    def _place(self) -> str:
+    def _host_place(self) -> str:
         """Returns the inode and machine of the host's folder, which a new mount of a disk keeps.
 
         So a folder that was copied to another host, or on this host, does not have the claim.
@@ -200,14 +200,14 @@ class BucketControl:
         return f"{folder.stat().st_ino}@{machine()}"
 
     def _lost_race(self) -> KappaError:
-        found, _ = self._read()
+        found, _ = self._read_claim()
         if found is not None and not found.released:
-            return self._superseded(found)
+            return self._superseded_error(found)
         return Conflict(
             f"another host has just claimed the root {self._bucket.url}", hint="kappa up"
         )
 
-    def _superseded(self, claim: Claim) -> Superseded:
+    def _superseded_error(self, claim: Claim) -> Superseded:
         return Superseded(
             f"the root {self._bucket.url} is claimed by host {claim.host} (process {claim.pid}, "
             f"since {claim.since})",

@@ -62,7 +62,7 @@ def keys_of_chain() -> Keys:
     A source whose keys last less than that is asked each time.
     """
     try:
-        found = _chain().get_frozen_credentials()
+        found = _credential_chain().get_frozen_credentials()
     except KappaError:
         raise
     except Exception as error:  # noqa: BLE001  # a source may answer anything
@@ -85,7 +85,7 @@ def keys_for_requests() -> S3Credential:
 
 
 @cache
-def _chain() -> Any:
+def _credential_chain() -> Any:
     from botocore.session import Session  # noqa: PLC0415  # see above
 
     found = Session().get_credentials()

@@ -24,7 +24,7 @@ _RECORD = re.compile(r"\d+\.json")
 _UNUSABLE = re.compile(r"[\[\]^|\\%\x00-\x1f]")
 
 
-class Objects(Protocol):
+class Files(Protocol):
     """Objects by name: None for a missing object, KappaError for a failed request."""
 
     @property
@@ -65,7 +65,7 @@ class Objects(Protocol):
         """Waits until an object's name survives a power loss, whoever has put the object."""
 
 
-class DiskObjects:
+class DiskFiles:
     """The objects below one folder."""
 
     def __init__(self, folder: Path, *, syncs: bool) -> None:
@@ -117,7 +117,7 @@ class DiskObjects:
                 self._sync_folders(set() if put and path.parent in self._lasting else {path.parent})
                 self._last[path.parent] = max(path.name, self._last.get(path.parent, ""))
         except OSError as error:
-            raise _cannot("write", name, error) from error
+            raise _object_error("write", name, error) from error
         return put
 
     def sync(self, files: Iterable[Path]) -> None:
@@ -129,7 +129,7 @@ class DiskObjects:
             sync_files(paths)
             self._sync_folders({path.parent for path in paths})
         except OSError as error:
-            raise _cannot("write", str(error.filename or self.folder), error) from error
+            raise _object_error("write", str(error.filename or self.folder), error) from error
 
     def ensure_lasting(self, name: str) -> None:
         """Waits until an object's name survives a power loss, whoever has put the object.
@@ -149,7 +149,7 @@ class DiskObjects:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise _cannot("read", name, error) from error
+            raise _object_error("read", name, error) from error
         self._last[path.parent] = max(path.name, last)
 
     def get(self, name: str) -> bytes | None:
@@ -159,7 +159,7 @@ class DiskObjects:
         except (NotFoundError, FileNotFoundError):
             return None
         except (BaseError, OSError) as error:
-            raise _cannot("read", name, error) from error
+            raise _object_error("read", name, error) from error
 
     def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
         """Returns the sorted names of all objects below a folder, or of objects `after` a name."""
@@ -174,7 +174,7 @@ class DiskObjects:
         except (NotFoundError, FileNotFoundError):
             return ()
         except (BaseError, OSError) as error:
-            raise _cannot("list", prefix, error) from error
+            raise _object_error("list", prefix, error) from error
 
     def delete(self, names: Sequence[str]) -> None:
         """Deletes objects one by one; a missing object counts as deleted."""
@@ -184,7 +184,7 @@ class DiskObjects:
             except (NotFoundError, FileNotFoundError):
                 continue
             except (BaseError, OSError) as error:
-                raise _cannot("delete", name, error) from error
+                raise _object_error("delete", name, error) from error
 
     def move(self, name: str, to: str) -> bool:
         """Gives an object another name. Returns False if the object does not exist."""
@@ -195,7 +195,7 @@ class DiskObjects:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise _cannot("move", name, error) from error
+            raise _object_error("move", name, error) from error
         return True
 
     def _sync_folders(self, folders: Iterable[Path]) -> None:
@@ -207,15 +207,15 @@ class DiskObjects:
         self._lasting |= new
 
 
-def _cannot(what: str, name: str, error: Exception) -> KappaError:
+def _object_error(what: str, name: str, error: Exception) -> KappaError:
     # An unfinished file has another name each time.
     return KappaError(
-        f"could not {what} {name}: {_reason(error)}",
+        f"could not {what} {name}: {_error_reason(error)}",
         hint="see whether the disk is full or the folder may be written",
     )
 
 
-def _reason(error: Exception) -> str:
+def _error_reason(error: Exception) -> str:
     # obstore's errors are pages: a sentence that ends with the machine's reason, and its structs.
     number = machine_error(error)
     return str(error).partition("\n")[0] if number is None else os.strerror(number)

@@ -18,7 +18,7 @@ from kappa.base.duck import Connection, DuckError, Setting, open_connection
 from kappa.base.errors import KappaError
 from kappa.base.sql import quoted, text
 from kappa.state.files.address import opened_buckets
-from kappa.state.files.bucket import Bucket, is_plain, region_of
+from kappa.state.files.bucket import Bucket, is_plain_http, region_of
 from kappa.state.files.credentials import Keys, keys_now
 
 _PACKAGE = "duckdb_extension_httpfs"
@@ -86,7 +86,7 @@ def renew_access(
     now = _access_now()
     if now == access or now.keys is None:
         return now
-    for command in _commands(now.buckets, now.keys, remembers=remembers):
+    for command in _access_commands(now.buckets, now.keys, remembers=remembers):
         try:
             connection.execute(command)
         except DuckError as error:
@@ -103,15 +103,15 @@ def _access_now() -> Access:
     return Access(buckets, keys_now() if buckets else None)
 
 
-def _commands(buckets: Sequence[Bucket], keys: Keys, *, remembers: bool) -> Iterator[str]:
-    yield f"load {text(str(_extension()))}"
+def _access_commands(buckets: Sequence[Bucket], keys: Keys, *, remembers: bool) -> Iterator[str]:
+    yield f"load {text(str(_extension_file()))}"
     yield f"set http_retries = {_RETRIES}"
     yield f"set enable_http_metadata_cache = {str(remembers).lower()}"
     for bucket in buckets:
-        yield _secret(bucket, keys)
+        yield _secret_command(bucket, keys)
 
 
-def _secret(bucket: Bucket, keys: Keys) -> str:
+def _secret_command(bucket: Bucket, keys: Keys) -> str:
     storage = bucket.storage
     options = {
         "scope": f"{bucket.url}/",
@@ -126,11 +126,11 @@ def _secret(bucket: Bucket, keys: Keys) -> str:
     listed = ", ".join(f"{option} {text(value)}" for option, value in options.items())
     return (
         f"create or replace secret {quoted(bucket.url)} "
-        f"(type s3, {listed}, use_ssl {str(not is_plain(storage)).lower()})"
+        f"(type s3, {listed}, use_ssl {str(not is_plain_http(storage)).lower()})"
     )
 
 
-def _extension() -> Path:
+def _extension_file() -> Path:
     found = find_spec(_PACKAGE)
     if found is None or found.origin is None:
         raise KappaError(

@@ -21,7 +21,7 @@ from kappa.base.disk import put_file
 LOOK_SECONDS = 5.0
 
 
-class News:
+class MarkerWatch:
     """One watcher's looks at a marker."""
 
     def __init__(self, marker: Path | None, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -32,7 +32,7 @@ class News:
         self._asked_at = -math.inf
 
     @contextmanager
-    def looking(self) -> Iterator[bool]:
+    def looking_for_news(self) -> Iterator[bool]:
         """Gives whether to ask the root within the block. A block that fails has not asked."""
         due = self.are_due()
         try:
@@ -46,21 +46,21 @@ class News:
         if self._marker is None:
             return True
         # The marker is read before the root is asked: a put in between is news again.
-        found = _state(self._marker)
+        found = _marker_content(self._marker)
         if found == self._known and self._clock() - self._asked_at < LOOK_SECONDS:
             return False
         self._known, self._asked_at = found, self._clock()
         return True
 
 
-def touch(marker: Path | None) -> None:
+def touch_marker(marker: Path | None) -> None:
     """Changes a marker for the watchers on this host; if this fails, watchers notice later."""
     if marker is not None:
         with suppress(OSError):
             put_file(marker, secrets.token_bytes(8), synced=False)
 
 
-def _state(marker: Path) -> object:
+def _marker_content(marker: Path) -> object:
     with suppress(OSError):
         return marker.read_bytes()
     return None

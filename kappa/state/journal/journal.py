@@ -30,7 +30,7 @@ from kappa.base.clock import now
 from kappa.base.errors import KappaError
 from kappa.base.failpoint import failpoint
 from kappa.state.documents import Documents, NumberedRecords
-from kappa.state.files.news import News, touch
+from kappa.state.files.news import MarkerWatch, touch_marker
 from kappa.state.journal.events import Event, GenerationMade
 from kappa.state.root import ensure_no_copy
 from kappa.state.store import Store
@@ -69,12 +69,12 @@ class Journal:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._records = journal_records(store)
-        self._marker = store.marker(_NEWS)
+        self._marker = store.news_marker(_NEWS)
 
     @staticmethod
-    def news(store: Store, *, clock: Callable[[], float] = time.monotonic) -> News:
+    def news(store: Store, *, clock: Callable[[], float] = time.monotonic) -> MarkerWatch:
         """Returns a watcher's looks for records newer than the watcher has."""
-        return News(store.marker(_NEWS), clock=clock)
+        return MarkerWatch(store.news_marker(_NEWS), clock=clock)
 
     def append(self, number: int, event: Event) -> JournalRecord | None:
         """Puts record `number`, which must follow the last record read.
@@ -85,7 +85,7 @@ class Journal:
         """
         ensure_no_copy(self._store)
         self._records.ensure_no_hole()
-        record = JournalRecord(number=number, event=event, at=now(), by=whoami())
+        record = JournalRecord(number=number, event=event, at=now(), by=acting_user())
         failpoint(f"journal.before_{event.kind}")
         try:
             put = self._records.put(number, record)
@@ -97,7 +97,7 @@ class Journal:
                 f"{error.message}; the record holds if it is there, and a power loss may take it",
                 hint="see kappa history before you type this again",
             ) from error
-        touch(self._marker)
+        touch_marker(self._marker)
         failpoint(f"journal.after_{event.kind}")
         if put:
             return record
@@ -126,7 +126,7 @@ class Journal:
         """
         if number == 0:
             self._records.ensure_no_hole()
-        noted = self._records.noted()
+        noted = self._records.noted_number()
         last = number
         for _, record in self._records.after(number):
             last = record.number
@@ -138,7 +138,7 @@ class Journal:
 
         The record is None if nothing has served yet.
         """
-        noted, numbers = self._records.noted(), self._records.numbers()
+        noted, numbers = self._records.noted_number(), self._records.numbers()
         last = numbers[-1] if numbers else 0
         while self.get(last + 1) is not None:
             last += 1
@@ -156,7 +156,7 @@ def as_document(record: JournalRecord) -> dict[str, Any]:
     return document
 
 
-def whoami() -> str:
+def acting_user() -> str:
     """Returns the acting user, as `user@host`; KAPPA_BY overrides it (CI jobs, bots)."""
     given = os.environ.get("KAPPA_BY")
     if given:
@@ -171,7 +171,7 @@ def whoami() -> str:
 _T = TypeVar("_T")
 
 
-class _Memory:
+class _ReadRecords:
     """The records read so far. The memory names no store, so it is freed with its store."""
 
     def __init__(self) -> None:
@@ -184,7 +184,7 @@ class _Memory:
 
 
 _LOCK = Lock()
-_MEMORIES: WeakKeyDictionary[Store, _Memory] = WeakKeyDictionary()
+_MEMORIES: WeakKeyDictionary[Store, _ReadRecords] = WeakKeyDictionary()
 
 
 class JournalView:
@@ -194,7 +194,7 @@ class JournalView:
         """Shares the records read with all other views of the same store."""
         self._journal = Journal(store)
         with _LOCK:
-            self._memory = _MEMORIES.setdefault(store, _Memory())
+            self._memory = _MEMORIES.setdefault(store, _ReadRecords())
 
     def records(self, after: int = 0) -> tuple[JournalRecord, ...]:
         """Returns the records that follow number `after`, in order, up to the newest."""

@@ -47,23 +47,25 @@ def hold_after(
             return record
         case Released(hold=number) if hold is not None and number == hold.number:
             return None
-        case Released(rollout=rollout) if hold is not None and rollout in _held(hold).together:
+        case Released(rollout=rollout) if (
+            hold is not None and rollout in _held_event(hold).together
+        ):
             return None
         case (
             Served(rollout=rollout)
             | Abandoned(rollout=rollout)
             | Failed(rollout=rollout)
             | VerifyAsked(rollout=rollout)
-        ) if hold is not None and rollout in _rollouts(hold):
+        ) if hold is not None and rollout in _held_rollouts(hold):
             return None
     return hold
 
 
-def _rollouts(hold: JournalRecord) -> tuple[int, ...]:
-    return _held(hold).rollout, *_held(hold).together
+def _held_rollouts(hold: JournalRecord) -> tuple[int, ...]:
+    return _held_event(hold).rollout, *_held_event(hold).together
 
 
-def _held(hold: JournalRecord) -> Held:
+def _held_event(hold: JournalRecord) -> Held:
     assert isinstance(hold.event, Held)
     return hold.event
 
@@ -95,7 +97,7 @@ def paused_after(pauses: Pauses, record: JournalRecord) -> Pauses:
         case Paused(pipeline=pipeline):
             return {**pauses, pipeline: Pause(record.at, record.by)}
         case Resumed(pipeline=pipeline):
-            return _without(pauses, pipeline)
+            return _without_pipelines(pauses, pipeline)
         case PipelineRetired(pipeline=pipeline, build=build) if pipeline in pauses:
             return {**pauses, pipeline: replace(pauses[pipeline], kept=build)}
         case Served(serving=serving) if any(
@@ -107,12 +109,14 @@ def paused_after(pauses: Pauses, record: JournalRecord) -> Pauses:
                 for name, each in pauses.items()
             }
         case Retired(build=build):
-            return _without(pauses, *(name for name, each in pauses.items() if each.kept == build))
+            return _without_pipelines(
+                pauses, *(name for name, each in pauses.items() if each.kept == build)
+            )
         case _:
             return pauses
 
 
-def _without(pauses: Pauses, *pipelines: str) -> Pauses:
+def _without_pipelines(pauses: Pauses, *pipelines: str) -> Pauses:
     return {name: each for name, each in pauses.items() if name not in pipelines}
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from kappa.base.errors import UsageError
-from kappa.code.declaration import declarations, has_identity
+from kappa.code.declaration import declaration_lines, has_identity
 from kappa.code.fingerprint import SEMANTICS
 from kappa.declare.topic_options import TopicKind
 from kappa.records.tombstones import may_be_missed
@@ -112,7 +112,9 @@ def branch_of(born: Birth, shown: Sequence[Frontier], asked: Branching) -> Branc
     )
 
 
-def unlike(born: Birth, declared: Declared, branch: Branch, log: LogFacts) -> Iterator[Finding]:
+def branch_refusals(
+    born: Birth, declared: Declared, branch: Branch, log: LogFacts
+) -> Iterator[Finding]:
     """Yields reasons why new code cannot use the state of a build; none can be let through."""
     hint = _HINT.format(born.pipeline)
 
@@ -141,16 +143,16 @@ def unlike(born: Birth, declared: Declared, branch: Branch, log: LogFacts) -> It
     for name in sorted(tables.keys() | now.keys()):
         if name not in tables or name not in now:
             how = "is new" if name not in tables else "is gone"
-            yield refused(f"{_kind({**tables, **now}[name])} {name} {how}")
+            yield refused(f"{_table_kind({**tables, **now}[name])} {name} {how}")
         else:
             yield from (
                 refused(
-                    f"the {what} of {_kind(now[name])} {name} changed:"
+                    f"the {what} of {_table_kind(now[name])} {name} changed:"
                     f" {before or 'none'} to {after or 'none'}"
                 )
-                for what, before, after in _changes(tables[name], now[name])
+                for what, before, after in _state_changes(tables[name], now[name])
             )
-    lines = declarations(declared.pipeline)
+    lines = declaration_lines(declared.pipeline)
     for topic in declared.pipeline.topics:
         part = f"topic {topic.name}"
         remembers = has_identity(lines[part]) or has_identity(born.declarations.get(part, ""))
@@ -165,7 +167,7 @@ def unlike(born: Birth, declared: Declared, branch: Branch, log: LogFacts) -> It
         )
         if topic.kind is TopicKind.COMPACTED and branch.frontier is not None:
             missed = may_be_missed(
-                topic.name, branch.frontier.heard, log.configs.get(topic.name), branch.at
+                topic.name, branch.frontier.heard_time, log.configs.get(topic.name), branch.at
             )
             if missed is not None:
                 yield refused(missed)
@@ -174,11 +176,11 @@ def unlike(born: Birth, declared: Declared, branch: Branch, log: LogFacts) -> It
             yield refused(f"{', '.join(lost)}{why if remembers else ''}")
 
 
-def _kind(table: TableBirth) -> str:
+def _table_kind(table: TableBirth) -> str:
     return "table" if table.view is None else "view"
 
 
-def _changes(before: TableBirth, after: TableBirth) -> Iterator[tuple[str, str, str]]:
+def _state_changes(before: TableBirth, after: TableBirth) -> Iterator[tuple[str, str, str]]:
     """Yields differences in the state that a table keeps: (aspect, before, after)."""
     compared = (
         ("keys", ", ".join(before.keys), ", ".join(after.keys)),
@@ -187,9 +189,9 @@ def _changes(before: TableBirth, after: TableBirth) -> Iterator[tuple[str, str, 
         # Expired rows and refused records are not in the state any more.
         ("expiry", str(before.expiry or ""), str(after.expiry or "")),
         # A branch may have no slice in which to compute the view.
-        ("query", _shown(before.view), _shown(after.view)),
+        ("query", _query_line(before.view), _query_line(after.view)),
         *(
-            (f"fold of {column}", _fold(before, column), _fold(after, column))
+            (f"fold of {column}", _fold_text(before, column), _fold_text(after, column))
             for column in sorted(before.fold.keys() | after.fold.keys())
         ),
         # An older build has no record of sketched types.
@@ -209,12 +211,12 @@ def _changes(before: TableBirth, after: TableBirth) -> Iterator[tuple[str, str, 
     yield from (change for change in compared if change[1] != change[2])
 
 
-def _shown(query: str | None) -> str:
+def _query_line(query: str | None) -> str:
     """Returns a maintained view's query in one line; different queries give different lines."""
     return "" if query is None else " ".join(query.split())
 
 
-def _fold(table: TableBirth, column: str) -> str:
+def _fold_text(table: TableBirth, column: str) -> str:
     if column not in table.fold:
         return ""
     kind, taken = table.fold[column]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from kappa.code.fingerprint import changed_parts, part_name
-from kappa.code.scan import Module, Statement, scan
+from kappa.code.scan import ScannedModule, Statement, scan_module
 from kappa.code.sources import PIPELINES, Find, SourceFile
 from kappa.declare.values.csv_text import csv_rows
 
@@ -50,13 +50,13 @@ class PartDiff:
 def part_diffs(old: CodeSide, new: CodeSide) -> tuple[PartDiff, ...]:
     """Returns the parts in which two versions differ, the user's own code first."""
     return tuple(
-        PartDiff(part, part_name(part), tuple(_diff(part, old, new)))
+        PartDiff(part, part_name(part), tuple(_part_diff(part, old, new)))
         for part in changed_parts(old.parts, new.parts)
     )
 
 
-def _diff(part: str, old: CodeSide, new: CodeSide) -> Iterator[str]:
-    before, after = _lines(part, old, new), _lines(part, new, old)
+def _part_diff(part: str, old: CodeSide, new: CodeSide) -> Iterator[str]:
+    before, after = _part_lines(part, old, new), _part_lines(part, new, old)
     if before is None or after is None:
         return
     # The two lines that name files come first: the part is named already.
@@ -64,7 +64,7 @@ def _diff(part: str, old: CodeSide, new: CodeSide) -> Iterator[str]:
     yield from body
 
 
-def _lines(part: str, side: CodeSide, other: CodeSide) -> list[str] | None:
+def _part_lines(part: str, side: CodeSide, other: CodeSide) -> list[str] | None:
     """Returns a part as lines: [] if the side lacks the part, None if the code is unknown."""
     if part not in side.parts:
         return []
@@ -76,12 +76,12 @@ def _lines(part: str, side: CodeSide, other: CodeSide) -> list[str] | None:
     path, _, name = (
         rest.rpartition(":") if kind in {"function", "class", "value"} else (rest, "", "")
     )
-    module = _module(path, side)
+    module = _scan_module(path, side)
     if module is None:
         return None
-    statements = _statements(kind, name, module)
+    statements = _part_statements(kind, name, module)
     return [
-        *_meanings(statements, module, _module(path, other)),
+        *_import_meanings(statements, module, _scan_module(path, other)),
         *(
             line
             for each in statements
@@ -97,8 +97,8 @@ def _of_file(line: str, side: CodeSide, other: CodeSide) -> str:
         return line
     for path, content in side.files.items():
         if hashlib.sha256(content).hexdigest() == found[1]:
-            rows = _rows(content)
-            here = (rows - _rows(other.files.get(path, b""))).total()
+            rows = _count_rows(content)
+            here = (rows - _count_rows(other.files.get(path, b""))).total()
             return (
                 f"{rows.total():,} rows of {path}, {here:,} of them only here, with SHA-256"
                 f" {found[1][:12]}...{line[found.end() :]}"
@@ -106,11 +106,11 @@ def _of_file(line: str, side: CodeSide, other: CodeSide) -> str:
     return line
 
 
-def _rows(content: bytes) -> Counter[tuple[str | None, ...]]:
+def _count_rows(content: bytes) -> Counter[tuple[str | None, ...]]:
     return Counter(tuple(row) for _, row in islice(csv_rows(content), 1, None))
 
 
-def _statements(kind: str, name: str, module: Module) -> tuple[Statement, ...]:
+def _part_statements(kind: str, name: str, module: ScannedModule) -> tuple[Statement, ...]:
     match kind:
         case "module":
             return module.statements
@@ -120,8 +120,8 @@ def _statements(kind: str, name: str, module: Module) -> tuple[Statement, ...]:
             return module.defines.get(name, ())
 
 
-def _meanings(
-    statements: tuple[Statement, ...], module: Module, other: Module | None
+def _import_meanings(
+    statements: tuple[Statement, ...], module: ScannedModule, other: ScannedModule | None
 ) -> Iterator[str]:
     """Yields the meaning of imported names that mean something else on the other side.
 
@@ -135,23 +135,23 @@ def _meanings(
             yield f"# {name} is {' or '.join(map(str, here))}"
 
 
-def _module(path: str, side: CodeSide) -> Module | None:
+def _scan_module(path: str, side: CodeSide) -> ScannedModule | None:
     content = side.files.get(path)
     if content is None:
         return None
     name = path.removesuffix(".py").replace("/", ".")
     is_package = name.endswith(".__init__")
     try:
-        return scan(
+        return scan_module(
             SourceFile(name.removesuffix(".__init__"), path, content, is_package=is_package),
-            _finding(side.files),
+            _source_finder(side.files),
         )
     except SyntaxError:
         # The code was written for another Python.
         return None
 
 
-def _finding(files: Mapping[str, bytes]) -> Find:
+def _source_finder(files: Mapping[str, bytes]) -> Find:
     def find(module: str) -> SourceFile | None:
         stem = module.replace(".", "/")
         for path in (

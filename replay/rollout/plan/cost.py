@@ -115,7 +115,8 @@ def cost_of(
     ingest = (
         None
         if log.hour_ago is None
-        else log.end.only(names).distance(log.hour_ago.only(names).highest(origin)) / _HOUR_SECONDS
+        else log.end.only(names).distance(log.hour_ago.only(names).highest_with(origin))
+        / _HOUR_SECONDS
     )
     return Cost(
         partitions=partitions,
@@ -123,7 +124,7 @@ def cost_of(
         disk_free=None if disk is None else disk.free,
         rate=rate,
         ingest=ingest,
-        seconds=_seconds(records, replayed, rate, ingest or 0.0),
+        seconds=_replay_seconds(records, replayed, rate, ingest or 0.0),
         cores=cores,
     )
 
@@ -146,7 +147,10 @@ def last_replays(
             case CaughtUp(rollout=number, offsets=offsets) if number in staged:
                 begun = staged[number]
                 assert isinstance(begun.event, Staged), "only those are kept"
-                origin, seconds = origin_of(begun.event.build), _between(begun.at, record.at)
+                origin, seconds = (
+                    origin_of(begun.event.build),
+                    _seconds_between(begun.at, record.at),
+                )
                 if origin is not None and seconds is not None:
                     found[begun.event.pipeline] = Replayed(offsets.distance(origin), seconds)
             case _:
@@ -162,7 +166,7 @@ def _disk_needed(records: int, disk: DiskFacts | None, serving: str | None) -> i
     return round(taken * records / folded)
 
 
-def _seconds(
+def _replay_seconds(
     records: int, replayed: Replayed | None, rate: float | None, ingest: float
 ) -> float | None:
     if replayed is None:
@@ -173,7 +177,7 @@ def _seconds(
     return records / (rate - ingest) if rate > ingest else None
 
 
-def _between(begun: str, ended: str) -> float | None:
+def _seconds_between(begun: str, ended: str) -> float | None:
     try:
         seconds = (datetime.fromisoformat(ended) - datetime.fromisoformat(begun)).total_seconds()
     except ValueError:

@@ -14,14 +14,14 @@ from kappa.base.errors import DeclarationError, KappaError
 from kappa.base.forked import OverLimit, call_within
 from kappa.base.settings import Settings
 from kappa.code.code_snapshot import snapshot_files
-from kappa.code.fingerprint import declared_rows_version, fingerprint
-from kappa.code.outputs import Described, Outputs, learn_outputs
-from kappa.code.project import Place, load_files
+from kappa.code.fingerprint import compute_fingerprint, declared_rows_version
+from kappa.code.outputs import Outputs, PipelineToDescribe, learn_outputs
+from kappa.code.project import PipelinePlace, load_files
 from kappa.code.sources import Find
 from kappa.declare.alert import Alert
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.sink import Sink
-from kappa.replay.rollout.plan.determinism import doubtful, overlooked
+from kappa.replay.rollout.plan.determinism import find_doubts, spark_findings
 from kappa.replay.rollout.plan.facts import Declared
 from kappa.replay.rollout.plan.finding import Finding
 from kappa.state.store import Store
@@ -52,7 +52,7 @@ def declare_each(
         name: pipeline for name, pipeline in project.pipelines.items() if not only or name in only
     }
     prints = {
-        name: fingerprint(
+        name: compute_fingerprint(
             pipeline, project.places[name].module, project.places[name].attribute, find
         )
         for name, pipeline in wanted.items()
@@ -62,7 +62,7 @@ def declare_each(
         store,
         project.sources.folder,
         {
-            name: Described(
+            name: PipelineToDescribe(
                 pipeline,
                 project.places[name].module,
                 declared_rows_version(pipeline, prints[name].parts),
@@ -72,9 +72,9 @@ def declare_each(
     )
 
     def declare(name: str, pipeline: Pipeline, output: Outputs) -> Declared:
-        tables, ways = _born(pipeline, output)
+        tables, ways = _born_tables(pipeline, output)
         place, folder = project.places[name], project.sources.folder
-        found = doubts(pipeline, place, find)
+        found = code_doubts(pipeline, place, find)
         line = f"{Path(pipeline.source.file).relative_to(folder)}:{pipeline.source.line}"
         return Declared(
             pipeline=pipeline,
@@ -83,7 +83,7 @@ def declare_each(
             parts=prints[name].parts,
             tables=tables,
             files=snapshot_files(place.module, find),
-            doubtful=(*found, *overlooked(output.changing, found, line)),
+            doubtful=(*found, *spark_findings(output.changing, found, line)),
             ways=ways,
         )
 
@@ -99,7 +99,9 @@ def declare_each(
     return frozenset(project.pipelines), each
 
 
-def _born(pipeline: Pipeline, output: Outputs) -> tuple[tuple[TableBirth, ...], Mapping[str, str]]:
+def _born_tables(
+    pipeline: Pipeline, output: Outputs
+) -> tuple[tuple[TableBirth, ...], Mapping[str, str]]:
     """Returns the tables of a pipeline, with its maintained views, and the ways of these views.
 
     Raises DeclarationError, with the line, for views, checks and outlets that do not fit the
@@ -132,13 +134,13 @@ def _born(pipeline: Pipeline, output: Outputs) -> tuple[tuple[TableBirth, ...], 
         ) from None
 
 
-def doubts(pipeline: Pipeline, place: Place, find: Find) -> tuple[Finding, ...]:
+def code_doubts(pipeline: Pipeline, place: PipelinePlace, find: Find) -> tuple[Finding, ...]:
     """Returns the lint's findings in the code that the function and its steps reach, each once."""
     return tuple(
         dict.fromkeys(
             found
-            for root in pipeline.roots(place.module, place.attribute)
-            for found in doubtful(*root, find)
+            for root in pipeline.code_roots(place.module, place.attribute)
+            for found in find_doubts(*root, find)
         )
     )
 
@@ -167,9 +169,9 @@ def _refuse_unreadable(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> No
     """
     if not (pipeline.views or any(table.checks for table in pipeline.tables)):
         return
-    from kappa.serving.query.reader.views import unreadable  # noqa: PLC0415  # it takes DuckDB
+    from kappa.serving.query.reader.views import unreadable_sql  # noqa: PLC0415  # it takes DuckDB
 
-    refused = unreadable(tables, pipeline.queries)
+    refused = unreadable_sql(tables, pipeline.view_queries)
     places = {view.name: (view.source, f"view {view.name}") for view in pipeline.views}
     places |= {
         f"{each.name}: {check}": (each.source, f"the check {check!r} of {kind} {each.name}")
@@ -207,8 +209,8 @@ def _refuse_unfit(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> None:
         try:
             ensure_fits(chosen, table)
             if isinstance(each, Sink):
-                each.format.ensure_fits(chosen.shown(table.served, table.keys))
+                each.format.ensure_fits(chosen.shown_columns(table.served, table.keys))
         except KappaError as error:
             raise DeclarationError(
-                f"{each.source}: {each.part}: {error.message}", hint=error.hint
+                f"{each.source}: {each.part_name}: {error.message}", hint=error.hint
             ) from None

@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kappa.code.reach import reached
-from kappa.code.scan import Module, Statement, imported_by, root
+from kappa.code.reach import reached_statements
+from kappa.code.scan import ScannedModule, Statement, expression_root, imported_by
 from kappa.code.sources import Find
 from kappa.replay.rollout.plan.finding import Finding
 
@@ -279,13 +279,13 @@ _AS_SQL = " in SQL"
 _TAKES_SQL = frozenset({"expr", "selectExpr", "sql", "where", "filter"})
 
 
-def doubtful(module: str, attribute: str, find: Find) -> tuple[Finding, ...]:
+def find_doubts(module: str, attribute: str, find: Find) -> tuple[Finding, ...]:
     """Returns findings of code that may give other rows in a replay, by file and line.
 
     The lint searches all code that `attribute` of `module` reaches.
     """
     found: dict[tuple[str, int, str], Finding] = {}
-    for scanned, statements in reached(module, attribute, find):
+    for scanned, statements in reached_statements(module, attribute, find):
         for statement in statements:
             for line, what, kind in _in_statement(scanned, statement, find):
                 path = scanned.source.path
@@ -300,7 +300,9 @@ def doubtful(module: str, attribute: str, find: Find) -> tuple[Finding, ...]:
     return tuple(found[place] for place in sorted(found))
 
 
-def overlooked(changing: Iterable[str], found: Iterable[Finding], line: str) -> Iterator[Finding]:
+def spark_findings(
+    changing: Iterable[str], found: Iterable[Finding], line: str
+) -> Iterator[Finding]:
     """Yields findings of Spark in a function's plan that the lint has not found in the code.
 
     `changing` are Spark's kinds of expressions that give another value each time. `line` is the
@@ -327,9 +329,9 @@ def _as_spark(found: Finding) -> str:
 
 
 def _in_statement(
-    scanned: Module, statement: Statement, find: Find
+    scanned: ScannedModule, statement: Statement, find: Find
 ) -> Iterator[tuple[int, str, Doubt]]:
-    used = list(_used(scanned, statement, find))
+    used = list(_doubts_used(scanned, statement, find))
     yield from used
     # An import inside a function has a use. If the lint finds no use, the import itself is a
     # finding.
@@ -345,9 +347,11 @@ def _in_statement(
                     yield node.lineno, str(imported), kind
 
 
-def _used(scanned: Module, statement: Statement, find: Find) -> Iterator[tuple[int, str, Doubt]]:
+def _doubts_used(
+    scanned: ScannedModule, statement: Statement, find: Find
+) -> Iterator[tuple[int, str, Doubt]]:
     names = _Names(scanned, statement, find)
-    for node, arguments in _uses(statement.node):
+    for node, arguments in _used_nodes(statement.node):
         match node:
             case ast.Constant(value=str()):
                 yield from _in_text(node, _ANYWHERE)
@@ -357,7 +361,7 @@ def _used(scanned: Module, statement: Statement, find: Find) -> Iterator[tuple[i
                 yield from _given_sql(node)
                 yield from _by_name(node, names)
             case ast.Name() | ast.Attribute():
-                for full in names.meant(node):
+                for full in names.full_names(node):
                     kind = _doubt_of(full, arguments)
                     if kind is not None:
                         yield node.lineno, full, kind
@@ -365,14 +369,16 @@ def _used(scanned: Module, statement: Statement, find: Find) -> Iterator[tuple[i
                 pass
 
 
-def _uses(node: ast.AST, arguments: int | None = None) -> Iterator[tuple[ast.AST, int | None]]:
+def _used_nodes(
+    node: ast.AST, arguments: int | None = None
+) -> Iterator[tuple[ast.AST, int | None]]:
     """Yields all nodes, a dotted name as a single node, with the number of arguments of a call."""
     yield node, arguments
-    if root(node) is not None:
+    if expression_root(node) is not None:
         return
     for each in ast.iter_child_nodes(node):
         called = isinstance(node, ast.Call) and each is node.func
-        yield from _uses(
+        yield from _used_nodes(
             each,
             len(node.args) + len(node.keywords) if called and isinstance(node, ast.Call) else None,
         )
@@ -381,7 +387,7 @@ def _uses(node: ast.AST, arguments: int | None = None) -> Iterator[tuple[ast.AST
 class _Names:
     """The meanings of the names in a statement."""
 
-    def __init__(self, scanned: Module, statement: Statement, find: Find) -> None:
+    def __init__(self, scanned: ScannedModule, statement: Statement, find: Find) -> None:
         self._scanned = scanned
         self._names = statement.names
         self._find = find
@@ -391,17 +397,17 @@ class _Names:
                 for alias, imported in imported_by(node, scanned.source, find):
                     self._inside.setdefault(alias, []).append(str(imported))
 
-    def meant(self, node: ast.AST) -> Iterator[str]:
+    def full_names(self, node: ast.AST) -> Iterator[str]:
         """Yields the full names outside the project that a dotted expression may mean."""
-        found = root(node)
+        found = expression_root(node)
         if found is None:
             return
         name, attributes = found
-        for full in self._origins(name):
+        for full in self._name_origins(name):
             if self._find(full.partition(".")[0]) is None:
                 yield ".".join((full, *attributes))
 
-    def _origins(self, name: str) -> Iterator[str]:
+    def _name_origins(self, name: str) -> Iterator[str]:
         yield from self._inside.get(name, ())
         if name not in self._names:
             # The name is a parameter, or is bound within the statement.
@@ -417,7 +423,7 @@ class _Names:
 
 def _by_name(call: ast.Call, names: _Names) -> Iterator[tuple[int, str, Doubt]]:
     """Yields imports by a name given as text: `import_module("random")`."""
-    called = {full.removeprefix("builtins.") for full in names.meant(call.func)}
+    called = {full.removeprefix("builtins.") for full in names.full_names(call.func)}
     if (
         called & _IMPORTS_BY_NAME
         and call.args

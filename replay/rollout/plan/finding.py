@@ -26,7 +26,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepting:
+class Allowances:
     """The operator's allowances: a lost beginning, breaking changes, and findings by name.
 
     `allowed` maps names to reasons. `before` are findings that were let through and recorded
@@ -60,7 +60,7 @@ class Accepting:
         return text if reason is None else f"{text}: {reason}"
 
 
-def accepting(*, gap: bool, breaking: bool, allow: Iterable[str]) -> Accepting:
+def parse_allowances(*, gap: bool, breaking: bool, allow: Iterable[str]) -> Allowances:
     """Returns the allowances of the flags.
 
     Raises UsageError if an `--allow` has no name or no reason.
@@ -74,10 +74,10 @@ def accepting(*, gap: bool, breaking: bool, allow: Iterable[str]) -> Accepting:
                 hint="write --allow 'NAME=REASON', with the name that kappa plan shows",
             )
         allowed[name.strip()] = reason.strip()
-    return Accepting(gap=gap, breaking=breaking, allowed=allowed)
+    return Allowances(gap=gap, breaking=breaking, allowed=allowed)
 
 
-def flag(finding: Finding) -> str:
+def allowing_flag(finding: Finding) -> str:
     """Returns the flag to type to let a finding through."""
     return {GAP: "--accept-gap", BREAKING: "--allow-breaking"}.get(
         finding.name, f"--allow '{finding.name}=REASON'"

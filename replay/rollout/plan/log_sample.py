@@ -32,7 +32,7 @@ _SHOWN = 3
 _FEW = 5
 
 
-class Where(StrEnum):
+class SamplePlace(StrEnum):
     """The place in a partition where a record was taken."""
 
     BEGINNING = "beginning"
@@ -40,7 +40,7 @@ class Where(StrEnum):
     END = "end"
 
 
-class Sampled(Protocol):
+class SampledLog(Protocol):
     """The part of the broker's client that a sample needs."""
 
     def beginning(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
@@ -50,16 +50,16 @@ class Sampled(Protocol):
     def records(self, topics: Iterable[str], start: Offsets, end: Offsets) -> Iterator[Record]: ...  # noqa: D102  # as in Log
 
 
-def sample(
-    log: Sampled, begin: Offsets, end: Offsets, at_most: int
-) -> Iterator[tuple[Where, Record]]:
+def sample_records(
+    log: SampledLog, begin: Offsets, end: Offsets, at_most: int
+) -> Iterator[tuple[SamplePlace, Record]]:
     """Yields about `at_most` records between two vectors, in order of offsets per partition.
 
     If compaction or transactions have left a place empty, the records after the hole are taken.
     """
-    found = list(pieces(begin, end, at_most))
+    found = list(sample_ranges(begin, end, at_most))
     for where, (start, stop), upto in zip(
-        Where, found, [*(start for start, _ in found[1:]), end], strict=True
+        SamplePlace, found, [*(start for start, _ in found[1:]), end], strict=True
     ):
         met: Counter[tuple[str, int]] = Counter()
         for record in log.records(stop.next, start, stop):
@@ -76,7 +76,7 @@ def sample(
                 yield from ((where, record) for record in islice(behind, width))
 
 
-def pieces(begin: Offsets, end: Offsets, at_most: int) -> Iterator[tuple[Offsets, Offsets]]:
+def sample_ranges(begin: Offsets, end: Offsets, at_most: int) -> Iterator[tuple[Offsets, Offsets]]:
     """Yields three ranges, in order, with about `at_most` offsets together. Pure.
 
     The ranges are the first offsets of all partitions, some in the middle, and the last.
@@ -119,8 +119,8 @@ class TopicSample:
     """
 
     topic: str
-    read: Mapping[Where, int]
-    rejected: Mapping[Where, int]
+    read: Mapping[SamplePlace, int]
+    rejected: Mapping[SamplePlace, int]
     unreadable: tuple[Unreadable, ...]
     partitions: int
     of_partitions: int
@@ -149,7 +149,7 @@ class TopicSample:
 
 
 def read_samples(
-    log: Sampled, topics: Iterable[Topic], begin: Offsets, end: Offsets, *, at_each_place: int
+    log: SampledLog, topics: Iterable[Topic], begin: Offsets, end: Offsets, *, at_each_place: int
 ) -> Mapping[str, TopicSample]:
     """Reads some records at the beginning, middle and end of each partition of each topic.
 
@@ -162,7 +162,7 @@ def read_samples(
 
 
 def _sample_of(
-    log: Sampled, topic: Topic, begin: Offsets, end: Offsets, at_each_place: int, deadline: float
+    log: SampledLog, topic: Topic, begin: Offsets, end: Offsets, at_each_place: int, deadline: float
 ) -> TopicSample | None:
     begin, full = (
         begin.only({topic.name}),
@@ -175,12 +175,12 @@ def _sample_of(
     if not full:
         return None
     chosen = full[:: -(-len(full) // _MOST_PARTITIONS)]
-    reading = _Reading(topic, deadline)
+    reading = _SampleBuilder(topic, deadline)
     try:
         # A broker that is away was waited for already.
         if reading.has_enough():
             return reading.sample(len(full))
-        for where, record in sample(
+        for where, record in sample_records(
             log, begin, Offsets({topic.name: dict(chosen)}), 3 * at_each_place * len(chosen)
         ):
             reading.take(where, record)
@@ -191,7 +191,9 @@ def _sample_of(
     return reading.sample(len(full))
 
 
-def readable(found: TopicSample, *, most: float, is_read_as_before: bool) -> Iterator[Finding]:
+def unreadable_findings(
+    found: TopicSample, *, most: float, is_read_as_before: bool
+) -> Iterator[Finding]:
     """Yields a refusal if too much of a sample would be rejected, or a warning if anything would.
 
     Too much is more than the share `most` of the sample, or of a place in the sample. If the
@@ -210,8 +212,8 @@ def readable(found: TopicSample, *, most: float, is_read_as_before: bool) -> Ite
     examples = "; ".join([*shown, more] if others else shown)
     # Without figures, which change as the log grows: an allowance is for exactly this text.
     beyond = [
-        f"{'in' if where is Where.MIDDLE else 'at'} the {where}"
-        for where in Where
+        f"{'in' if where is SamplePlace.MIDDLE else 'at'} the {where}"
+        for where in SamplePlace
         if found.read.get(where, 0) >= _FEW
         and found.rejected.get(where, 0) > most * found.read[where]
     ]
@@ -236,14 +238,14 @@ def readable(found: TopicSample, *, most: float, is_read_as_before: bool) -> Ite
         )
 
 
-class _Reading:
+class _SampleBuilder:
     """A topic's sample in the making."""
 
     def __init__(self, topic: Topic, deadline: float) -> None:
         self._topic = topic
         self._reader = RecordReader(topic)
-        self._read: Counter[Where] = Counter()
-        self._rejected: Counter[Where] = Counter()
+        self._read: Counter[SamplePlace] = Counter()
+        self._rejected: Counter[SamplePlace] = Counter()
         self._reasons: Counter[str] = Counter()
         self._examples: dict[str, tuple[Record, str]] = {}
         self._partitions: set[int] = set()
@@ -251,7 +253,7 @@ class _Reading:
         self._deadline = deadline
         self.unknown = ""
 
-    def take(self, where: Where, record: Record) -> None:
+    def take(self, where: SamplePlace, record: Record) -> None:
         """Tries to read a record by the declaration."""
         self._read[where] += 1
         self._partitions.add(record.partition)

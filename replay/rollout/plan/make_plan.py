@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from kappa.base.errors import UsageError, did_you_mean
 from kappa.base.units import count_of
-from kappa.code.declaration import declarations
-from kappa.code.fingerprint import differences
+from kappa.code.declaration import declaration_lines
+from kappa.code.fingerprint import version_differences
 from kappa.declare.topic import Topic
 from kappa.replay.rollout.libraries import changed_libraries
 from kappa.replay.rollout.plan.branch import Branching, branch_of
@@ -19,10 +19,10 @@ from kappa.replay.rollout.plan.circles import circle_refusals, topic_uses
 from kappa.replay.rollout.plan.code_diff import CodeSide, PartDiff, part_diffs
 from kappa.replay.rollout.plan.cost import Cost, cost_of
 from kappa.replay.rollout.plan.facts import Declared, LogFacts, Observed
-from kappa.replay.rollout.plan.finding import GAP, Accepting
+from kappa.replay.rollout.plan.finding import GAP, Allowances
 from kappa.replay.rollout.plan.overlay import has_its_rows
 from kappa.replay.rollout.plan.plan import Change, Plan, PlanStep, Refusal
-from kappa.replay.rollout.plan.preflight import conflicts_of, findings_of, judged, refusals_of
+from kappa.replay.rollout.plan.preflight import conflicts_of, findings_of, judge_step, refusals_of
 from kappa.replay.rollout.plan.schema_changes import ReaderChange, event_changes, reader_changes
 from kappa.replay.rollout.rollout import Rollout
 from kappa.state.build import Birth, TopicBirth
@@ -34,7 +34,7 @@ def make_plan(
     *,
     only: Sequence[str] = (),
     again: bool = False,
-    accepting: Accepting | None = None,
+    accepting: Allowances | None = None,
     branching: Branching | None = None,
 ) -> Plan:
     """Returns the plan for all pipelines, or for `only` some.
@@ -45,7 +45,7 @@ def make_plan(
     branch cannot be made.
     """
     refuse_unknown(only, observed.names)
-    accepting = accepting or Accepting()
+    accepting = accepting or Allowances()
     wanted = [
         name
         for name in tuple(dict.fromkeys(only)) or sorted(observed.declared)
@@ -58,13 +58,13 @@ def make_plan(
     steps, named = [], set()
     for name in wanted:
         step = (
-            _step(observed, observed.declared[name], again=again)
+            _plan_step(observed, observed.declared[name], again=again)
             if branching is None
-            else _branched(observed, observed.declared[name], branching)
+            else _branched_step(observed, observed.declared[name], branching)
         )
         found = tuple(findings_of(observed, step, again=again))
         named |= {finding.name for finding in found}
-        steps.append(_with_outlet_notes(observed, judged(step, found, accepting)))
+        steps.append(_with_outlet_notes(observed, judge_step(step, found, accepting)))
         refusals += [
             *conflicts_of(observed, step),
             *circle_refusals(observed, step),
@@ -106,7 +106,7 @@ def refuse_unknown(only: Iterable[str], names: Collection[str]) -> None:
         )
 
 
-def _step(observed: Observed, declared: Declared, *, again: bool) -> PlanStep:
+def _plan_step(observed: Observed, declared: Declared, *, again: bool) -> PlanStep:
     name, state = declared.pipeline.name, observed.state
     serving, idle, rollout = state.serving.get(name), state.idle.get(name), state.active(name)
     born = None if serving is None else observed.births[serving]
@@ -119,7 +119,7 @@ def _step(observed: Observed, declared: Declared, *, again: bool) -> PlanStep:
             name, Change.KEPT, declared.version, None, idle, rollout=rollout, notes=notes
         )
     if again or born is None:
-        return _replayed(observed, declared, born, rollout, again=again)
+        return _replayed_step(observed, declared, born, rollout, again=again)
     if born.version == declared.version:
         return PlanStep(
             name,
@@ -131,14 +131,14 @@ def _step(observed: Observed, declared: Declared, *, again: bool) -> PlanStep:
             notes=_kept_notes(observed, born),
         )
     if kept is not None and is_kept:
-        return _unreplayed(observed, declared, born, kept, Change.KEPT)
+        return _unreplayed_step(observed, declared, born, kept, Change.KEPT)
     if has_its_rows(declared, born):
-        step = _unreplayed(observed, declared, born, born, Change.OVERLAY)
+        step = _unreplayed_step(observed, declared, born, born, Change.OVERLAY)
         return replace(step, declared=declared, live=born)
-    return _replayed(observed, declared, born, rollout, again=again)
+    return _replayed_step(observed, declared, born, rollout, again=again)
 
 
-def _unreplayed(
+def _unreplayed_step(
     observed: Observed, declared: Declared, born: Birth, after: Birth, change: Change
 ) -> PlanStep:
     """Returns a step that folds nothing: build `after`, or an overlay on its tables, will serve."""
@@ -148,15 +148,15 @@ def _unreplayed(
         declared.version,
         born.build,
         after.build,
-        differences(born.parts, declared.parts),
-        _readers(born, declared),
+        version_differences(born.parts, declared.parts),
+        _changes_for_readers(born, declared),
         rollout=observed.state.active(born.pipeline),
-        diffs=_diffs(observed, born, declared),
+        diffs=_code_diffs(observed, born, declared),
         notes=_kept_notes(observed, after),
     )
 
 
-def _branched(observed: Observed, declared: Declared, branching: Branching) -> PlanStep:
+def _branched_step(observed: Observed, declared: Declared, branching: Branching) -> PlanStep:
     name, state, log = declared.pipeline.name, observed.state, observed.log
     if name not in state.serving:
         raise UsageError(
@@ -165,7 +165,7 @@ def _branched(observed: Observed, declared: Declared, branching: Branching) -> P
         )
     born = observed.births[state.serving[name]]
     branch = branch_of(born, observed.shown[born.build], branching)
-    step = _replayed(observed, declared, born, state.active(name), again=True)
+    step = _replayed_step(observed, declared, born, state.active(name), again=True)
     there = {topic.name for topic in step.topics}
     before = Offsets.parse(branch.base.offsets).distance(branch.start)
     notes = [
@@ -190,7 +190,7 @@ def _branched(observed: Observed, declared: Declared, branching: Branching) -> P
         reasons=("a branch was asked for",) if step.change is Change.AGAIN else step.reasons,
         records=log.end.only(there).distance(branch.start),
         origin=born.origin_offsets,
-        cost=_cost(observed, name, there, branch.start, step.serving),
+        cost=_replay_cost(observed, name, there, branch.start, step.serving),
         notes=(*_view_notes(declared), *_archive_notes(log, step.topics, branch.start), *notes),
         # Rows before the branch lack the lost records for ever.
         accepted=tuple(each for each in born.accepted if each.startswith(f"{GAP}: ")),
@@ -198,7 +198,7 @@ def _branched(observed: Observed, declared: Declared, branching: Branching) -> P
     )
 
 
-def _cost(
+def _replay_cost(
     observed: Observed, name: str, topics: set[str], origin: Offsets, serving: str | None
 ) -> Cost:
     return cost_of(
@@ -212,7 +212,7 @@ def _cost(
     )
 
 
-def _replayed(
+def _replayed_step(
     observed: Observed,
     declared: Declared,
     born: Birth | None,
@@ -223,7 +223,7 @@ def _replayed(
     name, topics, log = declared.pipeline.name, declared.pipeline.topics, observed.log
     there = {topic.name for topic in topics if topic.name in log.ids}
     origin = log.beginning.only(there)
-    reasons = () if born is None else differences(born.parts, declared.parts)
+    reasons = () if born is None else version_differences(born.parts, declared.parts)
     change = (
         Change.NEW if born is None else Change.AGAIN if again and not reasons else Change.CHANGED
     )
@@ -235,8 +235,8 @@ def _replayed(
         serving=serving,
         build=serving,
         reasons=("a replay was asked for",) if change is Change.AGAIN else reasons,
-        readers=() if born is None else _readers(born, declared),
-        events=() if born is None else _events(born, declared),
+        readers=() if born is None else _changes_for_readers(born, declared),
+        events=() if born is None else _changes_of_events(born, declared),
         records=log.end.only(there).distance(origin),
         rollout=rollout,
         declared=declared,
@@ -246,11 +246,11 @@ def _replayed(
             if (of := topic.name) in there
         ),
         origin=origin,
-        diffs=() if born is None else _diffs(observed, born, declared),
+        diffs=() if born is None else _code_diffs(observed, born, declared),
         samples=tuple(
             observed.samples[topic.name] for topic in topics if topic.name in observed.samples
         ),
-        cost=_cost(observed, name, there, origin, serving),
+        cost=_replay_cost(observed, name, there, origin, serving),
         notes=(
             *_view_notes(declared),
             *_archive_notes(log, topics, origin),
@@ -275,11 +275,11 @@ def _gone_step(observed: Observed, name: str) -> PlanStep:
     )
 
 
-def _readers(born: Birth, declared: Declared) -> tuple[ReaderChange, ...]:
-    return reader_changes(born, declared.tables, declared.pipeline.queries)
+def _changes_for_readers(born: Birth, declared: Declared) -> tuple[ReaderChange, ...]:
+    return reader_changes(born, declared.tables, declared.pipeline.view_queries)
 
 
-def _events(born: Birth, declared: Declared) -> tuple[str, ...]:
+def _changes_of_events(born: Birth, declared: Declared) -> tuple[str, ...]:
     # A new topic, and a birth without declarations, have no lines to compare.
     before = {
         topic.name: born.declarations.get(f"topic {topic.name}")
@@ -293,10 +293,10 @@ def _events(born: Birth, declared: Declared) -> tuple[str, ...]:
     )
 
 
-def _diffs(observed: Observed, born: Birth, declared: Declared) -> tuple[PartDiff, ...]:
+def _code_diffs(observed: Observed, born: Birth, declared: Declared) -> tuple[PartDiff, ...]:
     old = CodeSide(born.parts, observed.snapshots.get(born.build, {}), born.declarations)
     return part_diffs(
-        old, CodeSide(declared.parts, declared.files, declarations(declared.pipeline))
+        old, CodeSide(declared.parts, declared.files, declaration_lines(declared.pipeline))
     )
 
 
@@ -412,7 +412,7 @@ def _sink_notes(
             rows = observed.rows.get(sink.name)
             counted = "" if rows is None else f", {count_of(rows, 'row')} now,"
             yield f"sink {sink.name} is new: the snapshot of {sink.of}{counted} is sent"
-        elif before != sink.birth:
+        elif before != sink.outlet_birth:
             yield f"sink {sink.name} is another: what differs from its topic is sent"
         elif step.replays or step.change is Change.KEPT:
             yield f"sink {sink.name}: what differs in {sink.of} is sent when it serves"

@@ -24,11 +24,11 @@ from kappa.declare.formats.topic_formats import pin_of
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.sink import Sink
 from kappa.declare.topic import Topic
-from kappa.declare.topic_patterns import matching
+from kappa.declare.topic_patterns import matching_topics
 from kappa.engine.spark.cluster import cluster_of
 from kappa.kafka.broker.sizes import partition_bytes
 from kappa.kafka.cluster import TopicFacts
-from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.libraries import installed_libraries
 from kappa.replay.rollout.plan.cost import last_replays
 from kappa.replay.rollout.plan.declared_pipelines import declare_each
@@ -42,7 +42,7 @@ from kappa.state.build import Birth, read_birth, tables_folder
 from kappa.state.files.address import entries_at
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.journal import JournalView
-from kappa.state.kept_frontiers import shown_of
+from kappa.state.kept_frontiers import shown_frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.space import free_bytes
 from kappa.state.store import Store
@@ -56,13 +56,15 @@ _HOUR_MS = 3_600_000
 _MOST_SECONDS = 2.0
 
 
-def observe(settings: Settings, store: Store, log: Log, *, only: Collection[str] = ()) -> Observed:
+def gather_facts(
+    settings: Settings, store: Store, log: Log, *, only: Collection[str] = ()
+) -> Observed:
     """Returns the facts of the project, the journal, the log and the disk.
 
     `only` names the pipelines to describe; empty means all. Raises the errors of `declare_each`.
     """
     records = JournalView(store).records()
-    state = fold(records)
+    state = fold_records(records)
     births = {build: read_birth(store, build) for build in state.wanted_builds()}
     names, found = declare_each(settings, store, only)
     declared = {name: each for name, each in found.items() if isinstance(each, Declared)}
@@ -88,8 +90,8 @@ def observe(settings: Settings, store: Store, log: Log, *, only: Collection[str]
         log=facts,
         refused={name: each for name, each in found.items() if isinstance(each, DeclarationError)},
         snapshots={build: read_snapshot(store, births[build]) for build in serving.values()},
-        replays=last_replays(records, functools.partial(_origin, store)),
-        disk=_disk(store, state, births),
+        replays=last_replays(records, functools.partial(_build_origin, store)),
+        disk=_disk_facts(store, state, births),
         libraries=installed_libraries(),
         samples=read_samples(
             log,
@@ -106,20 +108,20 @@ def observe(settings: Settings, store: Store, log: Log, *, only: Collection[str]
             for build in serving.values()
             if (frontier := Frontiers(store, build).newest()) is not None
         },
-        shown={build: shown_of(store, build) for build in serving.values()},
+        shown={build: shown_frontiers(store, build) for build in serving.values()},
         rows={
             sink.name: count
             for name, build in serving.items()
             for sink in declared[name].pipeline.sinks
             if sink.name not in {each.topic for each in births[build].sinks}
-            and (count := _rows(store, sink)) is not None
+            and (count := _sink_rows(store, sink)) is not None
         },
         subjects=pinned_subjects(settings.registry, (each.pipeline for each in declared.values())),
-        cores=_cores(settings),
+        cores=_replay_cores(settings),
     )
 
 
-def _cores(settings: Settings) -> int:
+def _replay_cores(settings: Settings) -> int:
     """Returns the number of cores that a replay may use; 0 if unknown."""
     cluster = cluster_of(settings)
     return cluster.cores if cluster is not None else settings.engine.cores or cores_here()
@@ -158,14 +160,16 @@ def _log_facts(
     known = sorted({*names, *sinks})
     facts = [there[name] for name in names]
     beginning = log.beginning(names)
-    archived = _archived(store, wanted, {each.name: each.id for each in facts})
+    archived = _archive_marks(store, wanted, {each.name: each.id for each in facts})
     return LogFacts(
         ids={each.name: each.id for each in facts},
         partitions={name: there[name].partitions for name in known},
         beginning=one_log(beginning, archived),
         end=log.end(names),
         hour_ago=_hour_ago(log, names),
-        configs={name: config for name in known if (config := _config(log, name)) is not None},
+        configs={
+            name: config for name in known if (config := _topic_config(log, name)) is not None
+        },
         # No client library knows what a partition takes on disk; of our own broker the disk is
         # ours to look at.
         bytes=partition_bytes(store.local.folder, names) if settings.runs_broker else {},
@@ -176,7 +180,7 @@ def _log_facts(
             each.name: left
             for pipeline in wanted.values()
             for each in pipeline.patterns
-            if (left := _waiting(each, there, sinks | served_sinks))
+            if (left := _waiting_topics(each, there, sinks | served_sinks))
         },
         brokers=(
             least_brokers(log.brokers(), (each.replicas for each in there.values())) if facts else 1
@@ -185,9 +189,11 @@ def _log_facts(
     )
 
 
-def _waiting(pattern: Topic, there: Iterable[str], sinks: Collection[str]) -> tuple[str, ...]:
+def _waiting_topics(
+    pattern: Topic, there: Iterable[str], sinks: Collection[str]
+) -> tuple[str, ...]:
     known = {each.name for each in pattern.joined}
-    return tuple(name for name in matching(pattern.name, there, sinks) if name not in known)
+    return tuple(name for name in matching_topics(pattern.name, there, sinks) if name not in known)
 
 
 def _ensure_seen(log: Log, wanted: Mapping[str, Pipeline], there: Mapping[str, TopicFacts]) -> None:
@@ -198,7 +204,7 @@ def _ensure_seen(log: Log, wanted: Mapping[str, Pipeline], there: Mapping[str, T
                 log.facts(topic.name)
 
 
-def _archived(
+def _archive_marks(
     store: Store, wanted: Mapping[str, Pipeline], topic_ids: Mapping[str, str]
 ) -> tuple[ArchiveMark, ...]:
     if not archived_topics(store):
@@ -218,7 +224,7 @@ def _hour_ago(log: Log, names: list[str]) -> Offsets | None:
         return None
 
 
-def _config(log: Log, name: str) -> Mapping[str, str] | None:
+def _topic_config(log: Log, name: str) -> Mapping[str, str] | None:
     try:
         return log.config(name)
     except Unreachable:
@@ -228,7 +234,7 @@ def _config(log: Log, name: str) -> Mapping[str, str] | None:
         return None
 
 
-def _disk(store: Store, state: State, births: Mapping[str, Birth]) -> DiskFacts:
+def _disk_facts(store: Store, state: State, births: Mapping[str, Birth]) -> DiskFacts:
     builds = {}
     for build in state.serving.values():
         frontier = Frontiers(store, build).newest()
@@ -251,19 +257,19 @@ def _has_others(store: Store, log: Log, topic: str) -> bool:
     return (known is None or not known.written) and log.end([topic]) != log.beginning([topic])
 
 
-def _rows(store: Store, sink: Sink) -> int | None:
-    from kappa.serving.query.query import answer  # noqa: PLC0415  # it takes DuckDB, which most plans do without
+def _sink_rows(store: Store, sink: Sink) -> int | None:
+    from kappa.serving.query.query import answer_query  # noqa: PLC0415  # it takes DuckDB, which most plans do without
 
     condition = "" if sink.where is None else f" where (\n{sink.where}\n)"
     try:
-        found = answer(store, f"select count(*) from {quoted(sink.of)}{condition}")
+        found = answer_query(store, f"select count(*) from {quoted(sink.of)}{condition}")
     except KappaError:
         # The table is as new as the sink.
         return None
     return int(found.rows[0][0])
 
 
-def _origin(store: Store, build: str) -> Offsets | None:
+def _build_origin(store: Store, build: str) -> Offsets | None:
     try:
         return read_birth(store, build).begins
     except KappaError:
@@ -281,7 +287,7 @@ def pinned_subjects(
         pin.subject: pin.version
         for pipeline in pipelines
         for topic in pipeline.topics
-        for form in topic.formats
+        for form in topic.record_formats
         if (pin := pin_of(form)) is not None
     }
     if not pins or settings.url is None:

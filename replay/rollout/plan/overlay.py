@@ -23,9 +23,9 @@ def has_its_rows(declared: Declared, born: Birth) -> bool:
 
     A replay is needed if libraries have made other columns of the same code since the birth.
     """
-    return declared.rows_version == born_rows_version(born) and _columns(
+    return declared.rows_version == born_rows_version(born) and _served_columns(
         declared.tables
-    ) == _columns(born.tables)
+    ) == _served_columns(born.tables)
 
 
 def overlay_birth(birth: Birth, live: Birth) -> Birth:
@@ -54,6 +54,6 @@ def overlay_birth(birth: Birth, live: Birth) -> Birth:
     )
 
 
-def _columns(tables: Iterable[TableBirth]) -> dict[str, tuple[tuple[str, str], ...]]:
+def _served_columns(tables: Iterable[TableBirth]) -> dict[str, tuple[tuple[str, str], ...]]:
     # The rejects table has more columns in newer versions of Kappa, and is not the user's.
     return {table.name: table.served for table in tables if table.name != REJECTS}

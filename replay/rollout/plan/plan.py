@@ -108,9 +108,9 @@ class PlanStep:
             if self.rollout
             else ""
         )
-        return f"{self.pipeline}: {self._change()}{underway}"
+        return f"{self.pipeline}: {self._change_text()}{underway}"
 
-    def _change(self) -> str:
+    def _change_text(self) -> str:
         because = ", ".join(self.reasons)
         replayed = (
             f"{self.records:,} records to replay"

@@ -22,7 +22,7 @@ def plan_text(plan: Plan) -> str:
     lines = []
     for step in plan.steps:
         lines.append(step.text)
-        lines.extend(f"  {line}" for line in _below(step))
+        lines.extend(f"  {line}" for line in _detail_lines(step))
         for refusal in (each for each in plan.refusals if each.pipeline == step.pipeline):
             lines.append(f"  refused: {refusal.message}")
             lines.append(f"    {refusal.hint}")
@@ -74,15 +74,15 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "generation": plan.generation,
         "journal": plan.looked_at,
         "has_changes": plan.has_changes,
-        "steps": [_step(step) for step in plan.steps],
-        "refusals": [_refusal(refusal) for refusal in plan.refusals],
+        "steps": [_step_document(step) for step in plan.steps],
+        "refusals": [_refusal_document(refusal) for refusal in plan.refusals],
         "notes": list(plan.notes),
     }
 
 
-def _below(step: PlanStep) -> Iterator[str]:
+def _detail_lines(step: PlanStep) -> Iterator[str]:
     for diff in step.diffs:
-        yield from _diff(diff)
+        yield from _diff_lines(diff)
     yield from (
         f"readers: {change.text}{' (breaking)' if change.breaking else ''}"
         for change in step.readers
@@ -96,7 +96,7 @@ def _below(step: PlanStep) -> Iterator[str]:
     yield from (f"accepted: {accepted}" for accepted in step.accepted)
 
 
-def _diff(diff: PartDiff) -> Iterator[str]:
+def _diff_lines(diff: PartDiff) -> Iterator[str]:
     yield f"{diff.what}:" if diff.lines else f"{diff.what}: what it was is not recorded"
     for number, line in enumerate(diff.lines):
         if not line.startswith("@@"):
@@ -106,7 +106,7 @@ def _diff(diff: PartDiff) -> Iterator[str]:
             yield "  ..."
 
 
-def _step(step: PlanStep) -> dict[str, Any]:
+def _step_document(step: PlanStep) -> dict[str, Any]:
     return {
         "pipeline": step.pipeline,
         "change": str(step.change),
@@ -125,7 +125,7 @@ def _step(step: PlanStep) -> dict[str, Any]:
         ],
         "readers": [{**asdict(change), "effect": str(change.effect)} for change in step.readers],
         "events": list(step.events),
-        "cost": None if step.cost is None else _cost(step.cost),
+        "cost": None if step.cost is None else _cost_document(step.cost),
         "samples": [asdict(sample) for sample in step.samples],
         "warnings": list(step.warnings),
         "notes": list(step.notes),
@@ -139,7 +139,7 @@ def _step(step: PlanStep) -> dict[str, Any]:
     }
 
 
-def _cost(cost: Cost) -> dict[str, Any]:
+def _cost_document(cost: Cost) -> dict[str, Any]:
     return {
         "records": cost.records,
         "bytes": cost.bytes,
@@ -152,7 +152,7 @@ def _cost(cost: Cost) -> dict[str, Any]:
     }
 
 
-def _refusal(refusal: Refusal) -> dict[str, Any]:
+def _refusal_document(refusal: Refusal) -> dict[str, Any]:
     return {
         "pipeline": refusal.pipeline,
         "message": refusal.message,

@@ -24,11 +24,11 @@ from kappa.declare.topic_options import (
     Archive,
     TopicKind,
 )
-from kappa.replay.rollout.plan.branch import unlike
+from kappa.replay.rollout.plan.branch import branch_refusals
 from kappa.replay.rollout.plan.cost import Cost
 from kappa.replay.rollout.plan.facts import Declared, LogFacts, Observed
-from kappa.replay.rollout.plan.finding import BREAKING, GAP, Accepting, Finding, flag
-from kappa.replay.rollout.plan.log_sample import readable
+from kappa.replay.rollout.plan.finding import BREAKING, GAP, Allowances, Finding, allowing_flag
+from kappa.replay.rollout.plan.log_sample import unreadable_findings
 from kappa.replay.rollout.plan.plan import PlanStep, Refusal
 from kappa.state.build import Birth
 from kappa.state.offsets import Offsets
@@ -44,7 +44,7 @@ _LONG = 10_000_000
 _IN_SYNC = "min.insync.replicas"
 
 
-def judged(step: PlanStep, found: tuple[Finding, ...], accepting: Accepting) -> PlanStep:
+def judge_step(step: PlanStep, found: tuple[Finding, ...], accepting: Allowances) -> PlanStep:
     """Returns the step with warnings, and with the findings that were let through."""
     warnings = tuple(finding.message for finding in found if not finding.refuses)
     accepted = tuple(
@@ -56,7 +56,7 @@ def judged(step: PlanStep, found: tuple[Finding, ...], accepting: Accepting) -> 
 
 
 def refusals_of(
-    step: PlanStep, found: tuple[Finding, ...], accepting: Accepting, *, again: bool
+    step: PlanStep, found: tuple[Finding, ...], accepting: Allowances, *, again: bool
 ) -> Iterator[Refusal]:
     """Yields a refusal for each finding that refuses and was not let through."""
     command = (
@@ -67,7 +67,7 @@ def refusals_of(
         command += f" --from {','.join(str(Offsets.parse(step.branch.base.offsets)).split())}"
     for finding in found:
         if finding.refuses and accepting.lets_through(finding) is None:
-            allow = f"let it through: {command} {flag(finding)}" if finding.name else ""
+            allow = f"let it through: {command} {allowing_flag(finding)}" if finding.name else ""
             yield Refusal(
                 step.pipeline,
                 finding.message,
@@ -84,15 +84,15 @@ def findings_of(observed: Observed, step: PlanStep, *, again: bool) -> Iterator[
     if step.replays and step.cost is not None:
         serving = None if step.serving is None else observed.births[step.serving]
         if step.branch is not None and serving is not None:
-            yield from unlike(serving, declared, step.branch, observed.log)
+            yield from branch_refusals(serving, declared, step.branch, observed.log)
         # Records that the log has lost before the branch begins are in the base.
         yield from (
             each
-            for each in preflight(declared.pipeline, observed.log, step.cost, serving)
+            for each in preflight_findings(declared.pipeline, observed.log, step.cost, serving)
             if step.branch is None or each.name != GAP
         )
         for sample in step.samples:
-            yield from readable(
+            yield from unreadable_findings(
                 sample,
                 most=observed.max_unreadable,
                 is_read_as_before=serving is not None
@@ -178,7 +178,7 @@ def conflicts_of(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
             )
 
 
-def preflight(
+def preflight_findings(
     pipeline: Pipeline, log: LogFacts, cost: Cost, serving: Birth | None
 ) -> Iterator[Finding]:
     """Yields the log's and disk's findings that block a replay, or should be known before it.
@@ -195,7 +195,7 @@ def preflight(
                 f"kappa topics create {topic.name}",
             )
             continue
-        yield from _partitions(topic, there, serving)
+        yield from _partition_findings(topic, there, serving)
         if topic.kind is TopicKind.RETAINED:
             lost = [
                 f"partition {partition} begins at offset {offset}"
@@ -204,17 +204,21 @@ def preflight(
             ]
             gaps += [f"{topic.name} {', '.join(lost)}"] if lost else []
         config = log.configs.get(topic.name)
-        yield from replication(topic.name, log.brokers, log.replicas.get(topic.name, 0), config)
+        yield from replication_findings(
+            topic.name, log.brokers, log.replicas.get(topic.name, 0), config
+        )
         if config is not None:
             if pipeline.needs_brokers_time(topic):
-                yield from _brokers_time(topic, config.get(TIMESTAMP_TYPE, ""))
-            yield from _policy(
-                topic, config.get("cleanup.policy", ""), _number(config.get("retention.ms"))
+                yield from _broker_time_findings(topic, config.get(TIMESTAMP_TYPE, ""))
+            yield from _policy_findings(
+                topic, config.get("cleanup.policy", ""), _parsed_number(config.get("retention.ms"))
             )
             if topic.archive is not Archive.NONE and topic.name in archived:
                 # The archive has the records that a retention deletes.
                 continue
-            if topic.kind is TopicKind.RETAINED and _number(config.get("retention.bytes")) not in {
+            if topic.kind is TopicKind.RETAINED and _parsed_number(
+                config.get("retention.bytes")
+            ) not in {
                 None,
                 _FOR_EVER,
             }:
@@ -224,11 +228,11 @@ def preflight(
                     "before"
                 )
                 yield Finding(kept, refuses=False)
-            yield from _retention(
+            yield from _retention_findings(
                 topic,
                 config.get("cleanup.policy", ""),
-                _number(config.get("retention.ms")),
-                _number(config.get("delete.retention.ms")),
+                _parsed_number(config.get("retention.ms")),
+                _parsed_number(config.get("delete.retention.ms")),
                 cost.seconds,
             )
     if gaps:
@@ -237,9 +241,9 @@ def preflight(
             "it, and so does archive=True, from then on"
         )
         yield Finding(f"{'; '.join(gaps)}: a replay would miss what came before", hint, GAP)
-    yield from _cores(pipeline, cost)
-    yield from _pace(cost)
-    yield from _disk(cost)
+    yield from _core_findings(pipeline, cost)
+    yield from _pace_findings(cost)
+    yield from _disk_findings(cost)
 
 
 def _keeps_up(mark: ArchiveMark, log: LogFacts) -> bool:
@@ -257,7 +261,7 @@ def _keeps_up(mark: ArchiveMark, log: LogFacts) -> bool:
     )
 
 
-def _partitions(topic: Topic, there: int, serving: Birth | None) -> Iterator[Finding]:
+def _partition_findings(topic: Topic, there: int, serving: Birth | None) -> Iterator[Finding]:
     if there != topic.partitions:
         yield Finding(
             f"topic {topic.name} has {there} partitions, and {topic.source} declares "
@@ -279,7 +283,7 @@ def _partitions(topic: Topic, there: int, serving: Birth | None) -> Iterator[Fin
         )
 
 
-def _brokers_time(topic: Topic, found: str) -> Iterator[Finding]:
+def _broker_time_findings(topic: Topic, found: str) -> Iterator[Finding]:
     if found not in {"", BROKERS_TIME}:
         declared = " and ".join(
             ["lateness"] * (topic.lateness_ms is not None) + ["identity"] * bool(topic.identity)
@@ -295,7 +299,7 @@ def _brokers_time(topic: Topic, found: str) -> Iterator[Finding]:
         )
 
 
-def _policy(topic: Topic, policy: str, retention_ms: int | None) -> Iterator[Finding]:
+def _policy_findings(topic: Topic, policy: str, retention_ms: int | None) -> Iterator[Finding]:
     compacts, deletes = "compact" in policy, "delete" in policy
     name = f"policy:{topic.name}"
     if topic.kind is TopicKind.RETAINED and compacts:
@@ -309,7 +313,7 @@ def _policy(topic: Topic, policy: str, retention_ms: int | None) -> Iterator[Fin
     elif topic.kind is TopicKind.COMPACTED and deletes and retention_ms not in {None, _FOR_EVER}:
         message = (
             f"topic {topic.name} is declared as compacted and has cleanup.policy={policy} on "
-            f"the broker: keys older than {_lasting(retention_ms)} are deleted"
+            f"the broker: keys older than {_lasting_text(retention_ms)} are deleted"
         )
         yield Finding(message, "give the topic cleanup.policy=compact", name, refuses=not compacts)
     elif topic.kind is TopicKind.COMPACTED and not compacts and policy:
@@ -320,7 +324,7 @@ def _policy(topic: Topic, policy: str, retention_ms: int | None) -> Iterator[Fin
         )
 
 
-def _retention(
+def _retention_findings(
     topic: Topic,
     policy: str,
     retention_ms: int | None,
@@ -336,7 +340,7 @@ def _retention(
     if lasts is None or lasts == _FOR_EVER:
         return
     setting = "delete.retention.ms" if topic.kind is TopicKind.COMPACTED else "retention.ms"
-    kept = f"topic {topic.name} keeps {what} for {_lasting(lasts)} ({setting}={lasts})"
+    kept = f"topic {topic.name} keeps {what} for {_lasting_text(lasts)} ({setting}={lasts})"
     if seconds is not None and lasts / 1000 < seconds:
         yield Finding(
             f"{kept}, and the replay takes about {duration(seconds)}: {after}",
@@ -351,7 +355,7 @@ def _retention(
         yield Finding(f"{kept}: {after}", refuses=False)
 
 
-def _cores(pipeline: Pipeline, cost: Cost) -> Iterator[Finding]:
+def _core_findings(pipeline: Pipeline, cost: Cost) -> Iterator[Finding]:
     # Other topics are divided among all cores (kappa/records/decode/shares.py).
     for topic in (each for each in pipeline.topics if each.identity):
         read = [each.records for each in cost.partitions if each.topic == topic.name]
@@ -365,7 +369,7 @@ def _cores(pipeline: Pipeline, cost: Cost) -> Iterator[Finding]:
             )
 
 
-def _pace(cost: Cost) -> Iterator[Finding]:
+def _pace_findings(cost: Cost) -> Iterator[Finding]:
     if cost.rate is not None and cost.ingest is not None and cost.rate <= cost.ingest:
         message = (
             f"the last replay folded {cost.rate:,.0f} records/s, and {cost.ingest:,.0f}/s came "
@@ -379,7 +383,7 @@ def _pace(cost: Cost) -> Iterator[Finding]:
         )
 
 
-def _disk(cost: Cost) -> Iterator[Finding]:
+def _disk_findings(cost: Cost) -> Iterator[Finding]:
     if (
         cost.disk_needed is not None
         and cost.disk_free is not None
@@ -392,11 +396,11 @@ def _disk(cost: Cost) -> Iterator[Finding]:
         yield Finding(message, "make room, or set root in kappa.toml to a larger disk", "disk")
 
 
-def _lasting(milliseconds: int | None) -> str:
+def _lasting_text(milliseconds: int | None) -> str:
     return "ever" if milliseconds is None else duration(milliseconds / 1000)
 
 
-def _number(text: str | None) -> int | None:
+def _parsed_number(text: str | None) -> int | None:
     try:
         return None if text is None else int(text)
     except ValueError:
@@ -445,7 +449,7 @@ def least_brokers(up: int, replicas: Iterable[int]) -> int:
     return max(up, *replicas, 0)
 
 
-def replication(
+def replication_findings(
     topic: str, brokers: int, replicas: int, config: Mapping[str, str] | None
 ) -> Iterator[Finding]:
     """Yields findings on records that the loss of a single broker would lose or refuse.

@@ -8,7 +8,7 @@ from kappa.base.errors import Conflict, UsageError
 from kappa.replay.rollout.operator_requests import refuse_underway
 from kappa.replay.rollout.plan.branch import Branching
 from kappa.replay.rollout.plan.facts import Observed
-from kappa.replay.rollout.plan.finding import Accepting
+from kappa.replay.rollout.plan.finding import Allowances
 from kappa.replay.rollout.plan.make_plan import make_plan
 from kappa.replay.rollout.plan.plan import Change, Plan
 from kappa.replay.rollout.rollout import Phase, Rollout
@@ -39,24 +39,24 @@ def ended_without_serving(state: State, pipeline: str) -> Rollout:
         raise UsageError(
             f"rollout {named.number} is not the last of pipeline {pipeline}: that is rollout "
             f"{last.number}",
-            hint=f"it is {last.phase}: kappa history; then {_again(last)}",
+            hint=f"it is {last.phase}: kappa history; then {_again_command(last)}",
         )
     if last.phase is Phase.SERVED:
         raise UsageError(
             f"rollout {last.number}, the last of pipeline {pipeline}, has served: there is "
             "nothing to begin again",
-            hint=f"a new build of the same code: {_again(last)}",
+            hint=f"a new build of the same code: {_again_command(last)}",
         )
     if last.switch:
         raise UsageError(
             f"rollout {last.number}, the last of pipeline {pipeline}, was to a build that "
             "was kept, and made none",
-            hint=f"ask for it again: {_again(last)}",
+            hint=f"ask for it again: {_again_command(last)}",
         )
     return last
 
 
-def _again(last: Rollout) -> str:
+def _again_command(last: Rollout) -> str:
     """Returns the command that begins a pipeline's last rollout again, or does the same."""
     if last.phase is Phase.SERVED:
         return f"kappa replay {last.pipeline}"
@@ -71,7 +71,7 @@ def plan_again(observed: Observed, pipeline: str) -> Plan:
     of `ended_without_serving`, and Conflict if the code has changed since.
     """
     last = ended_without_serving(observed.state, pipeline)
-    before = Accepting(before=last.accepted)
+    before = Allowances(before=last.accepted)
     found = observed.declared.get(pipeline)
     if found is not None and found.version != last.version:
         raise Conflict(

@@ -18,14 +18,14 @@ from typing import Any, Self
 
 from kappa.base.clock import now
 from kappa.base.errors import Conflict, Damaged, UsageError
-from kappa.code.fingerprint import differences
+from kappa.code.fingerprint import version_differences
 from kappa.replay.rollout.plan.facts import Observed
-from kappa.replay.rollout.plan.finding import Accepting
+from kappa.replay.rollout.plan.finding import Allowances
 from kappa.replay.rollout.plan.make_plan import make_plan
 from kappa.replay.rollout.plan.plan import Plan, PlanStep
 from kappa.replay.rollout.plan.plan_text import plan_document
 from kappa.replay.rollout.rollout_numbers import build_in_words
-from kappa.state.journal.journal import whoami
+from kappa.state.journal.journal import acting_user
 from kappa.state.offsets import Offsets
 
 _FORMAT = 1
@@ -38,7 +38,7 @@ class SavedPlan:
     """A saved plan: the pipelines (empty: all), the allowances, and the ground."""
 
     only: tuple[str, ...]
-    accepting: Accepting
+    accepting: Allowances
     ground: Ground
     at: str
     by: str
@@ -64,14 +64,14 @@ class SavedPlan:
                 f"and this Kappa reads formats {_FORMAT} and {_FORMAT_OF_SEVERAL}",
                 hint="plan again: kappa plan --out FILE",
             )
-        if document["hash"] != _hash(document):
+        if document["hash"] != _document_hash(document):
             raise Damaged(
                 f"{path} was changed after it was saved", hint="plan again: kappa plan --out FILE"
             )
         ground = document["ground"]
         return cls(
-            only=_names(document["only"]),
-            accepting=Accepting(
+            only=_pipeline_names(document["only"]),
+            accepting=Allowances(
                 **{
                     **document["accepting"],
                     "before": tuple(document["accepting"].get("before", ())),
@@ -99,7 +99,7 @@ class SavedPlan:
         found = tuple(f"code: pipeline {name} was taken away since" for name in gone)
         if not found:
             plan = make_plan(observed, only=self.only, accepting=self.accepting)
-            found = tuple(moved(self.ground, ground_of(plan, observed)))
+            found = tuple(ground_changes(self.ground, ground_of(plan, observed)))
             if not found:
                 return plan
         raise Conflict(
@@ -109,7 +109,7 @@ class SavedPlan:
 
 
 def save_plan(
-    path: Path, plan: Plan, observed: Observed, *, only: Sequence[str], accepting: Accepting
+    path: Path, plan: Plan, observed: Observed, *, only: Sequence[str], accepting: Allowances
 ) -> None:
     """Puts a plan into a file, whole, in place of an earlier plan.
 
@@ -118,7 +118,7 @@ def save_plan(
     document = {
         "format": _FORMAT if len(only) < 2 else _FORMAT_OF_SEVERAL,
         "at": now(),
-        "by": whoami(),
+        "by": acting_user(),
         "only": (*only, None)[0] if len(only) < 2 else list(only),
         "accepting": asdict(accepting),
         "ground": asdict(ground_of(plan, observed)),
@@ -129,7 +129,8 @@ def save_plan(
     written = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         written.write_text(
-            json.dumps({**document, "hash": _hash(document)}, indent=1, ensure_ascii=False) + "\n",
+            json.dumps({**document, "hash": _document_hash(document)}, indent=1, ensure_ascii=False)
+            + "\n",
             encoding="utf-8",
         )
         written.replace(path)
@@ -141,12 +142,12 @@ def save_plan(
         ) from error
 
 
-def _names(only: str | list[str] | None) -> tuple[str, ...]:
+def _pipeline_names(only: str | list[str] | None) -> tuple[str, ...]:
     """Returns the names in a saved plan: format 1 has a single name or none, format 2 a list."""
     return () if only is None else (only,) if isinstance(only, str) else tuple(only)
 
 
-def _hash(document: Mapping[str, Any]) -> str:
+def _document_hash(document: Mapping[str, Any]) -> str:
     """Returns the SHA-256 of a document without the hash itself."""
     kept = {name: value for name, value in document.items() if name != "hash"}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
@@ -190,7 +191,10 @@ def ground_of(plan: Plan, observed: Observed) -> Ground:
     log = observed.log
     topics = {
         name: TopicGround(
-            topic_id, log.partitions[name], _plain(log.beginning, name), _plain(log.end, name)
+            topic_id,
+            log.partitions[name],
+            _plain_offsets(log.beginning, name),
+            _plain_offsets(log.end, name),
         )
         for name, topic_id in log.ids.items()
         if any(
@@ -208,7 +212,7 @@ def ground_of(plan: Plan, observed: Observed) -> Ground:
     )
 
 
-def moved(then: Ground, now_: Ground) -> Iterator[str]:
+def ground_changes(then: Ground, now_: Ground) -> Iterator[str]:
     """Yields a sentence for each thing that moved between two grounds.
 
     Without sentences, a plan that was made on the earlier ground is right on the later.
@@ -244,7 +248,7 @@ def _pipeline_moved(
         yield f"code: pipeline {name} was {'declared' if then is None else 'taken away'} since"
         return
     if then.version != now_.version:
-        why = ", ".join(differences(then.parts, now_.parts))
+        why = ", ".join(version_differences(then.parts, now_.parts))
         yield (
             f"code: pipeline {name} is version {now_.version} now, and was "
             f"{then.version}{f' ({why})' if why else ''}"
@@ -296,5 +300,5 @@ def _topic_moved(name: str, then: TopicGround | None, now_: TopicGround | None) 
                 )
 
 
-def _plain(offsets: Offsets, topic: str) -> Mapping[str, int]:
+def _plain_offsets(offsets: Offsets, topic: str) -> Mapping[str, int]:
     return offsets.plain().get(topic, {})

@@ -67,15 +67,18 @@ def reader_changes(
     """Returns the changes that readers of a build will find in `tables` and `views`."""
     before = {table.name: table for table in born.tables}
     after = {table.name: table for table in tables}
-    return (*_tables(before, after, born.views, views), *_views(born.views, views, before, after))
+    return (
+        *_table_changes(before, after, born.views, views),
+        *_view_changes(born.views, views, before, after),
+    )
 
 
-def called_of(table: TableBirth) -> str:
+def table_in_words(table: TableBirth) -> str:
     """Returns a table's name for sentences: `table delays`, or `view by_day`."""
     return f"{'table' if table.view is None else 'view'} {table.name}"
 
 
-def _tables(
+def _table_changes(
     before: Mapping[str, TableBirth],
     after: Mapping[str, TableBirth],
     old_views: Mapping[str, str],
@@ -83,24 +86,24 @@ def _tables(
 ) -> Iterator[ReaderChange]:
     for name, table in before.items():
         if name in after:
-            yield from _columns(table, after[name])
+            yield from _column_changes(table, after[name])
         elif name in new_views:
             yield ReaderChange(
                 Effect.CHANGED,
                 name,
-                f"{called_of(table)} becomes "
+                f"{table_in_words(table)} becomes "
                 f"{'a view' if table.view is None else 'one that is computed when it is read'}, "
                 "whose columns are not known here",
                 breaking=True,
             )
         else:
-            yield ReaderChange(Effect.REMOVED, name, f"{called_of(table)} goes", breaking=True)
+            yield ReaderChange(Effect.REMOVED, name, f"{table_in_words(table)} goes", breaking=True)
     for name in after:
         if name not in before and name not in old_views:
-            yield ReaderChange(Effect.ADDED, name, f"{called_of(after[name])} is new")
+            yield ReaderChange(Effect.ADDED, name, f"{table_in_words(after[name])} is new")
 
 
-def _views(
+def _view_changes(
     before: Mapping[str, str],
     after: Mapping[str, str],
     old_tables: Mapping[str, TableBirth],
@@ -131,9 +134,9 @@ def _views(
             yield ReaderChange(Effect.ADDED, name, f"view {name} is new")
 
 
-def _columns(before: TableBirth, after: TableBirth) -> Iterator[ReaderChange]:
+def _column_changes(before: TableBirth, after: TableBirth) -> Iterator[ReaderChange]:
     name, old, new = before.name, dict(before.served), dict(after.served)
-    called = called_of(after)
+    called = table_in_words(after)
     # Readers read by name: the order of keys does not matter.
     if set(before.keys) != set(after.keys):
         was, now = (", ".join(keys) or "none" for keys in (before.keys, after.keys))
@@ -156,7 +159,7 @@ def _columns(before: TableBirth, after: TableBirth) -> Iterator[ReaderChange]:
                 breaking=True,
             )
         elif new[column] != kind:
-            breaks = not _widens(kind, new[column])
+            breaks = not _widens_by_name(kind, new[column])
             yield ReaderChange(
                 Effect.RETYPED,
                 name,
@@ -177,15 +180,15 @@ def _columns(before: TableBirth, after: TableBirth) -> Iterator[ReaderChange]:
             )
 
 
-def _widens(old: str, new: str) -> bool:
+def _widens_by_name(old: str, new: str) -> bool:
     try:
-        return widens(parse_type(old), parse_type(new))
+        return widens_type(parse_type(old), parse_type(new))
     except DeclarationError:
         # Only the platform's own tables have such a type.
         return False
 
 
-def widens(old: Type, new: Type) -> bool:
+def widens_type(old: Type, new: Type) -> bool:
     """Returns whether the new type holds every value of the old type.
 
     Source: https://docs.delta.io/latest/delta-type-widening.html.
@@ -202,11 +205,11 @@ def widens(old: Type, new: Type) -> bool:
         case Decimal(), Decimal():
             return new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale
         case Array(element=narrow_element), Array(element=wide_element):
-            return widens(narrow_element, wide_element)
+            return widens_type(narrow_element, wide_element)
         case Struct(), Struct():
             known = {field.name: field.type for field in new.fields}
             return all(
-                field.name in known and widens(field.type, known[field.name])
+                field.name in known and widens_type(field.type, known[field.name])
                 for field in old.fields
             )
         case _:
@@ -218,22 +221,25 @@ def event_changes(topic: Topic, before: str) -> Iterator[str]:
 
     Another sentence is about the format of the events, or about the keys, if declared otherwise.
     """
-    old_format, new_format = _format(before.splitlines()), [*topic.format.lines()]
+    old_format, new_format = _format_lines(before.splitlines()), [*topic.format.declared_lines()]
     if old_format != new_format:
         yield (
-            f"topic {topic.name} is read as {_spelled(new_format)}, and was read as "
-            f"{_spelled(old_format)}"
+            f"topic {topic.name} is read as {_spelled_lines(new_format)}, and was read as "
+            f"{_spelled_lines(old_format)}"
         )
     # The first of these lines names the key.
     keyed = [line for line in before.splitlines() if line.startswith("key ")][1:]
     old_keys, new_keys = [line.removeprefix("key ") for line in keyed], [*topic.key_lines()]
     if old_keys != new_keys:
         yield (
-            f"keys of topic {topic.name} are read as {_spelled(new_keys, 'text')}, and were read "
-            f"as {_spelled(old_keys, 'text')}"
+            f"keys of topic {topic.name} are read as {_spelled_lines(new_keys, 'text')}, and were "
+            "read "
+            f"as {_spelled_lines(old_keys, 'text')}"
         )
     old = {
-        column.name: column for column in map(_column, before.splitlines()) if column is not None
+        column.name: column
+        for column in map(_parsed_column, before.splitlines())
+        if column is not None
     }
     read = set()
     for column in topic.columns:
@@ -245,13 +251,13 @@ def event_changes(topic: Topic, before: str) -> Iterator[str]:
         read.add(name)
         if name != column.name:
             yield f"{field} is renamed: it reads {name}, too"
-        yield from (f"{field} {change}" for change in _changes(old[name], column))
+        yield from (f"{field} {change}" for change in _field_changes(old[name], column))
     for name in old:
         if name not in read:
             yield f"field {name} of topic {topic.name} is no longer read"
 
 
-def _format(lines: list[str]) -> list[str]:
+def _format_lines(lines: list[str]) -> list[str]:
     """Returns the lines of a format among a topic's lines: right before the columns."""
     first = next((n for n, line in enumerate(lines) if line.startswith("column ")), len(lines))
     return [
@@ -259,15 +265,15 @@ def _format(lines: list[str]) -> list[str]:
     ]
 
 
-def _spelled(lines: list[str], otherwise: str = "JSON") -> str:
+def _spelled_lines(lines: list[str], otherwise: str = "JSON") -> str:
     return ", ".join(lines).removeprefix("format ") or otherwise
 
 
-def _changes(old: Column, new: Column) -> Iterator[str]:
+def _field_changes(old: Column, new: Column) -> Iterator[str]:
     if str(old.type) != str(new.type):
-        if widens(old.type, new.type):
+        if widens_type(old.type, new.type):
             yield f"is widened: {new.type}, from {old.type}"
-        elif widens(new.type, old.type):
+        elif widens_type(new.type, old.type):
             yield f"is narrowed: {new.type}, from {old.type}; what does not fit is rejected"
         else:
             yield f"is of another type: {new.type}, from {old.type}; what is not of it is rejected"
@@ -281,7 +287,7 @@ def _where_missing(column: Column) -> str:
     return "events without it have null" if column.nullable else "events without it are rejected"
 
 
-def _column(line: str) -> Column | None:
+def _parsed_column(line: str) -> Column | None:
     """Returns the column of a declaration's line, with name, type and nullability only."""
     kind, _, declared = line.partition(" ")
     if kind != "column":

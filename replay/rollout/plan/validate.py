@@ -17,7 +17,7 @@ from kappa.declare.board import FOLDER, Board, boards_in
 from kappa.replay.rollout.plan.circles import TopicUse, declared_uses, refused_circle
 from kappa.replay.rollout.plan.declared_pipelines import declare_each
 from kappa.replay.rollout.plan.facts import Declared
-from kappa.replay.rollout.plan.finding import Accepting, flag
+from kappa.replay.rollout.plan.finding import Allowances, allowing_flag
 from kappa.replay.rollout.plan.make_plan import refuse_unknown
 from kappa.replay.rollout.plan.plan import Refusal
 from kappa.serving.query.reader.reader import open_reader
@@ -26,7 +26,7 @@ from kappa.state.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Validated:
+class ValidationResult:
     """A pipeline, or a board, with refusals, and the version of a valid pipeline."""
 
     pipeline: str | None
@@ -40,13 +40,13 @@ class Validated:
         return self.pipeline or f"{FOLDER}/{self.board}.toml"
 
 
-def validate(
+def validate_project(
     settings: Settings,
     store: Store,
     *,
     only: Collection[str] = (),
-    accepting: Accepting | None = None,
-) -> tuple[Validated, ...]:
+    accepting: Allowances | None = None,
+) -> tuple[ValidationResult, ...]:
     """Validates all pipelines and boards, or `only` some pipelines, each separately.
 
     Raises UsageError if `only` names no pipeline of the project, and the errors of `declare_each`.
@@ -55,13 +55,14 @@ def validate(
     refuse_unknown(only, names)
     uses = declared_uses({n: each for n, each in found.items() if isinstance(each, Declared)})
     pipelines = (
-        _validated(name, found[name], accepting or Accepting(), uses) for name in sorted(found)
+        _validated_pipeline(name, found[name], accepting or Allowances(), uses)
+        for name in sorted(found)
     )
     boards = {} if only else boards_in(settings.project)
     return (*pipelines, *(_validated_board(name, board) for name, board in boards.items()))
 
 
-def ensure_valid(found: Collection[Validated]) -> None:
+def ensure_valid(found: Collection[ValidationResult]) -> None:
     """Raises UsageError, with the refused names, if anything is refused."""
     refused = [each.name for each in found if each.refused]
     what = "pipelines and boards" if any(each.board for each in found) else "pipelines"
@@ -69,7 +70,7 @@ def ensure_valid(found: Collection[Validated]) -> None:
         raise UsageError(f"{len(refused)} of {len(found)} {what} refused: {', '.join(refused)}")
 
 
-def validated_text(found: Collection[Validated]) -> str:
+def validated_text(found: Collection[ValidationResult]) -> str:
     """Returns a line for each pipeline and board, with refusals and hints below."""
     lines = []
     for each in found:
@@ -84,7 +85,7 @@ def validated_text(found: Collection[Validated]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def validated_listing(found: Collection[Validated]) -> Listing:
+def validated_listing(found: Collection[ValidationResult]) -> Listing:
     """Returns a row for each pipeline and each board."""
     return Listing(
         ("pipeline", "board", "version", "valid", "refused"),
@@ -101,7 +102,7 @@ def validated_listing(found: Collection[Validated]) -> Listing:
     )
 
 
-def validated_document(found: Collection[Validated]) -> list[dict[str, Any]]:
+def validated_document(found: Collection[ValidationResult]) -> list[dict[str, Any]]:
     """Returns all results for machines."""
     return [
         {
@@ -117,15 +118,15 @@ def validated_document(found: Collection[Validated]) -> list[dict[str, Any]]:
     ]
 
 
-def _validated(
+def _validated_pipeline(
     name: str,
     found: Declared | DeclarationError,
-    accepting: Accepting,
+    accepting: Allowances,
     uses: Mapping[str, TopicUse],
-) -> Validated:
+) -> ValidationResult:
     if isinstance(found, DeclarationError):
-        return Validated(name, None, (Refusal(name, found.message, found.hint),))
-    return Validated(
+        return ValidationResult(name, None, (Refusal(name, found.message, found.hint),))
+    return ValidationResult(
         name,
         found.version,
         (
@@ -134,7 +135,7 @@ def _validated(
                 Refusal(
                     name,
                     each.message,
-                    f"{each.hint}; or let it through: {flag(each)}",
+                    f"{each.hint}; or let it through: {allowing_flag(each)}",
                     name=each.name,
                 )
                 for each in found.doubtful
@@ -144,10 +145,10 @@ def _validated(
     )
 
 
-def _validated_board(name: str, found: Board | DeclarationError) -> Validated:
+def _validated_board(name: str, found: Board | DeclarationError) -> ValidationResult:
     """Validates a board: the file, and that each query only reads; not the names in queries."""
     if isinstance(found, DeclarationError):
-        return Validated(None, None, (Refusal(name, found.message, found.hint),), board=name)
+        return ValidationResult(None, None, (Refusal(name, found.message, found.hint),), board=name)
     refused = []
     with open_reader(None, served=True) as reader:
         for chart in found.charts:
@@ -156,4 +157,4 @@ def _validated_board(name: str, found: Board | DeclarationError) -> Validated:
             except UsageError as error:
                 message = f"chart {chart.title!r}: {error.message}"
                 refused.append(Refusal(name, message, error.hint))
-    return Validated(None, None, tuple(refused), board=name)
+    return ValidationResult(None, None, tuple(refused), board=name)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from kappa.base.errors import UsageError
 from kappa.state.offsets import Offsets
-from kappa.state.slices import Cuts, cut, even_ends, random_ends
+from kappa.state.slices import Cuts, cut_slices, even_ends, random_ends
 
 # In a random cut, every other slice is followed by a slice as small as in a quiet tail.
 _SMALL = 50
@@ -32,7 +32,7 @@ class Cutting:
 _NUMBER = re.compile(r"[1-9][0-9]{0,5}|1000000")
 
 
-def cutting(slices: str, seed: int | None) -> Cutting:
+def parse_cutting(slices: str, seed: int | None) -> Cutting:
     """Returns the way to cut the log, as typed: `random`, `one`, or a number.
 
     Raises UsageError for any other text.
@@ -75,7 +75,8 @@ def cut_as(
                 after
                 for one, other in pairwise([start, *drawn])
                 for after in (
-                    [piece.end for piece in cut(1, one, other, at_most=slice_records)] or [other]
+                    [piece.end for piece in cut_slices(1, one, other, at_most=slice_records)]
+                    or [other]
                 )
             ]
             sizes = [other.distance(one) for one, other in pairwise([start, *ends])]

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from kappa.base.units import count_of
 from kappa.declare.options import REJECTS
-from kappa.replay.rollout.prove.row_hash import within
+from kappa.replay.rollout.prove.row_hash import tolerance_text
 from kappa.replay.rollout.verify.diff_listing import (
     count_line,
     difference_document,
-    differing,
+    differing_counts,
     table_lines,
 )
 from kappa.replay.rollout.verify.view_texts import unlike_text
@@ -46,10 +46,10 @@ def proof_line(found: Proved) -> str:
 
 def cut_line(found: Proved) -> str:
     """Returns how the log was cut, and the flag to cut it so again; for a branch, with the base."""
-    return _cut(found) if found.base is None else f"{_cut(found)}, of {found.base}"
+    return _cut_text(found) if found.base is None else f"{_cut_text(found)}, of {found.base}"
 
 
-def _cut(found: Proved) -> str:
+def _cut_text(found: Proved) -> str:
     match found.how:
         case "one":
             return "in one slice, read and computed by Spark as a batch job"
@@ -61,7 +61,7 @@ def _cut(found: Proved) -> str:
 
 def proof_text(proof: Proof) -> str:
     """Returns the proof for people."""
-    return "".join(f"{line}\n" for line in _lines(proof))
+    return "".join(f"{line}\n" for line in _proof_lines(proof))
 
 
 def proof_listing(proof: Proof) -> Listing:
@@ -116,14 +116,14 @@ def view_lines(found: Proved) -> Iterator[str]:
     yield from (unlike_text(view) for view in found.views if not view.passed)
 
 
-def _lines(proof: Proof) -> Iterator[str]:
+def _proof_lines(proof: Proof) -> Iterator[str]:
     found = proof.proved
     yield proof_line(found)
     yield f"build {found.build} (version {proof.birth.version}), folded again {cut_line(found)}"
     yield f"hash {found.hash}"
     yield from view_lines(found)
     yield from (
-        f"not in the hash: {column} is {why}, and equal within {within(why)}"
+        f"not in the hash: {column} is {why}, and equal within {tolerance_text(why)}"
         for column, why in found.left_out.items()
     )
     yield from (
@@ -139,7 +139,7 @@ def _lines(proof: Proof) -> Iterator[str]:
         if not table.equal:
             yield ""
             yield from table_lines(table.difference, table.samples, keys[table.difference.table])
-    moved = differing(found.counts)
+    moved = differing_counts(found.counts)
     yield from ["", *map(count_line, moved)] if moved else []
     yield ""
     yield from (f"likely cause: {cause}" for cause in found.causes)

@@ -28,7 +28,7 @@ from kappa.declare.options import REJECTS
 from kappa.declare.topic_options import TopicKind
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.libraries import changed_libraries, installed_libraries
-from kappa.replay.rollout.plan.declared_pipelines import doubts
+from kappa.replay.rollout.plan.declared_pipelines import code_doubts
 from kappa.replay.rollout.prove.cutting import Cutting, cut_as
 from kappa.replay.rollout.prove.refold import ProofLog, ensure_provable, folded_again
 from kappa.replay.rollout.prove.row_hash import (
@@ -36,7 +36,7 @@ from kappa.replay.rollout.prove.row_hash import (
     hash_sql,
     left_out_of,
     table_hash,
-    within,
+    tolerance_text,
 )
 from kappa.replay.rollout.rollout_numbers import ensure_served, serving_pipeline
 from kappa.replay.rollout.verify.diff import (
@@ -46,17 +46,17 @@ from kappa.replay.rollout.verify.diff import (
     Unsettled,
     compare_appended,
     compare_keyed,
-    settled,
-    tallied,
+    settled_relations,
+    tally_counts,
 )
-from kappa.replay.rollout.verify.diff_listing import differing
+from kappa.replay.rollout.verify.diff_listing import differing_counts
 from kappa.replay.rollout.verify.unsettled_keys import plain_texts, texts_for, unsettled_keys
 from kappa.replay.rollout.verify.verification_progress import table_step
 from kappa.replay.rollout.verify.view_texts import compare_view_texts
 from kappa.serving.query.pair import AFTER, BEFORE, connect_pair
 from kappa.serving.query.pin.catalog import pin_build
 from kappa.serving.query.pin.snapshot import PinnedSnapshot
-from kappa.serving.query.query import connect
+from kappa.serving.query.query import connect_reader
 from kappa.serving.query.reader.reader import Limits, Reader
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
@@ -86,7 +86,7 @@ class Proof:
         return self.record.event
 
 
-def prove(
+def prove_pipeline(
     settings: Settings,
     store: Store,
     log: ProofLog,
@@ -118,16 +118,20 @@ def prove(
             anew,
             again,
         ):
-            tables, counts = _compare_all(settings, store, log, pinned, anew, again, on_progress)
+            tables, counts = _compare_with_refold(
+                settings, store, log, pinned, anew, again, on_progress
+            )
         # The second fold used the same rewritten queries, so the texts of views are compared apart.
-        with connect(pinned.snapshot, store, limits=Limits.of(settings.verify, store)) as reader:
+        with connect_reader(
+            pinned.snapshot, store, limits=Limits.of(settings.verify, store)
+        ) as reader:
             views = tuple(
                 compare_view_texts(reader, pipeline, birth.tables, on_progress=on_progress)
             )
-        pinned.confirm()
+        pinned.confirm_kept()
     equal = (
         all(table.equal for table in tables)
-        and not differing(counts)
+        and not differing_counts(counts)
         and all(view.passed for view in views)
     )
     causes = (
@@ -174,7 +178,7 @@ def keep_proof(store: Store, found: Proved) -> JournalRecord:
             return record
 
 
-def _compare_all(
+def _compare_with_refold(
     settings: Settings,
     store: Store,
     log: ProofLog,
@@ -200,10 +204,12 @@ def _compare_all(
             samples=_SAMPLES,
             on_progress=on_progress,
         )
-    pinned.confirm()
+    pinned.confirm_kept()
     # Compaction may have removed records of a compacted topic.
     retained = {topic.name for topic in birth.topics if topic.kind != TopicKind.COMPACTED}
-    return tables, tuple(count for count in tallied(frontier, again) if count.topic in retained)
+    return tables, tuple(
+        count for count in tally_counts(frontier, again) if count.topic in retained
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +271,7 @@ def _compare_table(
         left_out_of(table),
     )
     if table.keys:
-        sources, aside = settled(reader, table, unsettled, texts_of)
+        sources, aside = settled_relations(reader, table, unsettled, texts_of)
         difference, shown = compare_keyed(
             reader,
             found,
@@ -276,14 +282,14 @@ def _compare_table(
             likeness={column: table.exactness(column) for column in common},
         )
     else:
-        sources, aside = _appended(reader, birth, table)
+        sources, aside = _appended_relations(reader, birth, table)
         difference, shown = compare_appended(reader, found, common, samples, sources=sources)
     hashed = [(name, kind) for name, kind in table.served if name not in left_out]
-    before, after = (_hash(reader, hashed, source) for source in sources)
+    before, after = (_hash_relation(reader, hashed, source) for source in sources)
     return Compared(replace(difference, unsettled=aside), shown, (before, after), left_out)
 
 
-def _appended(reader: Reader, birth: Birth, table: TableBirth) -> tuple[Relations, int]:
+def _appended_relations(reader: Reader, birth: Birth, table: TableBirth) -> tuple[Relations, int]:
     whole = f"{BEFORE}.{quoted(table.name)}", f"{AFTER}.{quoted(table.name)}"
     compacted = [topic.name for topic in birth.topics if topic.kind == TopicKind.COMPACTED]
     if table.name != REJECTS or not compacted:
@@ -298,7 +304,7 @@ def _appended(reader: Reader, birth: Birth, table: TableBirth) -> tuple[Relation
     return (before, after), aside
 
 
-def _hash(reader: Reader, columns: Iterable[tuple[str, str]], source: str) -> str:
+def _hash_relation(reader: Reader, columns: Iterable[tuple[str, str]], source: str) -> str:
     ((_, *sums),) = reader.rows(hash_sql(columns, source)).rows
     return table_hash(map(int, sums))
 
@@ -326,7 +332,8 @@ def likely_causes(
         )
     for table in tables:
         causes += [
-            f"{table.difference.table}.{column} is {why}, and differs by more than {within(why)}"
+            f"{table.difference.table}.{column} is {why}, and differs by more than "
+            f"{tolerance_text(why)}"
             for column, why in table.left_out.items()
             if column in table.difference.changed_by_column
         ]
@@ -347,7 +354,9 @@ def likely_causes(
 def doubts_of(store: Store, birth: Birth) -> tuple[str, ...]:
     """Returns findings in a build's code: the lint's, and Spark's that were let through."""
     place, pipeline = load_with_place(store, birth)
-    found = [each.message for each in doubts(pipeline, place, snapshot_sources(store, birth).find)]
+    found = [
+        each.message for each in code_doubts(pipeline, place, snapshot_sources(store, birth).find)
+    ]
     return (
         *found,
         *(

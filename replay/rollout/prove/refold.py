@@ -61,7 +61,9 @@ def folded_again(
         put_cuts(anew, cuts)
         if birth.base is not None:
             begin_from(anew, birth, store, base_frontier(store, birth))
-        code, last_line = _run(settings, anew, log.bootstrap_servers, birth, cuts, on_progress)
+        code, last_line = _run_child(
+            settings, anew, log.bootstrap_servers, birth, cuts, on_progress
+        )
         stopped, reached = read_stopped(anew, birth.build), Frontiers(anew, birth.build).newest()
         # A loss of the log meanwhile explains any other failure.
         ensure_provable(store, log, birth, cuts.ends[-1], witnesses)
@@ -93,7 +95,7 @@ def folding_text(done: int, total: int, rate: float | None, within: SliceProgres
     return text if within is None else f"{text}; {within.text}"
 
 
-def _run(
+def _run_child(
     settings: Settings,
     anew: Store,
     bootstrap_servers: str,
@@ -177,7 +179,7 @@ def _base_too_old(store: Store, log: ProofLog, birth: Birth) -> str | None:
     """Returns why a branch's base is too old for a compacted topic, or None."""
     if birth.base is None:
         return None
-    read_at, now = base_frontier(store, birth).heard, datetime.now(UTC)
+    read_at, now = base_frontier(store, birth).heard_time, datetime.now(UTC)
     compacted = (topic.name for topic in birth.topics if topic.kind == TopicKind.COMPACTED)
     return next(
         filter(None, (may_be_missed(name, read_at, log.config(name), now) for name in compacted)),
@@ -194,10 +196,10 @@ def ensure_provable(
     """
     facts = {name: log.facts(name) for name in birth.topic_ids}
     there = [name for name, found in facts.items() if found is not None]
-    beginning = one_log(log.beginning(there), _archived(store, birth)) if there else Offsets()
+    beginning = one_log(log.beginning(there), _archive_marks(store, birth)) if there else Offsets()
     why = (
         why_not_provable(birth, upto, facts, beginning)
-        or _cut(log, upto, witnesses)
+        or _lost_end_text(log, upto, witnesses)
         or _base_too_old(store, log, birth)
     )
     if why is None:
@@ -212,13 +214,13 @@ def ensure_provable(
         )
 
 
-def _cut(log: ProofLog, upto: Offsets, witnesses: Witnesses) -> str | None:
+def _lost_end_text(log: ProofLog, upto: Offsets, witnesses: Witnesses) -> str | None:
     """Returns the ends that the log has lost since the build folded the offsets, or None."""
     lost = ", ".join(map(str, log.lost_ends(upto, witnesses)))
     return f"the log has lost its end, which the build has folded: {lost}" if lost else None
 
 
-def _archived(store: Store, birth: Birth) -> tuple[ArchiveMark, ...]:
+def _archive_marks(store: Store, birth: Birth) -> tuple[ArchiveMark, ...]:
     """Returns the marks of the archives of a build's topics."""
     if not archived_topics(store):
         return ()

@@ -46,7 +46,7 @@ def hash_sql(columns: Iterable[tuple[str, str]], source: str) -> str:
 
     `columns` are pairs (name, Spark's simple type).
     """
-    row = " || ".join(_text(quoted(name), kind) for name, kind in sorted(columns)) or "''"
+    row = " || ".join(_value_sql(quoted(name), kind) for name, kind in sorted(columns)) or "''"
     words = (
         f"sum(('0x' || substr(digest, {16 * word + 1}, 16))::ubigint::hugeint) % "
         f"{_MODULUS}::hugeint"
@@ -77,7 +77,7 @@ def left_out_of(table: TableBirth) -> dict[str, str]:
     }
 
 
-def within(why: str) -> str:
+def tolerance_text(why: str) -> str:
     """Returns the tolerance for comparing two values of a column, in words.
 
     `why` is the kind of column, as in the result of `left_out_of`.
@@ -85,12 +85,12 @@ def within(why: str) -> str:
     return _WITHIN[why]
 
 
-def _text(column: str, kind: str) -> str:
-    shown = f"hex({column})" if kind == "binary" else _plain(column, _parsed(kind))
+def _value_sql(column: str, kind: str) -> str:
+    shown = f"hex({column})" if kind == "binary" else _plain_sql(column, _parsed_type(kind))
     return f"coalesce(strlen({shown}) || ':' || {shown}, '~')"
 
 
-def _plain(column: str, kind: Type | None) -> str:
+def _plain_sql(column: str, kind: Type | None) -> str:
     match kind:
         case Scalar("string"):
             return column
@@ -129,7 +129,7 @@ def _one_of_equals(sql: str, kind: Type, level: int = 0) -> str:
             return sql
 
 
-def _parsed(kind: str) -> Type | None:
+def _parsed_type(kind: str) -> Type | None:
     try:
         return parse_type(kind)
     except DeclarationError:

@@ -83,7 +83,7 @@ def compare_keyed(
         ),
     ]
     if samples:
-        own, other = _packed("o", common), _packed("n", common)
+        own, other = _packed_row("o", common), _packed_row("n", common)
         # If one side lacks a row, that side's key is null.
         by = f"row({', '.join(f'coalesce(o.{quoted(key)}, n.{quoted(key)})' for key in keys)})"
         measured += [
@@ -159,7 +159,7 @@ def compare_appended(
     ]
     measured = [f"coalesce(sum({each}), 0)::bigint" for each in measured]
     if samples:
-        row = _packed(None, common)
+        row = _packed_row(None, common)
         measured += [
             (
                 f"arg_min(row({row}, _after - _before), {row}, {samples}) filter (where _after "
@@ -195,7 +195,7 @@ def _relative_change(column: str) -> str:
     return f"case when isfinite({old}) and isfinite({new}) then {distance} end"
 
 
-def _packed(side: str | None, columns: Iterable[str]) -> str:
+def _packed_row(side: str | None, columns: Iterable[str]) -> str:
     each = (f"{side}.{quoted(column)}" if side else quoted(column) for column in columns)
     return f"row({', '.join(each)})"
 
@@ -245,7 +245,7 @@ Unsettled = Callable[[TableBirth], Iterable[str] | None]
 TextsOf = Callable[[TableBirth], KeyTexts]
 
 
-def compare(
+def compare_builds(
     reader: Reader,
     before: Side,
     after: Side,
@@ -276,19 +276,22 @@ def compare(
     wanted = [name for name in names if only is None or name in only]
     for number, name in enumerate(wanted, start=1):
         on_progress(table_step("comparing", name, number, len(wanted)))
-        found[name] = _compared(
+        found[name] = _compare_table(
             reader, name, old.get(name), new.get(name), comparable, unsettled, texts_of, samples
         )
     apart = sorted({*before.birth.topic_ids, *after.birth.topic_ids} - comparable)
     return Comparison(
         tuple(difference for difference, _ in found.values()),
         {name: shown for name, (_, shown) in found.items()},
-        (*tallied(before.frontier, after.frontier), *_rejected(reader, before.birth, after.birth)),
+        (
+            *tally_counts(before.frontier, after.frontier),
+            *_reject_counts(reader, before.birth, after.birth),
+        ),
         tuple(apart),
     )
 
 
-def _compared(
+def _compare_table(
     reader: Reader,
     name: str,
     old: TableBirth | None,
@@ -301,8 +304,8 @@ def _compared(
     if old is None or new is None:
         return Difference(
             name,
-            None if old is None else count_rows(reader, _table(BEFORE, name)),
-            None if new is None else count_rows(reader, _table(AFTER, name)),
+            None if old is None else count_rows(reader, _qualified_table(BEFORE, name)),
+            None if new is None else count_rows(reader, _qualified_table(AFTER, name)),
         ), ()
     before, after = dict(old.served), dict(new.served)
     common = {column: kind for column, kind in new.served if before.get(column) == kind}
@@ -317,19 +320,23 @@ def _compared(
             for column in after
             if before.get(column, after[column]) != after[column]
         },
-        incomparable=_incomparable(old, new, common, comparable),
+        incomparable=_incomparable_reason(old, new, common, comparable),
     )
     if found.incomparable:
         return replace(
             found,
-            rows_before=count_rows(reader, _table(BEFORE, name)),
-            rows_after=count_rows(reader, _table(AFTER, name)),
+            rows_before=count_rows(reader, _qualified_table(BEFORE, name)),
+            rows_after=count_rows(reader, _qualified_table(AFTER, name)),
         ), ()
     if not new.keys:
         return compare_appended(
-            reader, found, common, samples, sources=(_table(BEFORE, name), _table(AFTER, name))
+            reader,
+            found,
+            common,
+            samples,
+            sources=(_qualified_table(BEFORE, name), _qualified_table(AFTER, name)),
         )
-    sources, aside = settled(reader, new, unsettled, texts_of)
+    sources, aside = settled_relations(reader, new, unsettled, texts_of)
     # If a column's fold has changed, no fold says how far apart equal values may be.
     likeness = {
         column: new.exactness(column)
@@ -347,11 +354,11 @@ def _compared(
     )
 
 
-def settled(
+def settled_relations(
     reader: Reader, table: TableBirth, unsettled: Unsettled, texts_of: TextsOf
 ) -> tuple[Relations, int]:
     """Returns a table's settled rows before and after, and the number of unsettled keys."""
-    whole = (_table(BEFORE, table.name), _table(AFTER, table.name))
+    whole = (_qualified_table(BEFORE, table.name), _qualified_table(AFTER, table.name))
     keys = unsettled(table)
     if keys is None:
         return whole, 0
@@ -378,7 +385,8 @@ def _put_rejected(
     between the codes. Returns the number of all keys set aside.
     """
     both = (
-        f"{_table(BEFORE, REJECTS)} semi join {_table(AFTER, REJECTS)} using (topic, "
+        f"{_qualified_table(BEFORE, REJECTS)} semi join {_qualified_table(AFTER, REJECTS)} using "
+        "(topic, "
         'partition, "offset")'
     )
     theirs = f"{both} where topic = {text(table.latest or '')} and key is not null"
@@ -395,11 +403,11 @@ def _put_rejected(
         f"select key from ({rejected}) r where {before} <> {after} and key not in (select key "
         f"from {_UNSETTLED})"
     )
-    reader.command(f"insert into {_UNSETTLED} {apart}")
+    reader.run_command(f"insert into {_UNSETTLED} {apart}")
     return count_rows(reader, _UNSETTLED)
 
 
-def _incomparable(
+def _incomparable_reason(
     old: TableBirth, new: TableBirth, common: Mapping[str, str], comparable: frozenset[str]
 ) -> str:
     if set(old.keys) != set(new.keys):
@@ -427,11 +435,11 @@ def _latest_of(table: TableBirth) -> str:
     )
 
 
-def _table(schema: str, table: str) -> str:
+def _qualified_table(schema: str, table: str) -> str:
     return f"{quoted(schema)}.{quoted(table)}"
 
 
-def tallied(before: Frontier, after: Frontier) -> Iterable[OutcomeCount]:
+def tally_counts(before: Frontier, after: Frontier) -> Iterable[OutcomeCount]:
     """Yields counts of each topic's records that were duplicates or rejected."""
     for topic in sorted({*before.tally, *after.tally}):
         old, new = (list(side.tally.get(topic, {}).values()) for side in (before, after))
@@ -449,7 +457,7 @@ def tallied(before: Frontier, after: Frontier) -> Iterable[OutcomeCount]:
         )
 
 
-def _rejected(reader: Reader, before: Birth, after: Birth) -> Iterable[OutcomeCount]:
+def _reject_counts(reader: Reader, before: Birth, after: Birth) -> Iterable[OutcomeCount]:
     sides = [
         schema
         for schema, birth in ((BEFORE, before), (AFTER, after))
@@ -458,7 +466,7 @@ def _rejected(reader: Reader, before: Birth, after: Birth) -> Iterable[OutcomeCo
     if not sides:
         return
     all_of_them = " union all ".join(
-        f"select topic, reason, '{schema}' as side from {_table(schema, REJECTS)}"
+        f"select topic, reason, '{schema}' as side from {_qualified_table(schema, REJECTS)}"
         for schema in sides
     )
     counts = ", ".join(f"count(*) filter (where side = '{schema}')" for schema in (BEFORE, AFTER))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from kappa.serving.query.render import Form, Listing, cell, plain, rendered
+from kappa.serving.query.render import Form, Listing, cell_text, json_value, render_listing
 from kappa.state.journal.events import Difference, OutcomeCount
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def difference_line(difference: Difference) -> str:
         return f"{difference.table}: {parts[0]}, not compared: {difference.incomparable}"
     parts += [
         f"{rows:,} {what}" + (f" ({100 * difference.share(rows):.4g} %)" if rows else "")
-        for what, rows in _kinds(difference)
+        for what, rows in _kind_counts(difference)
     ]
     if difference.unsettled:
         parts.append(f"{difference.unsettled:,} unsettled")
@@ -50,7 +50,7 @@ def difference_line(difference: Difference) -> str:
     return f"{difference.table}: {', '.join(parts)}{f': {by_column}' if by_column else ''}"
 
 
-def differing(counts: Iterable[OutcomeCount]) -> tuple[OutcomeCount, ...]:
+def differing_counts(counts: Iterable[OutcomeCount]) -> tuple[OutcomeCount, ...]:
     """Returns the counts that are not the same on both sides."""
     return tuple(count for count in counts if count.before != count.after)
 
@@ -69,7 +69,7 @@ def rejects_line(counts: Iterable[OutcomeCount]) -> str:
 
 def diff_text(pair: Pair, found: Comparison, keys: Mapping[str, tuple[str, ...]]) -> str:
     """Returns the comparison for people; `keys` has the keys of each table."""
-    return "".join(f"{line}\n" for line in _lines(pair, found, keys))
+    return "".join(f"{line}\n" for line in _diff_lines(pair, found, keys))
 
 
 def diff_listing(found: Comparison) -> Listing:
@@ -104,12 +104,12 @@ def difference_document(difference: Difference) -> dict[str, Any]:
     """Returns a table's difference for machines."""
     shares = {
         f"{what}_share": difference.share(rows) if difference.compared else None
-        for what, rows in _kinds(difference)
+        for what, rows in _kind_counts(difference)
     }
     return {**to_builtins(difference), **shares}
 
 
-def _kinds(difference: Difference) -> tuple[tuple[str, int], ...]:
+def _kind_counts(difference: Difference) -> tuple[tuple[str, int], ...]:
     return (
         ("added", difference.added),
         ("removed", difference.removed),
@@ -117,7 +117,9 @@ def _kinds(difference: Difference) -> tuple[tuple[str, int], ...]:
     )
 
 
-def _lines(pair: Pair, found: Comparison, keys: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+def _diff_lines(
+    pair: Pair, found: Comparison, keys: Mapping[str, tuple[str, ...]]
+) -> Iterator[str]:
     yield (
         f"before: build {pair.before.build}; after: build {pair.after.build}; both at "
         f"{pair.offsets}"
@@ -133,7 +135,7 @@ def _lines(pair: Pair, found: Comparison, keys: Mapping[str, tuple[str, ...]]) -
         )
     lines = [
         line
-        for line in (rejects_line(found.counts), *map(count_line, differing(found.counts)))
+        for line in (rejects_line(found.counts), *map(count_line, differing_counts(found.counts)))
         if line
     ]
     if lines:
@@ -151,7 +153,7 @@ def table_lines(
         f"  largest change of {column}: {100 * change:.4g} %"
         for column, change in difference.largest_relative_change.items()
     )
-    for kind, rows in _kinds(difference):
+    for kind, rows in _kind_counts(difference):
         shown = [sample for sample in samples if sample.kind == kind]
         if shown:
             yield (
@@ -159,11 +161,11 @@ def table_lines(
                 if rows > sum(sample.times for sample in shown)
                 else f"  {kind}:"
             )
-            table = rendered(Form.TABLE, _sampled(shown, keys))
+            table = render_listing(Form.TABLE, _sample_listing(shown, keys))
             yield from (f"    {line}" for line in table.splitlines())
 
 
-def _sampled(samples: list[RowSample], keys: tuple[str, ...]) -> Listing:
+def _sample_listing(samples: list[RowSample], keys: tuple[str, ...]) -> Listing:
     """Returns samples of one kind as a table.
 
     The table of changed rows has the keys and the columns that changed in any row, with both values
@@ -182,7 +184,7 @@ def _sampled(samples: list[RowSample], keys: tuple[str, ...]) -> Listing:
         column
         for before, after in sides
         for column in after
-        if not _same(before[column], after[column])
+        if not _is_same(before[column], after[column])
     }
     shown = [column for column in sides[0][1] if column in keys or column in changed]
     return Listing(
@@ -195,9 +197,13 @@ def _sampled(samples: list[RowSample], keys: tuple[str, ...]) -> Listing:
 
 
 def _change_text(before: object, after: object) -> str:
-    return cell(after) if _same(before, after) else f"{cell(before)} -> {cell(after)}"
+    return (
+        cell_text(after)
+        if _is_same(before, after)
+        else f"{cell_text(before)} -> {cell_text(after)}"
+    )
 
 
-def _same(before: object, after: object) -> bool:
+def _is_same(before: object, after: object) -> bool:
     # As documents, since NaN is not equal to NaN; and by type, since null is not the text null.
-    return type(before) is type(after) and plain(before) == plain(after)
+    return type(before) is type(after) and json_value(before) == json_value(after)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from kappa.base.errors import Conflict, UsageError
 from kappa.replay.rollout.rollout_numbers import build_named, ensure_served, rollout_named
 from kappa.replay.rollout.state import State
-from kappa.replay.rollout.verify.diff import Comparison, Side, compare
+from kappa.replay.rollout.verify.diff import Comparison, Side, compare_builds
 from kappa.replay.rollout.verify.unsettled_keys import KeyLog, texts_for, unsettled_keys
 from kappa.serving.query.pair import connect_pair
 from kappa.serving.query.pin.catalog import pin_pair
@@ -136,10 +136,10 @@ def newest_pair(store: Store, before: str, after: str) -> Pair:
 
     Raises Conflict, with the distance, if the frontiers are not at equal offsets.
     """
-    one, other, comparable = _newest(store, before, after)
+    one, other, comparable = _newest_frontiers(store, before, after)
     here, there = one.offsets.only(comparable), other.offsets.only(comparable)
     if not here.equals(there):
-        apart = here.highest(there).distance(here.lowest(there))
+        apart = here.highest_with(there).distance(here.lowest_with(there))
         raise Conflict(
             f"build {before} is at {here}, and build {after} at {there}: {apart:,} "
             "offsets apart, so their rows cannot be compared",
@@ -150,7 +150,9 @@ def newest_pair(store: Store, before: str, after: str) -> Pair:
     return Pair(one, other, comparable, None)
 
 
-def _newest(store: Store, before: str, after: str) -> tuple[Frontier, Frontier, frozenset[str]]:
+def _newest_frontiers(
+    store: Store, before: str, after: str
+) -> tuple[Frontier, Frontier, frozenset[str]]:
     """Returns the newest frontiers of two builds, and the topics in which both are comparable."""
     one, other = (newest_frontier(store, build) for build in (before, after))
     return one, other, comparable_topics(*(read_birth(store, build) for build in (before, after)))
@@ -163,7 +165,7 @@ def bring_together(store: Store, before: str, after: str, *, seconds: float) -> 
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        one, other, comparable = _newest(store, before, after)
+        one, other, comparable = _newest_frontiers(store, before, after)
         here, there = one.offsets.only(comparable), other.offsets.only(comparable)
         sides = ((before, here, there), (after, there, here))
         behind = [build for build, own, theirs in sides if not own.covers(theirs)]
@@ -184,21 +186,21 @@ def pin_equal(
     """
     with ExitStack() as kept:
         try:
-            found = kept.enter_context(_pinned(store, before, after, lease_seconds))
+            found = kept.enter_context(_pin_best_pair(store, before, after, lease_seconds))
         except Conflict:
             if not wait_seconds:
                 raise
             bring_together(store, before, after, seconds=wait_seconds)
-            found = kept.enter_context(_pinned(store, before, after, lease_seconds))
+            found = kept.enter_context(_pin_best_pair(store, before, after, lease_seconds))
         yield found
 
 
 @contextmanager
-def _pinned(
+def _pin_best_pair(
     store: Store, before: str, after: str, lease_seconds: float
 ) -> Iterator[tuple[Pair, PinnedSnapshot]]:
     with ExitStack() as kept:
-        for pair in _chances(store, before, after):
+        for pair in _possible_pairs(store, before, after):
             try:
                 pinned = kept.enter_context(
                     pin_pair(
@@ -240,7 +242,7 @@ def compare_pair(
     with connect_pair(
         store, (before.birth, before.frontier), (after.birth, after.frontier), limits=limits
     ) as reader:
-        found = compare(
+        found = compare_builds(
             reader,
             before,
             after,
@@ -251,11 +253,11 @@ def compare_pair(
             only=only,
             on_progress=on_progress,
         )
-    pinned.confirm()
+    pinned.confirm_kept()
     return found
 
 
-def _chances(store: Store, before: str, after: str) -> Iterator[Pair]:
+def _possible_pairs(store: Store, before: str, after: str) -> Iterator[Pair]:
     """Yields the pairs that may be kept, best first."""
     aligned, turned = aligned_pair(store, before, after), aligned_pair(store, after, before)
     if aligned is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from kappa.base.errors import KappaError
-from kappa.state.build import folder
+from kappa.state.build import folder_of_build
 from kappa.state.documents import Documents
 from kappa.state.store import Store
 
@@ -37,12 +37,16 @@ def putting_progress(store: Store, build: str) -> Callable[[str], None]:
     def put(text: str) -> None:
         # A verification continues if its progress cannot be written.
         with contextlib.suppress(KappaError, OSError):
-            _PROGRESS.put(store.local, f"{folder(build)}/{_NAME}", VerificationProgress(text))
+            _PROGRESS.put(
+                store.local, f"{folder_of_build(build)}/{_NAME}", VerificationProgress(text)
+            )
 
     return put
 
 
 def verification_progress(store: Store, build: str) -> str:
     """Returns the step that a candidate's verification began last, or "" if nobody knows."""
-    found = _PROGRESS.get(store.local, f"{folder(build)}/{_NAME}", "the progress of a verification")
+    found = _PROGRESS.get(
+        store.local, f"{folder_of_build(build)}/{_NAME}", "the progress of a verification"
+    )
     return "" if found is None else found.text

@@ -32,7 +32,7 @@ from kappa.kafka.client import Log
 from kappa.kafka.client_options import client_options
 from kappa.kafka.stored_schemas import open_registry
 from kappa.replay.rollout.current import current_state
-from kappa.replay.rollout.plan.schema_changes import called_of
+from kappa.replay.rollout.plan.schema_changes import table_in_words
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.verify.pairs import aligned_pair, compare_pair
 from kappa.replay.rollout.verify.unsettled_keys import KeyLog
@@ -40,7 +40,7 @@ from kappa.replay.rollout.verify.verification_progress import putting_progress, 
 from kappa.replay.rollout.verify.view_texts import compare_view_texts
 from kappa.serving.query.pin.catalog import pin_build, pin_pair
 from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
-from kappa.serving.query.query import connect
+from kappa.serving.query.query import connect_reader
 from kappa.serving.query.reader.reader import Limits, Reader
 from kappa.serving.query.reader.table_sql import check_sql
 from kappa.serving.query.reader.views import view_refusals
@@ -55,7 +55,7 @@ from kappa.state.table import TableBirth
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class VerificationMeans:
     """The means of a verification: lease, limits of queries, and the log (None: no broker).
 
     Of maintained views over tables of more than `check_rows` rows, only a sample is compared with
@@ -68,7 +68,9 @@ class Means:
     check_rows: int = 10_000_000
 
 
-def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Verified:
+def verify_candidate(
+    store: Store, rollout: Rollout, live: str | None, means: VerificationMeans
+) -> Verified:
     """Returns the verdict on a candidate, compared with the build that serves, if any.
 
     A candidate that serves the live build's tables is not compared: the rows are the same. The
@@ -82,14 +84,16 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
     # their ends) cannot be compared.
     if live is None or before is None or shared or not comparable_now(store, birth, before):
         with pin_build(store, rollout.build, lease_seconds=means.lease_seconds) as pinned:
-            checked = _checked(store, pinned, rollout, means)
-            beyond = _beyond(store, pinned.snapshot, rollout.build, None, is_shared=shared)
-            pinned.confirm()
+            checked = _checked_candidate(store, pinned, rollout, means)
+            beyond = _excess_of_rejects(
+                store, pinned.snapshot, rollout.build, None, is_shared=shared
+            )
+            pinned.confirm_kept()
         incomparable = () if live is None or shared else tuple(sorted(birth.topic_ids))
         # An overlay has no tables of its own.
         tables = read_birth(store, birth.folded_by).tables
         alone = replace(checked, live_build=live, incomparable_topics=incomparable)
-        return judged(alone, (), beyond, checked=tables)
+        return judge_results(alone, (), beyond, checked=tables)
     pair = aligned_pair(store, live, rollout.build)
     if pair is None:
         return _never_compared(
@@ -111,9 +115,9 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
             )
         except Conflict as error:
             return _never_compared(store, rollout, live, error.message)
-        checked = _checked(store, pinned, rollout, means)
+        checked = _checked_candidate(store, pinned, rollout, means)
         # `pair.before` is the build that folds the tables, if an overlay serves.
-        beyond = _beyond(store, pinned.snapshot, rollout.build, pair.before.build)
+        beyond = _excess_of_rejects(store, pinned.snapshot, rollout.build, pair.before.build)
         try:
             found = compare_pair(
                 store,
@@ -140,17 +144,19 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
         counts=found.counts,
         incomparable_topics=found.incomparable_topics,
     )
-    return judged(seen, pinned.snapshot.births[rollout.build].tables, beyond)
+    return judge_results(seen, pinned.snapshot.births[rollout.build].tables, beyond)
 
 
-def _checked(store: Store, pinned: PinnedSnapshot, rollout: Rollout, means: Means) -> Verified:
+def _checked_candidate(
+    store: Store, pinned: PinnedSnapshot, rollout: Rollout, means: VerificationMeans
+) -> Verified:
     """Returns the results of the checks, with no verdict unless no check could be run."""
     snapshot = pinned.snapshot
     frontier = snapshot.frontiers[rollout.build]
     rejected, records = rejected_of(frontier.tally)
     try:
         _refuse_views(snapshot.births[rollout.build])
-        with connect(snapshot, store, limits=means.limits) as reader:
+        with connect_reader(snapshot, store, limits=means.limits) as reader:
             return Verified(
                 rollout.id,
                 "passed",
@@ -184,7 +190,7 @@ def _refuse_views(birth: Birth) -> None:
         raise UsageError(f"view {view} cannot be served: {refusal.message}", hint=refusal.hint)
 
 
-def _beyond(
+def _excess_of_rejects(
     store: Store, snapshot: Snapshot, build: str, live: str | None, *, is_shared: bool = False
 ) -> str:
     """Returns a text if the build has rejected more than its pipeline allows; else "".
@@ -243,12 +249,12 @@ def _run_checks(
     )
 
 
-def ensure_verified(store: Store, id_: int, means: Means) -> None:
+def ensure_verified(store: Store, id_: int, means: VerificationMeans) -> None:
     """Verifies a rollout and appends the verdict, unless the rollout has a verdict or has ended.
 
     Raises Unreachable if the broker is unreachable.
     """
-    _ensure_verdict(store, id_, lambda rollout, live: verify(store, rollout, live, means))
+    _ensure_verdict(store, id_, lambda rollout, live: verify_candidate(store, rollout, live, means))
 
 
 def ensure_given_up(store: Store, id_: int, reason: str) -> None:
@@ -317,7 +323,7 @@ def main(arguments: list[str] | None = None) -> int:
         ensure_verified(
             store,
             given.rollout,
-            Means(
+            VerificationMeans(
                 settings.rollout.lease_seconds,
                 Limits.of(settings.verify, store),
                 log,
@@ -335,7 +341,7 @@ if __name__ == "__main__":
     sys.exit(main())
 
 
-def judged(
+def judge_results(
     seen: Verified,
     tables: Iterable[TableBirth],
     beyond: str = "",
@@ -349,7 +355,7 @@ def judged(
     that beats a pass.
     """
     tables = tuple(tables)
-    called = {table.name: called_of(table) for table in (*checked, *tables)}
+    called = {table.name: table_in_words(table) for table in (*checked, *tables)}
     failed = [
         *(
             f"{check.failing} of {check.rows} rows of {called[check.table]} do not satisfy: "
@@ -357,7 +363,7 @@ def judged(
             for check in seen.checks
             if check.failing
         ),
-        *exceeded(seen.differences, tables),
+        *exceeded_thresholds(seen.differences, tables),
         *([beyond] if beyond else []),
     ]
     if failed:
@@ -369,44 +375,48 @@ def judged(
             for check in seen.checks
             if check.failing is None
         ),
-        *unmeasured(seen.differences, tables),
+        *unmeasured_tables(seen.differences, tables),
     ]
     return replace(seen, verdict="inconclusive", reason="; ".join(untold)) if untold else seen
 
 
-def exceeded(differences: Iterable[Difference], tables: Iterable[TableBirth]) -> tuple[str, ...]:
+def exceeded_thresholds(
+    differences: Iterable[Difference], tables: Iterable[TableBirth]
+) -> tuple[str, ...]:
     """Returns a sentence for each threshold that a table's difference exceeds.
 
     A difference that equals a threshold does not exceed the threshold.
     """
     tables = tuple(tables)
-    called = {table.name: called_of(table) for table in tables}
+    called = {table.name: table_in_words(table) for table in tables}
     return tuple(
-        f"{_percent(difference.share(rows))} of the rows of {called[difference.table]} were "
-        f"{what}, and {name} is {_percent(limit)}"
-        for difference, thresholds in _declared(differences, tables)
+        f"{_percent_text(difference.share(rows))} of the rows of {called[difference.table]} were "
+        f"{what}, and {name} is {_percent_text(limit)}"
+        for difference, thresholds in _declared_thresholds(differences, tables)
         if difference.compared
-        for name, what, limit, rows in _limits(difference, thresholds)
+        for name, what, limit, rows in _threshold_limits(difference, thresholds)
         if difference.share(rows) > limit
     )
 
 
-def unmeasured(differences: Iterable[Difference], tables: Iterable[TableBirth]) -> tuple[str, ...]:
+def unmeasured_tables(
+    differences: Iterable[Difference], tables: Iterable[TableBirth]
+) -> tuple[str, ...]:
     """Returns a sentence for each table with thresholds that could not be compared.
 
     Both sides have the table, so the change is unknown.
     """
     tables = tuple(tables)
-    called = {table.name: called_of(table) for table in tables}
+    called = {table.name: table_in_words(table) for table in tables}
     return tuple(
         f"{called[difference.table]} has thresholds and could not be compared: "
         f"{difference.incomparable}"
-        for difference, thresholds in _declared(differences, tables)
+        for difference, thresholds in _declared_thresholds(differences, tables)
         if difference.incomparable and thresholds != Thresholds()
     )
 
 
-def _declared(
+def _declared_thresholds(
     differences: Iterable[Difference], tables: Iterable[TableBirth]
 ) -> Iterator[tuple[Difference, Thresholds]]:
     # The candidate's declaration counts; the plan names a table that only the old build has.
@@ -418,7 +428,7 @@ def _declared(
     )
 
 
-def _limits(
+def _threshold_limits(
     difference: Difference, thresholds: Thresholds
 ) -> Iterator[tuple[str, str, float, int]]:
     measured = (
@@ -429,5 +439,5 @@ def _limits(
     return ((name, what, limit, rows) for name, what, limit, rows in measured if limit is not None)
 
 
-def _percent(share: float) -> str:
+def _percent_text(share: float) -> str:
     return f"{100 * share:.4g} %"

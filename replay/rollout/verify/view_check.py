@@ -17,7 +17,7 @@ from kappa.base.settings import Settings, load_settings
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.verify.view_texts import compare_view_texts, unlike_text
 from kappa.serving.query.pin.catalog import pin_build
-from kappa.serving.query.query import connect
+from kappa.serving.query.query import connect_reader
 from kappa.serving.query.reader.reader import Limits
 from kappa.state.build import read_birth
 from kappa.state.build_status import ViewCheck, put_view_check
@@ -36,13 +36,13 @@ def check_views(settings: Settings, store: Store, build: str) -> ViewCheck | Non
     with pin_build(store, build, lease_seconds=settings.rollout.lease_seconds) as pinned:
         birth = pinned.snapshot.births[build]
         tables = read_birth(store, birth.folded_by).tables
-        with connect(pinned.snapshot, store, limits=limits) as reader:
+        with connect_reader(pinned.snapshot, store, limits=limits) as reader:
             checks = [
                 *compare_view_texts(
                     reader, birth.pipeline, tables, most_rows=settings.views.check_rows
                 )
             ]
-        pinned.confirm()
+        pinned.confirm_kept()
     unlike = tuple(unlike_text(each) for each in checks if not each.passed)
     found = ViewCheck(pinned.snapshot.frontiers[build].offsets, unlike, now())
     put_view_check(store, build, found)

@@ -45,17 +45,17 @@ def compare_view_texts(
         try:
             # Without it, a limit in a join may be computed wrongly
             # (kappa/state/files/in_duckdb.py).
-            reader.command("set disabled_optimizers = 'top_n'")
+            reader.run_command("set disabled_optimizers = 'top_n'")
             # A text's names of tables are looked up in the pipeline's schema, as for readers.
-            reader.command(f"set search_path = {text(schema_of(pipeline))}")
+            reader.run_command(f"set search_path = {text(schema_of(pipeline))}")
             ((rows, unlike),) = reader.rows(_compared_sql(reader, view, most_rows)).rows
         except KappaError as error:
             yield Check(view.name, IS_ITS_TEXT, 0, None, error.message)
         else:
             yield Check(view.name, IS_ITS_TEXT, int(rows), int(unlike))
         finally:
-            reader.command("reset search_path")
-            reader.command("set disabled_optimizers = ''")
+            reader.run_command("reset search_path")
+            reader.run_command("set disabled_optimizers = ''")
 
 
 def unlike_text(check: Check) -> str:
@@ -71,9 +71,9 @@ def unlike_text(check: Check) -> str:
 def _compared_sql(reader: Reader, view: TableBirth, most_rows: int | None) -> str:
     """Returns the query for the count of a view's rows, and of rows on one side alone."""
     assert view.view is not None
-    where = "" if most_rows is None else _sample(reader, view, most_rows)
+    where = "" if most_rows is None else _sample_condition(reader, view, most_rows)
     casts = ", ".join(cast_sql(name, kind) for name, kind in view.served)
-    meant = reader.declared(view.view)
+    meant = reader.declared_sql(view.view)
     stored = f"select {', '.join(quoted(name) for name, _ in view.served)} from {quoted(view.name)}"
     return (
         f"with _text as materialized (select {casts} from (\n{meant}\n){where}),"
@@ -84,7 +84,7 @@ def _compared_sql(reader: Reader, view: TableBirth, most_rows: int | None) -> st
     )
 
 
-def _sample(reader: Reader, view: TableBirth, most_rows: int) -> str:
+def _sample_condition(reader: Reader, view: TableBirth, most_rows: int) -> str:
     """Returns the condition for the rows to compare, or "" for all rows."""
     read = " + ".join(f"(select count(*) from {quoted(name)})" for name in view.reads) or "0"
     if int(reader.rows(f"select {read}").rows[0][0]) <= most_rows:

@@ -10,7 +10,7 @@ from kappa.base.errors import KappaError
 from kappa.declare.pipeline import Pipeline
 from kappa.kafka.acl import READERS_GROUP, Acl, AclKind, sink_id, topic, writer_id
 from kappa.replay.rollout.plan.finding import Finding
-from kappa.replay.rollout.plan.preflight import least_brokers, replication
+from kappa.replay.rollout.plan.preflight import least_brokers, replication_findings
 
 if TYPE_CHECKING:
     from kappa.kafka.client import Log
@@ -58,7 +58,7 @@ def needed_acls(pipelines: Iterable[Pipeline], writer: str = "") -> list[NeededA
     return [NeededAcl(acl, tuple(found[acl])) for acl in sorted(found)]
 
 
-def risks(log: Log, pipelines: Iterable[Pipeline]) -> tuple[Finding, ...]:
+def broker_loss_risks(log: Log, pipelines: Iterable[Pipeline]) -> tuple[Finding, ...]:
     """Returns the losses in topics of pipelines and sinks if a broker is lost."""
     there = log.topics()
     brokers = least_brokers(log.brokers(), (each.replicas for each in there.values()))
@@ -78,5 +78,5 @@ def risks(log: Log, pipelines: Iterable[Pipeline]) -> tuple[Finding, ...]:
             except KappaError:
                 # A client that may read a topic need not be allowed to read the topic's settings.
                 config = None
-            found += replication(name, brokers, there[name].replicas, config)
+            found += replication_findings(name, brokers, there[name].replicas, config)
     return tuple(found)

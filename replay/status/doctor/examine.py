@@ -18,7 +18,7 @@ from typing import Any
 from kappa.base.errors import Broken, Damaged, KappaError
 from kappa.code.code_snapshot import ensure_unchanged
 from kappa.engine.job.legs import leg_records
-from kappa.replay.rollout.fold import advance
+from kappa.replay.rollout.fold import advance_state
 from kappa.replay.rollout.rollout import IllegalTransition
 from kappa.replay.rollout.state import State
 from kappa.state.alignment import alignment_records
@@ -30,13 +30,18 @@ from kappa.state.build import (
     read_birth,
     table_path,
 )
-from kappa.state.documents import NumberedRecords, tell_aside
+from kappa.state.documents import NumberedRecords, set_damaged_aside
 from kappa.state.file_sums import sums_records
 from kappa.state.files.address import entries_at
 from kappa.state.frontier import Frontier, Frontiers, frontier_records
 from kappa.state.journal.journal import JournalRecord, journal_records
-from kappa.state.kept_frontiers import kept_name, kept_of, lost_kept, read_kept
-from kappa.state.lease import floor, floor_records, sorted_leases
+from kappa.state.kept_frontiers import (
+    kept_frontiers_of,
+    kept_name,
+    lost_kept_numbers,
+    read_kept_frontier,
+)
+from kappa.state.lease import floor_records, read_floor, sorted_leases
 from kappa.state.root import NAME as ROOT
 from kappa.state.root import ROOT_COPY, has_root_copy, read_root
 from kappa.state.store import DAMAGED, Store
@@ -101,7 +106,7 @@ class Damage:
     then: str = ""
     hint: str = ""
 
-    def lines(self, number: int) -> tuple[str, ...]:
+    def text_lines(self, number: int) -> tuple[str, ...]:
         """Returns the damage as lines for people, with the number."""
         files = "1 file is" if len(self.names) == 1 else f"{len(self.names)} files are"
         return (
@@ -112,26 +117,28 @@ class Damage:
         )
 
 
-def examine(store: Store, *, now: float) -> tuple[Damage, ...]:
+def examine_root(store: Store, *, now: float) -> tuple[Damage, ...]:
     """Returns all damage. Damaged files that are derived from others are moved aside at once."""
-    state, found = _journal(store)
+    state, found = _read_journal(store)
     builds = sorted({name.split("/")[1] for name in store.names("builds") if name.count("/") > 1})
     sorted_leases(store, now)
     for build in builds:
         if build not in state.retired:
-            found += _build(store, build, serves=build in state.serving.values())
+            found += _build_damage(store, build, serves=build in state.serving.values())
         elif is_born(store, build):
-            found += _birth(store, build, "kappa history cannot tell of it; nothing else needs it")
+            found += _birth_damage(
+                store, build, "kappa history cannot tell of it; nothing else needs it"
+            )
     for place in dict.fromkeys((store, store.local)):
-        found += _others(place)
-    found += _root(store, builds)
+        found += _document_damage(place)
+    found += _root_damage(store, builds)
     return tuple(found)
 
 
-def unvouched(store: Store) -> tuple[str, ...]:
+def unvouched_builds(store: Store) -> tuple[str, ...]:
     """Lists builds whose newest frontier, of an older Kappa, vouches for no file list."""
     found = list[str]()
-    state, _ = _journal(store)
+    state, _ = _read_journal(store)
     for build in sorted({state.folded_by(build) for build in state.wanted_builds()}):
         # `examine` names the damage.
         with suppress(KappaError):
@@ -145,22 +152,22 @@ def unsealed_documents(store: Store) -> tuple[str, ...]:
     """Lists documents of an earlier Kappa without a seal: no change in these shows."""
     found = set[str]()
     for place in dict.fromkeys((store, store.local)):
-        for name in _documents(place):
+        for name in _document_names(place):
             with suppress(Damaged):
                 document, seal = place.get_sealed(name)
                 found |= {name} if document is not None and not seal else set()
     return tuple(sorted(found))
 
 
-def _documents(store: Store) -> Iterator[str]:
+def _document_names(store: Store) -> Iterator[str]:
     every = (name for folder in _FOLDERS for name in store.names(folder))
     alone = (name for name in ("copying.json", "journal.newest") if store.get(name) is not None)
     yield from filter(_DOCUMENT.fullmatch, (*every, *alone))
 
 
-def _others(store: Store) -> Iterator[Damage]:
+def _document_damage(store: Store) -> Iterator[Damage]:
     """Yields the damage of documents that are no records of the journal or of a build."""
-    for name in _documents(store):
+    for name in _document_names(store):
         if _TOLD.fullmatch(name):
             continue
         try:
@@ -168,7 +175,7 @@ def _others(store: Store) -> Iterator[Damage]:
         except Damaged as error:
             archive = _ARCHIVE.fullmatch(name)
             if archive is None:
-                tell_aside(store, name, error)
+                set_damaged_aside(store, name, error)
                 continue
             yield Damage(
                 error.message,
@@ -179,7 +186,7 @@ def _others(store: Store) -> Iterator[Damage]:
             )
 
 
-def _root(store: Store, builds: Iterable[str]) -> Iterator[Damage]:
+def _root_damage(store: Store, builds: Iterable[str]) -> Iterator[Damage]:
     """Yields the damage of the root's record of itself: damaged, or gone.
 
     A job of a Kappa that seals its frontiers begins only in a root with that record.
@@ -190,7 +197,7 @@ def _root(store: Store, builds: Iterable[str]) -> Iterator[Damage]:
             try:
                 store.get_sealed(ROOT_COPY)
             except Damaged as error:
-                tell_aside(store, ROOT_COPY, error)
+                set_damaged_aside(store, ROOT_COPY, error)
             return
     except Damaged as error:
         follows = "nothing is changed any more, so no kappa up; queries are answered"
@@ -215,15 +222,15 @@ def _root(store: Store, builds: Iterable[str]) -> Iterator[Damage]:
                 return
 
 
-def set_aside(store: Store) -> int:
+def count_set_aside(store: Store) -> int:
     """Counts the objects that were moved aside and are kept."""
     return len(store.names(DAMAGED))
 
 
-def _journal(store: Store) -> tuple[State, list[Damage]]:
+def _read_journal(store: Store) -> tuple[State, list[Damage]]:
     """Returns the state up to the first damaged record, and the damage of that record."""
     records, state = journal_records(store), State()
-    noted, numbers = records.noted(), records.numbers()
+    noted, numbers = records.noted_number(), records.numbers()
     for number in range(1, (numbers[-1] if numbers else 0) + 1):
         try:
             record = records.get(number)
@@ -232,20 +239,27 @@ def _journal(store: Store) -> tuple[State, list[Damage]]:
                 f"{records.address(number)}"
             )
             if record is not None:
-                state = advance(state, record)
+                state = advance_state(state, record)
                 continue
         except (Damaged, IllegalTransition) as error:
             why = error.message
         later = [each for each in numbers if each >= number]
         return state, [
-            _cut(state, why, [records.name(each) for each in later], _read(records, later))
+            _journal_damage(
+                state,
+                why,
+                [records.name(each) for each in later],
+                _count_event_kinds(records, later),
+            )
         ]
     if noted > (numbers[-1] if numbers else 0):
-        return state, [_cut(state, records.lost(noted).message, [records.note], Counter())]
+        return state, [
+            _journal_damage(state, records.lost(noted).message, [records.note], Counter())
+        ]
     return state, []
 
 
-def _cut(state: State, why: str, names: list[str], lost: Counter[str]) -> Damage:
+def _journal_damage(state: State, why: str, names: list[str], lost: Counter[str]) -> Damage:
     counted = ", ".join(f"{count} {kind}" for kind, count in sorted(lost.items())) or "none"
     return Damage(
         why,
@@ -258,7 +272,7 @@ def _cut(state: State, why: str, names: list[str], lost: Counter[str]) -> Damage
     )
 
 
-def _read(records: NumberedRecords[JournalRecord], numbers: list[int]) -> Counter[str]:
+def _count_event_kinds(records: NumberedRecords[JournalRecord], numbers: list[int]) -> Counter[str]:
     kinds: Counter[str] = Counter()
     for number in numbers:
         with suppress(Damaged):
@@ -268,7 +282,7 @@ def _read(records: NumberedRecords[JournalRecord], numbers: list[int]) -> Counte
     return kinds
 
 
-def _birth(store: Store, build: str, follows: str) -> Iterator[Damage]:
+def _birth_damage(store: Store, build: str, follows: str) -> Iterator[Damage]:
     try:
         read_birth(store, build)
     except Damaged as error:
@@ -285,8 +299,8 @@ def _birth(store: Store, build: str, follows: str) -> Iterator[Damage]:
         yield Damage(error.message, follows, hint=_REPLAY)
 
 
-def _build(store: Store, build: str, *, serves: bool) -> Iterator[Damage]:
-    damaged = tuple(_birth(store, build, f"build {build} can neither run nor serve"))
+def _build_damage(store: Store, build: str, *, serves: bool) -> Iterator[Damage]:
+    damaged = tuple(_birth_damage(store, build, f"build {build} can neither run nor serve"))
     yield from damaged
     if damaged:
         return
@@ -299,9 +313,9 @@ def _build(store: Store, build: str, *, serves: bool) -> Iterator[Damage]:
         # The build serves the tables of another build.
         return
     for records_of, follows, then in _RECORDS:
-        yield from _numbered(records_of(store, build), follows, then)
-    kept = kept_of(store, build)
-    for number in lost_kept(store, build):
+        yield from _record_damage(records_of(store, build), follows, then)
+    kept = kept_frontiers_of(store, build)
+    for number in lost_kept_numbers(store, build):
         yield Damage(
             f"the kept frontier {number} of build {build} is gone: {kept_name(build, number)}",
             "what was served between the kept ones beside it is not answered any more",
@@ -309,17 +323,19 @@ def _build(store: Store, build: str, *, serves: bool) -> Iterator[Damage]:
         )
     with suppress(Damaged):
         found = Frontiers(store, build).newest()
-        noted = frontier_records(store, build).noted()
-        shown = max(noted, floor(store, build), *(each.frontier.number for each in kept), 0)
+        noted = frontier_records(store, build).noted_number()
+        shown = max(noted, read_floor(store, build), *(each.frontier.number for each in kept), 0)
         if serves or found is not None or shown:
             where = frontier_records(store, build).address(shown)
-            yield from _lost(build, found, shown, where)
+            yield from _lost_frontiers(build, found, shown, where)
         if found is not None:
             past = [each.frontier for each in kept]
-            yield from _tables(store, birth, found, past, serves=serves)
+            yield from _table_damage(store, birth, found, past, serves=serves)
 
 
-def _lost(build: str, newest: Frontier | None, shown: int, where: str) -> Iterator[Damage]:
+def _lost_frontiers(
+    build: str, newest: Frontier | None, shown: int, where: str
+) -> Iterator[Damage]:
     """Yields the damage of frontiers that readers saw, and that are gone.
 
     Other records of the build tell which numbers readers saw.
@@ -335,13 +351,13 @@ def _lost(build: str, newest: Frontier | None, shown: int, where: str) -> Iterat
         )
 
 
-def _numbered(records: NumberedRecords[Any], follows: str, then: str) -> Iterator[Damage]:
+def _record_damage(records: NumberedRecords[Any], follows: str, then: str) -> Iterator[Damage]:
     for number in records.numbers():
         try:
             records.get(number)
         except Damaged as error:
             yield Damage(error.message, follows, (records.name(number),), then)
-    noted, numbers = records.noted(), records.numbers()
+    noted, numbers = records.noted_number(), records.numbers()
     for before, following in pairwise(numbers):
         if following == before + 1 or _begins_anew(records, following):
             continue
@@ -363,7 +379,7 @@ def _begins_anew(records: NumberedRecords[Any], number: int) -> bool:
     return False
 
 
-def _tables(
+def _table_damage(
     store: Store, birth: Birth, newest: Frontier, kept: Iterable[Frontier], *, serves: bool
 ) -> Iterator[Damage]:
     """Yields tables with a file that is gone or cut, at the newest or a kept frontier."""
@@ -383,7 +399,7 @@ def _tables(
                 )
             except KappaError as error:
                 why = error.message
-            if is_past and read_kept(store, birth.build, frontier.number) is None:
+            if is_past and read_kept_frontier(store, birth.build, frontier.number) is None:
                 # The kept frontier was released meanwhile.
                 continue
             if why is not None and why not in seen:

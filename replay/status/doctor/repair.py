@@ -18,7 +18,7 @@ from kappa.state.root import LOCK, NAME, ROOT_COPY, lock_of
 from kappa.state.store import Store
 
 
-def repair(store: Store, damages: Iterable[Damage]) -> tuple[str, ...]:
+def repair_root(store: Store, damages: Iterable[Damage]) -> tuple[str, ...]:
     """Moves aside the files of these damages, the newest first; returns the new places.
 
     No supervisor can start meanwhile. Raises Conflict if a supervisor is up.
@@ -71,7 +71,7 @@ def _is_of_frontiers(name: str) -> bool:
 def _note_shown(store: Store, build: str) -> int:
     """Returns and notes the greatest number that a frontier of a build ever had, as known."""
     records = frontier_records(store, build)
-    shown = max(0, records.noted(), *records.numbers(), *kept_numbers(store, build))
+    shown = max(0, records.noted_number(), *records.numbers(), *kept_numbers(store, build))
     records.note_last(shown)
     return shown
 

@@ -14,9 +14,9 @@ from kappa.base.errors import KappaError
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.state import State
 from kappa.state.build import table_path
-from kappa.state.file_sums import RecordedSums, difference, name_of, sum_of
+from kappa.state.file_sums import RecordedSums, describe_damage, sum_name, sum_of
 from kappa.state.frontier import Frontiers, Sum
-from kappa.state.kept_frontiers import kept_of
+from kappa.state.kept_frontiers import kept_frontiers_of
 from kappa.state.store import Store
 from kappa.tables.archive import archived_topics, archives_of, folder
 from kappa.tables.stored_archive import open_archive
@@ -42,7 +42,7 @@ class ScrubbedFile:
     size: int = 0
     why: str = ""
 
-    def text(self, store: Store) -> str:
+    def damage_text(self, store: Store) -> str:
         """Returns the damage of the file, in a sentence."""
         owner = (
             f"the archive of topic {self.of}"
@@ -53,7 +53,7 @@ class ScrubbedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Scrubbed:
+class ScrubResult:
     """The result of a scrub: counts, and the files that have changed since their writing.
 
     `unknown` counts the files without a sum, which were written by an earlier Kappa.
@@ -65,23 +65,23 @@ class Scrubbed:
     bad: tuple[ScrubbedFile, ...]
 
 
-def scrub(store: Store, *, show: Show = lambda _done, _of, _bad: None) -> Scrubbed:
+def scrub_root(store: Store, *, show: Show = lambda _done, _of, _bad: None) -> ScrubResult:
     """Reads all data files in use, from the disk and not from the machine's memory.
 
     Objects of a bucket are fetched. Raises Damaged if a record that names files in use cannot
     be read.
     """
-    wanted = tuple(_wanted(store))
+    wanted = tuple(_files_in_use(store))
     whole, done, bad = sum(each.size for each in wanted), 0, []
     for each in wanted:
-        why = each.why or _difference(each)
+        why = each.why or _file_difference(each)
         if why:
             bad.append(replace(each, why=why))
         done += each.size
         show(done, whole, len(bad))
     # A job may have deleted a file, or published another version, since the files were listed.
-    still = {each.path for each in _wanted(store)} if bad else set()
-    return Scrubbed(
+    still = {each.path for each in _files_in_use(store)} if bad else set()
+    return ScrubResult(
         len(wanted),
         done,
         sum(each.sum is None and not each.why for each in wanted),
@@ -89,17 +89,17 @@ def scrub(store: Store, *, show: Show = lambda _done, _of, _bad: None) -> Scrubb
     )
 
 
-def _difference(file: ScrubbedFile) -> str:
+def _file_difference(file: ScrubbedFile) -> str:
     try:
         found = sum_of(file.path, from_disk=True)
     except FileNotFoundError:
         return "is gone"
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
-    return "" if file.sum is None or file.sum == found else difference(file.sum, found)
+    return "" if file.sum is None or file.sum == found else describe_damage(file.sum, found)
 
 
-def _wanted(store: Store) -> Iterator[ScrubbedFile]:
+def _files_in_use(store: Store) -> Iterator[ScrubbedFile]:
     state = current_state(store)
     for build in sorted({state.folded_by(build) for build in state.wanted_builds()}):
         yield from _of_build(store, state, build)
@@ -110,14 +110,14 @@ def _wanted(store: Store) -> Iterator[ScrubbedFile]:
 
 def _of_build(store: Store, state: State, build: str) -> Iterator[ScrubbedFile]:
     newest = Frontiers(store, build).newest()
-    kept = {each.frontier.number: each.frontier for each in kept_of(store, build)}
+    kept = {each.frontier.number: each.frontier for each in kept_frontiers_of(store, build)}
     frontiers = [*kept.values(), *([] if newest is None else [newest])]
     lists, sums = FileLists(), RecordedSums(store, build).all()
     seen: set[str] = set()
     for frontier in frontiers:
         for table, version in frontier.versions.items():
             path = table_path(store, build, table)
-            hint = _mend(state, build, is_past=frontier is not newest)
+            hint = _repair_hint(state, build, is_past=frontier is not newest)
             try:
                 listed = lists.list_at(path, version, frontier.file_lists.get(table))
             except KappaError as error:
@@ -128,10 +128,10 @@ def _of_build(store: Store, state: State, build: str) -> Iterator[ScrubbedFile]:
                 file = f"{path}/{name}"
                 if file not in seen:
                     seen.add(file)
-                    yield ScrubbedFile(file, build, table, hint, sums.get(name_of(file)), size)
+                    yield ScrubbedFile(file, build, table, hint, sums.get(sum_name(file)), size)
 
 
-def _mend(state: State, build: str, *, is_past: bool) -> str:
+def _repair_hint(state: State, build: str, *, is_past: bool) -> str:
     """Returns the hint on a damaged file of a build."""
     over = {each for each in state.wanted_builds() if state.folded_by(each) == build}
     pipeline = state.pipelines[build]
@@ -161,5 +161,5 @@ def _of_archive(store: Store, topic: str, path: str) -> Iterator[ScrubbedFile]:
         yield ScrubbedFile(path, topic, None, hint, None, why=f"cannot be read: {error.message}")
         return
     for block in blocks:
-        sum_ = sums.get(name_of(block.path))
+        sum_ = sums.get(sum_name(block.path))
         yield ScrubbedFile(block.path, topic, None, hint, sum_, block.bytes)

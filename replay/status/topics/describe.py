@@ -56,7 +56,7 @@ class TopicDescription:
     users: tuple[TopicUser, ...]
 
 
-def describe(
+def describe_topic(
     log: Log,
     name: str,
     declared: Topic | None,
@@ -109,7 +109,7 @@ def description_text(found: TopicDescription) -> str:
         if declared is None
         else f"declared at {declared.source}: {declared.kind}, {declared.partitions} partitions"
         + ("" if declared.key is None else f", key {declared.key}"),
-        *(_setting(found, name, value) for name, value in found.config.items()),
+        *(_setting_line(found, name, value) for name, value in found.config.items()),
         *(str(each) for each in found.users),
         *([] if found.users else ["no build reads or sends it"]),
     ]
@@ -122,7 +122,7 @@ def description_document(found: TopicDescription) -> dict[str, Any]:
     return {
         "topic": found.facts.name,
         "id": found.facts.id,
-        "partitions": description_listing(found).objects(),
+        "partitions": description_listing(found).row_objects(),
         "config": dict(found.config),
         "declared": None
         if declared is None
@@ -146,7 +146,9 @@ def description_document(found: TopicDescription) -> dict[str, Any]:
 
 def users_of(topic: str, state: State, births: Mapping[str, Birth]) -> tuple[TopicUser, ...]:
     """Lists the users of a topic among the wanted builds, by pipeline."""
-    return tuple(sorted(_users(topic, state, births), key=lambda each: (each.pipeline, each.build)))
+    return tuple(
+        sorted(_topic_users(topic, state, births), key=lambda each: (each.pipeline, each.build))
+    )
 
 
 def refuse_used(topic: str, users: Iterable[TopicUser], allowed: Iterable[str]) -> None:
@@ -161,13 +163,13 @@ def refuse_used(topic: str, users: Iterable[TopicUser], allowed: Iterable[str]) 
         )
 
 
-def _setting(found: TopicDescription, name: str, value: str) -> str:
+def _setting_line(found: TopicDescription, name: str, value: str) -> str:
     wanted = found.declared_config.get(name)
     differs = wanted is not None and wanted != value
     return f"  {name}={value}" + (f", declared as {wanted}" if differs else "")
 
 
-def _users(topic: str, state: State, births: Mapping[str, Birth]) -> Iterator[TopicUser]:
+def _topic_users(topic: str, state: State, births: Mapping[str, Birth]) -> Iterator[TopicUser]:
     roles = {
         **dict.fromkeys((each.build for each in state.active_rollouts), "candidate"),
         **dict.fromkeys(state.idle.values(), "idle"),

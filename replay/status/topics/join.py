@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from kappa.base.errors import UsageError
 from kappa.declare.topic import Topic
-from kappa.declare.topic_patterns import JoinedTopic, JoinedTopics, matching
+from kappa.declare.topic_patterns import JoinedTopic, JoinedTopics, matching_topics
 from kappa.kafka.cluster import TopicFacts
 
 
@@ -23,19 +23,19 @@ class Joining(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinResult:
     """The topics of a pattern from now on, and the fate of each topic, by name."""
 
     topics: JoinedTopics
     became: Mapping[str, Joining]
 
 
-def join(
+def join_topics(
     pattern: Topic,
     there: Mapping[str, TopicFacts],
     sinks: Collection[str],
     leaving: Iterable[str] = (),
-) -> Joined:
+) -> JoinResult:
     """Returns the topics of a pattern: topics that have joined, and all that match now.
 
     `leaving` are topics to leave out. Raises UsageError if a topic of `leaving` has not joined,
@@ -43,14 +43,14 @@ def join(
     """
     left = frozenset(leaving)
     before = {each.name: each for each in pattern.joined}
-    found = {name: there[name].partitions for name in matching(pattern.name, there, sinks)}
+    found = {name: there[name].partitions for name in matching_topics(pattern.name, there, sinks)}
     for name in sorted(left - before.keys() - found.keys()):
         raise UsageError(
             f"topic {name} is none of the pattern {pattern.name}",
             hint=f"it has {', '.join(before) or 'none'}",
         )
     became = {
-        name: _became(before.get(name), found.get(name), leaves=name in left)
+        name: _joining_of(before.get(name), found.get(name), leaves=name in left)
         for name in sorted(before.keys() | found.keys())
         if name in before or name not in left
     }
@@ -64,10 +64,10 @@ def join(
             f"the pattern {pattern.name} matches no topic of the broker",
             hint="see: kappa topics list; internal topics and those of sinks never match",
         )
-    return Joined(JoinedTopics(pattern.name, topics), became)
+    return JoinResult(JoinedTopics(pattern.name, topics), became)
 
 
-def _became(before: JoinedTopic | None, partitions: int | None, *, leaves: bool) -> Joining:
+def _joining_of(before: JoinedTopic | None, partitions: int | None, *, leaves: bool) -> Joining:
     if leaves:
         return Joining.LEAVES
     if before is None:

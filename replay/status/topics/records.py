@@ -31,7 +31,7 @@ from kappa.records.lines.produce import produce_lines
 from kappa.records.lines.written import envelope_line
 from kappa.records.record import RecordReader, Removal, Tombstone
 from kappa.serving.query.pin.moments import parse_offsets, parse_time
-from kappa.serving.query.render import cell, plain
+from kappa.serving.query.render import cell_text, json_value
 from kappa.state.offsets import Offsets
 
 if TYPE_CHECKING:
@@ -61,12 +61,12 @@ class SeenRecord:
     reject: str | None = None
 
     @property
-    def place(self) -> tuple[int, int, int]:
+    def order_key(self) -> tuple[int, int, int]:
         """The time and place, which give the order of records of several partitions."""
         return self.record.timestamp_ms, self.record.partition, self.record.offset
 
     @property
-    def beside(self) -> dict[str, Any]:
+    def extra_fields(self) -> dict[str, Any]:
         """The fields that a line has beside the record itself, as far as known."""
         found = {"event": self.event, "reject": self.reject}
         return {
@@ -89,7 +89,9 @@ def begin_of(log: Log, topic: str, start: str | None) -> Offsets:
     if start == _END:
         return log.end([topic])
     if _OFFSET.fullmatch(start):
-        return Offsets({topic: dict.fromkeys(beginning.next[topic], int(start))}).highest(beginning)
+        return Offsets({topic: dict.fromkeys(beginning.next[topic], int(start))}).highest_with(
+            beginning
+        )
     if "=" in start:
         found = parse_offsets(start if ":" in start else f"{topic}:{start}")
         if set(found.next) != {topic}:
@@ -97,12 +99,12 @@ def begin_of(log: Log, topic: str, start: str | None) -> Offsets:
                 f"{start!r} is of another topic than {topic}",
                 hint=f"write {topic}:0=1000, with a comma before the next partition",
             )
-        return found.highest(beginning)
+        return found.highest_with(beginning)
     time, _ = parse_time(start)
-    return log.at_time([topic], int(time.timestamp() * 1000)).highest(beginning)
+    return log.at_time([topic], int(time.timestamp() * 1000)).highest_with(beginning)
 
 
-def of_partitions(topic: str, end: Offsets, partitions: Sequence[int]) -> Offsets:
+def ends_of_partitions(topic: str, end: Offsets, partitions: Sequence[int]) -> Offsets:
     """Returns the end for some partitions, or for all if none is named.
 
     Raises UsageError for a partition that the topic does not have.
@@ -122,7 +124,7 @@ def of_partitions(topic: str, end: Offsets, partitions: Sequence[int]) -> Offset
     )
 
 
-def newest(topic: str, begin: Offsets, end: Offsets, count: int) -> Offsets:
+def newest_offsets(topic: str, begin: Offsets, end: Offsets, count: int) -> Offsets:
     """Returns the offsets at which the newest `count` offsets of each partition begin."""
     return Offsets(
         {topic: {part: max(begin.at(topic, part), last - count) for _, part, last in end.items()}}
@@ -139,8 +141,8 @@ def following(
             end = ends()
             at = Offsets({topic: {part: at.at(topic, part) for _, part, _ in end.items()}})
             if end.distance(at):
-                yield from reader.read(at, end.highest(at))
-                at = end.highest(at)
+                yield from reader.read(at, end.highest_with(at))
+                at = end.highest_with(at)
             else:
                 reader.wait_beyond(at, _WAIT_SECONDS)
 
@@ -167,7 +169,7 @@ def decoder_of(topic: Topic | None) -> Decode:
         return SeenRecord(
             record,
             {
-                column.name: plain(_shown(value, column.type))
+                column.name: json_value(_shown_value(value, column.type))
                 for column, value in zip(columns, row, strict=True)
             },
         )
@@ -175,7 +177,7 @@ def decoder_of(topic: Topic | None) -> Decode:
     return decode
 
 
-def _shown(value: Any, kind: Type) -> Any:
+def _shown_value(value: Any, kind: Type) -> Any:
     """Returns a value of a row in the type that readers of tables see."""
     if value is None:
         return None
@@ -185,9 +187,9 @@ def _shown(value: Any, kind: Type) -> Any:
         case Scalar(name="date"):
             return date(1970, 1, 1) + timedelta(days=value)
         case Array():
-            return [_shown(each, kind.element) for each in value]
+            return [_shown_value(each, kind.element) for each in value]
         case Struct():
-            return {each.name: _shown(value[each.name], each.type) for each in kind.fields}
+            return {each.name: _shown_value(value[each.name], each.type) for each in kind.fields}
         case _:
             return value
 
@@ -200,7 +202,7 @@ def filter_of(
     Keys that have a format, or are a change's keys, are compared by value. Raises UsageError
     for a condition on no column of the declaration.
     """
-    wanted = [_condition(each, topic) for each in conditions]
+    wanted = [_parse_condition(each, topic) for each in conditions]
     has_key = None if key is None else _key_filter(key, topic)
 
     def is_wanted(seen: SeenRecord) -> bool:
@@ -208,7 +210,7 @@ def filter_of(
             return False
         event = seen.event
         return not wanted or (
-            event is not None and all(_text(event[name]) == value for name, value in wanted)
+            event is not None and all(_value_text(event[name]) == value for name, value in wanted)
         )
 
     return is_wanted
@@ -230,11 +232,11 @@ def _key_filter(wanted: str, topic: Topic | None) -> Callable[[bytes | None], bo
     return has_key
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else cell(value)
+def _value_text(value: Any) -> str:
+    return value if isinstance(value, str) else cell_text(value)
 
 
-def _condition(text: str, topic: Topic | None) -> tuple[str, str]:
+def _parse_condition(text: str, topic: Topic | None) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"{text!r} is no condition", hint="write FIELD=VALUE: --where carrier=UA")
@@ -258,11 +260,11 @@ def seen_text(seen: SeenRecord) -> str:
     """
     record = seen.record
     place = f"{record.partition}@{record.offset}  {moment_text(record.timestamp_ms)}"
-    headers = "".join(f"  {name}:{cell(value)}" for name, value in record.headers)
+    headers = "".join(f"  {name}:{cell_text(value)}" for name, value in record.headers)
     refused = "" if seen.reject is None else f"  rejected, {seen.reject}"
     is_shown = seen.event is None or _is_text(record.value)
-    value = cell(record.value) if is_shown else json.dumps(seen.event, ensure_ascii=False)
-    return f"{place}  {cell(record.key)}  {value}{headers}{refused}\n"
+    value = cell_text(record.value) if is_shown else json.dumps(seen.event, ensure_ascii=False)
+    return f"{place}  {cell_text(record.key)}  {value}{headers}{refused}\n"
 
 
 def _is_text(value: bytes | None) -> bool:
@@ -275,7 +277,7 @@ def _is_text(value: bytes | None) -> bool:
 
 def seen_line(seen: SeenRecord) -> str:
     """Returns a record as a line of JSON: an envelope with the offset and the event."""
-    return f"{envelope_line(as_produced(seen.record), beside=seen.beside)}\n"
+    return f"{envelope_line(as_produced(seen.record), beside=seen.extra_fields)}\n"
 
 
 def as_produced(record: Record) -> ProducedRecord:
@@ -299,10 +301,10 @@ def export_parquet(
     """Writes records as a Parquet file; returns the number of records."""
     from kappa.records.lines.parquet import write_records  # noqa: PLC0415  # it takes Arrow
 
-    return write_records(file, (_placed(decode(each)) for each in records), decoded=decoded)
+    return write_records(file, (_placed_record(decode(each)) for each in records), decoded=decoded)
 
 
-def counted(records: Iterable[Record], show: Progress) -> Iterator[Record]:
+def count_records(records: Iterable[Record], show: Progress) -> Iterator[Record]:
     """Yields records, and shows the number of records now and then."""
     for number, record in enumerate(records):
         if number % _STEP == 0:
@@ -338,6 +340,6 @@ def _placed_by(record: ProducedRecord, *, partitions: bool) -> ProducedRecord:
     return record if partitions else replace(record, partition=None)
 
 
-def _placed(seen: SeenRecord) -> tuple[ProducedRecord, int, str | None, str | None]:
+def _placed_record(seen: SeenRecord) -> tuple[ProducedRecord, int, str | None, str | None]:
     event = None if seen.event is None else json.dumps(seen.event, ensure_ascii=False)
     return as_produced(seen.record), seen.record.offset, event, seen.reject

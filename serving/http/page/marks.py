@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from math import isfinite
 
-from kappa.serving.query.render import cell, plain
+from kappa.serving.query.render import cell_text, json_value
 
 _SHORT = 10
 # A longer value would not fit on a screen; the API returns all of it.
@@ -113,9 +113,9 @@ def value(found: object) -> str:
         case int() | float() | Decimal():
             shown = f"{found:,}" if not isinstance(found, int) or abs(found) > 9999 else str(found)
         case dict() | list():
-            shown = json.dumps(plain(found), ensure_ascii=False)
+            shown = json.dumps(json_value(found), ensure_ascii=False)
         case _:
-            shown = cell(found)
+            shown = cell_text(found)
     return shown if len(shown) <= _MOST_CHARACTERS else f"{shown[:_MOST_CHARACTERS]}…"
 
 

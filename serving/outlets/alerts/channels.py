@@ -193,39 +193,39 @@ class Webhook:
             else http.client.HTTPConnection(self._host, self._port, timeout=timeout)
         )
         # A socket's own time-out begins again with each byte that a receiver drips.
-        watch = threading.Timer(timeout, _cut, [connection])
+        watch = threading.Timer(timeout, _shut_connection, [connection])
         watch.daemon = True
         began = time.monotonic()
         watch.start()
         try:
             connection.request("POST", self._target, body, headers)
             response = connection.getresponse()
-            return self._judged(response.status, response.getheader("retry-after"))
+            return self._attempt_of_status(response.status, response.getheader("retry-after"))
         except (OSError, http.client.HTTPException, ValueError) as error:
             late = isinstance(error, TimeoutError) or time.monotonic() - began >= timeout
-            why = f"no answer within {timeout:g} s" if late else _reason(error)
+            why = f"no answer within {timeout:g} s" if late else _failure_reason(error)
             return Attempted(Outcome.AGAIN, f"{self._host}: {why}")
         finally:
             watch.cancel()
             connection.close()
 
-    def _judged(self, status: int, retry_after: str | None) -> Attempted:
+    def _attempt_of_status(self, status: int, retry_after: str | None) -> Attempted:
         reason = f"{self._host} answered {status}"
         if 200 <= status < 300:
             return RECEIVED
         if status in _TRIED_AGAIN or status >= 500:
-            return Attempted(Outcome.AGAIN, reason, _seconds(retry_after, self._clock()))
+            return Attempted(Outcome.AGAIN, reason, _seconds_to_wait(retry_after, self._clock()))
         if 300 <= status < 400:
             reason += ", and redirects are not followed"
         return Attempted(Outcome.REFUSED, reason)
 
 
-def _cut(connection: http.client.HTTPConnection) -> None:
+def _shut_connection(connection: http.client.HTTPConnection) -> None:
     with contextlib.suppress(OSError, AttributeError):
         connection.sock.shutdown(socket.SHUT_RDWR)
 
 
-def _seconds(retry_after: str | None, now: float) -> float:
+def _seconds_to_wait(retry_after: str | None, now: float) -> float:
     """Returns the wait in seconds that a header asks for.
 
     The header has a number of seconds or a date; 0 stands for no wait.
@@ -242,7 +242,7 @@ def _seconds(retry_after: str | None, now: float) -> float:
     return min(max(0.0, until.timestamp() - now), _LONGEST_WAIT_SECONDS)
 
 
-def _reason(error: Exception) -> str:
+def _failure_reason(error: Exception) -> str:
     if isinstance(error, http.client.RemoteDisconnected | http.client.BadStatusLine):
         return "it closed the connection without an answer"
     if isinstance(error, OSError):
@@ -264,7 +264,7 @@ class Program:
     def send(self, message: Message) -> Attempted:
         """Runs the program, once."""
         if shutil.which(self._command[0]) is None:
-            return self._failed(f"cannot be found: {self._command[0]}")
+            return self._failed_attempt(f"cannot be found: {self._command[0]}")
         environment = {
             name: value
             for name, value in os.environ.items()
@@ -278,11 +278,11 @@ class Program:
                     self._command, output=output, environment=environment, source=given.fileno()
                 )
             except OSError as error:
-                return self._failed(f"cannot be started: {error.strerror}")
+                return self._failed_attempt(f"cannot be started: {error.strerror}")
             try:
                 code = child.wait(self._timeout_seconds)
             except subprocess.TimeoutExpired:
-                return self._failed(f"was ended after {self._timeout_seconds:g} s")
+                return self._failed_attempt(f"was ended after {self._timeout_seconds:g} s")
             finally:
                 # The program may have left children behind.
                 ensure_session_gone(child.pid)
@@ -290,9 +290,9 @@ class Program:
             if code == 0:
                 return RECEIVED
             last = _last_line(output)
-            return self._failed(f"ended with {code}" + (f": {last}" if last else ""))
+            return self._failed_attempt(f"ended with {code}" + (f": {last}" if last else ""))
 
-    def _failed(self, why: str) -> Attempted:
+    def _failed_attempt(self, why: str) -> Attempted:
         return Attempted(Outcome.AGAIN, f"command {self._name} {why}")
 
 
@@ -327,18 +327,18 @@ def channel_of(store: Store, settings: AlertSettings, alert: AlertBirth) -> Chan
     elsewhere. If a setting is missing or wrong, messages wait, with that as the reason.
     """
     timeout = settings.timeout_seconds
-    url = _of(settings.urls, alert.name)
+    url = _setting_of(settings.urls, alert.name)
     if url is None and alert.to == PAGE:
         return ShownOnPage(store, alert.name)
     if url is None and alert.to.startswith(COMMAND):
         name = alert.to.removeprefix(COMMAND)
-        command = _of(settings.commands, name)
+        command = _setting_of(settings.commands, name)
         if not command:
             return Unready(
                 f'there is no command {name}: set {name} = ["PROGRAM"] in [alerts.commands]'
             )
         return Program(name, command, timeout_seconds=timeout)
-    secret = _of(settings.secrets, alert.name) or settings.secret
+    secret = _setting_of(settings.secrets, alert.name) or settings.secret
     if not secret.strip():
         return Unready("there is no secret to sign with: set [alerts] secret in kappa.toml")
     try:
@@ -348,7 +348,7 @@ def channel_of(store: Store, settings: AlertSettings, alert: AlertBirth) -> Chan
         return Unready(str(error))
 
 
-def _of(settings: Mapping[str, _Value], name: str) -> _Value | None:
+def _setting_of(settings: Mapping[str, _Value], name: str) -> _Value | None:
     """Returns the setting of a name.
 
     A variable of the environment has _ where the name has -.

@@ -25,27 +25,27 @@ from kappa.base.sections import AlertSettings, seconds_of
 from kappa.base.settings import Settings
 from kappa.declare.alert import AlertBirth
 from kappa.serving.outlets.alerts.channels import Attempted, Channel, Outcome, channel_of
-from kappa.serving.outlets.alerts.message import Message, missed_message, moment, row_messages
+from kappa.serving.outlets.alerts.message import Message, missed_message, row_messages, time_as_text
 from kappa.serving.outlets.alerts.outbox import (
     AlertProgress,
     DeadLetter,
     Missed,
     Outbox,
-    asked_again,
     delete_dead_letter,
+    delete_request_to_send_again,
+    ids_to_send_again,
     put_dead_letter,
     put_outbox,
     put_progress,
     read_dead_letter,
     read_outbox,
     read_progress,
-    settle_asked,
 )
 from kappa.serving.outlets.changes.change_set import ChangeCounts, ChangeSet
 from kappa.serving.outlets.changes.cursor import Cursor
 from kappa.serving.outlets.changes.filter import Filter
 from kappa.serving.outlets.changes.follower import Follower
-from kappa.serving.outlets.outlet import served_outlets, tell
+from kappa.serving.outlets.outlet import served_outlets, write_log_line
 from kappa.serving.query.reader.reader import Limits
 from kappa.state.build import read_birth
 from kappa.state.store import Store
@@ -136,54 +136,54 @@ class AlertDelivery:
         self._follower: Follower | None = None
         self._chosen = Filter(alert.columns, alert.where)
 
-    def step(self) -> float | None:
+    def take_step(self) -> float | None:
         """Takes a step, and returns the seconds until the next step.
 
         Returns None if the next step awaits a change. Raises UsageError if the alert's table is not
         served, or lacks columns that the alert names.
         """
-        if asked := asked_again(self._store, self._alert.name):
-            self._send_again(asked[0])
+        if asked := ids_to_send_again(self._store, self._alert.name):
+            self._send_dead_letter(asked[0])
             return 0.0
         messages = () if self._outbox is None else self._outbox.messages
-        settled = self._settled()
+        settled = self._settled_count()
         if settled < len(messages):
             due = self._progress.next_try_at if self._progress.tries else 0.0
             now = self._clock()
             # If the clock was set back, the message is due at once.
             if now < due <= now + self._rules.patience:
                 return due - now
-            self._deliver(messages[settled], settled)
+            self._deliver_message(messages[settled], settled)
             return 0.0
-        self._take()
-        return 0.0 if self.waiting else None
+        self._take_change_set()
+        return 0.0 if self.unsettled_count else None
 
-    def wait(self, seconds: float) -> None:
+    def wait_for_change(self, seconds: float) -> None:
         """Waits until there may be another change set, or so many seconds."""
         if self._follower is None:
             time.sleep(seconds)
         else:
-            self._follower.wait(seconds)
+            self._follower.wait_for_change(seconds)
 
-    def report(self, error: str) -> None:
+    def report_error(self, error: str) -> None:
         """Shows people why no step can be taken.
 
         An empty error shows that steps work again.
         """
         if error != self._progress.error:
-            self._put(replace(self._progress, error=error))
+            self._put_progress(replace(self._progress, error=error))
 
     @property
-    def waiting(self) -> int:
+    def unsettled_count(self) -> int:
         """Returns how many messages of the outbox are not settled."""
-        return 0 if self._outbox is None else len(self._outbox.messages) - self._settled()
+        return 0 if self._outbox is None else len(self._outbox.messages) - self._settled_count()
 
-    def _settled(self) -> int:
+    def _settled_count(self) -> int:
         if self._outbox is None or self._progress.outbox != self._outbox.number:
             return 0
         return self._progress.settled
 
-    def _deliver(self, message: Message, settled: int) -> None:
+    def _deliver_message(self, message: Message, settled: int) -> None:
         """Tries a message once.
 
         Settles the message if it was received or is given up.
@@ -198,9 +198,9 @@ class AlertDelivery:
         progress = replace(
             progress, outbox=self._outbox.number, settled=settled, first_tried_at=first
         )
-        attempted = self._attempt(message)
+        attempted = self._attempt_message(message)
         if attempted.outcome is Outcome.RECEIVED:
-            self._settle(progress, delivered=True)
+            self._settle_message(progress, delivered=True)
             return
         now, tries = self._clock(), progress.tries + 1
         progress = replace(progress, tries=tries, error=attempted.reason)
@@ -213,66 +213,66 @@ class AlertDelivery:
             draw=self._draw,
         )
         if attempted.outcome is Outcome.AGAIN and again is not None:
-            self._put(replace(progress, next_try_at=again))
+            self._put_progress(replace(progress, next_try_at=again))
             return
-        letter = DeadLetter(message, attempted.reason, tries, moment(now))
+        letter = DeadLetter(message, attempted.reason, tries, time_as_text(now))
         put_dead_letter(self._store, self._alert.name, letter)
-        self._settle(progress, delivered=False)
+        self._settle_message(progress, delivered=False)
 
-    def _settle(self, progress: AlertProgress, *, delivered: bool) -> None:
+    def _settle_message(self, progress: AlertProgress, *, delivered: bool) -> None:
         """Notes that a message needs no further attempt."""
         progress = replace(progress, settled=progress.settled + 1, tries=0)
-        self._put(self._received(progress) if delivered else progress)
+        self._put_progress(self._with_received_message(progress) if delivered else progress)
 
-    def _received(self, progress: AlertProgress) -> AlertProgress:
+    def _with_received_message(self, progress: AlertProgress) -> AlertProgress:
         return replace(
             progress, delivered=progress.delivered + 1, delivered_at=self._clock(), error=""
         )
 
-    def _put(self, progress: AlertProgress) -> None:
+    def _put_progress(self, progress: AlertProgress) -> None:
         put_progress(self._store, self._alert.name, progress)
         self._progress = progress
 
-    def _attempt(self, message: Message) -> Attempted:
+    def _attempt_message(self, message: Message) -> Attempted:
         failpoint("alert.before_send")
         attempted = self._channel.send(message)
         failpoint("alert.after_send")
         return attempted
 
-    def _send_again(self, id_: str) -> None:
+    def _send_dead_letter(self, id_: str) -> None:
         """Tries a dead letter once, as an operator has asked."""
         name = self._alert.name
         letter = read_dead_letter(self._store, name, id_)
         if letter is not None:
-            attempted = self._attempt(letter.message)
+            attempted = self._attempt_message(letter.message)
             if attempted.outcome is Outcome.RECEIVED:
                 delete_dead_letter(self._store, name, id_)
-                self._put(self._received(self._progress))
+                self._put_progress(self._with_received_message(self._progress))
             else:
                 tries, reason = letter.tries + 1, attempted.reason
-                again = replace(letter, reason=reason, tries=tries, at=moment(self._clock()))
+                again = replace(letter, reason=reason, tries=tries, at=time_as_text(self._clock()))
                 put_dead_letter(self._store, name, again)
-        settle_asked(self._store, name, id_)
+        delete_request_to_send_again(self._store, name, id_)
 
-    def _take(self) -> None:
+    def _take_change_set(self) -> None:
         """Takes the next change set into the outbox, if a change set is there."""
-        follower = self._followed()
-        with follower.next() as change_set:
+        follower = self._make_follower_once()
+        with follower.next_change_set() as change_set:
             if change_set is None or not self._is_of(change_set.head.cursor.build):
                 return
             now = self._clock()
             counts = change_set.counts(self._chosen)
-            is_put = change_set.head.starts_over or counts.total > 0 or self._is_place_old(now)
+            is_put = change_set.head.starts_over or counts.row_count > 0 or self._is_place_old(now)
             if is_put:
-                messages, missed = self._messages(change_set, counts, now)
+                messages, missed = self._messages_of(change_set, counts, now)
                 self._put_outbox(change_set, messages, missed, now)
         if is_put:
-            follower.hold(self._rules.keep)
+            follower.hold_cursor(self._rules.keep)
 
     def _is_place_old(self, now: float) -> bool:
         return self._outbox is None or abs(now - self._outbox.at) >= _PLACE_SECONDS
 
-    def _followed(self) -> Follower:
+    def _make_follower_once(self) -> Follower:
         if self._follower is None:
             alert, outbox = self._alert, self._outbox
             self._follower = Follower(
@@ -287,7 +287,7 @@ class AlertDelivery:
             )
         return self._follower
 
-    def _messages(
+    def _messages_of(
         self, change_set: ChangeSet, counts: ChangeCounts, now: float
     ) -> tuple[tuple[Message, ...], Missed | None]:
         """Returns the messages of a change set.
@@ -301,7 +301,7 @@ class AlertDelivery:
             return (missed_message(alert, head, since=missed.since, now=now),), missed
         if head.starts_over:
             return (), None
-        lines = change_set.lines(self._chosen)
+        lines = change_set.json_lines(self._chosen)
         return row_messages(alert, head, counts, lines, most=self._rules.most, now=now), None
 
     def _missed_since(self) -> float | None:
@@ -350,21 +350,21 @@ class AlertOutlet:
         """
         while not stop.is_set():
             try:
-                alert = self._declared()
+                alert = self._declared_alert()
                 if alert is None:
                     break
-                self._deliver(alert, stop)
+                self._deliver_alert(alert, stop)
             except (KappaError, OSError) as error:
-                self._tell(error)
+                self._log_error(error)
                 stop.wait(_LONGEST_SECONDS)
 
-    def _declared(self) -> AlertBirth | None:
+    def _declared_alert(self) -> AlertBirth | None:
         """Returns the alert as the serving build declares it, or None."""
         birth = served_outlets(self._store).get(f"alert {self._name}")
         alerts = () if birth is None else birth.alerts
         return next((each for each in alerts if each.name == self._name), None)
 
-    def _deliver(self, alert: AlertBirth, stop: threading.Event) -> None:
+    def _deliver_alert(self, alert: AlertBirth, stop: threading.Event) -> None:
         """Takes steps while the declaration of the alert stays as it is."""
         delivery = AlertDelivery(
             self._store,
@@ -375,27 +375,27 @@ class AlertOutlet:
             is_of=lambda build: alert in read_birth(self._store, build).alerts,
         )
         failures = 0
-        while not stop.is_set() and self._declared() == alert:
+        while not stop.is_set() and self._declared_alert() == alert:
             try:
-                due = delivery.step()
+                due = delivery.take_step()
                 if failures:
-                    delivery.report("")
+                    delivery.report_error("")
                 failures = 0
             except (KappaError, OSError) as error:
                 due = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2.0 ** min(failures, 10))
                 failures += 1
-                self._tell(error)
+                self._log_error(error)
                 # A disk that is full was just told of.
                 with suppress(KappaError, OSError):
-                    delivery.report(str(error))
+                    delivery.report_error(str(error))
                 stop.wait(due)
                 continue
             if due is None:
-                delivery.wait(_LOOK_SECONDS)
+                delivery.wait_for_change(_LOOK_SECONDS)
             else:
                 stop.wait(min(due, _LOOK_SECONDS))
 
-    def _tell(self, error: KappaError | OSError) -> None:
+    def _log_error(self, error: KappaError | OSError) -> None:
         if str(error) != self._told:
             self._told = str(error)
-            tell(f"alert {self._name}: {error}")
+            write_log_line(f"alert {self._name}: {error}")

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from kappa.declare.alert import AlertBirth
-from kappa.serving.outlets.changes.change_set import ChangeCounts, Head
+from kappa.serving.outlets.changes.change_set import ChangeCounts, ChangeSetHead
 
 
 class Message(Struct, frozen=True):
@@ -28,7 +28,7 @@ class Message(Struct, frozen=True):
 
 def row_messages(
     alert: AlertBirth,
-    head: Head,
+    head: ChangeSetHead,
     counts: ChangeCounts,
     lines: Iterable[str],
     *,
@@ -48,29 +48,31 @@ def row_messages(
     if more <= 0:
         return found
     of = {"more": more, "counts": wanted, "kind": str(head.kind), "cursor": str(head.cursor)}
-    return (*found, _message(alert, "more", {}, of, now))
+    return (*found, _make_message(alert, "more", {}, of, now))
 
 
-def missed_message(alert: AlertBirth, head: Head, *, since: float, now: float) -> Message:
+def missed_message(alert: AlertBirth, head: ChangeSetHead, *, since: float, now: float) -> Message:
     """Returns the message that changes between two times are not known."""
-    of = {"since": moment(since), "until": moment(now), "cursor": str(head.cursor)}
-    return _message(alert, "missed", {}, of, now)
+    of = {"since": time_as_text(since), "until": time_as_text(now), "cursor": str(head.cursor)}
+    return _make_message(alert, "missed", {}, of, now)
 
 
-def moment(seconds: float) -> str:
+def time_as_text(seconds: float) -> str:
     """Returns a time, in seconds since 1970, as text for messages and listings."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
-def _row_message(alert: AlertBirth, head: Head, change: dict[str, Any], now: float) -> Message:
+def _row_message(
+    alert: AlertBirth, head: ChangeSetHead, change: dict[str, Any], now: float
+) -> Message:
     row = change["after"] if change["after"] is not None else change["before"]
     key = {name: row[name] for name in head.keys} if head.keys else row
     of = dict(_row_parts(head, change, key))
-    return _message(alert, change["op"], key, of, now)
+    return _make_message(alert, change["op"], key, of, now)
 
 
 def _row_parts(
-    head: Head, change: dict[str, Any], key: dict[str, Any]
+    head: ChangeSetHead, change: dict[str, Any], key: dict[str, Any]
 ) -> Iterator[tuple[str, Any]]:
     if head.keys:
         yield "key", key
@@ -82,10 +84,10 @@ def _row_parts(
     yield "cursor", str(head.cursor)
 
 
-def _message(
+def _make_message(
     alert: AlertBirth, op: str, key: dict[str, Any], parts: dict[str, Any], now: float
 ) -> Message:
     named = json.dumps([alert.name, parts["cursor"], op, key], sort_keys=True)
     id_ = f"msg_{hashlib.sha256(named.encode()).hexdigest()[:32]}"
-    body = {"alert": alert.name, "id": id_, "op": op, **parts, "at": moment(now)}
+    body = {"alert": alert.name, "id": id_, "op": op, **parts, "at": time_as_text(now)}
     return Message(id_, json.dumps(body, ensure_ascii=False))

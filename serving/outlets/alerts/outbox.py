@@ -86,7 +86,7 @@ class ShownMessages(Struct, frozen=True):
     format: int = 1
 
 
-class _Again(Struct, frozen=True):
+class _SendAgainRequest(Struct, frozen=True):
     """The request to send a dead letter again."""
 
     format: int = 1
@@ -96,10 +96,10 @@ _OUTBOX = Documents(Outbox, derived=True)
 _PROGRESS = Documents(AlertProgress, derived=True, synced=False)
 _DEAD = Documents(DeadLetter, derived=True)
 _SHOWN = Documents(ShownMessages, derived=True)
-_AGAIN = Documents(_Again, derived=True)
+_AGAIN = Documents(_SendAgainRequest, derived=True)
 
 
-def folder(name: str) -> str:
+def alert_folder(name: str) -> str:
     """Returns the folder of an alert below the root."""
     return f"{_ALERTS}/{name}"
 
@@ -114,58 +114,60 @@ def read_outbox(store: Store, name: str) -> Outbox | None:
 
     Returns None if the alert has taken no change set yet.
     """
-    return _OUTBOX.get(store, f"{folder(name)}/outbox.json", f"the outbox of alert {name}")
+    return _OUTBOX.get(store, f"{alert_folder(name)}/outbox.json", f"the outbox of alert {name}")
 
 
 def put_outbox(store: Store, name: str, outbox: Outbox) -> None:
     """Puts an outbox, in place of an outbox whose messages are all settled."""
     failpoint("alert.before_take")
-    _OUTBOX.put(store, f"{folder(name)}/outbox.json", outbox)
+    _OUTBOX.put(store, f"{alert_folder(name)}/outbox.json", outbox)
     failpoint("alert.after_take")
 
 
 def read_progress(store: Store, name: str) -> AlertProgress:
     """Returns the progress of an alert."""
-    found = _PROGRESS.get(store, f"{folder(name)}/progress.json", f"the progress of alert {name}")
+    found = _PROGRESS.get(
+        store, f"{alert_folder(name)}/progress.json", f"the progress of alert {name}"
+    )
     return AlertProgress() if found is None else found
 
 
 def put_progress(store: Store, name: str, progress: AlertProgress) -> None:
     """Puts the progress of an alert."""
     failpoint("alert.before_settle")
-    _PROGRESS.put(store, f"{folder(name)}/progress.json", progress)
+    _PROGRESS.put(store, f"{alert_folder(name)}/progress.json", progress)
     failpoint("alert.after_settle")
 
 
 def dead_letters(store: Store, name: str) -> tuple[DeadLetter, ...]:
     """Returns the dead letters of an alert, the oldest first."""
-    ids = (_id(each) for each in store.names(f"{folder(name)}/dead"))
+    ids = (_id_in_path(each) for each in store.names(f"{alert_folder(name)}/dead"))
     found = (read_dead_letter(store, name, id_) for id_ in ids)
     return tuple(sorted((each for each in found if each is not None), key=lambda each: each.at))
 
 
 def read_dead_letter(store: Store, name: str, id_: str) -> DeadLetter | None:
     """Returns a dead letter by the id of its message, or None."""
-    return _DEAD.get(store, _dead_name(name, id_), f"dead letter {id_} of alert {name}")
+    return _DEAD.get(store, _dead_letter_name(name, id_), f"dead letter {id_} of alert {name}")
 
 
 def put_dead_letter(store: Store, name: str, letter: DeadLetter) -> None:
     """Puts a dead letter."""
     failpoint("alert.before_give_up")
-    _DEAD.put(store, _dead_name(name, letter.message.id), letter)
+    _DEAD.put(store, _dead_letter_name(name, letter.message.id), letter)
     failpoint("alert.after_give_up")
 
 
 def delete_dead_letter(store: Store, name: str, id_: str) -> None:
     """Deletes a dead letter that was received."""
     failpoint("alert.before_delete")
-    store.delete(_dead_name(name, id_))
+    store.delete(_dead_letter_name(name, id_))
     failpoint("alert.after_delete")
 
 
 def shown_messages(store: Store, name: str) -> tuple[Message, ...]:
     """Returns the messages of an alert that the page shows, the newest first."""
-    found = _SHOWN.get(store, f"{folder(name)}/shown.json", f"the messages of alert {name}")
+    found = _SHOWN.get(store, f"{alert_folder(name)}/shown.json", f"the messages of alert {name}")
     return () if found is None else found.messages
 
 
@@ -177,35 +179,35 @@ def show_message(store: Store, name: str, message: Message) -> None:
     there = shown_messages(store, name)
     if all(each.id != message.id for each in there):
         shown = ShownMessages((message, *there)[:MOST_SHOWN])
-        _SHOWN.put(store, f"{folder(name)}/shown.json", shown)
+        _SHOWN.put(store, f"{alert_folder(name)}/shown.json", shown)
 
 
-def ask_again(store: Store, name: str, id_: str) -> None:
+def ask_to_send_again(store: Store, name: str, id_: str) -> None:
     """Asks to send a dead letter again, once."""
-    _AGAIN.put(store, _again_name(name, id_), _Again())
+    _AGAIN.put(store, _request_name(name, id_), _SendAgainRequest())
 
 
-def asked_again(store: Store, name: str) -> tuple[str, ...]:
+def ids_to_send_again(store: Store, name: str) -> tuple[str, ...]:
     """Returns the ids of the dead letters to be sent again."""
-    return tuple(_id(each) for each in store.names(f"{folder(name)}/again"))
+    return tuple(_id_in_path(each) for each in store.names(f"{alert_folder(name)}/again"))
 
 
-def settle_asked(store: Store, name: str, id_: str) -> None:
+def delete_request_to_send_again(store: Store, name: str, id_: str) -> None:
     """Deletes the request for a dead letter, which was tried."""
     failpoint("alert.before_answer")
-    store.delete(_again_name(name, id_))
+    store.delete(_request_name(name, id_))
     failpoint("alert.after_answer")
 
 
-def _dead_name(name: str, id_: str) -> str:
-    return f"{folder(name)}/dead/{id_}.json"
+def _dead_letter_name(name: str, id_: str) -> str:
+    return f"{alert_folder(name)}/dead/{id_}.json"
 
 
-def _again_name(name: str, id_: str) -> str:
-    return f"{folder(name)}/again/{id_}.json"
+def _request_name(name: str, id_: str) -> str:
+    return f"{alert_folder(name)}/again/{id_}.json"
 
 
-def _id(path: str) -> str:
+def _id_in_path(path: str) -> str:
     return path.rsplit("/", 1)[-1].removesuffix(".json")
 
 
@@ -232,5 +234,5 @@ def ask_for_dead_letters(
         whose = "" if name is None else f" of alert {name}"
         raise UsageError(f"there is no dead letter {id_}{whose}", hint=_LIST_DEAD)
     for each, letter in found:
-        ask_again(store, each, letter.message.id)
+        ask_to_send_again(store, each, letter.message.id)
     return found

@@ -25,7 +25,7 @@ CHANGES = "_changes"
 _KEY_TYPES = frozenset({"varchar", "tinyint", "smallint", "integer", "bigint"})
 
 
-class Kind(StrEnum):
+class ChangeKind(StrEnum):
     """The cause of a change set.
 
     After a snapshot or a reset, no earlier change counts.
@@ -47,7 +47,7 @@ class ChangeCounts:
     delete: int = 0
 
     @property
-    def total(self) -> int:
+    def row_count(self) -> int:
         """Returns how many rows the change set changes."""
         return self.insert + self.update + self.delete
 
@@ -57,14 +57,14 @@ class ChangeCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ChangeSetHead:
     """The head of a change set: the cause and the two cursors.
 
     The change set leads from the cursor `since` to `cursor`. `columns` are (name, Spark's simple
     type). `keys` identify a row, if the table has keys.
     """
 
-    kind: Kind
+    kind: ChangeKind
     table: str
     pipeline: str
     since: Cursor | None
@@ -76,11 +76,11 @@ class Head:
     @property
     def starts_over(self) -> bool:
         """Returns True if the rows are the whole table, and no earlier change counts."""
-        return self.kind in {Kind.SNAPSHOT, Kind.RESET}
+        return self.kind in {ChangeKind.SNAPSHOT, ChangeKind.RESET}
 
-    def document(self, chosen: Filter | None = None) -> dict[str, Any]:
+    def as_document(self, chosen: Filter | None = None) -> dict[str, Any]:
         """Returns the head as a JSON document, for a reader with that filter."""
-        columns = self.columns if chosen is None else chosen.shown(self.columns, self.keys)
+        columns = self.columns if chosen is None else chosen.shown_columns(self.columns, self.keys)
         return {
             "kind": str(self.kind),
             "table": self.table,
@@ -116,7 +116,11 @@ class ChangeSet:
     """
 
     def __init__(
-        self, head: Head, point: Point, reader: Reader, before_columns: tuple[tuple[str, str], ...]
+        self,
+        head: ChangeSetHead,
+        point: Point,
+        reader: Reader,
+        before_columns: tuple[tuple[str, str], ...],
     ) -> None:
         """Takes a reader that has the relation of all changes.
 
@@ -132,7 +136,7 @@ class ChangeSet:
     def counts(self, chosen: Filter | None = None) -> ChangeCounts:
         """Counts the changed rows."""
         found = self._reader.rows(
-            f"select op, sum(times)::bigint from ({self._sql(chosen)}) group by op"
+            f"select op, sum(times)::bigint from ({self._filtered_sql(chosen)}) group by op"
         ).rows
         return ChangeCounts(**{str(op): int(count) for op, count in found})
 
@@ -142,13 +146,13 @@ class ChangeSet:
 
     def rows(self, chosen: Filter | None = None) -> Iterator[RowChange]:
         """Yields the changes as Python values."""
-        for op, times, before, after in self._reader.each_row(self._ordered(chosen)):
+        for op, times, before, after in self._reader.each_row(self._ordered_sql(chosen)):
             yield RowChange(op, times, before, after)
 
-    def lines(self, chosen: Filter | None = None) -> Iterator[str]:
+    def json_lines(self, chosen: Filter | None = None) -> Iterator[str]:
         """Yields each change as a JSON object, without a line end."""
-        changes = self._sql(chosen)
-        before, after = self._reader.kinds(f"select before, after from ({changes})")
+        changes = self._filtered_sql(chosen)
+        before, after = self._reader.column_types(f"select before, after from ({changes})")
         parts = ["'op', op"]
         if not self.head.keys:
             parts.append("'times', times")
@@ -157,10 +161,14 @@ class ChangeSet:
             for name, kind in (("before", before), ("after", after))
         ]
         line = f"json_object({', '.join(parts)})::varchar"
-        for (written,) in self._reader.each_row(f"select {line} from ({self._ordered(chosen)})"):
+        for (written,) in self._reader.each_row(
+            f"select {line} from ({self._ordered_sql(chosen)})"
+        ):
             yield written
 
-    def messages(self, chosen: Filter | None = None) -> Iterator[tuple[str, str | None]]:
+    def key_and_row_messages(
+        self, chosen: Filter | None = None
+    ) -> Iterator[tuple[str, str | None]]:
         """Yields the key and the new row of each change, as JSON.
 
         The row is None if the row is deleted. Keys and rows are those of a compacted topic. The
@@ -173,36 +181,41 @@ class ChangeSet:
             for key in self.head.keys
         )
         row = f"struct_pack({', '.join(fields)})"
-        kinds = self._reader.kinds(f"select {row}, after from ({self._sql(chosen)})")
+        kinds = self._reader.column_types(
+            f"select {row}, after from ({self._filtered_sql(chosen)})"
+        )
         value = f"case when after is not null then {json_sql('after', kinds[1], 'after')} end"
         yield from self._reader.each_row(
             f"select {key_sql('key', kinds[0])}, {value}::varchar from "
-            f"(select {row} as key, after from ({self._ordered(chosen)}))"
+            f"(select {row} as key, after from ({self._ordered_sql(chosen)}))"
         )
 
-    def _shown(
+    def _shown_columns(
         self, columns: tuple[tuple[str, str], ...], chosen: Filter | None
     ) -> tuple[tuple[str, str], ...]:
-        return columns if chosen is None else chosen.shown(columns, self.head.keys)
+        return columns if chosen is None else chosen.shown_columns(columns, self.head.keys)
 
-    def _sql(self, chosen: Filter | None) -> str:
+    def _filtered_sql(self, chosen: Filter | None) -> str:
         """Returns the query for the changes that a reader with this filter wants."""
         if chosen is None or chosen.is_all:
             return f"select * from {CHANGES}"
-        return chosen.sql(
+        return chosen.filtered_sql(
             CHANGES,
-            self._shown(self._before_columns, chosen),
-            self._shown(self.head.columns, chosen),
+            self._shown_columns(self._before_columns, chosen),
+            self._shown_columns(self.head.columns, chosen),
         )
 
-    def _ordered(self, chosen: Filter | None) -> str:
+    def _ordered_sql(self, chosen: Filter | None) -> str:
         keys = "".join(f", coalesce(after, before).{quoted(key)}" for key in self.head.keys)
         by = keys or ", coalesce(after, before)"
         if self.head.keys and self._before_columns != self.head.columns:
             by = "".join(
                 f", coalesce(after.{quoted(key)}, before.{quoted(key)})" for key in self.head.keys
             )
-        return f"select * from ({self._sql(chosen)}) order by op = 'insert', op = 'update'{by}"
+        return (
+            f"select * from ({self._filtered_sql(chosen)}) order by op = 'insert', op = "
+            f"'update'{by}"
+        )
 
 
 def key_sql(row: str, kind: DuckType) -> str:

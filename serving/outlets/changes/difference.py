@@ -16,8 +16,8 @@ from pathlib import Path
 from kappa.base.sql import quoted
 from kappa.declare.folds.exactness import Exactness
 from kappa.declare.options import DELETED
-from kappa.serving.outlets.changes.change_set import CHANGES, ChangeSet, Head, Kind
-from kappa.serving.outlets.changes.point import Point, vouched_by
+from kappa.serving.outlets.changes.change_set import CHANGES, ChangeKind, ChangeSet, ChangeSetHead
+from kappa.serving.outlets.changes.point import Point, file_list_sums
 from kappa.serving.query.reader.client import Client
 from kappa.serving.query.reader.reader import Limits, Reader, open_reader
 from kappa.serving.query.reader.relations import files_at
@@ -48,7 +48,7 @@ _SMALL_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Net:
+class NetDifference:
     """The difference of two points as SQL.
 
     `relations` are the relations that the SQL reads, in the order in which to make them. `bytes` is
@@ -61,7 +61,7 @@ class Net:
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class TouchedKeys:
     """The query for a superset of the keys whose rows differ.
 
     `bytes` is the size of the files that the query reads. `stored` is the size of the table's
@@ -74,26 +74,28 @@ class Touched:
     stored: int
 
 
-def whole(store: Store, point: Point, files: Files) -> Net:
+def whole_table(store: Store, point: Point, files: Files) -> NetDifference:
     """Returns all rows of a point, as inserts."""
-    row, rows = _packed("r", point.table), _rows(store, point, files)
+    row, rows = _struct_sql("r", point.table), _served_rows_sql(store, point, files)
     counted = "1" if point.table.keys else "count(*)"
     grouped = "" if point.table.keys else " group by row"
-    return Net(
+    return NetDifference(
         f"select 'insert' as op, ({counted})::bigint as times, case when false then row end as "
         f"before, row as after from (select {row} as row from ({rows}) as r){grouped}",
     )
 
 
-def between(store: Store, before: Point, after: Point, files: Files) -> Net:
+def difference_between(store: Store, before: Point, after: Point, files: Files) -> NetDifference:
     """Returns the difference of two points, of the same build or of two builds."""
     if before.birth.folded_by == after.birth.folded_by:
-        return _within(store, before, after, files)
-    rows = [_rows(store, each, files) for each in (before, after)]
-    return Net(_difference(before.table, after.table, *rows))
+        return _difference_within_build(store, before, after, files)
+    rows = [_served_rows_sql(store, each, files) for each in (before, after)]
+    return NetDifference(_difference_of_rows(before.table, after.table, *rows))
 
 
-def _within(store: Store, before: Point, after: Point, files: Files) -> Net:
+def _difference_within_build(
+    store: Store, before: Point, after: Point, files: Files
+) -> NetDifference:
     """Returns the difference of two points of a build.
 
     Only keys that slices have touched are compared.
@@ -101,16 +103,16 @@ def _within(store: Store, before: Point, after: Point, files: Files) -> Net:
     table = after.table
     by = table.keys or table.by
     if not by:
-        return _of_appended(store, before, after, files)
-    touched = _touched(store, before, after, files, by)
+        return _difference_of_appended(store, before, after, files)
+    touched = _touched_keys(store, before, after, files, by)
     if table.keys and 2 * touched.rewritten > touched.stored:
         # To compare all rows takes less time than to find most rows.
-        rows = [_rows(store, each, files) for each in (before, after)]
-        return Net(_difference(table, table, *rows), touched.bytes)
+        rows = [_served_rows_sql(store, each, files) for each in (before, after)]
+        return NetDifference(_difference_of_rows(table, table, *rows), touched.bytes)
     relations = {_TOUCHED: touched.sql}
     among = Among(_TOUCHED, {column: column for column in by})
     rows = _touched_rows(store, before, after, files, among, relations)
-    return Net(_difference(table, table, *rows), touched.bytes, relations)
+    return NetDifference(_difference_of_rows(table, table, *rows), touched.bytes, relations)
 
 
 def _touched_rows(
@@ -128,14 +130,14 @@ def _touched_rows(
     """
     table = after.table
 
-    def read(columns: Sequence[tuple[str, str]], paths: Collection[str]) -> str:
+    def read_relation(columns: Sequence[tuple[str, str]], paths: Collection[str]) -> str:
         query = among.of(parquet_sql(columns, sorted(paths)))
         named = {query: name for name, query in relations.items()}
         name = named.get(query, f"_read_{len(relations)}")
         relations[name] = query
         return f"select * from {name}"
 
-    versions = [each.versions(store) for each in (before, after)]
+    versions = [each.table_versions(store) for each in (before, after)]
     path = table_path(store, after.birth.build, table.name)
     stored = [{*files(path, each.pop(path))} for each in versions]
     shared = stored[0] & stored[1]
@@ -144,28 +146,28 @@ def _touched_rows(
         for each in versions
     ]
     # The state of a fold may be large, and is needed where something is folded in.
-    columns = table.columns if any(recent) else _seen(table)
+    columns = table.columns if any(recent) else _visible_columns(table)
     return [
         folded_sql(
             table,
-            f"{read(columns, shared)} union all {read(columns, own - shared)}",
-            [read(contribution_columns(table), each) for each in waiting],
+            f"{read_relation(columns, shared)} union all {read_relation(columns, own - shared)}",
+            [read_relation(contribution_columns(table), each) for each in waiting],
             table.served,
-            clock=point.clock,
+            clock=point.log_clock,
         )
         for point, own, waiting in zip((before, after), stored, recent, strict=True)
     ]
 
 
-def _seen(table: TableBirth) -> tuple[tuple[str, str], ...]:
+def _visible_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
     """Lists the columns that readers see or that identify a row."""
     named = {name for name, _ in table.served} | {*table.row_keys, DELETED}
     return tuple(column for column in table.columns if column[0] in named)
 
 
-def _touched(
+def _touched_keys(
     store: Store, before: Point, after: Point, files: Files, by: tuple[str, ...]
-) -> Touched:
+) -> TouchedKeys:
     """Finds the keys whose rows may differ.
 
     A row may differ if a slice has contributed to the row, or if the log's clock has passed the
@@ -191,28 +193,30 @@ def _touched(
         else:
             paths = known[0] & there
         found.append(parquet_sql(columns, sorted(paths)))
-        size += _bytes(paths)
+        size += _size_of_files(paths)
         if name == table.name:
-            rewritten, stored = _bytes(paths & there), _bytes(there)
-    if (passed := _passed(before, after)) is not None:
-        found.append(f"select {named} from ({_rows(store, before, files)}) where {passed}")
+            rewritten, stored = _size_of_files(paths & there), _size_of_files(there)
+    if (passed := _passed_condition(before, after)) is not None:
+        found.append(
+            f"select {named} from ({_served_rows_sql(store, before, files)}) where {passed}"
+        )
     sql = f"select distinct {named} from ({' union all '.join(found)})"
-    return Touched(sql, size, rewritten, stored)
+    return TouchedKeys(sql, size, rewritten, stored)
 
 
-def _bytes(paths: Iterable[str]) -> int:
+def _size_of_files(paths: Iterable[str]) -> int:
     # A file that is gone is named when the files are checked.
     there = (path for path in map(Path, paths) if path.exists())
     return sum(path.stat().st_size for path in there)
 
 
-def _passed(before: Point, after: Point) -> str | None:
+def _passed_condition(before: Point, after: Point) -> str | None:
     """Returns the condition for the rows that have expired, if any.
 
     The log's clock has passed these rows between the two points.
     """
-    gone = gone_condition(after.table, after.clock)
-    return None if gone == gone_condition(before.table, before.clock) else gone
+    gone = gone_condition(after.table, after.log_clock)
+    return None if gone == gone_condition(before.table, before.log_clock) else gone
 
 
 def _sums_doubles(table: TableBirth) -> bool:
@@ -223,7 +227,9 @@ def _sums_doubles(table: TableBirth) -> bool:
     )
 
 
-def _of_appended(store: Store, before: Point, after: Point, files: Files) -> Net:
+def _difference_of_appended(
+    store: Store, before: Point, after: Point, files: Files
+) -> NetDifference:
     """Returns the difference of a table without keys.
 
     Only files that a single point has are compared, and the expired rows of shared files.
@@ -231,17 +237,17 @@ def _of_appended(store: Store, before: Point, after: Point, files: Files) -> Net
     table, path = after.table, table_path(store, after.birth.build, after.table.name)
     one, other = ({*files(path, each.frontier.versions[table.name])} for each in (before, after))
     gone, come = (
-        read_sql(table, sorted(paths), None, clock=each.clock)
+        read_sql(table, sorted(paths), None, clock=each.log_clock)
         for paths, each in ((one - other, before), (other - one, after))
     )
-    if (passed := _passed(before, after)) is not None:
-        served = served_condition(table, before.clock)
+    if (passed := _passed_condition(before, after)) is not None:
+        served = served_condition(table, before.log_clock)
         where = passed if served is None else f"{served} and {passed}"
         gone += f" union all {parquet_sql(table.served, sorted(one & other), f' where {where}')}"
-    return Net(_counted(table, gone, come), _bytes(one ^ other))
+    return NetDifference(_difference_by_count(table, gone, come), _size_of_files(one ^ other))
 
 
-def _difference(before: TableBirth, after: TableBirth, old: str, new: str) -> str:
+def _difference_of_rows(before: TableBirth, after: TableBirth, old: str, new: str) -> str:
     """Returns the difference of the rows of two queries.
 
     Rows are compared by keys if both tables have the same keys.
@@ -249,18 +255,19 @@ def _difference(before: TableBirth, after: TableBirth, old: str, new: str) -> st
     is_alike = dict(before.served) == dict(after.served)
     if before.keys != after.keys or not after.keys:
         if is_alike:
-            return _counted(after, old, new)
+            return _difference_by_count(after, old, new)
         return (
-            f"select 'delete' as op, 1::bigint as times, {_packed('o', before)} as before, "
+            f"select 'delete' as op, 1::bigint as times, {_struct_sql('o', before)} as before, "
             f"null as after from ({old}) as o union all by name "
             f"select 'insert' as op, 1::bigint as times, null as before, "
-            f"{_packed('n', after)} as after from ({new}) as n"
+            f"{_struct_sql('n', after)} as after from ({new}) as n"
         )
     match = " and ".join(
         f"o.{quoted(key)} is not distinct from n.{quoted(key)}" for key in after.keys
     )
     one, other = (
-        f"(select {', '.join(quoted(key) for key in table.keys)}, {_packed('r', shape)} as _row, "
+        f"(select {', '.join(quoted(key) for key in table.keys)}, {_struct_sql('r', shape)} as "
+        "_row, "
         f"true as _here from ({rows}) as r)"
         for table, shape, rows in (
             # Rows are compared as structs, so the fields of both must have the same order.
@@ -277,9 +284,9 @@ def _difference(before: TableBirth, after: TableBirth, old: str, new: str) -> st
     )
 
 
-def _counted(table: TableBirth, old: str, new: str) -> str:
+def _difference_by_count(table: TableBirth, old: str, new: str) -> str:
     """Returns the difference of rows, by the count of equal rows on each side."""
-    row = _packed("r", table)
+    row = _struct_sql("r", table)
     return (
         "select case when sum(_n) > 0 then 'insert' else 'delete' end as op, "
         "abs(sum(_n))::bigint as times, case when sum(_n) < 0 then _row end as before, "
@@ -289,12 +296,12 @@ def _counted(table: TableBirth, old: str, new: str) -> str:
     )
 
 
-def _packed(alias: str, table: TableBirth) -> str:
+def _struct_sql(alias: str, table: TableBirth) -> str:
     fields = ", ".join(f"{quoted(name)} := {alias}.{quoted(name)}" for name, _ in table.served)
     return f"struct_pack({fields})"
 
 
-def _rows(store: Store, point: Point, files: Files) -> str:
+def _served_rows_sql(store: Store, point: Point, files: Files) -> str:
     """Returns the query for the served rows of a point.
 
     Recent rows are folded in. The query fails for a view that fails there. Changes within a build
@@ -302,12 +309,12 @@ def _rows(store: Store, point: Point, files: Files) -> str:
     """
     if point.table.name in point.frontier.failing:
         return failing_sql(point.table.served, point.frontier.failing[point.table.name])
-    versions = point.versions(store)
+    versions = point.table_versions(store)
     path = table_path(store, point.birth.build, point.table.name)
     return read_sql(
         point.table,
         files(path, versions[path]),
-        clock=point.clock,
+        clock=point.log_clock,
         recent=[files(each, version) for each, version in versions.items() if each != path],
     )
 
@@ -315,19 +322,21 @@ def _rows(store: Store, point: Point, files: Files) -> str:
 def paths_of(store: Store, point: Point, files: Files) -> tuple[str, ...]:
     """Lists the files with the rows of a point."""
     return tuple(
-        each for path, version in point.versions(store).items() for each in files(path, version)
+        each
+        for path, version in point.table_versions(store).items()
+        for each in files(path, version)
     )
 
 
-def is_same(store: Store, before: Point, after: Point) -> bool:
+def has_same_rows(store: Store, before: Point, after: Point) -> bool:
     """Returns True if two points surely have the same rows.
 
     They do if they have the same versions at the same clock.
     """
     if before.birth.folded_by != after.birth.folded_by:
         return False
-    return before.versions(store) == after.versions(store) and (
-        after.table.expiry is None or before.clock == after.clock
+    return before.table_versions(store) == after.table_versions(store) and (
+        after.table.expiry is None or before.log_clock == after.log_clock
     )
 
 
@@ -348,21 +357,21 @@ def changes_until(
     If the client leaves, ClientLeft breaks the work off.
     """
     kind = (
-        (Kind.SNAPSHOT if is_first else Kind.RESET)
+        (ChangeKind.SNAPSHOT if is_first else ChangeKind.RESET)
         if before is None
-        else Kind.SLICE
+        else ChangeKind.SLICE
         if before.birth.build == after.birth.build
         else switch_kind(store, after)
     )
     change_set, reader = open_change_set(store, kind, before, after, limits, client=client)
-    with reader, client.ending(reader.interrupt):
+    with reader, client.calling_on_leave(reader.interrupt):
         yield change_set
-        clear(reader)
+        drop_changes(reader)
 
 
 def open_change_set(
     store: Store,
-    kind: Kind,
+    kind: ChangeKind,
     before: Point | None,
     after: Point,
     limits: Limits | None,
@@ -376,27 +385,31 @@ def open_change_set(
     The caller closes the reader. `unlimited_if_small`: a change set of few bytes is computed in
     memory, which takes less time.
     """
-    earlier = None if kind is Kind.RESET else before
+    earlier = None if kind is ChangeKind.RESET else before
     points = (after,) if earlier is None else (earlier, after)
-    vouched = vouched_by(store, *points)
+    vouched = file_list_sums(store, *points)
 
-    def files(path: str, version: int) -> tuple[str, ...]:
+    def list_files(path: str, version: int) -> tuple[str, ...]:
         return files_at(path, version, vouched.get((path, version)))
 
-    net = whole(store, after, files) if earlier is None else between(store, earlier, after, files)
+    net = (
+        whole_table(store, after, list_files)
+        if earlier is None
+        else difference_between(store, earlier, after, list_files)
+    )
     if earlier is None and starts_empty:
         net = replace(net, difference=f"{net.difference} limit 0")
     for point in points:
-        ensure_whole(store, point.birth.build, paths_of(store, point, files))
+        ensure_whole(store, point.birth.build, paths_of(store, point, list_files))
     is_small = net.bytes is not None and net.bytes <= _SMALL_BYTES
     reader = open_reader(None if unlimited_if_small and is_small else limits, served=True)
     try:
-        with (client or Client()).ending(reader.interrupt):
-            _put(reader, net)
+        with (client or Client()).calling_on_leave(reader.interrupt):
+            _put_changes(reader, net)
     except BaseException:
         reader.close()
         raise
-    head = Head(
+    head = ChangeSetHead(
         kind,
         after.table.name,
         after.birth.pipeline,
@@ -409,24 +422,24 @@ def open_change_set(
     return ChangeSet(head, after, reader, (earlier or after).table.served), reader
 
 
-def clear(reader: Reader) -> None:
+def drop_changes(reader: Reader) -> None:
     """Drops the relation of all changes.
 
     Another reader may use the connection next.
     """
-    reader.command(f"drop table {CHANGES}")
+    reader.run_command(f"drop table {CHANGES}")
 
 
-def _put(reader: Reader, net: Net) -> None:
+def _put_changes(reader: Reader, net: NetDifference) -> None:
     """Makes the relation of all changes in a reader."""
     for name, query in net.relations.items():
-        reader.command(f"create or replace temp table {name} as {query}")
-    reader.command(f"create or replace temp table {CHANGES} as {net.difference}")
+        reader.run_command(f"create or replace temp table {name} as {query}")
+    reader.run_command(f"create or replace temp table {CHANGES} as {net.difference}")
     for name in net.relations:
-        reader.command(f"drop table {name}")
+        reader.run_command(f"drop table {name}")
 
 
-def switch_kind(store: Store, after: Point) -> Kind:
+def switch_kind(store: Store, after: Point) -> ChangeKind:
     """Returns the kind of the switch to a point's build.
 
     The kind is found in the journal.
@@ -439,5 +452,5 @@ def switch_kind(store: Store, after: Point) -> Kind:
         for switched in event.switched:
             begun = records[switched.rollout - 1].event
             if getattr(begun, "pipeline", None) == after.birth.pipeline:
-                return Kind.UNDO if isinstance(begun, SwitchAsked) else Kind.PROMOTE
-    return Kind.PROMOTE
+                return ChangeKind.UNDO if isinstance(begun, SwitchAsked) else ChangeKind.PROMOTE
+    return ChangeKind.PROMOTE

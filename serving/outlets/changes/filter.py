@@ -53,16 +53,16 @@ class Filter:
         """Returns True if the filter leaves nothing out."""
         return self.columns is None and self.where is None
 
-    def shown(self, columns: Columns, keys: tuple[str, ...]) -> Columns:
+    def shown_columns(self, columns: Columns, keys: tuple[str, ...]) -> Columns:
         """Returns the columns of a table that the reader gets."""
         if self.columns is None:
             return columns
         return tuple(each for each in columns if each[0] in self.columns or each[0] in keys)
 
-    def sql(self, changes: str, before: Columns, after: Columns) -> str:
+    def filtered_sql(self, changes: str, before: Columns, after: Columns) -> str:
         """Returns the query for the chosen part of a relation of changes."""
         sides = [
-            self._side(changes, side, columns)
+            self._side_sql(changes, side, columns)
             for side, columns in (("before", before), ("after", after))
         ]
         alike = "b.row is not distinct from a.row" if before == after else "false"
@@ -73,7 +73,7 @@ class Filter:
             f"where b.row is null or a.row is null or not ({alike})"
         )
 
-    def _side(self, changes: str, side: str, columns: Columns) -> str:
+    def _side_sql(self, changes: str, side: str, columns: Columns) -> str:
         packed = ", ".join(f"{quoted(name)} := {quoted(name)}" for name, _ in columns)
         condition = "true" if self.where is None else self.where
         return (
@@ -107,10 +107,10 @@ def ensure_fits(chosen: Filter, table: TableBirth) -> None:
 @functools.lru_cache(maxsize=256)
 def _ensure_fits(chosen: Filter, table: str, columns: Columns) -> None:
     with open_reader(None, served=True) as reader:
-        ensure_filter(chosen, columns, reader.tree, table)
+        ensure_filter(chosen, columns, reader.parser_tree, table)
         if chosen.where is not None:
             rows = parquet_sql(columns, ())
-            reader.described(f"select 1 from ({rows}) where (\n{chosen.where}\n)")
+            reader.describe_columns(f"select 1 from ({rows}) where (\n{chosen.where}\n)")
 
 
 def ensure_filter(chosen: Filter, columns: Columns, tree: Callable[[str], Any], table: str) -> None:
@@ -142,11 +142,11 @@ def ensure_filter(chosen: Filter, columns: Columns, tree: Callable[[str], Any], 
         raise UsageError(f"{chosen.where!r} is not one condition", hint=_HINT)
     if nodes[0]["modifiers"] or nodes[0]["group_expressions"]:
         raise UsageError(f"{chosen.where!r} is not one condition", hint=_HINT)
-    for refused in _refused(trees(nodes[0]["where_clause"]), there):
+    for refused in _refused_parts(trees(nodes[0]["where_clause"]), there):
         raise UsageError(f"the condition {chosen.where!r} {refused}", hint=_HINT)
 
 
-def _refused(parts: Iterable[Any], columns: list[str]) -> Iterator[str]:
+def _refused_parts(parts: Iterable[Any], columns: list[str]) -> Iterator[str]:
     for each in parts:
         match each:
             case {"class": "COLUMN_REF", "column_names": [str(name)]}:

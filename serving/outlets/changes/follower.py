@@ -13,9 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kappa.base.errors import KappaError
-from kappa.serving.outlets.changes.change_set import ChangeSet, Kind
+from kappa.serving.outlets.changes.change_set import ChangeKind, ChangeSet
 from kappa.serving.outlets.changes.cursor import Cursor
-from kappa.serving.outlets.changes.difference import clear, is_same, open_change_set, switch_kind
+from kappa.serving.outlets.changes.difference import (
+    drop_changes,
+    has_same_rows,
+    open_change_set,
+    switch_kind,
+)
 from kappa.serving.outlets.changes.filter import Filter, ensure_fits
 from kappa.serving.outlets.changes.point import (
     Clock,
@@ -24,9 +29,9 @@ from kappa.serving.outlets.changes.point import (
     not_served,
     point_at,
     point_of,
-    put_lease,
+    put_point_lease,
 )
-from kappa.serving.query.pin.catalog import pin
+from kappa.serving.query.pin.catalog import pin_served
 from kappa.serving.query.reader.reader import Limits
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.journal import JournalView
@@ -82,7 +87,7 @@ class Follower:
         self.chosen = chosen
         # Returns False while no pipeline serves the table (any more).
         self.is_served = True
-        with pin(store, lease_seconds=lease_seconds) as pinned:
+        with pin_served(store, lease_seconds=lease_seconds) as pinned:
             point = point_of(pinned.snapshot, table)
             if point is None:
                 raise not_served(pinned.snapshot, table)
@@ -99,32 +104,32 @@ class Follower:
 
         Returns the point of that state. Raises UsageError if the table is not served any more.
         """
-        with pin(self._store, lease_seconds=self._lease_seconds) as pinned:
+        with pin_served(self._store, lease_seconds=self._lease_seconds) as pinned:
             point = point_of(pinned.snapshot, self._table)
             if point is None:
                 raise not_served(pinned.snapshot, self._table)
-            self._keep(point, is_pinned=True)
-            pinned.confirm()
-        self._moved_to(point)
+            self._keep_point(point, is_pinned=True)
+            pinned.confirm_kept()
+        self._move_to(point)
         return point
 
     @contextmanager
-    def next(self) -> Iterator[ChangeSet | None]:
+    def next_change_set(self) -> Iterator[ChangeSet | None]:
         """Opens the next change set; None if nothing has changed.
 
         The follower moves on when the block has ended without an error.
         """
-        before = self._before()
-        with pin(self._store, lease_seconds=self._lease_seconds) as pinned:
+        before = self._point_before()
+        with pin_served(self._store, lease_seconds=self._lease_seconds) as pinned:
             after = point_of(pinned.snapshot, self._table)
             self.is_served = after is not None
             self._looked = (
                 pinned.snapshot.generation,
                 -1 if after is None else after.frontier.number,
             )
-            kind = None if after is None else self._kind(before, after)
+            kind = None if after is None else self._kind_between(before, after)
             if after is None or kind is None:
-                if self._keep(before) and after is not None and self.cursor == after.cursor:
+                if self._keep_point(before) and after is not None and self.cursor == after.cursor:
                     # As good as given out now.
                     self._given_at = self._clock()
                 found = None
@@ -143,9 +148,9 @@ class Follower:
                     found = None
             try:
                 if found is not None and after is not None:
-                    pinned.confirm()
+                    pinned.confirm_kept()
                     self._ensure_kept(before)
-                    self._keep(after, is_pinned=True)
+                    self._keep_point(after, is_pinned=True)
             except BaseException:
                 if found is not None:
                     found[1].close()
@@ -156,23 +161,23 @@ class Follower:
         change_set, reader = found
         with reader:
             yield change_set
-            clear(reader)
-        self._moved_to(after)
+            drop_changes(reader)
+        self._move_to(after)
 
-    def _moved_to(self, point: Point) -> None:
+    def _move_to(self, point: Point) -> None:
         self._point, self._since, self._given_at = point, None, self._clock()
         self._looked = point.generation, point.frontier.number
 
-    def hold(self, seconds: float) -> None:
+    def hold_cursor(self, seconds: float) -> None:
         """Holds the cursor by the holder's own lease.
 
         The lease replaces the lease on the cursor held before.
         """
         assert self._point is not None, "no change set was used"
         assert self._holder is not None, "nobody holds it"
-        put_lease(self._store, self._point, self._holder, self._clock() + seconds)
+        put_point_lease(self._store, self._point, self._holder, self._clock() + seconds)
 
-    def wait(self, seconds: float) -> bool:
+    def wait_for_change(self, seconds: float) -> bool:
         """Waits until another change set may be there.
 
         Returns False if the time has passed.
@@ -199,7 +204,7 @@ class Follower:
             return True
         return self._clock() - self._given_at > self._keep_seconds / 3
 
-    def _before(self) -> Point | None:
+    def _point_before(self) -> Point | None:
         """Returns the point that the next change set leads from.
 
         Returns None if that point is not kept.
@@ -209,33 +214,35 @@ class Follower:
             before = point_at(
                 self._store, self._since, self._table, self._clock(), holder=self._holder
             )
-        return before if before is not None and self._keep(before) else None
+        return before if before is not None and self._keep_point(before) else None
 
-    def _kind(self, before: Point | None, after: Point) -> Kind | None:
+    def _kind_between(self, before: Point | None, after: Point) -> ChangeKind | None:
         """Returns the kind of the change set between two points.
 
         Returns None if no change set is due.
         """
         if before is None:
             is_first = self._since is None and self._point is None
-            return Kind.SNAPSHOT if is_first else Kind.RESET
+            return ChangeKind.SNAPSHOT if is_first else ChangeKind.RESET
         if before.birth.build != after.birth.build:
             return switch_kind(self._store, after)
         if before.frontier.number > after.frontier.number:
-            return Kind.RESET
+            return ChangeKind.RESET
         if before.cursor == after.cursor:
             return None
-        if self._is_needless(before, after, Kind.SLICE) and is_same(self._store, before, after):
+        if self._is_needless(before, after, ChangeKind.SLICE) and has_same_rows(
+            self._store, before, after
+        ):
             return None
-        return Kind.SLICE
+        return ChangeKind.SLICE
 
-    def _is_needless(self, before: Point | None, after: Point, kind: Kind) -> bool:
+    def _is_needless(self, before: Point | None, after: Point, kind: ChangeKind) -> bool:
         """Returns True if a change set without rows need not be given out.
 
         A change set of a new generation is needed: so no reader stays behind a cursor that another
         reader was given.
         """
-        if before is None or kind is not Kind.SLICE:
+        if before is None or kind is not ChangeKind.SLICE:
             return False
         return before.generation == after.generation and self._is_fresh()
 
@@ -246,7 +253,7 @@ class Follower:
         """
         return self._clock() - self._given_at <= min(_STALE_SECONDS, self._keep_seconds / 3)
 
-    def _keep(self, point: Point | None, *, is_pinned: bool = False) -> bool:
+    def _keep_point(self, point: Point | None, *, is_pinned: bool = False) -> bool:
         return point is not None and ensure_point_kept(
             self._store,
             point,
@@ -257,7 +264,7 @@ class Follower:
         )
 
     def _ensure_kept(self, point: Point | None) -> None:
-        if point is not None and not self._keep(point):
+        if point is not None and not self._keep_point(point):
             raise KappaError(
                 f"the files of cursor {point.cursor} were deleted while they were read",
                 hint="ask again: a snapshot follows",

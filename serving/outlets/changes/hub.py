@@ -24,13 +24,13 @@ from typing import BinaryIO
 from weakref import WeakValueDictionary
 
 from kappa.base.errors import Conflict, KappaError
-from kappa.serving.outlets.changes.change_set import ChangeSet, Head
+from kappa.serving.outlets.changes.change_set import ChangeSet, ChangeSetHead
 from kappa.serving.outlets.changes.cursor import Cursor
 from kappa.serving.outlets.changes.difference import changes_until
 from kappa.serving.outlets.changes.filter import Filter, ensure_fits
 from kappa.serving.outlets.changes.follower import Follower
 from kappa.serving.outlets.changes.point import Clock, Point, ensure_point_kept, point_at, point_of
-from kappa.serving.query.pin.catalog import pin
+from kappa.serving.query.pin.catalog import pin_served
 from kappa.serving.query.reader.client import Client
 from kappa.serving.query.reader.reader import Limits
 from kappa.state.store import Store
@@ -69,21 +69,21 @@ class RecordedChanges:
         A large text goes into a file in the folder. Raises KappaError if the machine refuses the
         file.
         """
-        self.head: Head = change_set.head
+        self.head: ChangeSetHead = change_set.head
         self.size = 0
         self._pieces: list[str] = []
         self._file: BinaryIO | None = None
         self._places: list[tuple[int, int]] = []
-        for piece in _pieces(change_set.lines(chosen)):
+        for piece in _json_arrays(change_set.json_lines(chosen)):
             try:
-                self._add(piece, folder)
+                self._add_piece(piece, folder)
             except OSError as error:
                 raise KappaError(
                     f"could not write the changes of {self.head.table}: {error.strerror or error}",
                     hint="see whether the disk is full or the folder may be written",
                 ) from error
         self.counts = change_set.counts(chosen)
-        document = {**self.head.document(chosen), "changes": asdict(self.counts)}
+        document = {**self.head.as_document(chosen), "changes": asdict(self.counts)}
         self._begin = json.dumps(document, ensure_ascii=False)
 
     def messages(self) -> Iterator[ChangeMessage]:
@@ -98,36 +98,36 @@ class RecordedChanges:
         cursor = self.head.cursor
         yield ChangeMessage("commit", json.dumps({"cursor": str(cursor)}), cursor)
 
-    def _add(self, piece: str, folder: Path) -> None:
+    def _add_piece(self, piece: str, folder: Path) -> None:
         content = piece.encode()
         self.size += len(content)
         if self._file is None and self.size > _IN_MEMORY:
             folder.mkdir(parents=True, exist_ok=True)
             # The file has no name, so it ends with the last reader, however that reader ends.
             self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
-            weakref.finalize(self, _close, self._file)
+            weakref.finalize(self, _close_file, self._file)
             before, self._pieces = self._pieces, []
             for each in before:
-                self._write(each.encode())
+                self._write_piece(each.encode())
         if self._file is None:
             self._pieces.append(piece)
         else:
-            self._write(content)
+            self._write_piece(content)
 
-    def _write(self, content: bytes) -> None:
+    def _write_piece(self, content: bytes) -> None:
         assert self._file is not None, "it was opened before"
         self._places.append((self._file.tell(), len(content)))
         self._file.write(content)
         self._file.flush()
 
 
-def _close(file: BinaryIO) -> None:
+def _close_file(file: BinaryIO) -> None:
     # A full disk, which has refused bytes before, refuses them now, too.
     with suppress(OSError):
         file.close()
 
 
-def _pieces(lines: Iterator[str]) -> Iterator[str]:
+def _json_arrays(lines: Iterator[str]) -> Iterator[str]:
     """Yields JSON arrays with many changes each."""
     held, size = list[str](), 0
     for line in lines:
@@ -161,7 +161,7 @@ class ChangeReader:
     error: KappaError | None = None
     _changed: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, recorded: RecordedChanges) -> None:
+    def add_changes(self, recorded: RecordedChanges) -> None:
         """Adds a change set, or notes that the reader is too slow."""
         with self._changed:
             text = sum(each.size for each in self.waiting)
@@ -172,7 +172,7 @@ class ChangeReader:
                 self.waiting.append(recorded)
         self.notify()
 
-    def end(self, error: KappaError) -> None:
+    def end_with_error(self, error: KappaError) -> None:
         """Ends the change sets of this reader by an error.
 
         The error comes after the change sets that wait.
@@ -180,7 +180,7 @@ class ChangeReader:
         self.error = error
         self.notify()
 
-    def take(self) -> RecordedChanges | None:
+    def take_changes(self) -> RecordedChanges | None:
         """Takes the next change set; None if none waits.
 
         Raises the error that ended the change sets.
@@ -220,7 +220,7 @@ class ChangeHub:
         self._begun = WeakValueDictionary[tuple[object, ...], RecordedChanges]()
         self._beginning = WeakValueDictionary[tuple[object, ...], threading.Lock]()
 
-    def begin(self, reader: ChangeReader) -> RecordedChanges | None:
+    def begin_reader(self, reader: ChangeReader) -> RecordedChanges | None:
         """Adds a reader at its cursor, and returns the first changes.
 
         The first changes lead to the change sets that will wait for the reader. Returns None if
@@ -232,30 +232,32 @@ class ChangeHub:
         reader.late, reader.error = False, None
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
-            table, point = self._join(reader)
+            table, point = self._join_table(reader)
             if reader.from_now or not _is_past(reader.cursor, point):
                 break
             # Another process was ahead of this follower, or the cursor was never given out.
-            table.leave(reader)
-            if time.monotonic() > deadline or _is_past(reader.cursor, self._served(reader.table)):
+            table.remove_reader(reader)
+            if time.monotonic() > deadline or _is_past(
+                reader.cursor, self._served_point(reader.table)
+            ):
                 raise Conflict(
                     f"cursor {reader.cursor} is past what is served", hint="ask without a cursor"
                 )
             time.sleep(_NAP_SECONDS)
         try:
-            return self._until(reader, point)
+            return self._changes_until(reader, point)
         except BaseException:
-            self.leave(reader)
+            self.remove_reader(reader)
             raise
 
-    def leave(self, reader: ChangeReader) -> None:
+    def remove_reader(self, reader: ChangeReader) -> None:
         """Removes a reader."""
         with self._lock:
             table = self._tables.get(reader.table)
         if table is not None:
-            table.leave(reader)
+            table.remove_reader(reader)
 
-    def follower(self, table: str, chosen: Filter | None = None) -> Follower:
+    def make_follower(self, table: str, chosen: Filter | None = None) -> Follower:
         """Makes a follower of a table.
 
         Raises UsageError if the table is not served, as `begin` does.
@@ -277,32 +279,32 @@ class ChangeHub:
         """
         with self._lock:
             table = self._tables.get(reader.table)
-        birth = None if table is None else table.served()
+        birth = None if table is None else table.served_table()
         if birth is None:
-            self.follower(reader.table, reader.chosen)
+            self.make_follower(reader.table, reader.chosen)
         elif reader.chosen is not None:
             ensure_fits(reader.chosen, birth)
 
-    def _join(self, reader: ChangeReader) -> tuple[_TableHub, Point]:
+    def _join_table(self, reader: ChangeReader) -> tuple[_TableHub, Point]:
         """Adds a reader to its table, and returns the table's point.
 
         From that point on, the reader gets every change set.
         """
         with self._lock:
             table = self._tables.get(reader.table)
-            point = None if table is None else table.join(reader)
+            point = None if table is None else table.add_reader(reader)
             if table is None or point is None:
                 table = _TableHub(self, reader.table)
-                point = table.start(reader)
+                point = table.start_with_reader(reader)
                 self._tables[reader.table] = table
             return table, point
 
-    def _served(self, table: str) -> Point | None:
+    def _served_point(self, table: str) -> Point | None:
         """Returns a table as readers see it now; None if no pipeline serves the table."""
-        with pin(self._store, lease_seconds=self._lease_seconds) as pinned:
+        with pin_served(self._store, lease_seconds=self._lease_seconds) as pinned:
             return point_of(pinned.snapshot, table)
 
-    def _until(self, reader: ChangeReader, point: Point) -> RecordedChanges | None:
+    def _changes_until(self, reader: ChangeReader, point: Point) -> RecordedChanges | None:
         """Returns the changes from a reader's cursor to a point.
 
         Readers with the same cursor and filter share the changes.
@@ -320,12 +322,12 @@ class ChangeHub:
         try:
             found = self._begun.get(key)
             if found is None:
-                found = self._begun[key] = self._recorded(reader, point)
+                found = self._begun[key] = self._record_changes(reader, point)
             return found
         finally:
             turn.release()
 
-    def _recorded(self, reader: ChangeReader, point: Point) -> RecordedChanges:
+    def _record_changes(self, reader: ChangeReader, point: Point) -> RecordedChanges:
         now, before = self._clock(), None
         if reader.cursor is not None:
             before = point_at(self._store, reader.cursor, reader.table, now)
@@ -359,14 +361,16 @@ class _TableHub:
 
     def __init__(self, hub: ChangeHub, table: str) -> None:
         self._hub = hub
-        self._follower = hub.follower(table)
+        self._follower = hub.make_follower(table)
         self._changed = threading.Lock()
         self._readers = set[ChangeReader]()
         self._point = self._follower.start_now()
         self._ended = False
-        self._thread = threading.Thread(target=self._run, name=f"changes of {table}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._follow_table, name=f"changes of {table}", daemon=True
+        )
 
-    def start(self, reader: ChangeReader) -> Point:
+    def start_with_reader(self, reader: ChangeReader) -> Point:
         """Starts with the first reader, and returns the present point.
 
         From that point on, the reader gets every change set.
@@ -376,7 +380,7 @@ class _TableHub:
         self._thread.start()
         return point
 
-    def served(self) -> TableBirth | None:
+    def served_table(self) -> TableBirth | None:
         """Returns the table as it serves.
 
         Returns None if no pipeline serves the table, or if this thread has ended.
@@ -385,7 +389,7 @@ class _TableHub:
             lives = not self._ended and self._follower.is_served
             return self._point.table if lives else None
 
-    def join(self, reader: ChangeReader) -> Point | None:
+    def add_reader(self, reader: ChangeReader) -> Point | None:
         """Adds a reader, and returns the point as `start` does.
 
         Returns None if this thread has ended.
@@ -396,45 +400,47 @@ class _TableHub:
             self._readers.add(reader)
             return self._point
 
-    def leave(self, reader: ChangeReader) -> None:
+    def remove_reader(self, reader: ChangeReader) -> None:
         """Removes a reader."""
         with self._changed:
             self._readers.discard(reader)
 
-    def _run(self) -> None:
+    def _follow_table(self) -> None:
         try:
             while self._has_readers():
-                if self._follower.wait(_LOOK_SECONDS):
-                    self._step()
+                if self._follower.wait_for_change(_LOOK_SECONDS):
+                    self._send_next_change_set()
         except KappaError as error:
-            self._end(error)
+            self._end_readers(error)
         except BaseException:
-            self._end(KappaError("the changes could not be computed", hint="ask again"))
+            self._end_readers(KappaError("the changes could not be computed", hint="ask again"))
             raise
 
-    def _step(self) -> None:
-        with self._follower.next() as change_set:
+    def _send_next_change_set(self) -> None:
+        with self._follower.next_change_set() as change_set:
             if change_set is None:
                 return
             self._hub.computed += 1
             with self._changed:
                 filters = {each.chosen for each in self._readers}
-            written = {chosen: self._texts(change_set, chosen) for chosen in filters}
+            written = {chosen: self._record_for_filter(change_set, chosen) for chosen in filters}
             with self._changed:
                 for reader in [*self._readers]:
                     if reader.chosen not in written:
                         # The reader came meanwhile, at the point before.
-                        written[reader.chosen] = self._texts(change_set, reader.chosen)
+                        written[reader.chosen] = self._record_for_filter(change_set, reader.chosen)
                     found = written[reader.chosen]
                     if isinstance(found, KappaError):
-                        reader.end(found)
+                        reader.end_with_error(found)
                     else:
-                        reader.add(found)
+                        reader.add_changes(found)
                     if reader.late or reader.error is not None:
                         self._readers.discard(reader)
                 self._point = change_set.point
 
-    def _texts(self, change_set: ChangeSet, chosen: Filter | None) -> RecordedChanges | KappaError:
+    def _record_for_filter(
+        self, change_set: ChangeSet, chosen: Filter | None
+    ) -> RecordedChanges | KappaError:
         """Returns a change set as text.
 
         If the filter of some readers no longer fits, the reason is returned.
@@ -449,11 +455,11 @@ class _TableHub:
             self._ended = not self._readers
             return not self._ended
 
-    def _end(self, error: KappaError) -> None:
+    def _end_readers(self, error: KappaError) -> None:
         with self._changed:
             self._ended = True
             for reader in self._readers:
-                reader.end(error)
+                reader.end_with_error(error)
             self._readers.clear()
 
 

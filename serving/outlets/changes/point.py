@@ -21,8 +21,8 @@ from kappa.serving.query.pin.look import is_collected
 from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.state.build import Birth, is_born, read_birth, recent_names, table_path
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.journal.journal import whoami
-from kappa.state.kept_frontiers import read_kept
+from kappa.state.journal.journal import acting_user
+from kappa.state.kept_frontiers import read_kept_frontier
 from kappa.state.lease import Lease, Pin, ensure_lease, ensure_released, read_lease
 from kappa.state.log_clock import log_clock
 from kappa.state.store import Store
@@ -47,11 +47,11 @@ class Point:
         return Cursor(self.generation, self.birth.build, self.frontier.number)
 
     @property
-    def clock(self) -> int | None:
+    def log_clock(self) -> int | None:
         """Returns the log's clock at this point, by which rows are gone."""
         return log_clock(self.birth, self.frontier.log_time)
 
-    def versions(self, store: Store) -> dict[str, int]:
+    def table_versions(self, store: Store) -> dict[str, int]:
         """Returns the versions of the table and of its recent tables, by path."""
         names = (self.table.name, *recent_names(self.table.name))
         return {
@@ -61,7 +61,7 @@ class Point:
         }
 
 
-def vouched_by(store: Store, *points: Point) -> dict[tuple[str, int], str]:
+def file_list_sums(store: Store, *points: Point) -> dict[tuple[str, int], str]:
     """Returns the sums of the file lists of these points.
 
     Frontiers vouch for file lists by these sums.
@@ -130,13 +130,13 @@ def point_at(
         # The build may be deleted at this moment.
         return None
     table = next((each for each in birth.tables if each.name == name), None)
-    ids = (lease_id(birth, cursor.frontier), *(() if holder is None else (holder,)))
-    leased = (_held(store, id_, birth.folded_by, cursor.frontier, now) for id_ in ids)
+    ids = (cursor_lease_id(birth, cursor.frontier), *(() if holder is None else (holder,)))
+    leased = (_leased_frontier(store, id_, birth.folded_by, cursor.frontier, now) for id_ in ids)
     frontier = next((each for each in leased if each is not None), None)
     if frontier is None:
         frontier = Frontiers(store, cursor.build).get(cursor.frontier)
     if frontier is None:
-        kept = read_kept(store, birth.folded_by, cursor.frontier)
+        kept = read_kept_frontier(store, birth.folded_by, cursor.frontier)
         frontier = None if kept is None else kept.frontier
     if table is None or frontier is None:
         return None
@@ -159,35 +159,41 @@ def ensure_point_kept(
     lease of the `holder`, or a lease that is put here, before the look whether the point was
     collected (law 11). So the lease that cursors share is never a lease on files that may be gone.
     """
-    id_, number = lease_id(point.birth, point.frontier.number), point.frontier.number
+    id_, number = cursor_lease_id(point.birth, point.frontier.number), point.frontier.number
     there = read_lease(store, id_)
     if there is not None and now < there.expires_at:
         if there.expires_at - now < seconds * 2 / 3:
             ensure_lease(store, replace(there, expires_at=now + seconds))
         return True
-    is_held = holder is not None and _held(store, holder, point.frontier.build, number, now)
+    is_held = holder is not None and _leased_frontier(
+        store, holder, point.frontier.build, number, now
+    )
     if is_pinned or is_held:
-        put_lease(store, point, id_, now + seconds)
+        put_point_lease(store, point, id_, now + seconds)
         return True
     own = f"{id_}-{secrets.token_hex(4)}"
-    put_lease(store, point, own, now + seconds)
+    put_point_lease(store, point, own, now + seconds)
     try:
         if is_collected(store, point.frontier):
             return False
-        put_lease(store, point, id_, now + seconds)
+        put_point_lease(store, point, id_, now + seconds)
     finally:
         ensure_released(store, own)
     return True
 
 
-def put_lease(store: Store, point: Point, id_: str, expires_at: float) -> None:
+def put_point_lease(store: Store, point: Point, id_: str, expires_at: float) -> None:
     """Puts a lease on the files of a point, with the frontier itself."""
     pins = {point.frontier.build: Pin(point.frontier.number, point.frontier.versions)}
     frontier = replace(point.frontier, sums={})
-    ensure_lease(store, Lease(os.getpid(), whoami(), expires_at, pins, id=id_, frontier=frontier))
+    ensure_lease(
+        store, Lease(os.getpid(), acting_user(), expires_at, pins, id=id_, frontier=frontier)
+    )
 
 
-def _held(store: Store, id_: str, build: str, number: int, now: float) -> Frontier | None:
+def _leased_frontier(
+    store: Store, id_: str, build: str, number: int, now: float
+) -> Frontier | None:
     """Returns the frontier in a living lease, or None.
 
     Returns None if the frontier in the lease has another build or number.
@@ -199,6 +205,6 @@ def _held(store: Store, id_: str, build: str, number: int, now: float) -> Fronti
     return lease.frontier if is_it else None
 
 
-def lease_id(birth: Birth, frontier: int) -> str:
+def cursor_lease_id(birth: Birth, frontier: int) -> str:
     """Returns the id of the lease that all cursors at a frontier share."""
     return f"changes-{birth.folded_by}-{frontier}"

@@ -59,12 +59,12 @@ class OpenProject:
             chosen=Filter(None if columns is None else tuple(columns), where),
         )
         while True:
-            with follower.next() as change_set:
+            with follower.next_change_set() as change_set:
                 if change_set is not None:
                     yield change_set
             if not follow:
                 return
-            while not follower.wait(_WAIT_SECONDS):
+            while not follower.wait_for_change(_WAIT_SECONDS):
                 pass
 
 

@@ -23,20 +23,20 @@ from kappa.base.errors import KappaError
 from kappa.declare.sink import SinkBirth, row_writer
 from kappa.kafka.client import Log
 from kappa.kafka.transactions import Fenced, TooLarge, Transactions
-from kappa.serving.outlets.changes.change_set import ChangeSet, Kind
+from kappa.serving.outlets.changes.change_set import ChangeKind, ChangeSet
 from kappa.serving.outlets.changes.filter import Filter
 from kappa.serving.outlets.changes.follower import Follower
-from kappa.serving.outlets.outlet import served_outlets, tell
-from kappa.serving.outlets.sinks.sink_position import SinkLease, SinkPosition, part_of
+from kappa.serving.outlets.outlet import served_outlets, write_log_line
+from kappa.serving.outlets.sinks.sink_position import SinkLease, SinkPosition, hash_of_part
 from kappa.serving.outlets.sinks.sink_status import Sent, SinkState, put_state, read_state
 from kappa.serving.outlets.sinks.sink_topic import (
     CURSOR,
     Message,
-    differing,
+    differing_rows,
+    digests_of_rows,
     ensure_topic,
-    is_let,
-    rows_in,
-    told_while_away,
+    is_topic_allowed,
+    reporting_broker_outage,
 )
 from kappa.serving.query.reader.reader import Limits
 from kappa.state.build import Birth, is_born, read_birth
@@ -51,11 +51,11 @@ _STATE_SECONDS = 0.5
 _RENEW_SECONDS = 30.0
 # Time for another platform to compare the topic and to send its position.
 _FENCED_SECONDS = 60.0
-_SWITCHES = frozenset({Kind.PROMOTE, Kind.UNDO})
+_SWITCHES = frozenset({ChangeKind.PROMOTE, ChangeKind.UNDO})
 
 
 @dataclass(frozen=True, slots=True)
-class SinkMeans:
+class SinkContext:
     """The means of a sink: store, log and limits of reads.
 
     `keep_seconds` is how long cursors are kept. `writer` is the name by which the sinks of this
@@ -72,7 +72,7 @@ class SinkMeans:
     before: frozenset[str] = frozenset()
 
 
-class _StartAnew(Exception):  # no error: the sink begins again with a comparison
+class _CompareAnew(Exception):  # no error: the sink begins again with a comparison
     """The topic or its declaration has changed.
 
     The topic is compared with the served table.
@@ -82,7 +82,7 @@ class _StartAnew(Exception):  # no error: the sink begins again with a compariso
 class SinkOutlet:
     """The delivery of a sink, by a thread."""
 
-    def __init__(self, means: SinkMeans, topic: str) -> None:
+    def __init__(self, means: SinkContext, topic: str) -> None:
         self._means = means
         self._topic = topic
         self._lease = SinkLease(
@@ -99,38 +99,38 @@ class SinkOutlet:
         failures, fenced = 0, None
         while not stop.is_set():
             try:
-                declared = self._declared()
+                declared = self._declared_sink()
                 if declared is None:
-                    self._show("ended")
+                    self._put_state("ended")
                     return
-                if fenced is not None and not self._is_free():
+                if fenced is not None and not self._is_topic_free():
                     self._wait_fenced(fenced, stop)
                     continue
                 fenced = None
-                self._deliver(*declared, stop)
+                self._follow_table(*declared, stop)
                 failures = 0
-            except _StartAnew:
+            except _CompareAnew:
                 self._is_compared = True
             except Fenced as error:
                 fenced = error
                 self._wait_fenced(error, stop)
             except (KappaError, OSError) as error:
-                self._fail(error, "retries")
+                self._put_failure(error, "retries")
                 stop.wait(min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** min(failures, 10)))
                 failures += 1
 
     def _wait_fenced(self, error: Fenced, stop: threading.Event) -> None:
-        self._fail(error, "fenced")
+        self._put_failure(error, "fenced")
         stop.wait(_FENCED_SECONDS)
 
-    def _is_free(self) -> bool:
+    def _is_topic_free(self) -> bool:
         """Returns True if no other root has sent to the topic.
 
         The last position in the topic is of this root, or there is no position. This courier has
         the root's lock. So nobody else sends the rows of this root: the courier that has fenced
         this sink is dead, or a transaction of this sink has taken too long.
         """
-        with self._transactions() as transactions:
+        with self._open_transactions() as transactions:
             position = SinkPosition.parse(transactions.position())
         if position is None or str(position.cursor) == self._state.cursor:
             return True
@@ -139,15 +139,15 @@ class SinkOutlet:
             self._means.store, position.cursor.build
         )
 
-    def _transactions(self) -> Transactions:
+    def _open_transactions(self) -> Transactions:
         return self._means.log.transactions(self._topic, self._means.writer)
 
-    def _end_other(self, other: str, birth: Birth) -> None:
+    def _fence_other_root(self, other: str, birth: Birth) -> None:
         """Fences the root that has sent to the topic so far.
 
         Raises KappaError if that root may go on.
         """
-        if other not in self._means.before and not is_let(birth, self._topic):
+        if other not in self._means.before and not is_topic_allowed(birth, self._topic):
             raise KappaError(
                 f"topic {self._topic} is written by another root, {other or 'the first one'}",
                 hint="give the sink a topic of its own; or, once that root sends no more, let it "
@@ -156,19 +156,19 @@ class SinkOutlet:
         with self._means.log.transactions(self._topic, other) as transactions:
             transactions.begin()
 
-    def _declared(self) -> tuple[Birth, SinkBirth] | None:
+    def _declared_sink(self) -> tuple[Birth, SinkBirth] | None:
         """Returns the serving build that has this sink, and the sink.
 
         Returns None if no serving build has the sink.
         """
         birth = served_outlets(self._means.store).get(f"sink {self._topic}")
-        sink = None if birth is None else self._in(birth)
+        sink = None if birth is None else self._sink_in(birth)
         return None if birth is None or sink is None else (birth, sink)
 
-    def _in(self, birth: Birth) -> SinkBirth | None:
+    def _sink_in(self, birth: Birth) -> SinkBirth | None:
         return next((sink for sink in birth.sinks if sink.topic == self._topic), None)
 
-    def _deliver(self, birth: Birth, sink: SinkBirth, stop: threading.Event) -> None:
+    def _follow_table(self, birth: Birth, sink: SinkBirth, stop: threading.Event) -> None:
         """Follows the table until asked to stop.
 
         Ends when the sink is no longer served.
@@ -176,17 +176,17 @@ class SinkOutlet:
         self._state = replace(self._state, table=sink.of, pipeline=birth.pipeline, state="starts")
         topic_id = ensure_topic(self._means.log, birth, sink)
         self._means.store.control.ensure_mine()
-        with self._transactions() as transactions:
+        with self._open_transactions() as transactions:
             position = SinkPosition.parse(transactions.begin())
             if position is not None and position.writer != self._means.writer:
-                self._end_other(position.writer, birth)
+                self._fence_other_root(position.writer, birth)
                 # The other root may have sent more meanwhile: the topic is compared.
                 position = None
             if position is None or position.topic_id != topic_id or self._is_compared:
                 position = None
             else:
-                self._lease.resume(position.cursor)
-            self._lease.release_others(None if position is None else position.cursor)
+                self._lease.resume_cursor(position.cursor)
+            self._lease.release_other_cursors(None if position is None else position.cursor)
             self._position = position
             follower = Follower(
                 self._means.store,
@@ -196,10 +196,12 @@ class SinkOutlet:
                 clock=self._means.clock,
             )
             self._asked_at = self._sent_at = time.monotonic()
-            while not stop.is_set() and self._step(follower, sink, transactions, topic_id):
-                follower.wait(_LOOK_SECONDS)
+            while not stop.is_set() and self._send_next_change_set(
+                follower, sink, transactions, topic_id
+            ):
+                follower.wait_for_change(_LOOK_SECONDS)
 
-    def _step(
+    def _send_next_change_set(
         self, follower: Follower, sink: SinkBirth, transactions: Transactions, topic_id: str
     ) -> bool:
         """Sends the next change set, if there is one.
@@ -207,24 +209,24 @@ class SinkOutlet:
         Returns False once the sink is not served.
         """
         looked_at = self._means.clock()
-        with follower.next() as change_set:
+        with follower.next_change_set() as change_set:
             if change_set is not None:
                 birth = read_birth(self._means.store, change_set.head.cursor.build)
-                found = self._in(birth)
+                found = self._sink_in(birth)
                 if found is None:
                     # The version that serves now lacks this sink: the change set is for others.
                     return False
                 if found.of != sink.of:
-                    raise _StartAnew
-                self._send(change_set, found, birth, transactions, topic_id)
+                    raise _CompareAnew
+                self._send_change_set(change_set, found, birth, transactions, topic_id)
         if not follower.is_served:
             return False
         # The topic has all rows that were served then.
         self._state = replace(self._state, current_at=looked_at)
-        self._look_after(topic_id)
+        self._maintain_position(topic_id)
         return True
 
-    def _send(
+    def _send_change_set(
         self,
         change_set: ChangeSet,
         sink: SinkBirth,
@@ -239,34 +241,36 @@ class SinkOutlet:
                 "record for each key",
                 hint=f"give {sink.of} its keys again, or take sink {self._topic} out",
             )
-        part = part_of(sink, head.keys)
+        part = hash_of_part(sink, head.keys)
         known = self._position
         is_compared = head.starts_over or known is None or known.part != part
         if is_compared and not head.starts_over:
-            raise _StartAnew
+            raise _CompareAnew
         chosen = Filter(sink.columns, sink.where)
-        written = row_writer(sink.format, chosen.shown(head.columns, head.keys))
+        written = row_writer(sink.format, chosen.shown_columns(head.columns, head.keys))
         rows: Iterable[Message] = (
             (key.encode(), None if value is None else written(value))
-            for key, value in change_set.messages(chosen)
+            for key, value in change_set.key_and_row_messages(chosen)
         )
         if is_compared:
-            there, foreign = rows_in(
-                self._means.log, self._topic, take_over=is_let(birth, self._topic)
+            there, foreign = digests_of_rows(
+                self._means.log, self._topic, take_over=is_topic_allowed(birth, self._topic)
             )
             if foreign:
-                tell(f"sink {self._topic}: {foreign} rows that no sink has written are made good")
-            rows = differing(there, rows)
+                write_log_line(
+                    f"sink {self._topic}: {foreign} rows that no sink has written are made good"
+                )
+            rows = differing_rows(there, rows)
         messages = iter(rows)
         first = next(messages, None)
         waited = time.monotonic() - self._sent_at
         is_due = is_compared or head.kind in _SWITCHES or waited > _POSITION_SECONDS
         if first is None and not is_due:
             return
-        self._lease.keep(head.cursor)
-        counted = _Counted(chain(() if first is None else (first,), messages))
+        self._lease.keep_cursor(head.cursor)
+        counted = _CountedMessages(chain(() if first is None else (first,), messages))
         position = SinkPosition(head.cursor, part, topic_id, self._means.writer)
-        with told_while_away(self._means.log, partial(self._fail, state="retries")):
+        with reporting_broker_outage(self._means.log, partial(self._put_failure, state="retries")):
             try:
                 transactions.send(counted, {CURSOR: str(head.cursor).encode()}, str(position))
             except TooLarge as error:
@@ -274,12 +278,12 @@ class SinkOutlet:
         self._position, self._sent_at = position, time.monotonic()
         self._is_compared = False
         if known is not None and known.cursor != head.cursor:
-            self._lease.release(known.cursor)
+            self._lease.release_cursor(known.cursor)
         # A long transaction may have outlasted the follower's own lease.
-        self._lease.resume(head.cursor)
-        self._sent(change_set, counted)
+        self._lease.resume_cursor(head.cursor)
+        self._note_sent(change_set, counted)
 
-    def _look_after(self, topic_id: str) -> None:
+    def _maintain_position(self, topic_id: str) -> None:
         """Renews the lease on the position, and shows the state.
 
         Starts a comparison if the topic was deleted or made anew.
@@ -288,17 +292,17 @@ class SinkOutlet:
         if self._position is not None and at - self._renewed_at > min(
             _RENEW_SECONDS, self._means.keep_seconds / 3
         ):
-            self._lease.renew(self._position.cursor)
+            self._lease.renew_cursor(self._position.cursor)
             self._renewed_at = at
         if at - self._asked_at > _ID_SECONDS:
             facts = self._means.log.facts(self._topic)
             self._asked_at = at
             if facts is None or facts.id != topic_id:
-                raise _StartAnew
+                raise _CompareAnew
         if at - self._put_at > _STATE_SECONDS or self._state.error:
-            self._show("follows")
+            self._put_state("follows")
 
-    def _sent(self, change_set: ChangeSet, counted: _Counted) -> None:
+    def _note_sent(self, change_set: ChangeSet, counted: _CountedMessages) -> None:
         head = change_set.head
         sent = Sent(
             str(head.kind),
@@ -317,17 +321,17 @@ class SinkOutlet:
             switch=sent if head.kind in _SWITCHES else self._state.switch,
         )
         if head.kind in _SWITCHES:
-            self._show("follows")
+            self._put_state("follows")
 
-    def _show(self, state: str) -> None:
+    def _put_state(self, state: str) -> None:
         self._put_at = time.monotonic()
         self._state = replace(self._state, state=state, error="", hint="", error_at="")
         put_state(self._means.store, self._state)
 
-    def _fail(self, error: KappaError | OSError, state: str) -> None:
+    def _put_failure(self, error: KappaError | OSError, state: str) -> None:
         told = error if isinstance(error, KappaError) else KappaError(str(error))
         if (told.message, state) != (self._state.error, self._state.state):
-            tell(f"sink {self._topic}: {told}")
+            write_log_line(f"sink {self._topic}: {told}")
         self._state = replace(
             self._state, state=state, error=told.message, hint=told.hint, error_at=now()
         )
@@ -335,10 +339,10 @@ class SinkOutlet:
             put_state(self._means.store, self._state)
         except (KappaError, OSError) as also:
             # A full disk, which was just told of.
-            tell(f"sink {self._topic}: its state cannot be written: {also}")
+            write_log_line(f"sink {self._topic}: its state cannot be written: {also}")
 
 
-class _Counted:
+class _CountedMessages:
     """Messages that are counted as the transaction takes them."""
 
     def __init__(self, messages: Iterable[Message]) -> None:

@@ -20,9 +20,9 @@ from kappa.base.errors import UsageError
 from kappa.base.failpoint import failpoint
 from kappa.declare.sink import SinkBirth
 from kappa.serving.outlets.changes.cursor import Cursor
-from kappa.serving.outlets.changes.point import lease_id
+from kappa.serving.outlets.changes.point import cursor_lease_id
 from kappa.state.build import is_born, read_birth
-from kappa.state.journal.journal import whoami
+from kappa.state.journal.journal import acting_user
 from kappa.state.lease import ensure_lease, ensure_renewed, lease_name, read_lease
 from kappa.state.store import Store
 
@@ -65,7 +65,7 @@ class SinkPosition:
             return None
 
 
-def part_of(sink: SinkBirth, keys: tuple[str, ...]) -> str:
+def hash_of_part(sink: SinkBirth, keys: tuple[str, ...]) -> str:
     """Returns a hash of all that decides a row's records.
 
     The hash does not depend on the row itself.
@@ -83,68 +83,70 @@ class SinkLease:
         self, store: Store, topic: str, *, keep_seconds: float, clock: Callable[[], float]
     ) -> None:
         self._store = store
-        self._prefix = f"sink-{_digest(topic)}-"
+        self._prefix = f"sink-{_short_digest(topic)}-"
         self._keep_seconds = keep_seconds
         self._clock = clock
 
-    def resume(self, cursor: Cursor) -> None:
+    def resume_cursor(self, cursor: Cursor) -> None:
         """Lets a follower find the files that a cursor needs.
 
         Does nothing if this lease no longer keeps the files.
         """
-        lease = read_lease(self._store, self._id(cursor))
+        lease = read_lease(self._store, self._lease_id(cursor))
         now = self._clock()
         if lease is None or lease.frontier is None or now >= lease.expires_at:
             return
         if is_born(self._store, cursor.build):
-            followers = lease_id(read_birth(self._store, cursor.build), cursor.frontier)
+            followers = cursor_lease_id(read_birth(self._store, cursor.build), cursor.frontier)
             there = read_lease(self._store, followers)
             if there is None or now >= there.expires_at:
                 again = replace(lease, id=followers, expires_at=now + _RESUMED_SECONDS)
                 ensure_lease(self._store, again)
 
-    def keep(self, cursor: Cursor) -> None:
+    def keep_cursor(self, cursor: Cursor) -> None:
         """Keeps the files that a cursor needs.
 
         The cursor's follower keeps these files now. Earlier cursors are kept, too.
         """
         found = read_lease(
-            self._store, lease_id(read_birth(self._store, cursor.build), cursor.frontier)
+            self._store, cursor_lease_id(read_birth(self._store, cursor.build), cursor.frontier)
         )
         if found is None or found.frontier is None:
             return
         own = replace(
             found,
-            id=self._id(cursor),
+            id=self._lease_id(cursor),
             pid=os.getpid(),
-            by=whoami(),
+            by=acting_user(),
             expires_at=self._clock() + self._keep_seconds,
         )
         ensure_lease(self._store, own)
 
-    def renew(self, cursor: Cursor) -> None:
+    def renew_cursor(self, cursor: Cursor) -> None:
         """Makes the lease on a cursor longer, if a renewal is due."""
-        ensure_renewed(self._store, self._id(cursor), now=self._clock(), seconds=self._keep_seconds)
+        ensure_renewed(
+            self._store, self._lease_id(cursor), now=self._clock(), seconds=self._keep_seconds
+        )
 
-    def release(self, cursor: Cursor) -> None:
+    def release_cursor(self, cursor: Cursor) -> None:
         """Lets go of the files that a cursor needed: the sink has gone on from there."""
         failpoint("sink.before_release")
-        self._store.delete(lease_name(self._id(cursor)))
+        self._store.delete(lease_name(self._lease_id(cursor)))
         failpoint("sink.after_release")
 
-    def release_others(self, cursor: Cursor | None) -> None:
+    def release_other_cursors(self, cursor: Cursor | None) -> None:
         """Lets go of the files of all other positions.
 
         Another position is such as the position of a dead courier.
         """
-        kept = None if cursor is None else lease_name(self._id(cursor))
+        kept = None if cursor is None else lease_name(self._lease_id(cursor))
         for name in self._store.names("leases"):
             if name.startswith(lease_name(self._prefix).removesuffix(".json")) and name != kept:
                 self._store.delete(name)
 
-    def _id(self, cursor: Cursor) -> str:
-        return f"{self._prefix}{_digest(str(cursor))}"
+    def _lease_id(self, cursor: Cursor) -> str:
+        return f"{self._prefix}{_short_digest(str(cursor))}"
 
 
-def _digest(text: str) -> str:
+def _short_digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]

@@ -68,12 +68,12 @@ _STATE = Documents(SinkState, derived=True, synced=False)
 
 def put_state(store: Store, state: SinkState) -> None:
     """Puts the state of a sink in place of the state before."""
-    _STATE.put(store.local, _name(state.topic), state)
+    _STATE.put(store.local, _state_file(state.topic), state)
 
 
 def read_state(store: Store, topic: str) -> SinkState | None:
     """Returns the state of a topic's sink, or None if no state is known."""
-    return _STATE.get(store.local, _name(topic), f"the state of sink {topic}")
+    return _STATE.get(store.local, _state_file(topic), f"the state of sink {topic}")
 
 
 def sink_states(store: Store) -> tuple[SinkState, ...]:
@@ -82,7 +82,7 @@ def sink_states(store: Store) -> tuple[SinkState, ...]:
     return tuple(sorted((each for each in found if each is not None), key=lambda s: s.topic))
 
 
-def _name(topic: str) -> str:
+def _state_file(topic: str) -> str:
     # A topic's name may be as long as a file's.
     return f"{_FOLDER}/{hashlib.sha256(topic.encode()).hexdigest()[:_DIGITS]}.json"
 
@@ -108,15 +108,15 @@ def sink_statuses(store: Store, now: float) -> tuple[SinkStatus, ...]:
         for birth in served_outlets(store).values()
         for sink in birth.sinks
     }
-    at_rest = _at_rest(store)
+    at_rest = _state_without_courier(store)
     found = [
-        _status(read_state(store, topic) or new, now, at_rest=at_rest)
+        _status_of(read_state(store, topic) or new, now, at_rest=at_rest)
         for topic, new in served.items()
     ]
     ended = [
         SinkStatus(each, "ended", None) for each in sink_states(store) if each.topic not in served
     ]
-    return (*sorted(found, key=_topic), *ended)
+    return (*sorted(found, key=_topic_of), *ended)
 
 
 def sinks_listing(found: tuple[SinkStatus, ...]) -> Listing:
@@ -155,14 +155,14 @@ def sent_text(sent: Sent) -> str:
     )
 
 
-def _at_rest(store: Store) -> str:
+def _state_without_courier(store: Store) -> str:
     """Returns the state of all sinks if no courier runs, or ""."""
     if is_held(store.local.path(LOCK)):
         return ""
     return "off" if why_silent(store) else "waits"
 
 
-def _status(known: SinkState, now: float, *, at_rest: str) -> SinkStatus:
+def _status_of(known: SinkState, now: float, *, at_rest: str) -> SinkStatus:
     behind = None
     if known.current_at:
         seconds = max(0.0, now - known.current_at)
@@ -170,5 +170,5 @@ def _status(known: SinkState, now: float, *, at_rest: str) -> SinkStatus:
     return SinkStatus(known, at_rest or known.state, behind)
 
 
-def _topic(status: SinkStatus) -> str:
+def _topic_of(status: SinkStatus) -> str:
     return status.known.topic

@@ -44,7 +44,7 @@ def ensure_topic(log: Log, birth: Birth, sink: SinkBirth) -> str:
         facts = log.create(made)
         failpoint("sink.after_topic")
     policy = log.config(sink.topic).get("cleanup.policy", "")
-    if policy != "compact" and not is_let(birth, sink.topic):
+    if policy != "compact" and not is_topic_allowed(birth, sink.topic):
         raise KappaError(
             f"topic {sink.topic} has cleanup.policy={policy}: rows would be deleted by their age",
             hint="give the topic cleanup.policy=compact, or the sink another topic",
@@ -52,12 +52,12 @@ def ensure_topic(log: Log, birth: Birth, sink: SinkBirth) -> str:
     return facts.id
 
 
-def is_let(birth: Birth, topic: str) -> bool:
+def is_topic_allowed(birth: Birth, topic: str) -> bool:
     """Returns True if the deploy of a build has let a sink's topic through."""
     return any(each.startswith(f"sink:{topic}: ") for each in birth.accepted)
 
 
-def rows_in(log: Log, topic: str, *, take_over: bool) -> tuple[dict[bytes, bytes], int]:
+def digests_of_rows(log: Log, topic: str, *, take_over: bool) -> tuple[dict[bytes, bytes], int]:
     """Returns the keys of the rows in a topic, each with a digest of its value.
 
     The result takes some 210 bytes a row. The second value is the number of rows that no sink has
@@ -88,7 +88,7 @@ def rows_in(log: Log, topic: str, *, take_over: bool) -> tuple[dict[bytes, bytes
     return found, len(foreign)
 
 
-def differing(there: dict[bytes, bytes], rows: Iterable[Message]) -> Iterator[Message]:
+def differing_rows(there: dict[bytes, bytes], rows: Iterable[Message]) -> Iterator[Message]:
     """Yields the records that make a topic equal to the rows.
 
     These are the rows that the topic lacks or has otherwise, then a deletion for each other key.
@@ -106,11 +106,11 @@ def _value_digest(value: bytes) -> bytes:
 
 
 @contextmanager
-def told_while_away(log: Log, tell: Callable[[Unreachable], None]) -> Iterator[None]:
+def reporting_broker_outage(log: Log, tell: Callable[[Unreachable], None]) -> Iterator[None]:
     """Reports a broker that does not answer, for as long as the block takes."""
     over = threading.Event()
 
-    def look() -> None:
+    def watch_broker() -> None:
         while not over.wait(_LATE_SECONDS):
             try:
                 is_there = log.wait_until_ready(_PATIENCE_SECONDS)
@@ -120,7 +120,7 @@ def told_while_away(log: Log, tell: Callable[[Unreachable], None]) -> Iterator[N
             if not is_there and not over.is_set():
                 tell(Unreachable(f"no Kafka broker answers at {log.bootstrap_servers}", hint=UP))
 
-    threading.Thread(target=look, name="away", daemon=True).start()
+    threading.Thread(target=watch_broker, name="away", daemon=True).start()
     try:
         yield
     finally:

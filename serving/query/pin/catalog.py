@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 
 from kappa.base.errors import Conflict, KappaError
-from kappa.serving.query.pin.idle_pins import end_beside, leave, take
+from kappa.serving.query.pin.idle_pins import end_beside, leave_pin, take_pin
 from kappa.serving.query.pin.look import (
-    Sighting,
+    LookResult,
     is_collected,
     is_let_go,
     look_at_build,
@@ -30,7 +30,7 @@ from kappa.serving.query.pin.look import (
 from kappa.serving.query.pin.moments import AtEventTime, AtOffsets, Past
 from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot, lease_on
 from kappa.state.build import read_birth
-from kappa.state.files.address import together
+from kappa.state.files.address import ask_together
 from kappa.state.frontier import Frontier
 from kappa.state.lease import ensure_lease, ensure_released, read_lease
 from kappa.state.store import Store
@@ -40,7 +40,7 @@ _ATTEMPTS = 100
 
 
 @contextmanager
-def pin(
+def pin_served(
     store: Store,
     *,
     lease_seconds: float,
@@ -52,12 +52,12 @@ def pin(
     If nothing is served, the snapshot has generation 0. `beside` reads from a bucket the objects
     that the caller will need of the snapshot, while the second look is made.
     """
-    pinned = _pinned(
+    pinned = _pin_snapshot(
         store,
         lambda leased: look_now(store, leased),
         lease_seconds=lease_seconds,
         clock=clock,
-        left=take(store, lease_seconds),
+        left=take_pin(store, lease_seconds),
         beside=beside,
     )
     try:
@@ -65,7 +65,7 @@ def pin(
     except BaseException:
         pinned.close()
         raise
-    leave(store, pinned)
+    leave_pin(store, pinned)
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def pin_build(
     The build is pinned as if it served alone, as generation 0.
     """
     with closing(
-        _pinned(
+        _pin_snapshot(
             store,
             lambda _leased: look_at_build(store, build),
             lease_seconds=lease_seconds,
@@ -104,7 +104,7 @@ def pin_frontier(
         0, {birth.pipeline: frontier.build}, {frontier.build: frontier}, {frontier.build: birth}
     )
 
-    def gone() -> bool:
+    def ensure_still_kept() -> bool:
         if is_collected(store, frontier):
             raise Conflict(
                 f"what build {frontier.build} held at {frontier.offsets} is not kept any more",
@@ -113,9 +113,9 @@ def pin_frontier(
         return False
 
     with closing(
-        _pinned(
+        _pin_snapshot(
             store,
-            lambda _leased: Sighting(snapshot, gone),
+            lambda _leased: LookResult(snapshot, ensure_still_kept),
             lease_seconds=lease_seconds,
             clock=clock,
         )
@@ -134,7 +134,7 @@ def pin_at(
     KappaError, which names the kept times, if the moment is not kept.
     """
     with closing(
-        _pinned(
+        _pin_snapshot(
             store,
             lambda _leased: (
                 look_at_log(store, when)
@@ -194,9 +194,9 @@ def pin_pair(
         yield pinned
 
 
-def _pinned(
+def _pin_snapshot(
     store: Store,
-    look: Callable[[Snapshot | None], Sighting],
+    look: Callable[[Snapshot | None], LookResult],
     *,
     lease_seconds: float,
     clock: Callable[[], float],
@@ -215,8 +215,8 @@ def _pinned(
                 end_beside(pinned)
                 pinned = None
             if pinned is None:
-                pinned = _leased(store, seen, lease_seconds, clock)
-                overtaken = _looked(store, seen, beside)
+                pinned = _lease_snapshot(store, seen, lease_seconds, clock)
+                overtaken = _is_overtaken(store, seen, beside)
             else:
                 overtaken = seen.overtaken()
             if not overtaken:
@@ -232,7 +232,9 @@ def _pinned(
     )
 
 
-def _looked(store: Store, seen: Sighting, beside: Callable[[Snapshot], object] | None) -> bool:
+def _is_overtaken(
+    store: Store, seen: LookResult, beside: Callable[[Snapshot], object] | None
+) -> bool:
     """Makes the second look, and returns True if overtaken.
 
     A disk answers too soon for anything to be done `beside`.
@@ -240,16 +242,16 @@ def _looked(store: Store, seen: Sighting, beside: Callable[[Snapshot], object] |
     if beside is None or store.is_on_disk:
         return seen.overtaken()
 
-    def prepare() -> None:
+    def prepare_beside() -> None:
         # The caller meets the same error when it needs the objects.
         with suppress(Exception):
             beside(seen.snapshot)
 
-    return bool(together(store.url, seen.overtaken, prepare)[0])
+    return bool(ask_together(store.url, seen.overtaken, prepare_beside)[0])
 
 
-def _leased(
-    store: Store, seen: Sighting, lease_seconds: float, clock: Callable[[], float]
+def _lease_snapshot(
+    store: Store, seen: LookResult, lease_seconds: float, clock: Callable[[], float]
 ) -> PinnedSnapshot:
     lease = lease_on(seen.snapshot, clock() + lease_seconds)
     try:

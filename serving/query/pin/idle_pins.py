@@ -31,19 +31,19 @@ _LEFT: WeakKeyDictionary[Store, _Waiting] = WeakKeyDictionary()
 _CHANGES = threading.Lock()
 
 
-def take(store: Store, lease_seconds: float) -> PinnedSnapshot | None:
+def take_pin(store: Store, lease_seconds: float) -> PinnedSnapshot | None:
     """Returns the idle pin of a store for its new owner.
 
     An idle pin that ends soon is given up.
     """
-    left = _taken(store)
+    left = _take_waiting_pin(store)
     if left is None or left.is_as_good_as_new(lease_seconds):
         return left
     end_beside(left)
     return None
 
 
-def leave(store: Store, pinned: PinnedSnapshot) -> None:
+def leave_pin(store: Store, pinned: PinnedSnapshot) -> None:
     """Leaves a pin that holds for the next reader of a bucket.
 
     Gives up any other pin.
@@ -51,7 +51,7 @@ def leave(store: Store, pinned: PinnedSnapshot) -> None:
     if store.is_on_disk or not pinned.is_leased:
         pinned.close()
         return
-    clock = threading.Timer(_IDLE_SECONDS, _give_up, (store, pinned))
+    clock = threading.Timer(_IDLE_SECONDS, _give_up_waiting, (store, pinned))
     clock.daemon = True
     with _CHANGES:
         is_first = store not in _LEFT
@@ -62,21 +62,21 @@ def leave(store: Store, pinned: PinnedSnapshot) -> None:
             clock.start()
         except RuntimeError:
             # No thread can be started. Another reader may have taken the pin by now.
-            if _taken(store, pinned) is None:
+            if _take_waiting_pin(store, pinned) is None:
                 return
         else:
             return
     pinned.close()
 
 
-def give_up(store: Store) -> None:
+def give_up_pin(store: Store) -> None:
     """Gives up the idle pin of a store, as at the end of a process."""
-    left = _taken(store)
+    left = _take_waiting_pin(store)
     if left is not None:
         left.close()
 
 
-def _taken(store: Store, only: PinnedSnapshot | None = None) -> PinnedSnapshot | None:
+def _take_waiting_pin(store: Store, only: PinnedSnapshot | None = None) -> PinnedSnapshot | None:
     with _CHANGES:
         left = _LEFT.get(store)
         if left is None or (only is not None and left.pinned is not only):
@@ -86,8 +86,8 @@ def _taken(store: Store, only: PinnedSnapshot | None = None) -> PinnedSnapshot |
     return left.pinned
 
 
-def _give_up(store: Store, pinned: PinnedSnapshot) -> None:
-    left = _taken(store, pinned)
+def _give_up_waiting(store: Store, pinned: PinnedSnapshot) -> None:
+    left = _take_waiting_pin(store, pinned)
     if left is not None:
         end_beside(left)
 
@@ -98,12 +98,12 @@ def end_beside(pinned: PinnedSnapshot) -> None:
     Nobody waits for the end, but the process does before its own exit.
     """
     try:
-        threading.Thread(target=_end, args=(pinned,), name="end of a lease").start()
+        threading.Thread(target=_close_quietly, args=(pinned,), name="end of a lease").start()
     except RuntimeError:
-        _end(pinned)
+        _close_quietly(pinned)
 
 
-def _end(pinned: PinnedSnapshot) -> None:
+def _close_quietly(pinned: PinnedSnapshot) -> None:
     # A lease that stays ends by itself.
     with suppress(BaseException):
         pinned.close()
@@ -116,7 +116,7 @@ def _give_up_all() -> None:
     for store in stores:
         # A lease that stays ends by itself.
         with suppress(Exception):
-            give_up(store)
+            give_up_pin(store)
 
 
 # A child process has no thread that renews the lease.

@@ -16,28 +16,28 @@ from kappa.serving.query.pin.moments import (
     AtEventTime,
     AtOffsets,
     Moment,
-    available,
+    available_times,
     frontier_shown,
     frontiers_at,
     generation_at,
-    generations,
+    list_generations,
     not_kept,
 )
 from kappa.serving.query.pin.record_cache import birth_of, floor_of, last_frontier
 from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.state.build import folded_by
-from kappa.state.files.address import side_by_side, together
+from kappa.state.files.address import ask_side_by_side, ask_together
 from kappa.state.frontier import Frontier, Frontiers, frontier_records
 from kappa.state.journal.events import GenerationMade, Retired
 from kappa.state.journal.journal import Journal, JournalRecord, JournalView
-from kappa.state.kept_frontiers import kept_of, read_kept
+from kappa.state.kept_frontiers import kept_frontiers_of, read_kept_frontier
 from kappa.state.store import Store
 
 _Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class LookResult:
     """A snapshot as it was read, with the second look.
 
     The second look, `overtaken`, says whether the snapshot was overtaken since.
@@ -47,7 +47,7 @@ class Sighting:
     overtaken: Callable[[], bool]
 
 
-def look_now(store: Store, leased: Snapshot | None = None) -> Sighting:
+def look_now(store: Store, leased: Snapshot | None = None) -> LookResult:
     """Reads the builds that serve now.
 
     The journal's last generation is read first, then the frontiers. The generation is the last
@@ -55,46 +55,48 @@ def look_now(store: Store, leased: Snapshot | None = None) -> Sighting:
     between the two looks is noticed. A `leased` snapshot was looked at twice by an earlier reader,
     whose lease stands: if that snapshot still serves, one look confirms this.
     """
-    generation, serving = _served(JournalView(store).known_served())
+    generation, serving = _serving_in(JournalView(store).known_served())
 
-    def switched() -> bool:
+    def has_switched() -> bool:
         return served_last(store)[1] != generation
 
-    def newest() -> dict[str, Frontier]:
+    def newest_frontiers() -> dict[str, Frontier]:
         return _by_build(store, newest_frontier, serving.values())
 
     def looks_at(snapshot: Snapshot) -> tuple[Callable[[], bool], ...]:
-        return (lambda: is_let_go(store, snapshot), switched)
+        return (lambda: is_let_go(store, snapshot), has_switched)
 
     try:
-        frontiers, *overtaken = together(store.url, newest, *(looks_at(leased) if leased else ()))
+        frontiers, *overtaken = ask_together(
+            store.url, newest_frontiers, *(looks_at(leased) if leased else ())
+        )
         births = {build: birth_of(store, build) for build in serving.values()}
     except Damaged:
         # A build that no longer serves may be gone by now. Only a serving build is damaged.
-        if not switched():
+        if not has_switched():
             raise
         return look_now(store)
     snapshot = Snapshot(generation, serving, frontiers, births)
     if leased is not None and snapshot == leased:
-        return Sighting(leased, lambda: any(overtaken))
-    return Sighting(snapshot, lambda: any(together(store.url, *looks_at(snapshot))))
+        return LookResult(leased, lambda: any(overtaken))
+    return LookResult(snapshot, lambda: any(ask_together(store.url, *looks_at(snapshot))))
 
 
-def look_at_build(store: Store, build: str) -> Sighting:
+def look_at_build(store: Store, build: str) -> LookResult:
     """Reads a build at its newest frontier, as if the build served alone."""
     newest, birth = newest_frontier(store, build), birth_of(store, build)
     snapshot = Snapshot(0, {birth.pipeline: build}, {build: newest}, {build: birth})
-    return Sighting(snapshot, lambda: is_let_go(store, snapshot))
+    return LookResult(snapshot, lambda: is_let_go(store, snapshot))
 
 
-def look_back(store: Store, when: Moment, now: float) -> Sighting:
+def look_back(store: Store, when: Moment, now: float) -> LookResult:
     """Reads the builds that served at a moment of the past.
 
     The frontiers are the kept ones.
     """
     journal = Journal(store)
     records = JournalView(store).records()
-    known = generations(records)
+    known = list_generations(records)
     generation = generation_at(when, known, datetime.fromtimestamp(now, UTC))
     retired = {record.event.build for record in records if isinstance(record.event, Retired)}
     # The tables of a retired overlay exist for as long as the build below exists.
@@ -106,7 +108,7 @@ def look_back(store: Store, when: Moment, now: float) -> Sighting:
     }
     # The newest is read first: a frontier is kept, if at all, before the next is published.
     newest = _by_build(store, lambda store, build: Frontiers(store, build).newest(), builds)
-    kept = _by_build(store, kept_of, builds)
+    kept = _by_build(store, kept_frontiers_of, builds)
     shown = {
         build: frontier_shown(
             when, pipeline, generation, known, kept.get(build, ()), newest.get(build)
@@ -115,7 +117,7 @@ def look_back(store: Store, when: Moment, now: float) -> Sighting:
     }
     frontiers = {build: frontier for build, frontier in shown.items() if frontier is not None}
     if len(frontiers) < len(shown):
-        raise not_kept(when, generation, tuple(available(known, kept, newest)))
+        raise not_kept(when, generation, tuple(available_times(known, kept, newest)))
 
     snapshot = Snapshot(
         generation.number,
@@ -123,17 +125,19 @@ def look_back(store: Store, when: Moment, now: float) -> Sighting:
         frontiers,
         {build: birth_of(store, build) for build in frontiers},
     )
-    return Sighting(snapshot, lambda: _is_gone(store, journal, len(records), frontiers))
+    return LookResult(snapshot, lambda: _is_gone(store, journal, len(records), frontiers))
 
 
-def look_at_log(store: Store, when: AtOffsets | AtEventTime) -> Sighting:
+def look_at_log(store: Store, when: AtOffsets | AtEventTime) -> LookResult:
     """Reads the builds that serve now at offsets, or at a time of the log."""
     journal = Journal(store)
     last, generation, serving = served_last(store)
     try:
         # The newest frontier is read before the kept frontiers, as in look_back.
         newest = _by_build(store, newest_frontier, serving.values())
-        frontiers = frontiers_at(when, serving, _by_build(store, kept_of, serving.values()), newest)
+        frontiers = frontiers_at(
+            when, serving, _by_build(store, kept_frontiers_of, serving.values()), newest
+        )
         births = {build: birth_of(store, build) for build in frontiers}
     except Damaged:
         # A build that no longer serves may be gone by now. Only a serving build is damaged.
@@ -146,7 +150,7 @@ def look_at_log(store: Store, when: AtOffsets | AtEventTime) -> Sighting:
         frontiers,
         births,
     )
-    return Sighting(snapshot, lambda: _is_gone(store, journal, last, frontiers))
+    return LookResult(snapshot, lambda: _is_gone(store, journal, last, frontiers))
 
 
 def _is_gone(store: Store, journal: Journal, seen: int, frontiers: Mapping[str, Frontier]) -> bool:
@@ -165,10 +169,10 @@ def served_last(store: Store) -> tuple[int, int, Mapping[str, str]]:
     The values are the number, the generation and the serving map.
     """
     found = JournalView(store).last_served()
-    return found[0], *_served(found)
+    return found[0], *_serving_in(found)
 
 
-def _served(found: tuple[int, JournalRecord | None]) -> tuple[int, Mapping[str, str]]:
+def _serving_in(found: tuple[int, JournalRecord | None]) -> tuple[int, Mapping[str, str]]:
     _, record = found
     if record is None or not isinstance(record.event, GenerationMade):
         return 0, {}
@@ -179,7 +183,7 @@ def is_collected(store: Store, frontier: Frontier) -> bool:
     """Returns True if nothing but a lease keeps a build's frontier any more."""
     return (
         frontier.number < floor_of(store, frontier.build)
-        and read_kept(store, frontier.build, frontier.number) is None
+        and read_kept_frontier(store, frontier.build, frontier.number) is None
     )
 
 
@@ -197,7 +201,7 @@ def newest_frontier(store: Store, build: str) -> Frontier:
     newest = last_frontier(store, build)
     if newest is None:
         records = frontier_records(store, build)
-        if noted := records.noted():
+        if noted := records.noted_number():
             raise Damaged(
                 f"all frontiers of build {build} are gone: {records.address(noted)} was there",
                 hint="kappa up: its job makes one of its tables' marks; kappa doctor says more",
@@ -212,5 +216,5 @@ def _by_build(
     store: Store, ask: Callable[[Store, str], _Answer], builds: Iterable[str]
 ) -> dict[str, _Answer]:
     builds = list(builds)
-    answers = side_by_side(store.url, lambda build: ask(store, build), builds)
+    answers = ask_side_by_side(store.url, lambda build: ask(store, build), builds)
     return dict(zip(builds, answers, strict=True))

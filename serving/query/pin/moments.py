@@ -23,7 +23,7 @@ from kappa.base.errors import KappaError, UsageError
 from kappa.state.frontier import Frontier
 from kappa.state.journal.events import GenerationMade
 from kappa.state.journal.journal import JournalRecord
-from kappa.state.kept_frontiers import Kept, moment, with_newest
+from kappa.state.kept_frontiers import KeptFrontierRecord, parse_moment, with_newest
 from kappa.state.offsets import Offsets
 
 # A date alone would be midnight, which hardly anybody means.
@@ -96,10 +96,10 @@ def parse_time(text: str) -> tuple[datetime, bool]:
     )
 
 
-def generations(records: Iterable[JournalRecord]) -> tuple[Generation, ...]:
+def list_generations(records: Iterable[JournalRecord]) -> tuple[Generation, ...]:
     """Lists the generations of the journal's records, oldest first."""
     found = [
-        (record.event, moment(record.at))
+        (record.event, parse_moment(record.at))
         for record in records
         if isinstance(record.event, GenerationMade)
     ]
@@ -144,7 +144,7 @@ def frontier_shown(
     pipeline: str,
     generation: Generation,
     known: Sequence[Generation],
-    kept: Sequence[Kept],
+    kept: Sequence[KeptFrontierRecord],
     newest: Frontier | None,
 ) -> Frontier | None:
     """Returns the frontier of a pipeline's build at a moment.
@@ -194,9 +194,9 @@ def not_kept(when: Moment, generation: Generation, available: Sequence[str]) -> 
     )
 
 
-def available(
+def available_times(
     known: Sequence[Generation],
-    kept: Mapping[str, Sequence[Kept]],
+    kept: Mapping[str, Sequence[KeptFrontierRecord]],
     newest: Mapping[str, Frontier | None],
 ) -> Iterator[str]:
     """Lists the times that a reader can ask for, a line each.
@@ -206,9 +206,12 @@ def available(
     for generation in known:
         spans: list[tuple[datetime, datetime | None]] = [(generation.begin, generation.end)]
         for pipeline, build in generation.serving.items():
-            own = _spans(pipeline, generation, known, kept.get(build, ()), newest.get(build))
+            own = _kept_spans(pipeline, generation, known, kept.get(build, ()), newest.get(build))
             spans = [
-                both for one in spans for other in own if (both := _overlap(one, other)) is not None
+                both
+                for one in spans
+                for other in own
+                if (both := _overlap_of(one, other)) is not None
             ]
         for begin, end in spans:
             yield (
@@ -217,20 +220,20 @@ def available(
             )
 
 
-def _spans(
+def _kept_spans(
     pipeline: str,
     generation: Generation,
     known: Sequence[Generation],
-    kept: Sequence[Kept],
+    kept: Sequence[KeptFrontierRecord],
     newest: Frontier | None,
 ) -> list[tuple[datetime, datetime | None]]:
     """Lists the stretches of time in this generation for which the answer is kept."""
     edges = {
         generation.begin,
         *(each.since for each in kept),
-        *(moment(each.until) for each in kept if each.until is not None),
+        *(parse_moment(each.until) for each in kept if each.until is not None),
     }
-    edges |= set() if newest is None else {moment(newest.published_at)}
+    edges |= set() if newest is None else {parse_moment(newest.published_at)}
     inside = sorted(
         edge
         for edge in edges
@@ -247,7 +250,7 @@ def _spans(
     return spans
 
 
-def _overlap(
+def _overlap_of(
     one: tuple[datetime, datetime | None], other: tuple[datetime, datetime | None]
 ) -> tuple[datetime, datetime | None] | None:
     begin = max(one[0], other[0])
@@ -272,7 +275,7 @@ def _began_to_serve(
     return before[-1] + 1 if before else 1
 
 
-def _at_generation(kept: Sequence[Kept], number: int) -> Kept | None:
+def _at_generation(kept: Sequence[KeptFrontierRecord], number: int) -> KeptFrontierRecord | None:
     return next((each for each in kept if number in each.generations), None)
 
 
@@ -339,7 +342,7 @@ def written_offsets(offsets: Offsets) -> str:
 def frontiers_at(
     when: AtOffsets | AtEventTime,
     serving: Mapping[str, str],
-    kept: Mapping[str, Sequence[Kept]],
+    kept: Mapping[str, Sequence[KeptFrontierRecord]],
     newest: Mapping[str, Frontier],
 ) -> dict[str, Frontier]:
     """Returns the frontiers of a moment of the log, by build.
@@ -369,7 +372,7 @@ def frontiers_at(
     there = {build: frontier for build, frontier in found.items() if frontier is not None}
     if not there:
         nearest = "; ".join(
-            _nearest(when, pipeline, readers[build], newest[build])
+            _nearest_kept(when, pipeline, readers[build], newest[build])
             for pipeline, build in sorted(serving.items())
             if build in readers
         )
@@ -388,7 +391,7 @@ def _refuse_unknown(offsets: Offsets, known: Sequence[Offsets]) -> None:
             )
 
 
-def _at_offsets(offsets: Offsets, shown: Iterable[Kept]) -> Frontier | None:
+def _at_offsets(offsets: Offsets, shown: Iterable[KeptFrontierRecord]) -> Frontier | None:
     exact = [
         each.frontier
         for each in shown
@@ -408,8 +411,8 @@ def _read_of(offsets: Offsets, newest: Frontier) -> Offsets:
     return offsets.only(set(newest.offsets.next))
 
 
-def _at_event_time(time: datetime, shown: Sequence[Kept]) -> Frontier | None:
-    before = [each for each in shown if _log_time(each.frontier) <= time]
+def _at_event_time(time: datetime, shown: Sequence[KeptFrontierRecord]) -> Frontier | None:
+    before = [each for each in shown if _log_time_or_first(each.frontier) <= time]
     # A frontier with an end (`until`) had a successor, which is gone and may have been nearer.
     return before[-1].frontier if before and before[-1].until is None else None
 
@@ -430,13 +433,16 @@ def log_time(frontier: Frontier) -> datetime | None:
     )
 
 
-def _log_time(frontier: Frontier) -> datetime:
+def _log_time_or_first(frontier: Frontier) -> datetime:
     # A frontier that has read nothing is before every time.
     return log_time(frontier) or _FIRST
 
 
-def _nearest(
-    when: AtOffsets | AtEventTime, pipeline: str, shown: Sequence[Kept], newest: Frontier
+def _nearest_kept(
+    when: AtOffsets | AtEventTime,
+    pipeline: str,
+    shown: Sequence[KeptFrontierRecord],
+    newest: Frontier,
 ) -> str:
     """Names the nearest kept frontiers of a build, before and after the moment."""
     match when:
@@ -456,9 +462,11 @@ def _nearest(
                 str(each.frontier.offsets.only(topics)) for each in (*before[-1:], *after[:1])
             ]
         case AtEventTime(time):
-            before = [each for each in shown if _log_time(each.frontier) <= time]
-            after = [each for each in shown if _log_time(each.frontier) > time]
-            places = [time_text(_log_time(each.frontier)) for each in (*before[-1:], *after[:1])]
+            before = [each for each in shown if _log_time_or_first(each.frontier) <= time]
+            after = [each for each in shown if _log_time_or_first(each.frontier) > time]
+            places = [
+                time_text(_log_time_or_first(each.frontier)) for each in (*before[-1:], *after[:1])
+            ]
     sides = [*(["before"] if before else []), *(["after"] if after else [])]
     return f"{pipeline} is kept " + " and ".join(
         f"{side} at {place}" for side, place in zip(sides, places, strict=True)

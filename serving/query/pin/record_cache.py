@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from kappa.base.errors import Damaged
 from kappa.state.build import Birth, folded_by, read_birth
 from kappa.state.documents import NumberedRecords
-from kappa.state.files.address import together
+from kappa.state.files.address import ask_together
 from kappa.state.frontier import Frontier, frontier_records
 from kappa.state.lease import floor_records
 from kappa.state.store import Store
@@ -43,29 +43,29 @@ def last_frontier(store: Store, build: str) -> Frontier | None:
 
     Returns None if the build has published no frontier.
     """
-    return _last(store, frontier_records(store, build), guesses=True)
+    return _last_record(store, frontier_records(store, build), guesses=True)
 
 
 def floor_of(store: Store, build: str) -> int:
     """Returns the present floor of a build, as `floor` does."""
-    last = _last(store, floor_records(store, folded_by(store, build)))
+    last = _last_record(store, floor_records(store, folded_by(store, build)))
     return 0 if last is None else last.frontier
 
 
-def _last(
+def _last_record(
     store: Store, records: NumberedRecords[_Record], *, guesses: bool = False
 ) -> _Record | None:
     newest = {} if store.is_on_disk else _NEWEST.setdefault(store, {})
     name = records.name(1)
     known: tuple[int, _Record] | None = newest.get(name)
-    last = records.last() if known is None else _last_since(store, records, known, guesses)
+    last = records.last() if known is None else _last_record_since(store, records, known, guesses)
     if last is None:
         return None
     newest[name] = last
     return last[1]
 
 
-def _last_since(
+def _last_record_since(
     store: Store, records: NumberedRecords[_Record], known: tuple[int, _Record], guesses: bool
 ) -> tuple[int, _Record] | None:
     """Returns the newest record and its number.
@@ -74,16 +74,16 @@ def _last_since(
     """
     number, _ = known
 
-    def following() -> _Record | None:
+    def next_record() -> _Record | None:
         # An unreadable record matters only if it is the newest.
         with suppress(Damaged):
             return records.get(number + 1)
         return None
 
-    numbers, *guessed = together(
+    numbers, *guessed = ask_together(
         store.url,
         lambda: records.numbers(after=number - 1),
-        *([following] if guesses else []),
+        *([next_record] if guesses else []),
     )
     if not numbers:
         return records.last()

@@ -17,7 +17,7 @@ from kappa.base.errors import Conflict, KappaError
 from kappa.serving.query.pin.moments import log_time, time_text
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
-from kappa.state.journal.journal import whoami
+from kappa.state.journal.journal import acting_user
 from kappa.state.lease import Lease, Pin, ensure_lease, ensure_released, read_lease
 from kappa.state.store import Store
 
@@ -108,20 +108,20 @@ class PinnedSnapshot:
         """Returns the lease as last put."""
         return self._lease
 
-    def confirm(self) -> None:
+    def confirm_kept(self) -> None:
         """Raises Conflict unless the pinned versions were kept until now.
 
         Call this method before giving out an answer that was read from the versions. On a Conflict,
         throw the answer away, and read again from a new snapshot.
         """
-        if not self.holds():
+        if not self.is_kept():
             raise Conflict(
                 "the lease on what was being read has ended",
                 hint="ask again; a longer rollout.lease_seconds in kappa.toml helps a reader that "
                 "pauses for long",
             )
 
-    def holds(self) -> bool:
+    def is_kept(self) -> bool:
         """Returns True if the pinned versions were kept until now."""
         if self._overtaken is not None:
             return not self._overtaken()
@@ -166,4 +166,4 @@ def lease_on(snapshot: Snapshot, expires_at: float) -> Lease:
         frontier.build: Pin(frontier.number, frontier.versions)
         for frontier in snapshot.frontiers.values()
     }
-    return Lease(pid=os.getpid(), by=whoami(), expires_at=expires_at, pins=pins)
+    return Lease(pid=os.getpid(), by=acting_user(), expires_at=expires_at, pins=pins)

@@ -29,7 +29,7 @@ Shown = Mapping[str, tuple[str, Offsets]]
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class PipelineBehind:
     """A pipeline that does not show all of a write token yet.
 
     `shown` and `awaited` have the partitions that are missing.
@@ -44,7 +44,7 @@ class Behind:
         return f"{self.pipeline} (build {self.build}) shows {self.shown}, not yet {self.awaited}"
 
 
-def uncovered(token: Offsets, shown: Shown) -> tuple[Behind, ...]:
+def pipelines_behind(token: Offsets, shown: Shown) -> tuple[PipelineBehind, ...]:
     """Lists the pipelines that do not show all of the token yet.
 
     Only pipelines that read a topic of the token count. Raises UsageError if no serving pipeline
@@ -60,13 +60,13 @@ def uncovered(token: Offsets, shown: Shown) -> tuple[Behind, ...]:
                 hint=f"the live builds read {', '.join(sorted(frozenset().union(*read.values())))}",
             )
     return tuple(
-        Behind(pipeline, build, *missing)
+        PipelineBehind(pipeline, build, *missing)
         for pipeline, (build, offsets) in sorted(shown.items())
-        if (missing := _missing(token.only(read[pipeline]), offsets)) is not None
+        if (missing := _missing_offsets(token.only(read[pipeline]), offsets)) is not None
     )
 
 
-def _missing(awaited: Offsets, shown: Offsets) -> tuple[Offsets, Offsets] | None:
+def _missing_offsets(awaited: Offsets, shown: Offsets) -> tuple[Offsets, Offsets] | None:
     """Returns the partitions that are not covered: as shown, and as awaited."""
     there: dict[str, dict[int, int]] = {}
     wanted: dict[str, dict[int, int]] = {}
@@ -89,7 +89,7 @@ class ServedLook:
         self._store = store
         self._newest: Mapping[str, Frontier] = {}
 
-    def shown(self) -> Shown:
+    def shown_offsets(self) -> Shown:
         """Returns the serving builds, and the offsets readers see."""
         _, _, serving = served_last(self._store)
         newest = {build: self._newest_of(build) for build in serving.values()}
@@ -122,14 +122,14 @@ def ensure_covered(
     UsageError at once if no serving pipeline reads a topic.
     """
     look, due = ServedLook(store), time.monotonic() + seconds
-    while behind := uncovered(token, look.shown()):
+    while behind := pipelines_behind(token, look.shown_offsets()):
         if time.monotonic() >= due:
-            raise too_late(store, behind, seconds, is_up=is_up())
+            raise timeout_error(store, behind, seconds, is_up=is_up())
         time.sleep(LOOK_SECONDS)
 
 
-def too_late(
-    store: Store, behind: tuple[Behind, ...], seconds: float, *, is_up: bool = True
+def timeout_error(
+    store: Store, behind: tuple[PipelineBehind, ...], seconds: float, *, is_up: bool = True
 ) -> TimedOut:
     """Makes the error for a wait whose time is up, with the known reasons."""
     none: Pauses = {}

@@ -30,7 +30,7 @@ class Client:
         self._has_left = False
         self._acts: list[Callable[[], None]] = []
 
-    def leave(self) -> None:
+    def leave_now(self) -> None:
         """Ends whatever is done for this client; a second call does nothing."""
         with self._changes:
             self._has_left = True
@@ -43,7 +43,7 @@ class Client:
             raise ClientLeft
 
     @contextmanager
-    def ending(self, act: Callable[[], None]) -> Iterator[None]:
+    def calling_on_leave(self, act: Callable[[], None]) -> Iterator[None]:
         """Calls `act` if the client leaves within the block.
 
         An error in the block is ClientLeft then.

@@ -32,7 +32,7 @@ class TooMuch(UsageError):
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class RetiredRelation:
     """A table or view that is no longer served, since its pipeline was retired."""
 
     pipeline: str
@@ -48,7 +48,7 @@ class Left:
         )
 
 
-def explained(error: DuckError | UnicodeDecodeError, *, served: bool) -> KappaError:
+def explain_error(error: DuckError | UnicodeDecodeError, *, served: bool) -> KappaError:
     """Translates an error of DuckDB's.
 
     `served`: some pipeline is served, so that names exist.
@@ -93,7 +93,7 @@ class BrokenRelation:
         )
 
 
-def damage_of(
+def damage_in_message(
     told: str,
     files: Mapping[str, str],
     is_readable: Callable[[str], bool] | None = None,

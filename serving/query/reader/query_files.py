@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from kappa.serving.query.pin.snapshot import Snapshot
-from kappa.serving.query.reader.relations import Relations, files_of
+from kappa.serving.query.reader.relations import Relations, data_files
 from kappa.state.file_sums import are_checked, ensure_whole
 from kappa.state.store import Store
 from kappa.tables.views.trees import functions_in, tables_in
@@ -29,8 +29,8 @@ def tables_read(tree: Callable[[str], Any], sql: str, found: Sequence[Relations]
     `tree` gives the parser's tree of a text.
     """
     try:
-        named = _named(tree(sql))
-        reached = {each.pipeline: _reached(tree, named, each) for each in found}
+        named = _named_relations(tree(sql))
+        reached = {each.pipeline: _reached_names(tree, named, each) for each in found}
     except RecursionError:
         reached = {}
     return [
@@ -41,12 +41,12 @@ def tables_read(tree: Callable[[str], Any], sql: str, found: Sequence[Relations]
     ]
 
 
-def are_all_checked(store: Store, found: Sequence[Relations]) -> bool:
+def are_all_files_checked(store: Store, found: Sequence[Relations]) -> bool:
     """Returns True if no file of these relations is to be checked any more."""
-    return are_checked(store, files_of(found))
+    return are_checked(store, data_files(found))
 
 
-def ensure_named_whole(
+def ensure_files_whole(
     store: Store,
     snapshot: Snapshot,
     found: Sequence[Relations],
@@ -80,7 +80,7 @@ def _paths_named(
             yield pipeline, table.paths
 
 
-def _reached(
+def _reached_names(
     tree: Callable[[str], Any], names: frozenset[str] | None, relations: Relations
 ) -> frozenset[str] | None:
     """Returns the names that a query reaches in a pipeline.
@@ -92,7 +92,7 @@ def _reached(
     views = {name.lower(): sql for name, sql in relations.views.items()}
     reached, new = set(names), set(names)
     while new:
-        found = [_named(tree(views[name])) for name in new if name in views]
+        found = [_named_relations(tree(views[name])) for name in new if name in views]
         if any(each is None for each in found):
             return None
         new = {name for each in found if each is not None for name in each} - reached
@@ -100,7 +100,7 @@ def _reached(
     return frozenset(reached)
 
 
-def _named(tree: Any) -> frozenset[str] | None:
+def _named_relations(tree: Any) -> frozenset[str] | None:
     """Returns the names of relations in a tree, in small letters.
 
     Returns None if the names are not known.

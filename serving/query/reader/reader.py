@@ -29,7 +29,13 @@ from kappa.base.duck import (
 from kappa.base.errors import KappaError, UsageError
 from kappa.base.sql import text
 from kappa.declare.values.exact_sql import DuckType
-from kappa.serving.query.reader.errors import BrokenRelation, Left, TooMuch, damage_of, explained
+from kappa.serving.query.reader.errors import (
+    BrokenRelation,
+    RetiredRelation,
+    TooMuch,
+    damage_in_message,
+    explain_error,
+)
 from kappa.serving.query.reader.sql_rules import ONE_QUERY
 from kappa.serving.query.reader.table_sql import distinct_names, schema_of
 from kappa.state.store import Store
@@ -96,7 +102,7 @@ class Limits:
             seconds,
         )
 
-    def settings(self, folder: Path) -> Iterator[str]:
+    def setting_commands(self, folder: Path) -> Iterator[str]:
         """Lists DuckDB's commands for these limits, with a folder to spill into."""
         yield f"set memory_limit = {text(self.memory)}"
         yield f"set temp_directory = {text(str(folder))}"
@@ -142,7 +148,7 @@ class Reader:
         # The relations that could not be made.
         self.broken: tuple[BrokenRelation, ...] = ()
         # Returns the retired relations: only a query that fails asks for them.
-        self.left: Callable[[], tuple[Left, ...]] = tuple
+        self.left: Callable[[], tuple[RetiredRelation, ...]] = tuple
         # Returns the data files of the relations, each with its pipeline: likewise.
         self.files: Callable[[], Mapping[str, str]] = dict
         # Is called with each query before the query runs, and may refuse the query.
@@ -156,7 +162,9 @@ class Reader:
         self._failed = False
         self._late = False
         self._closed = threading.Event()
-        self._clock = None if seconds is None else threading.Timer(seconds, self._break_off)
+        self._clock = (
+            None if seconds is None else threading.Timer(seconds, self._interrupt_until_closed)
+        )
         if self._clock is not None:
             self._clock.daemon = True
             self._clock.start()
@@ -167,47 +175,47 @@ class Reader:
         Raises UsageError if the text is not a single query that reads, if the query has a mistake,
         or if the query names a relation that is broken or retired.
         """
-        query = self._looked_at(sql, self._for_python)
-        found = self._run(lambda: self._connection.execute(query.sql).fetchall())
+        query = self._examine_query(sql, self._for_python)
+        found = self._run_on_connection(lambda: self._connection.execute(query.sql).fetchall())
         return Rows(query.columns, query.types, tuple(map(query.row, found)))
 
-    def described(self, sql: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def describe_columns(self, sql: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Returns the distinct column names of a query, and the types.
 
         The types are DuckDB's.
         """
-        found = self._looked_at(sql, self._connection.query)
+        found = self._examine_query(sql, self._connection.query)
         return distinct_names(found.columns), tuple(map(str, found.types))
 
-    def kinds(self, sql: str) -> tuple[DuckType, ...]:
+    def column_types(self, sql: str) -> tuple[DuckType, ...]:
         """Returns DuckDB's types of a query's columns, with the types of their parts."""
         self.renew()
-        return tuple(self._run(lambda: self._connection.query(sql).types))
+        return tuple(self._run_on_connection(lambda: self._connection.query(sql).types))
 
     def each_row(self, sql: str) -> Iterator[tuple[Any, ...]]:
         """Yields the rows of a query as DuckDB computes them. Raises as `rows` does."""
-        query = self._looked_at(sql, self._for_python)
-        result = self._run(lambda: self._connection.execute(query.sql))
+        query = self._examine_query(sql, self._for_python)
+        result = self._run_on_connection(lambda: self._connection.execute(query.sql))
         # A result that is read in part stays open: no other reader may get the connection.
         failed, self._failed = self._failed, True
-        while batch := self._run(lambda: result.fetchmany(_ROWS_AT_ONCE)):
+        while batch := self._run_on_connection(lambda: result.fetchmany(_ROWS_AT_ONCE)):
             yield from map(query.row, batch)
         self._failed = failed
 
     def save_parquet(self, sql: str, file: Path) -> None:
         """Writes the rows of a query to a Parquet file. Raises as `rows` does."""
-        query = self._looked_at(
+        query = self._examine_query(
             sql,
             lambda each: arrow_query(self._connection, each, parquet=True, names=distinct_names),
         )
-        self.command(
+        self.run_command(
             f"copy (\n{query.sql}\n) to {text(str(file))} (format parquet, compression zstd)"
         )
 
     def _for_python(self, query: str) -> ExactQuery:
         return python_query(self._connection, query, times=True, names=distinct_names)
 
-    def _looked_at(self, sql: str, look: Callable[[str], _Found]) -> _Found:
+    def _examine_query(self, sql: str, look: Callable[[str], _Found]) -> _Found:
         """Returns what `look` finds of a query, before the query runs.
 
         The text must have a single query.
@@ -216,20 +224,20 @@ class Reader:
         self.before(query)
         self.renew()
         try:
-            return self._run(lambda: look(query))
+            return self._run_on_connection(lambda: look(query))
         except UsageError as error:
             if isinstance(error.__cause__, CatalogError):
-                self.ensure_names_what_is_served(sql)
+                self.ensure_names_served(sql)
             raise
 
-    def command(self, sql: str, values: Sequence[object] = ()) -> None:
+    def run_command(self, sql: str, values: Sequence[object] = ()) -> None:
         """Runs a command that makes a relation or a setting.
 
         `values` fill the question marks.
         """
         self.shows = None
         self.renew()
-        self._run(lambda: self._connection.execute(sql, list(values)))
+        self._run_on_connection(lambda: self._connection.execute(sql, list(values)))
 
     def only_select(self, sql: str) -> str:
         """Returns the text of the single query in `sql`.
@@ -237,7 +245,7 @@ class Reader:
         Raises UsageError if the text has no query, has several, or writes.
         """
         _ensure_text(sql)
-        statements = self._run(lambda: self._connection.extract_statements(sql))
+        statements = self._run_on_connection(lambda: self._connection.extract_statements(sql))
         if len(statements) != 1 or statements[0].type != SELECT:
             what = (
                 "the query is empty"
@@ -251,15 +259,15 @@ class Reader:
             raise UsageError(f"{what}: a snapshot can only be read, by one query", hint=hint)
         return str(statements[0].query).strip().rstrip(";")
 
-    def declared(self, sql: str) -> str:
+    def declared_sql(self, sql: str) -> str:
         """Returns the single query in a declared text.
 
         The query gets its only meaning (views/bound.py).
         """
         query = self.only_select(sql)
-        return self._run(lambda: declared_sql(self._connection, query))
+        return self._run_on_connection(lambda: declared_sql(self._connection, query))
 
-    def tree(self, sql: str) -> Any:
+    def parser_tree(self, sql: str) -> Any:
         """Returns DuckDB's parser tree of a query.
 
         The tree is that of `json_serialize_sql`; no name is looked up.
@@ -267,7 +275,7 @@ class Reader:
         _ensure_text(sql)
         # A parameter would make DuckDB import pandas.
         question = f"select json_serialize_sql({text(sql)})"
-        ((tree,),) = self._run(lambda: self._connection.execute(question).fetchall())
+        ((tree,),) = self._run_on_connection(lambda: self._connection.execute(question).fetchall())
         return json.loads(tree)
 
     def tables_named(self, sql: str) -> frozenset[tuple[str, str]]:
@@ -275,14 +283,14 @@ class Reader:
 
         The tables need not exist.
         """
-        return frozenset(tables_in(self.tree(sql)))
+        return frozenset(tables_in(self.parser_tree(sql)))
 
-    def ensure_names_what_is_served(self, sql: str) -> None:
+    def ensure_names_served(self, sql: str) -> None:
         """Raises KappaError if a query names a relation not served.
 
         The error has the reason: the relation is broken, or retired.
         """
-        refused: tuple[BrokenRelation | Left, ...] = (*self.broken, *self.left())
+        refused: tuple[BrokenRelation | RetiredRelation, ...] = (*self.broken, *self.left())
         if not refused:
             return
         named = {(schema.lower(), name.lower()) for schema, name in self.tables_named(sql)}
@@ -326,14 +334,14 @@ class Reader:
         """Closes the reader."""
         self.close()
 
-    def _run(self, question: Callable[[], _Found]) -> _Found:
+    def _run_on_connection(self, question: Callable[[], _Found]) -> _Found:
         failed, self._failed = self._failed, True
         try:
             self._ensure_in_time()
             found = question()
         except DUCKDB_ERRORS as error:
             self._ensure_in_time()
-            raise self.explained(error) from error
+            raise self.explain_error(error) from error
         except RuntimeError as error:
             # DuckDB reports a Ctrl-C so; the threads of DuckDB run until interrupted.
             if str(error) != "Query interrupted":
@@ -344,19 +352,19 @@ class Reader:
         self._failed = failed
         return found
 
-    def explained(self, error: DuckError | UnicodeDecodeError) -> KappaError:
+    def explain_error(self, error: DuckError | UnicodeDecodeError) -> KappaError:
         """Translates an error of DuckDB's.
 
         The error is Damaged if DuckDB could not read a data file.
         """
         if isinstance(error, DATA_ERRORS):
-            damage = damage_of(str(error), self.files())
+            damage = damage_in_message(str(error), self.files())
         elif type(error) is DuckError:
             # Errors within a file's pages have no type, and name no file.
-            damage = damage_of(str(error), self.files(), self._is_readable)
+            damage = damage_in_message(str(error), self.files(), self._is_readable)
         else:
             damage = None
-        return damage or explained(error, served=self._served)
+        return damage or explain_error(error, served=self._served)
 
     def _is_readable(self, path: str) -> bool:
         sql = f"select bit_xor(hash(each)) from read_parquet([{text(literal(path))}]) as each"
@@ -366,7 +374,7 @@ class Reader:
             return False
         return True
 
-    def _break_off(self) -> None:
+    def _interrupt_until_closed(self) -> None:
         self._late = True
         while not self._closed.is_set():
             self._connection.interrupt()
@@ -390,7 +398,7 @@ def _ensure_text(sql: str) -> None:
         raise UsageError("the query has a NUL character", hint="leave it out")
 
 
-class _Idle(NamedTuple):
+class _IdleConnection(NamedTuple):
     """A connection that a reader has left.
 
     `uses` is how many readers used the connection, and `access` the access to buckets.
@@ -403,7 +411,7 @@ class _Idle(NamedTuple):
 
 
 # The connection that was used last is the last.
-_idle: list[_Idle] = []
+_idle: list[_IdleConnection] = []
 _idle_changes = threading.Lock()
 
 
@@ -414,10 +422,12 @@ def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object
     the relations that the reader shows. `served`: some pipeline is served.
     """
     folder = None if limits is None else make_spill_folder(limits.folder)
-    found = _one_idle(tuple(showing)) if limits is None else None
-    connection, shows, uses, access = found or _Idle(open_over_files(), None, 0, NO_ACCESS)
+    found = _take_idle_connection(tuple(showing)) if limits is None else None
+    connection, shows, uses, access = found or _IdleConnection(
+        open_over_files(), None, 0, NO_ACCESS
+    )
 
-    def renew() -> None:
+    def renew_credentials() -> None:
         nonlocal access
         access = renew_access(connection, access, remembers=True)
 
@@ -426,20 +436,22 @@ def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object
         served=served,
         folder=folder,
         seconds=None if limits is None else limits.seconds,
-        leave=lambda connection, shows: _keep(_Idle(connection, shows, uses + 1, access)),
+        leave=lambda connection, shows: _keep_connection(
+            _IdleConnection(connection, shows, uses + 1, access)
+        ),
     )
-    reader.shows, reader.renew = shows, renew
+    reader.shows, reader.renew = shows, renew_credentials
     try:
         if limits is not None and folder is not None:
-            for setting in limits.settings(folder):
-                reader.command(setting)
+            for setting in limits.setting_commands(folder):
+                reader.run_command(setting)
     except BaseException:
         reader.close()
         raise
     return reader
 
 
-def _forget_idle() -> None:
+def _forget_idle_connections() -> None:
     """Leaves the connections of the parent process alone.
 
     The forked process does not have the threads of these connections.
@@ -450,11 +462,11 @@ def _forget_idle() -> None:
 
 
 # To be closed by nobody.
-_of_the_parent: list[list[_Idle]] = []
-os.register_at_fork(after_in_child=_forget_idle)
+_of_the_parent: list[list[_IdleConnection]] = []
+os.register_at_fork(after_in_child=_forget_idle_connections)
 
 
-def _one_idle(showing: Shown) -> _Idle | None:
+def _take_idle_connection(showing: Shown) -> _IdleConnection | None:
     """Returns the connection of an earlier reader.
 
     The connection shows `showing` or nothing.
@@ -477,7 +489,7 @@ def _one_idle(showing: Shown) -> _Idle | None:
     return found._replace(shows=())
 
 
-def _keep(left: _Idle) -> None:
+def _keep_connection(left: _IdleConnection) -> None:
     """Keeps a connection for the next reader."""
     with _idle_changes:
         if len(_idle) < _MOST_IDLE and left.uses < _MOST_USES:

@@ -17,13 +17,13 @@ from kappa.base.errors import Damaged, KappaError
 from kappa.base.sql import quoted, text
 from kappa.declare.options import REJECTS
 from kappa.serving.query.pin.snapshot import Snapshot
-from kappa.serving.query.reader.errors import BrokenRelation, Left, TooMuch
+from kappa.serving.query.reader.errors import BrokenRelation, RetiredRelation, TooMuch
 from kappa.serving.query.reader.reader import Reader
 from kappa.serving.query.reader.table_sql import schema_of
 from kappa.serving.query.reader.views import make_views
 from kappa.state.build import Birth, recent_names, table_path
 from kappa.state.file_sums import ensure_whole
-from kappa.state.files.address import side_by_side
+from kappa.state.files.address import ask_side_by_side
 from kappa.state.frontier import Frontier
 from kappa.state.journal.journal import JournalView
 from kappa.state.journal.projections import Retirements, retired_after
@@ -64,7 +64,7 @@ class Relations:
         return schema_of(self.pipeline)
 
     @property
-    def public(self) -> tuple[str, ...]:
+    def public_names(self) -> tuple[str, ...]:
         """Lists the relations that have a name in the main schema, too.
 
         The rejects of all pipelines are a single relation in that schema.
@@ -94,15 +94,15 @@ def relations_of(
     )
 
 
-def left_of(found: Sequence[Relations], store: Store) -> tuple[Left, ...]:
+def retired_relations(found: Sequence[Relations], store: Store) -> tuple[RetiredRelation, ...]:
     """Lists the tables and views of retired pipelines.
 
     Names that are served again are left out.
     """
-    served = {name for each in found for name in each.public}
+    served = {name for each in found for name in each.public_names}
     retirements: Retirements = JournalView(store).folded(retired_after, {})
     return tuple(
-        Left(pipeline, name, each.text, each.way_back)
+        RetiredRelation(pipeline, name, each.text, each.way_back)
         for pipeline, each in retirements.items()
         for name in each.event.names
         if name not in served
@@ -130,7 +130,7 @@ def tables_of(
         for name in (table.name, *recent_names(table.name))
         if name in versions
     ]
-    files = side_by_side(
+    files = ask_side_by_side(
         store.url,
         lambda name: listed(
             table_path(store, birth.build, name), versions[name], frontier.file_lists.get(name)
@@ -153,7 +153,7 @@ def tables_of(
     return found
 
 
-def files_of(found: Sequence[Relations]) -> Mapping[str, str]:
+def data_files(found: Sequence[Relations]) -> Mapping[str, str]:
     """Lists the data files of relations, each with the name of its pipeline."""
     return {
         path: each.pipeline
@@ -188,9 +188,9 @@ def put_tables(
     `compared`: see `tables_of`. Raises KappaError if a table cannot be made, and Damaged if a file
     is not as it was written.
     """
-    reader.command(f"create schema {quoted(schema)}")
+    reader.run_command(f"create schema {quoted(schema)}")
     tables, before = tables_of(birth, frontier, store, compared=compared), reader.files()
-    made = {**before, **files_of([Relations(birth.pipeline, tables, {})])}
+    made = {**before, **data_files([Relations(birth.pipeline, tables, {})])}
     reader.files = lambda: made
     for name, table in tables.items():
         ensure_whole(store, birth.build, table.paths)
@@ -198,7 +198,7 @@ def put_tables(
 
 
 def _make_table(reader: Reader, schema: str, name: str, table: TableFiles) -> None:
-    reader.command(f"create view {quoted(schema)}.{quoted(name)} as {table.sql}")
+    reader.run_command(f"create view {quoted(schema)}.{quoted(name)} as {table.sql}")
 
 
 def _make_schema(reader: Reader, relations: Relations) -> list[BrokenRelation]:
@@ -206,7 +206,7 @@ def _make_schema(reader: Reader, relations: Relations) -> list[BrokenRelation]:
 
     The tables are made first, then each view after the views that it reads.
     """
-    reader.command(f"create schema {quoted(relations.schema)}")
+    reader.run_command(f"create schema {quoted(relations.schema)}")
     broken: list[BrokenRelation] = []
     for name, table in relations.tables.items():
         try:
@@ -221,7 +221,7 @@ def _make_schema(reader: Reader, relations: Relations) -> list[BrokenRelation]:
                 )
             )
     # A view's own names of tables are looked up here; DuckDB keeps that for when the view is read.
-    reader.command(f"set search_path = {text(relations.schema)}")
+    reader.run_command(f"set search_path = {text(relations.schema)}")
     below = next((each for each in broken if each.damaged), None)
     for name, refusal in make_views(reader, relations.views).items():
         if below is not None and isinstance(refusal.__cause__, CatalogError):
@@ -230,7 +230,7 @@ def _make_schema(reader: Reader, relations: Relations) -> list[BrokenRelation]:
             continue
         hint = f"mend the view in the pipeline's file and deploy again; {refusal.hint}"
         broken.append(BrokenRelation(relations.pipeline, name, "view", refusal.message, hint))
-    reader.command("reset search_path")
+    reader.run_command("reset search_path")
     return broken
 
 
@@ -242,9 +242,9 @@ def _make_public_names(
     The schema has the rejects of all pipelines, too.
     """
     for each in found:
-        for name in each.public:
+        for name in each.public_names:
             if (each.pipeline, name) not in broken:
-                reader.command(
+                reader.run_command(
                     f"create view main.{quoted(name)} as "
                     f"select * from {quoted(each.schema)}.{quoted(name)}"
                 )
@@ -255,4 +255,4 @@ def _make_public_names(
         if (each.pipeline, REJECTS) not in broken
     ]
     if rejects:
-        reader.command(f"create view main.{REJECTS} as {' union all by name '.join(rejects)}")
+        reader.run_command(f"create view main.{REJECTS} as {' union all by name '.join(rejects)}")

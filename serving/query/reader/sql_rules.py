@@ -69,12 +69,12 @@ def ensure_allowed(serialized: Any, catalogue: Collection[tuple[str, str]]) -> N
             "this is not one query that reads: a snapshot can only be read", hint=ONE_QUERY
         )
     try:
-        _walk(statements[0], frozenset(catalogue), frozenset())
+        _check_node(statements[0], frozenset(catalogue), frozenset())
     except RecursionError as error:
-        raise too_deep() from error
+        raise nested_too_deeply_error() from error
 
 
-def too_deep() -> UsageError:
+def nested_too_deeply_error() -> UsageError:
     """Makes the error for a query that is nested too deeply."""
     return UsageError(
         "the query is nested too deeply to be read",
@@ -82,7 +82,7 @@ def too_deep() -> UsageError:
     )
 
 
-def _walk(node: Any, catalogue: Names, scope: Names) -> None:
+def _check_node(node: Any, catalogue: Names, scope: Names) -> None:
     """Checks a node and all nodes below.
 
     `scope` has the names of `with` that the node may use.
@@ -90,20 +90,22 @@ def _walk(node: Any, catalogue: Names, scope: Names) -> None:
     match node:
         case list():
             for each in node:
-                _walk(each, catalogue, scope)
+                _check_node(each, catalogue, scope)
         case {"type": "RECURSIVE_CTE_NODE", "cte_name": str(name), "right": right}:
             scope = _scope_within(node, catalogue, scope)
             # The first member is bound before the name exists: there it is another relation's.
-            _walk(right, catalogue, scope | {("", lowered(name)), (_RECURRING, lowered(name))})
+            _check_node(
+                right, catalogue, scope | {("", lowered(name)), (_RECURRING, lowered(name))}
+            )
             for key, each in node.items():
                 if key not in {"cte_map", "right"}:
-                    _walk(each, catalogue, scope)
+                    _check_node(each, catalogue, scope)
         case dict():
-            _look(node, catalogue, scope)
+            _check_name(node, catalogue, scope)
             scope = _scope_within(node, catalogue, scope)
             for key, each in node.items():
                 if key != "cte_map":
-                    _walk(each, catalogue, scope)
+                    _check_node(each, catalogue, scope)
         case _:
             pass
 
@@ -115,12 +117,12 @@ def _scope_within(node: Mapping[str, Any], catalogue: Names, scope: Names) -> Na
     before its own name, but not its own.
     """
     for each in (node.get("cte_map") or {}).get("map", ()):
-        _walk(each["value"], catalogue, scope)
+        _check_node(each["value"], catalogue, scope)
         scope |= {("", lowered(str(each["key"])))}
     return scope
 
 
-def _look(node: Mapping[str, Any], catalogue: Names, scope: Names) -> None:
+def _check_name(node: Mapping[str, Any], catalogue: Names, scope: Names) -> None:
     match node:
         case {
             "type": "BASE_TABLE",
@@ -128,7 +130,7 @@ def _look(node: Mapping[str, Any], catalogue: Names, scope: Names) -> None:
             "schema_name": str(schema),
             "catalog_name": str(database),
         }:
-            _look_up(database, schema, name, catalogue, scope)
+            _check_relation(database, schema, name, catalogue, scope)
         case {"type": "SHOW_REF", "query": None}:
             raise UsageError(
                 "this shows what is not in the catalogue",
@@ -148,7 +150,7 @@ def _look(node: Mapping[str, Any], catalogue: Names, scope: Names) -> None:
             pass
 
 
-def _look_up(
+def _check_relation(
     database: str,
     schema: str,
     name: str,
@@ -169,11 +171,11 @@ def _look_up(
     )
     raise UsageError(
         f"the query cannot be run: there is no table {whole}",
-        hint=did_you_mean(whole, names) or _there_are(names),
+        hint=did_you_mean(whole, names) or _list_tables(names),
     )
 
 
-def _there_are(names: Iterable[str]) -> str:
+def _list_tables(names: Iterable[str]) -> str:
     listed = ", ".join(names)
     return f"there are {listed}" if listed else "nothing is served yet: kappa deploy"
 
@@ -227,18 +229,18 @@ def _refuse_changing_node(node: dict[str, Any], columns: Collection[str], what: 
             # With a single argument, age() counts from today.
             or (name.lower() == "age" and len(arguments) == 1)
         ):
-            raise _changing(f"{name}()", what)
+            raise _changing_error(f"{name}()", what)
         case {"type": "COLUMN_REF", "column_names": [str(name)]} if (
             name.lower() in _CALLED_BY_NAME and name.lower() not in columns
         ):
-            raise _changing(name, what)
+            raise _changing_error(name, what)
         case {"sample": dict()}:
-            raise _changing("a sample", what)
+            raise _changing_error("a sample", what)
         case _:
             pass
 
 
-def _changing(name: str, what: str) -> UsageError:
+def _changing_error(name: str, what: str) -> UsageError:
     return UsageError(
         f"{name} gives another value each time, and {what} has one answer for each version",
         hint=_KEEP_IT,

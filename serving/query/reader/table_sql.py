@@ -57,10 +57,10 @@ def type_text(kind: str) -> str:
 
 def distinct_names(names: Iterable[str]) -> tuple[str, ...]:
     """Returns the names without repetition: a repeated name gets a number."""
-    return tuple(_numbered(names))
+    return tuple(_numbered_names(names))
 
 
-def _numbered(names: Iterable[str]) -> Iterator[str]:
+def _numbered_names(names: Iterable[str]) -> Iterator[str]:
     # Of `select a.id, b.id` the second is id_1, as in DuckDB's own data frames.
     taken: Counter[str] = Counter()
     for name in names:

@@ -26,7 +26,9 @@ def make_views(reader: Reader, views: Mapping[str, str]) -> Mapping[str, KappaEr
     pending, refusals = dict(views), dict[str, KappaError]()
     while pending:
         refusals = {
-            name: error for name, sql in pending.items() if (error := _refusal(reader, name, sql))
+            name: error
+            for name, sql in pending.items()
+            if (error := _refusal_of_view(reader, name, sql))
         }
         if len(refusals) == len(pending):
             break
@@ -34,10 +36,10 @@ def make_views(reader: Reader, views: Mapping[str, str]) -> Mapping[str, KappaEr
     return refusals
 
 
-def _refusal(reader: Reader, view: str, sql: str) -> KappaError | None:
+def _refusal_of_view(reader: Reader, view: str, sql: str) -> KappaError | None:
     try:
-        meant = reader.declared(sql)
-        reader.command(f"create view {quoted(view)} as {meant}")
+        meant = reader.declared_sql(sql)
+        reader.run_command(f"create view {quoted(view)} as {meant}")
     except TooMuch:
         raise
     except KappaError as error:
@@ -46,7 +48,9 @@ def _refusal(reader: Reader, view: str, sql: str) -> KappaError | None:
     return None
 
 
-def unreadable(tables: Iterable[TableBirth], views: Mapping[str, str]) -> Mapping[str, KappaError]:
+def unreadable_sql(
+    tables: Iterable[TableBirth], views: Mapping[str, str]
+) -> Mapping[str, KappaError]:
     """Finds SQL of a pipeline that its tables do not bear.
 
     The tables have no rows yet. Keys are names of views, and conditions of checks as `TABLE:
@@ -56,8 +60,10 @@ def unreadable(tables: Iterable[TableBirth], views: Mapping[str, str]) -> Mappin
     found: dict[str, KappaError] = {}
     with open_reader(None, served=True) as reader:
         for table in tables:
-            reader.command(f"create view {quoted(table.name)} as {read_sql(table, (), clock=None)}")
-        refused = _refusals(reader, tables, views, views, what="a view")
+            reader.run_command(
+                f"create view {quoted(table.name)} as {read_sql(table, (), clock=None)}"
+            )
+        refused = _refusals_by_rules(reader, tables, views, views, what="a view")
         allowed = {name: sql for name, sql in views.items() if name not in refused}
         found |= {**make_views(reader, allowed), **refused}
         for table in tables:
@@ -65,7 +71,7 @@ def unreadable(tables: Iterable[TableBirth], views: Mapping[str, str]) -> Mappin
                 f"{table.name}: {condition}": condition_sql(table.name, condition)
                 for condition in table.checks
             }
-            found |= _refusals(reader, tables, views, conditions, what="a check")
+            found |= _refusals_by_rules(reader, tables, views, conditions, what="a check")
             for name, sql in conditions.items():
                 if name not in found:
                     try:
@@ -86,10 +92,10 @@ def view_refusals(
     that gives another value each time.
     """
     with open_reader(None, served=True) as reader:
-        return _refusals(reader, tuple(tables), views, views, what="a view")
+        return _refusals_by_rules(reader, tuple(tables), views, views, what="a view")
 
 
-def _refusals(
+def _refusals_by_rules(
     reader: Reader,
     tables: tuple[TableBirth, ...],
     views: Collection[str],
@@ -102,7 +108,7 @@ def _refusals(
     refusals: dict[str, UsageError] = {}
     for name, sql in queries.items():
         try:
-            tree = reader.tree(reader.only_select(sql))
+            tree = reader.parser_tree(reader.only_select(sql))
             # A view that reads itself is refused for that; else its own name is no table.
             others = names - ({name} - {table for _, table in tables_in(tree)})
             ensure_repeatable(tree, others, columns, what=what)

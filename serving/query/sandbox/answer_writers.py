@@ -17,7 +17,7 @@ from kappa.base.duck import Connection
 from kappa.base.errors import UsageError
 from kappa.serving.query.reader.table_sql import distinct_names
 from kappa.serving.query.render import columns_of, csv_line, object_line
-from kappa.serving.query.sandbox.frames import PIECE, put
+from kappa.serving.query.sandbox.frames import PIECE, put_frame
 from kappa.tables.views.exact_rows import ExactQuery, arrow_query, python_query
 
 _ROWS_AT_ONCE = 64
@@ -30,7 +30,7 @@ _COLUMNS_BYTES = 1 << 18
 ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 
 
-class Pieces:
+class PieceFile:
     """A file that sends an answer's bytes to the server, up to a limit."""
 
     closed = False
@@ -41,7 +41,7 @@ class Pieces:
         self._left = most
         self._held = bytearray()
 
-    def fit(self, count: int) -> bool:
+    def can_write(self, count: int) -> bool:
         """Returns True if `count` more bytes may be written."""
         return count <= self._left
 
@@ -56,7 +56,7 @@ class Pieces:
     def flush(self) -> None:
         """Sends the bytes written so far."""
         for start in range(0, len(self._held), _FRAME_BYTES):
-            put(self._file, PIECE, bytes(self._held[start : start + _FRAME_BYTES]))
+            put_frame(self._file, PIECE, bytes(self._held[start : start + _FRAME_BYTES]))
         self._held.clear()
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ class Pieces:
 
 
 def write_answer(
-    connection: Connection, sql: str, request: Mapping[str, Any], pieces: Pieces
+    connection: Connection, sql: str, request: Mapping[str, Any], pieces: PieceFile
 ) -> Mapping[str, Any]:
     """Writes the rows of a query in the form that the request names.
 
@@ -89,12 +89,12 @@ def write_answer(
     if form in _ARROWS:
         rows, truncated = _write_arrow(result, request, columns, pieces)
     else:
-        rows, truncated = _TEXTS[form](_rows(result, query), request, columns, pieces)
+        rows, truncated = _TEXTS[form](_fetch_rows(result, query), request, columns, pieces)
     pieces.flush()
     return {"columns": columns, "rows": rows, "truncated": truncated}
 
 
-def _rows(result: Connection, query: ExactQuery) -> Iterator[tuple[Any, ...]]:
+def _fetch_rows(result: Connection, query: ExactQuery) -> Iterator[tuple[Any, ...]]:
     while rows := result.fetchmany(_ROWS_AT_ONCE):
         yield from map(query.row, rows)
 
@@ -102,7 +102,7 @@ def _rows(result: Connection, query: ExactQuery) -> Iterator[tuple[Any, ...]]:
 def _write_lines(
     rows: Iterator[tuple[Any, ...]],
     request: Mapping[str, Any],
-    pieces: Pieces,
+    pieces: PieceFile,
     line: Callable[[int, tuple[Any, ...]], str],
 ) -> tuple[int, bool]:
     """Writes a line for each row up to the limits.
@@ -112,7 +112,7 @@ def _write_lines(
     count = 0
     for row in rows:
         content = line(count, row).encode(errors="replace")
-        if count == request["rows"] or not pieces.fit(len(content)):
+        if count == request["rows"] or not pieces.can_write(len(content)):
             return count, True
         pieces.write(content)
         count += 1
@@ -123,7 +123,7 @@ def _write_json(
     rows: Iterator[tuple[Any, ...]],
     request: Mapping[str, Any],
     columns: Sequence[Mapping[str, str]],
-    pieces: Pieces,
+    pieces: PieceFile,
 ) -> tuple[int, bool]:
     names = [column["name"] for column in columns]
     opening = json.dumps({**request["head"], "columns": columns}, ensure_ascii=False)
@@ -142,7 +142,7 @@ def _write_json_lines(
     rows: Iterator[tuple[Any, ...]],
     request: Mapping[str, Any],
     columns: Sequence[Mapping[str, str]],
-    pieces: Pieces,
+    pieces: PieceFile,
 ) -> tuple[int, bool]:
     names = [column["name"] for column in columns]
     return _write_lines(rows, request, pieces, lambda _, row: object_line(names, row))
@@ -152,7 +152,7 @@ def _write_csv(
     rows: Iterator[tuple[Any, ...]],
     request: Mapping[str, Any],
     columns: Sequence[Mapping[str, str]],
-    pieces: Pieces,
+    pieces: PieceFile,
 ) -> tuple[int, bool]:
     pieces.write(csv_line([column["name"] for column in columns]).encode())
     return _write_lines(rows, request, pieces, lambda _, row: csv_line(row))
@@ -162,7 +162,7 @@ def _write_arrow(
     result: Connection,
     request: Mapping[str, Any],
     columns: Sequence[Mapping[str, str]],
-    pieces: Pieces,
+    pieces: PieceFile,
 ) -> tuple[int, bool]:
     reader = result.to_arrow_reader(_ARROW_ROWS_AT_ONCE)
     schema = pa.schema(
@@ -177,7 +177,7 @@ def _write_arrow(
         if request["form"] == "arrow"
         else pq.ParquetWriter(pieces, schema, compression="zstd") as writer
     ):
-        for batch, more in _batches(reader, schema, request["rows"], pieces):
+        for batch, more in _limited_batches(reader, schema, request["rows"], pieces):
             truncated = more
             if len(batch):
                 writer.write_batch(batch)
@@ -187,8 +187,8 @@ def _write_arrow(
     return rows, truncated
 
 
-def _batches(
-    reader: pa.RecordBatchReader, schema: pa.Schema, most: int, pieces: Pieces
+def _limited_batches(
+    reader: pa.RecordBatchReader, schema: pa.Schema, most: int, pieces: PieceFile
 ) -> Iterator[tuple[pa.RecordBatch, bool]]:
     """Yields the batches up to the limits of rows and bytes.
 
@@ -198,7 +198,7 @@ def _batches(
     for batch in reader:
         cut = batch.slice(0, left)
         # The written size is smaller, but is not known before the batch is written.
-        if not pieces.fit(cut.nbytes):
+        if not pieces.can_write(cut.nbytes):
             yield cut.slice(0, 0), True
             return
         yield pa.RecordBatch.from_arrays(cut.columns, schema=schema), len(cut) < len(batch)

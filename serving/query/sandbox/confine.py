@@ -72,7 +72,7 @@ _FOR_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 
 
-def layers() -> tuple[str, ...]:
+def available_layers() -> tuple[str, ...]:
     """Lists the layers that this machine has.
 
     The layers are `rlimits`, `landlock` and `seccomp`.
@@ -89,7 +89,7 @@ def tie_to_parent(parent: int) -> None:
 
     Exits now if the parent has ended.
     """
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _call_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
@@ -100,7 +100,7 @@ def close_all_but(kept: int) -> None:
     os.closerange(kept + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
-def limit(*, memory: int, cpu_seconds: int) -> None:
+def limit_process(*, memory: int, cpu_seconds: int) -> None:
     """Limits the memory and CPU of this process.
 
     The process can write no byte to a file, and dumps no core. `memory` is in bytes, beside the
@@ -122,7 +122,7 @@ def limit(*, memory: int, cpu_seconds: int) -> None:
     Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
-def confine(readable: Iterable[str], listable: Iterable[str] = ()) -> None:
+def confine_process(readable: Iterable[str], listable: Iterable[str] = ()) -> None:
     """Restricts this process to reading the `readable` files.
 
     The process can use no other file, no network and no other program. The process may also list
@@ -131,7 +131,7 @@ def confine(readable: Iterable[str], listable: Iterable[str] = ()) -> None:
     """
     threads = sum(1 for _ in Path("/proc/self/task").iterdir())
     assert threads == 1, f"{threads} threads are there already, and would not be confined"
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    _call_prctl(_PR_SET_NO_NEW_PRIVS, 1)
     if version := _landlock_version():
         _read_only(
             version,
@@ -142,7 +142,7 @@ def confine(readable: Iterable[str], listable: Iterable[str] = ()) -> None:
 
 
 def _landlock_version() -> int:
-    return max(0, int(_libc().syscall(_CREATE_RULESET, None, _long(0), _long(_VERSION_ONLY))))
+    return max(0, int(_libc().syscall(_CREATE_RULESET, None, _as_long(0), _as_long(_VERSION_ONLY))))
 
 
 def _read_only(version: int, allowed: Iterable[tuple[str, int]]) -> None:
@@ -150,7 +150,7 @@ def _read_only(version: int, allowed: Iterable[tuple[str, int]]) -> None:
         "=QQQ", _FILES[min(version, 5)], _TCP if version >= 4 else 0, _SCOPES if version >= 6 else 0
     )
     size = 24 if version >= 6 else 16 if version >= 4 else 8
-    ruleset = _checked_call(_libc().syscall(_CREATE_RULESET, rules, _long(size), _long(0)))
+    ruleset = _checked_call(_libc().syscall(_CREATE_RULESET, rules, _as_long(size), _as_long(0)))
     for path, rights in allowed:
         try:
             opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -160,27 +160,29 @@ def _read_only(version: int, allowed: Iterable[tuple[str, int]]) -> None:
         _checked_call(
             _libc().syscall(
                 _ADD_RULE,
-                _long(ruleset),
-                _long(_PATH_BENEATH),
+                _as_long(ruleset),
+                _as_long(_PATH_BENEATH),
                 struct.pack("=Qi", rights, opened),
-                _long(0),
+                _as_long(0),
             )
         )
         os.close(opened)
-    _checked_call(_libc().syscall(_RESTRICT_SELF, _long(ruleset), _long(0)))
+    _checked_call(_libc().syscall(_RESTRICT_SELF, _as_long(ruleset), _as_long(0)))
     os.close(ruleset)
 
 
 def _refuse_calls() -> None:
-    program = b"".join(_program())
+    program = b"".join(_filter_program())
     held = ctypes.create_string_buffer(program, len(program))
     filter_ = struct.pack("=HxxxxxxQ", len(program) // 8, ctypes.addressof(held))
     _checked_call(
-        _libc().prctl(_PR_SET_SECCOMP, _long(_SECCOMP_MODE_FILTER), filter_, _long(0), _long(0))
+        _libc().prctl(
+            _PR_SET_SECCOMP, _as_long(_SECCOMP_MODE_FILTER), filter_, _as_long(0), _as_long(0)
+        )
     )
 
 
-def _program() -> Iterator[bytes]:
+def _filter_program() -> Iterator[bytes]:
     """Yields the steps that the kernel runs at each call.
 
     The steps read the number of the call (at byte 0), the machine (4) and the arguments (from 16
@@ -188,61 +190,61 @@ def _program() -> Iterator[bytes]:
     """
     refused, unknown = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
     yield from (
-        _step(_LOAD, 4),
-        _step(_EQUAL, _X86_64, no=0, yes=1),
-        _step(_RETURN, _KILL),
-        _step(_LOAD, 0),
+        _filter_step(_LOAD, 4),
+        _filter_step(_EQUAL, _X86_64, no=0, yes=1),
+        _filter_step(_RETURN, _KILL),
+        _filter_step(_LOAD, 0),
     )
-    yield from (_step(_AT_LEAST, _X32, yes=0, no=1), _step(_RETURN, refused))
+    yield from (_filter_step(_AT_LEAST, _X32, yes=0, no=1), _filter_step(_RETURN, refused))
     for number in (_CLONE3, _OPENAT2):
         # Their arguments are in memory, which a filter cannot read. Libraries fall back to older
         # calls if these do not exist.
-        yield from (_step(_EQUAL, number, yes=0, no=1), _step(_RETURN, unknown))
+        yield from (_filter_step(_EQUAL, number, yes=0, no=1), _filter_step(_RETURN, unknown))
     for number, at, flags in ((_OPEN, 24, _FOR_WRITING), (_OPENAT, 32, _FOR_WRITING)):
         yield from (
-            _step(_EQUAL, number, yes=0, no=4),
-            _step(_LOAD, at),
-            _step(_ANY_BIT, flags, yes=0, no=1),
-            _step(_RETURN, refused),
-            _step(_RETURN, _ALLOW),
+            _filter_step(_EQUAL, number, yes=0, no=4),
+            _filter_step(_LOAD, at),
+            _filter_step(_ANY_BIT, flags, yes=0, no=1),
+            _filter_step(_RETURN, refused),
+            _filter_step(_RETURN, _ALLOW),
         )
     yield from (
-        _step(_EQUAL, _CLONE, yes=0, no=4),
-        _step(_LOAD, 16),
-        _step(_ANY_BIT, _CLONE_THREAD, yes=1, no=0),
-        _step(_RETURN, refused),
-        _step(_RETURN, _ALLOW),
+        _filter_step(_EQUAL, _CLONE, yes=0, no=4),
+        _filter_step(_LOAD, 16),
+        _filter_step(_ANY_BIT, _CLONE_THREAD, yes=1, no=0),
+        _filter_step(_RETURN, refused),
+        _filter_step(_RETURN, _ALLOW),
     )
     # Reading limits is allowed: both halves of the pointer to the new ones are null then.
     yield from (
-        _step(_EQUAL, _PRLIMIT, yes=0, no=6),
-        _step(_LOAD, 32),
-        _step(_EQUAL, 0, yes=0, no=3),
-        _step(_LOAD, 36),
-        _step(_EQUAL, 0, yes=0, no=1),
+        _filter_step(_EQUAL, _PRLIMIT, yes=0, no=6),
+        _filter_step(_LOAD, 32),
+        _filter_step(_EQUAL, 0, yes=0, no=3),
+        _filter_step(_LOAD, 36),
+        _filter_step(_EQUAL, 0, yes=0, no=1),
     )
-    yield from (_step(_RETURN, _ALLOW), _step(_RETURN, refused))
+    yield from (_filter_step(_RETURN, _ALLOW), _filter_step(_RETURN, refused))
     for first, last in _REFUSED:
         if first == last:
-            yield from (_step(_EQUAL, first, yes=0, no=1), _step(_RETURN, refused))
+            yield from (_filter_step(_EQUAL, first, yes=0, no=1), _filter_step(_RETURN, refused))
         else:
             yield from (
-                _step(_AT_LEAST, first, yes=0, no=2),
-                _step(_AT_LEAST, last + 1, yes=1, no=0),
-                _step(_RETURN, refused),
+                _filter_step(_AT_LEAST, first, yes=0, no=2),
+                _filter_step(_AT_LEAST, last + 1, yes=1, no=0),
+                _filter_step(_RETURN, refused),
             )
-    yield _step(_RETURN, _ALLOW)
+    yield _filter_step(_RETURN, _ALLOW)
 
 
-def _step(code: int, value: int, *, yes: int = 0, no: int = 0) -> bytes:
+def _filter_step(code: int, value: int, *, yes: int = 0, no: int = 0) -> bytes:
     return struct.pack("=HBBI", code, yes, no, value)
 
 
-def _prctl(what: int, value: int) -> None:
-    _checked_call(_libc().prctl(what, _long(value), _long(0), _long(0), _long(0)))
+def _call_prctl(what: int, value: int) -> None:
+    _checked_call(_libc().prctl(what, _as_long(value), _as_long(0), _as_long(0), _as_long(0)))
 
 
-def _long(value: int) -> ctypes.c_long:
+def _as_long(value: int) -> ctypes.c_long:
     # The kernel reads whole registers.
     return ctypes.c_long(value)
 

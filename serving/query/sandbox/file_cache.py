@@ -43,22 +43,22 @@ class FilesInPlace:
     # If given, the query's process may read all files below this folder, and no others.
     folder: Path | None = None
 
-    def path(self, address: str) -> str:
+    def local_path(self, address: str) -> str:
         """Returns the path of a file for the query's process."""
         return address
 
-    def fetch(self, addresses: Iterable[str], client: Client) -> None:
+    def fetch_files(self, addresses: Iterable[str], client: Client) -> None:
         """Makes files available on this host.
 
         The query itself reports a file that is gone. Raises KappaError if a file cannot be fetched,
         and ClientLeft if the client has left before the end.
         """
 
-    def drop(self, addresses: Iterable[str]) -> None:
+    def drop_files(self, addresses: Iterable[str]) -> None:
         """Lets the next query fetch these files again."""
 
 
-class FetchedFiles:
+class FileCache:
     """The files of a root in a bucket that this host has.
 
     Any thread may use this cache.
@@ -84,7 +84,7 @@ class FetchedFiles:
             self._sizes[each.name] = each.stat().st_size
         self._bytes = sum(self._sizes.values())
 
-    def bring(self, url: str, place: Path, client: Client) -> str:
+    def bring_file(self, url: str, place: Path, client: Client) -> str:
         """Puts a file at a place, and returns the name of the file in the cache.
 
         The file is in use until its name is `released`. Raises ClientLeft as soon as the client has
@@ -94,7 +94,7 @@ class FetchedFiles:
         kept = self.folder / name
         with self._changes:
             self._changes.wait_for(lambda: name not in self._coming)
-            if self._has(name, kept, place):
+            if self._link_kept_file(name, kept, place):
                 return name
             self._coming.add(name)
             self._users[name] += 1
@@ -104,7 +104,7 @@ class FetchedFiles:
         except BaseException:
             with self._changes:
                 self._bytes -= self._sizes.pop(name, 0)
-            self.released([name])
+            self.release_files([name])
             raise
         finally:
             with self._changes:
@@ -112,20 +112,20 @@ class FetchedFiles:
                 self._changes.notify_all()
         return name
 
-    def drop(self, url: str) -> None:
+    def drop_file(self, url: str) -> None:
         """Lets the next query fetch a file again."""
         name = hashlib.sha256(url.encode()).hexdigest()
         with self._changes:
             (self.folder / name).unlink(missing_ok=True)
             self._bytes -= self._sizes.pop(name, 0)
 
-    def released(self, names: Iterable[str]) -> None:
+    def release_files(self, names: Iterable[str]) -> None:
         """Notes that a query has ended, which used the files of these names."""
         with self._changes:
             self._users.subtract(names)
             self._users = +self._users
 
-    def _has(self, name: str, kept: Path, place: Path) -> bool:
+    def _link_kept_file(self, name: str, kept: Path, place: Path) -> bool:
         if name not in self._sizes:
             return False
         try:
@@ -155,23 +155,23 @@ class FetchedFiles:
             self._bytes += wanted
 
 
-class LentFiles(FilesInPlace):
+class QueryFiles(FilesInPlace):
     """The files of a root in a bucket, in a folder of its own for a query."""
 
-    def __init__(self, fetched: FetchedFiles) -> None:
+    def __init__(self, fetched: FileCache) -> None:
         """Makes the folder of the query."""
         self.folder: Path = make_folder(fetched.folder, QUERY)
         self._fetched = fetched
         self._used: list[str] = []
 
-    def path(self, address: str) -> str:
+    def local_path(self, address: str) -> str:
         """Returns the path that a file has once the file is fetched."""
         return str(self.folder / address.removeprefix(self._fetched.root))
 
-    def fetch(self, addresses: Iterable[str], client: Client) -> None:
+    def fetch_files(self, addresses: Iterable[str], client: Client) -> None:
         """Fetches the files that this host does not have."""
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch") as threads:
-            asked = [threads.submit(self._fetch, each, client) for each in {*addresses}]
+            asked = [threads.submit(self._fetch_file, each, client) for each in {*addresses}]
             try:
                 for each in asked:
                     each.result()
@@ -179,17 +179,17 @@ class LentFiles(FilesInPlace):
                 threads.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def drop(self, addresses: Iterable[str]) -> None:
+    def drop_files(self, addresses: Iterable[str]) -> None:
         """Lets the next query fetch these files again."""
         for each in addresses:
-            self._fetched.drop(each)
+            self._fetched.drop_file(each)
 
-    def _fetch(self, address: str, client: Client) -> None:
+    def _fetch_file(self, address: str, client: Client) -> None:
         client.ensure_here()
-        place = Path(self.path(address))
+        place = Path(self.local_path(address))
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            self._used.append(self._fetched.bring(address, place, client))
+            self._used.append(self._fetched.bring_file(address, place, client))
         except FileNotFoundError:
             return
         except OSError as error:
@@ -198,13 +198,13 @@ class LentFiles(FilesInPlace):
                 hint="see whether the disk is full; local in kappa.toml is another folder",
             ) from error
 
-    def give_back(self) -> None:
+    def delete_folder(self) -> None:
         """Deletes the folder of the query."""
         shutil.rmtree(self.folder, ignore_errors=True)
-        self._fetched.released(self._used)
+        self._fetched.release_files(self._used)
 
 
-_FETCHED: WeakKeyDictionary[Store, FetchedFiles] = WeakKeyDictionary()
+_FETCHED: WeakKeyDictionary[Store, FileCache] = WeakKeyDictionary()
 _changes = threading.Lock()
 
 
@@ -216,9 +216,9 @@ def files_for_query(store: Store) -> Iterator[FilesInPlace]:
         return
     with _changes:
         if store not in _FETCHED:
-            _FETCHED[store] = FetchedFiles(store)
-    lent = LentFiles(_FETCHED[store])
+            _FETCHED[store] = FileCache(store)
+    lent = QueryFiles(_FETCHED[store])
     try:
         yield lent
     finally:
-        lent.give_back()
+        lent.delete_folder()

@@ -16,35 +16,35 @@ _HEAD = struct.Struct(">cI")
 ASKED, ACCEPTED, NAMED, PIECE, ENDED, REFUSED = b"Q", b"A", b"N", b"P", b"E", b"R"
 
 
-def framed(kind: bytes, content: bytes = b"") -> bytes:
+def frame_bytes(kind: bytes, content: bytes = b"") -> bytes:
     """Returns a frame as bytes."""
     return _HEAD.pack(kind, len(content)) + content
 
 
-def put(file: int, kind: bytes, content: bytes = b"") -> None:
+def put_frame(file: int, kind: bytes, content: bytes = b"") -> None:
     """Writes a frame to a file that blocks; a socket with a timeout does not."""
-    pending = memoryview(framed(kind, content))
+    pending = memoryview(frame_bytes(kind, content))
     while pending:
         pending = pending[os.write(file, pending) :]
 
 
-def take(receive: Callable[[int], bytes], *, most: int) -> tuple[bytes, bytes] | None:
+def take_frame(receive: Callable[[int], bytes], *, most: int) -> tuple[bytes, bytes] | None:
     """Returns the kind and content of the next frame.
 
     Returns None if the other side has closed. Raises ValueError if the frame is longer than `most`
     bytes.
     """
-    head = _exactly(receive, _HEAD.size)
+    head = _receive_exactly(receive, _HEAD.size)
     if head is None:
         return None
     kind, length = _HEAD.unpack(head)
     if length > most:
         raise ValueError(f"a frame of {length} bytes where at most {most} were expected")
-    content = _exactly(receive, length)
+    content = _receive_exactly(receive, length)
     return None if content is None else (kind, content)
 
 
-def _exactly(receive: Callable[[int], bytes], count: int) -> bytes | None:
+def _receive_exactly(receive: Callable[[int], bytes], count: int) -> bytes | None:
     pieces: list[bytes] = []
     while count:
         piece = receive(min(count, 1 << 16))

@@ -32,8 +32,8 @@ from kappa.serving.query.sandbox.frames import (
     NAMED,
     PIECE,
     REFUSED,
-    framed,
-    take,
+    frame_bytes,
+    take_frame,
 )
 from kappa.serving.query.sandbox.question import Allowance, Reply
 
@@ -63,7 +63,7 @@ class QueryProcess:
     death: int
     _ended: bool = field(default=False)
 
-    def accepts(self, request: bytes) -> bool:
+    def accepts_request(self, request: bytes) -> bool:
         """Sends a request to the process.
 
         Returns False if the process dies before reading the request.
@@ -71,12 +71,12 @@ class QueryProcess:
         self.way.settimeout(_START_SECONDS)
         try:
             # A socket with a timeout does not block: os.write would write only a part.
-            self.way.sendall(framed(ASKED, request))
-            return take(self.way.recv, most=0) == (ACCEPTED, b"")
+            self.way.sendall(frame_bytes(ASKED, request))
+            return take_frame(self.way.recv, most=0) == (ACCEPTED, b"")
         except (OSError, ValueError):
             return False
 
-    def reply(
+    def read_reply(
         self, allowance: Allowance, snapshot: Snapshot, check: Callable[[Iterable[Named]], None]
     ) -> Reply:
         """Returns the complete answer.
@@ -110,7 +110,7 @@ class QueryProcess:
         while (left := deadline - time.monotonic()) > 0:
             self.way.settimeout(left)
             try:
-                frame = take(self.way.recv, most=_FRAME_BYTES)
+                frame = take_frame(self.way.recv, most=_FRAME_BYTES)
             except TimeoutError:
                 break
             except (OSError, ValueError) as error:
@@ -124,13 +124,13 @@ class QueryProcess:
                     begun = time.monotonic()
                     check(_named_in(content))
                     deadline += time.monotonic() - begun
-                    self.way.sendall(framed(ACCEPTED))
+                    self.way.sendall(frame_bytes(ACCEPTED))
                 case (kind, content) if kind == ENDED:
                     return json.loads(content)
                 case (kind, content) if kind == REFUSED:
                     raise _error_of(json.loads(content), allowance)
                 case None:
-                    raise self._died(allowance)
+                    raise self._death_error(allowance)
                 case _:
                     raise KappaError(
                         "the query's process gave more than it was to give",
@@ -138,7 +138,7 @@ class QueryProcess:
                     )
         raise _too_long(allowance)
 
-    def _died(self, allowance: Allowance) -> KappaError:
+    def _death_error(self, allowance: Allowance) -> KappaError:
         """Returns the error that explains why a process ended without an answer."""
         found = os.read(self.death, 16)
         code = int(found or b"1")
@@ -153,7 +153,7 @@ class QueryProcess:
             hint=_LESS.format("serve.query_memory"),
         )
 
-    def kill(self) -> None:
+    def kill_process(self) -> None:
         """Kills the process if it runs.
 
         Whoever waits for the answer learns of the end.
@@ -161,7 +161,7 @@ class QueryProcess:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.handle, signal.SIGKILL)
 
-    def end(self) -> None:
+    def end_process(self) -> None:
         """Kills the process if it runs, and closes the files.
 
         A second call does nothing.
@@ -169,13 +169,13 @@ class QueryProcess:
         if self._ended:
             return
         self._ended = True
-        self.kill()
+        self.kill_process()
         for each in (self.handle, self.death):
             os.close(each)
         self.way.close()
 
 
-class Nursery:
+class ForkServer:
     """The fork server, as the server handles the process that makes the children.
 
     The fork server ends when this process does, because that closes the socket.
@@ -211,11 +211,11 @@ class Nursery:
         # The number of the last request.
         self._asked = 0
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Returns True while the fork server runs."""
         return self._process.poll() is None
 
-    def child(self) -> QueryProcess:
+    def make_child(self) -> QueryProcess:
         """Makes a child, which gets ready meanwhile.
 
         Raises KappaError if the fork server makes none. Each request has a number, and its answer
@@ -261,7 +261,7 @@ class Nursery:
         self._said.seek(0)
         return (self._said.read().decode(errors="replace").strip().splitlines() or [""])[-1]
 
-    def end(self) -> None:
+    def end_server(self) -> None:
         """Ends the fork server, and its children."""
         self._control.close()
         try:

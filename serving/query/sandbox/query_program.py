@@ -31,15 +31,22 @@ from kappa.base.duck import (
 )
 from kappa.base.errors import Damaged, KappaError, UsageError
 from kappa.base.sql import text
-from kappa.serving.query.reader.errors import Left, damage_of
+from kappa.serving.query.reader.errors import RetiredRelation, damage_in_message
 from kappa.serving.query.reader.query_files import tables_read
 from kappa.serving.query.reader.reader import Reader
-from kappa.serving.query.reader.relations import Relations, TableFiles, files_of, put_relations
-from kappa.serving.query.reader.sql_rules import ensure_allowed, too_deep
+from kappa.serving.query.reader.relations import Relations, TableFiles, data_files, put_relations
+from kappa.serving.query.reader.sql_rules import ensure_allowed, nested_too_deeply_error
 from kappa.serving.query.reader.table_sql import schema_of
 from kappa.serving.query.sandbox import confine
-from kappa.serving.query.sandbox.answer_writers import ARROW_ERRORS, Pieces, write_answer
-from kappa.serving.query.sandbox.frames import ACCEPTED, ENDED, NAMED, REFUSED, put, take
+from kappa.serving.query.sandbox.answer_writers import ARROW_ERRORS, PieceFile, write_answer
+from kappa.serving.query.sandbox.frames import (
+    ACCEPTED,
+    ENDED,
+    NAMED,
+    REFUSED,
+    put_frame,
+    take_frame,
+)
 from kappa.tables.parquet import literal
 
 _CONFIGURED: dict[str, Setting] = {
@@ -74,23 +81,29 @@ def answer_one(way_back: int, parent: int) -> None:
     connection = open_connection(_CONFIGURED)
     connection.execute(_WARM).fetchall()
     connection.execute(_WARM).to_arrow_table()
-    asked = take(lambda count: os.read(way_back, count), most=_REQUEST_BYTES)
+    asked = take_frame(lambda count: os.read(way_back, count), most=_REQUEST_BYTES)
     if asked is None:
         return
-    put(way_back, ACCEPTED)
+    put_frame(way_back, ACCEPTED)
     request = json.loads(asked[1])
     try:
-        ended = _answered(connection, request, way_back)
+        ended = _answer_request(connection, request, way_back)
     except KappaError as error:
-        told = {"kind": _kind(error), "message": _cut(error.message), "hint": _cut(error.hint)}
-        put(way_back, REFUSED, json.dumps(told).encode())
+        told = {
+            "kind": _error_kind(error),
+            "message": _shortened_text(error.message),
+            "hint": _shortened_text(error.hint),
+        }
+        put_frame(way_back, REFUSED, json.dumps(told).encode())
     except MemoryError:
-        put(way_back, REFUSED, json.dumps({"kind": "too_much", "message": "", "hint": ""}).encode())
+        put_frame(
+            way_back, REFUSED, json.dumps({"kind": "too_much", "message": "", "hint": ""}).encode()
+        )
     else:
-        put(way_back, ENDED, json.dumps(ended).encode())
+        put_frame(way_back, ENDED, json.dumps(ended).encode())
 
 
-def _kind(error: KappaError) -> str:
+def _error_kind(error: KappaError) -> str:
     if isinstance(error.__cause__, OutOfMemory):
         return "too_much"
     match error:
@@ -102,7 +115,7 @@ def _kind(error: KappaError) -> str:
             return "failed"
 
 
-def _cut(told: str) -> str:
+def _shortened_text(told: str) -> str:
     """Returns a long sentence without the middle.
 
     An error may repeat a long name of the query.
@@ -111,7 +124,7 @@ def _cut(told: str) -> str:
     return told if len(told) <= _LONGEST_SENTENCE else f"{told[:half]} ... {told[-half:]}"
 
 
-def _answered(
+def _answer_request(
     connection: Connection, request: Mapping[str, Any], way_back: int
 ) -> Mapping[str, Any]:
     found = [
@@ -128,47 +141,51 @@ def _answered(
     # The nursery's error output is a file of the server's, which a query must not write to.
     os.dup2(1, 2)
     paths = [path for each in found for table in each.tables.values() for path in table.paths]
-    confine.limit(memory=request["memory"], cpu_seconds=request["cpu_seconds"])
+    confine.limit_process(memory=request["memory"], cpu_seconds=request["cpu_seconds"])
     # Files that are fetched later are below a folder of this query's alone.
     readable = paths if request["folder"] is None else [request["folder"]]
-    confine.confine(readable, _looked_through(paths))
+    confine.confine_process(readable, _listed_folders(paths))
     reader = Reader(connection, served=bool(found))
-    left = tuple(Left(**each) for each in request["left"])
+    left = tuple(RetiredRelation(**each) for each in request["left"])
     reader.left = lambda: left
-    reader.files = lambda: files_of(found)
+    reader.files = lambda: data_files(found)
     for name, value in (
         ("threads", str(_THREADS)),
         ("memory_limit", text(f"{int(request['memory'] * _DUCKDBS_SHARE)}B")),
     ):
-        reader.command(f"set {name} = {value}")
+        reader.run_command(f"set {name} = {value}")
     # For a path with a star, DuckDB checks both the pattern and the file that it finds. If a
     # file is gone, DuckDB looks for a folder, and then names the file.
     spelled = sorted({*paths, *map(literal, paths)})
     for setting, suffix in (("allowed_paths", ""), ("allowed_directories", "/")):
         listed = ", ".join(text(f"{each}{suffix}") for each in spelled)
-        reader.command(f"set {setting} = [{listed}]")
-    reader.command("set enable_external_access = false")
-    sql = _allowed(reader, request["sql"], found)
+        reader.run_command(f"set {setting} = [{listed}]")
+    reader.run_command("set enable_external_access = false")
+    sql = _ensure_query_allowed(reader, request["sql"], found)
     if request["waits"]:
         # The server checks or fetches the files of these tables, or ends this process. Relations
         # over others that are not fetched are broken, and not named.
-        put(way_back, NAMED, json.dumps(tables_read(reader.tree, request["sql"], found)).encode())
-        if take(lambda count: os.read(way_back, count), most=0) is None:
+        put_frame(
+            way_back,
+            NAMED,
+            json.dumps(tables_read(reader.parser_tree, request["sql"], found)).encode(),
+        )
+        if take_frame(lambda count: os.read(way_back, count), most=0) is None:
             return {}
     put_relations(reader, found)
     # Names are looked up by a setting, until here.
-    reader.command("set lock_configuration = true")
+    reader.run_command("set lock_configuration = true")
     if reader.broken:
-        _allowed(reader, request["sql"], found)
+        _ensure_query_allowed(reader, request["sql"], found)
     try:
-        return write_answer(connection, sql, request, Pieces(way_back, request["bytes"]))
+        return write_answer(connection, sql, request, PieceFile(way_back, request["bytes"]))
     except DUCKDB_ERRORS as error:
         if isinstance(error, CatalogError):
-            reader.ensure_names_what_is_served(request["sql"])
-        raise reader.explained(error) from error
+            reader.ensure_names_served(request["sql"])
+        raise reader.explain_error(error) from error
     except ARROW_ERRORS as error:
         # Arrow passes DuckDB's message on, as an error of Arrow's.
-        if (damage := damage_of(str(error), reader.files())) is not None:
+        if (damage := damage_in_message(str(error), reader.files())) is not None:
             raise damage from error
         raise UsageError(
             f"the result cannot be written as {request['form']}: {error}",
@@ -176,7 +193,7 @@ def _answered(
         ) from error
 
 
-def _looked_through(paths: Sequence[str]) -> frozenset[str]:
+def _listed_folders(paths: Sequence[str]) -> frozenset[str]:
     """Returns the folders that DuckDB lists to find these files.
 
     DuckDB takes the name of a folder for a pattern if the name contains a star.
@@ -189,7 +206,7 @@ def _looked_through(paths: Sequence[str]) -> frozenset[str]:
     return frozenset(str(Path(*parts[:first])) for parts, first in firsts if first is not None)
 
 
-def _allowed(reader: Reader, sql: str, found: Sequence[Relations]) -> str:
+def _ensure_query_allowed(reader: Reader, sql: str, found: Sequence[Relations]) -> str:
     """Returns the text of the single statement in `sql`.
 
     Raises UsageError if the statement is not allowed. DuckDB's two parses of the text must agree:
@@ -197,10 +214,10 @@ def _allowed(reader: Reader, sql: str, found: Sequence[Relations]) -> str:
     """
     query = reader.only_select(sql)
     try:
-        tree = reader.tree(sql)
+        tree = reader.parser_tree(sql)
     except RecursionError:
-        raise too_deep() from None
-    catalogue = {("main", name) for each in found for name in each.public} | {
+        raise nested_too_deeply_error() from None
+    catalogue = {("main", name) for each in found for name in each.public_names} | {
         (schema_of(each.pipeline), name) for each in found for name in (*each.tables, *each.views)
     }
     # A broken relation is left out: its name might be that of a relation of DuckDB's own.
@@ -212,6 +229,6 @@ def _allowed(reader: Reader, sql: str, found: Sequence[Relations]) -> str:
     try:
         ensure_allowed(tree, catalogue | ({("main", "rejects")} if found else set()))
     except UsageError:
-        reader.ensure_names_what_is_served(sql)
+        reader.ensure_names_served(sql)
         raise
     return query

@@ -19,20 +19,25 @@ from functools import partial
 from typing import Any, Self
 
 from kappa.base.errors import Conflict, Damaged, KappaError
-from kappa.serving.query.pin.catalog import pin
+from kappa.serving.query.pin.catalog import pin_served
 from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot, head_of
 from kappa.serving.query.reader.client import Client
-from kappa.serving.query.reader.errors import Left, TooMuch
+from kappa.serving.query.reader.errors import RetiredRelation, TooMuch
 from kappa.serving.query.reader.query_files import (
     Named,
-    are_all_checked,
-    ensure_named_whole,
+    are_all_files_checked,
+    ensure_files_whole,
     files_named,
 )
-from kappa.serving.query.reader.relations import Relations, files_at, left_of, relations_of
-from kappa.serving.query.render import plain
+from kappa.serving.query.reader.relations import (
+    Relations,
+    files_at,
+    relations_of,
+    retired_relations,
+)
+from kappa.serving.query.render import json_value
 from kappa.serving.query.sandbox.file_cache import FilesInPlace, files_for_query
-from kappa.serving.query.sandbox.processes import Nursery, QueryProcess
+from kappa.serving.query.sandbox.processes import ForkServer, QueryProcess
 from kappa.serving.query.sandbox.question import MOST_FILES, Allowance, Busy, Question, Reply
 from kappa.state.store import Store
 
@@ -61,15 +66,15 @@ class Sandbox:
         self._program = program
         self._slots = threading.BoundedSemaphore(allowance.at_once)
         self._lock = threading.Lock()
-        self._nursery: Nursery | None = None
+        self._nursery: ForkServer | None = None
         self._spares: deque[QueryProcess] = deque()
 
-    def start(self) -> None:
+    def start_processes(self) -> None:
         """Starts the first processes before a query needs a process."""
         with self._lock:
-            self._fill()
+            self._fill_spares()
 
-    def ask(
+    def ask_query(
         self,
         store: Store,
         question: Question,
@@ -79,22 +84,22 @@ class Sandbox:
     ) -> Reply:
         """Answers a query from a snapshot of the live builds.
 
-        Like `kappa.serving.query.query.ask`, this method takes a newer snapshot if the first was
-        not kept until the end. Raises UsageError if the query is wrong or not allowed, TooMuch if
-        the query exceeds its limits, and Busy if all places for queries are taken. If the client
-        leaves, the query ends, and ClientLeft is raised.
+        Like `kappa.serving.query.query.ask_snapshot`, this method takes a newer snapshot if the
+        first was not kept until the end. Raises UsageError if the query is wrong or not allowed,
+        TooMuch if the query exceeds its limits, and Busy if all places for queries are taken. If
+        the client leaves, the query ends, and ClientLeft is raised.
         """
         attempt = 0
         while True:
             attempt += 1
-            with pin(store, lease_seconds=lease_seconds) as pinned:
+            with pin_served(store, lease_seconds=lease_seconds) as pinned:
                 try:
                     return self.ask_pinned(store, pinned, question, client=client)
                 except (TooMuch, Busy):
                     raise
                 except KappaError:
                     # As in query.ask: a file collected meanwhile looks like any other error.
-                    if pinned.holds() or attempt == _ATTEMPTS:
+                    if pinned.is_kept() or attempt == _ATTEMPTS:
                         raise
 
     def ask_pinned(
@@ -113,9 +118,11 @@ class Sandbox:
         relations = relations_of(snapshot, store)
         _ensure_few_files(relations)
         with files_for_query(store) as files:
-            reply = self._answered(store, question, relations, snapshot, files, client or Client())
+            reply = self._answer_from(
+                store, question, relations, snapshot, files, client or Client()
+            )
         try:
-            pinned.confirm()
+            pinned.confirm_kept()
         except Conflict:
             reply.body.close()
             raise
@@ -125,9 +132,9 @@ class Sandbox:
         """Ends the fork server and its children."""
         with self._lock:
             while self._spares:
-                self._spares.popleft().end()
+                self._spares.popleft().end_process()
             if self._nursery is not None:
-                self._nursery.end()
+                self._nursery.end_server()
                 self._nursery = None
 
     def __enter__(self) -> Self:
@@ -138,7 +145,7 @@ class Sandbox:
         """Closes the sandbox."""
         self.close()
 
-    def _answered(
+    def _answer_from(
         self,
         store: Store,
         question: Question,
@@ -149,21 +156,21 @@ class Sandbox:
     ) -> Reply:
         def see_to(named: Iterable[Named]) -> None:
             named = tuple(named)
-            files.fetch(files_named(relations, named), client)
-            copies = None if files.folder is None else files.path
+            files.fetch_files(files_named(relations, named), client)
+            copies = None if files.folder is None else files.local_path
             try:
-                ensure_named_whole(store, snapshot, relations, named, copies)
+                ensure_files_whole(store, snapshot, relations, named, copies)
             except Damaged:
                 # Perhaps the copy alone is.
-                files.drop(files_named(relations, named))
+                files.drop_files(files_named(relations, named))
                 raise
 
-        left = left_of(relations, store)
-        waits = files.folder is not None or not are_all_checked(store, relations)
+        left = retired_relations(relations, store)
+        waits = files.folder is not None or not are_all_files_checked(store, relations)
         here = (
             relations
             if files.folder is None
-            else relations_of(snapshot, store, listed=partial(_placed, files))
+            else relations_of(snapshot, store, listed=partial(_placed_files, files))
         )
         if not client.take_turn(self._slots, self.allowance.seconds):
             raise Busy(
@@ -174,15 +181,15 @@ class Sandbox:
         try:
             request = json.dumps(
                 {
-                    **self._request(question, here, left, snapshot),
+                    **self._request_document(question, here, left, snapshot),
                     "folder": None if files.folder is None else str(files.folder),
                     "waits": waits,
                 }
             ).encode()
             for _ in range(_ATTEMPTS):
-                with self._spare_process() as child, client.ending(child.kill):
-                    if child.accepts(request):
-                        return child.reply(self.allowance, snapshot, see_to)
+                with self._spare_process() as child, client.calling_on_leave(child.kill_process):
+                    if child.accepts_request(request):
+                        return child.read_reply(self.allowance, snapshot, see_to)
             raise KappaError(
                 "no process for the query could be started",
                 hint="see whether the machine has memory left; "
@@ -191,17 +198,17 @@ class Sandbox:
         finally:
             self._slots.release()
 
-    def _request(
+    def _request_document(
         self,
         question: Question,
         relations: Sequence[Relations],
-        left: Sequence[Left],
+        left: Sequence[RetiredRelation],
         snapshot: Snapshot,
     ) -> Mapping[str, Any]:
         return {
             "sql": question.sql,
             "form": question.form,
-            "head": plain(head_of(snapshot)),
+            "head": json_value(head_of(snapshot)),
             "relations": [
                 {
                     "pipeline": each.pipeline,
@@ -225,28 +232,30 @@ class Sandbox:
     @contextlib.contextmanager
     def _spare_process(self) -> Iterator[QueryProcess]:
         with self._lock:
-            self._fill()
+            self._fill_spares()
             child = self._spares.popleft()
             # A child for the next query starts now.
-            self._fill()
+            self._fill_spares()
         try:
             yield child
         finally:
-            child.end()
+            child.end_process()
 
-    def _fill(self) -> None:
-        if self._nursery is None or not self._nursery.alive():
+    def _fill_spares(self) -> None:
+        if self._nursery is None or not self._nursery.is_alive():
             while self._spares:
-                self._spares.popleft().end()
+                self._spares.popleft().end_process()
             if self._nursery is not None:
-                self._nursery.end()
-            self._nursery = Nursery(self._program)
+                self._nursery.end_server()
+            self._nursery = ForkServer(self._program)
         while len(self._spares) < min(_SPARES, self.allowance.at_once):
-            self._spares.append(self._nursery.child())
+            self._spares.append(self._nursery.make_child())
 
 
-def _placed(files: FilesInPlace, table: str, version: int, vouched: str | None) -> tuple[str, ...]:
-    return tuple(map(files.path, files_at(table, version, vouched)))
+def _placed_files(
+    files: FilesInPlace, table: str, version: int, vouched: str | None
+) -> tuple[str, ...]:
+    return tuple(map(files.local_path, files_at(table, version, vouched)))
 
 
 def _ensure_few_files(relations: Sequence[Relations]) -> None:

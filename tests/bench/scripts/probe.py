@@ -16,7 +16,7 @@ from pathlib import Path
 
 from demo.processes.end_of_input import stop_at_end_of_input
 from kappa.base.settings import load_settings
-from kappa.serving.query.query import answer
+from kappa.serving.query.query import answer_query
 from kappa.state.store import open_store
 
 # Two looks at the table overlap in no way, and the probe leaves the cores to what it measures.
@@ -26,7 +26,7 @@ project, pipeline, out, sql = sys.argv[1:5]
 store, stop = open_store(load_settings(Path(project))), stop_at_end_of_input()
 with Path(out).open("w", encoding="utf-8") as lines:
     while not stop.wait(PAUSE_SECONDS):
-        found = answer(store, sql)
+        found = answer_query(store, sql)
         offsets = found.offsets[found.snapshot.serving[pipeline]].plain()
         # Whoever started it reads along.
         lines.write(json.dumps({"at": time.monotonic(), "offsets": offsets}) + "\n")

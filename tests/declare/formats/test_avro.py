@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from kappa import Avro, Subject, Topic
 from kappa.base.errors import DeclarationError, KappaError, Unreachable, UsageError
-from kappa.declare.formats.avro_schema import parsed, read_record
+from kappa.declare.formats.avro_schema import parse_avro, read_record
 from kappa.declare.formats.registry_schemas import (
     PinnedSchema,
     RegisteredSchema,
-    framed,
+    frame_message,
     open_schemas,
     pin_path,
 )
@@ -210,7 +210,9 @@ def test_columns_are_the_fields_of_the_schema(project: Path) -> None:
 @given(EVENTS)
 def test_a_record_is_the_row_of_its_values(project: Path, event: dict[str, Any]) -> None:
     assert read(of_file(project, ORDER), written(ORDER, event)) == row_of(event)
-    assert read(of_subject(project, ORDER), framed(7, written(ORDER, event))) == row_of(event)
+    assert read(of_subject(project, ORDER), frame_message(7, written(ORDER, event))) == row_of(
+        event
+    )
 
 
 @given(EVENTS, st.data())
@@ -246,7 +248,7 @@ def test_damage_of_a_record_is_named_without_the_words_of_its_library(
         {"name": "note", "type": ["null", "string"]},
         {"name": "price", "type": "double"},
     ]
-    schema = parsed(json.dumps({"type": "record", "name": "Paid", "fields": fields}))
+    schema = parse_avro(json.dumps({"type": "record", "name": "Paid", "fields": fields}))
     with pytest.raises(Rejected) as rejected:
         read_record(value, schema.bare)
     assert rejected.value.detail == f"the value is no record of its schema: {why}"
@@ -286,7 +288,7 @@ def doubled(levels: int, leaf: list[Any]) -> Any:
 )
 def test_a_writers_schema_that_takes_for_ever_is_a_reject(project: Path, schema: Any) -> None:
     open_schemas(Registry({8: schema}))
-    assert read(of_subject(project, ORDER), framed(8, b"\0" * 8)) == "schema_mismatch"
+    assert read(of_subject(project, ORDER), frame_message(8, b"\0" * 8)) == "schema_mismatch"
 
 
 @pytest.mark.parametrize("size", [17, 2_000, 100_000])
@@ -307,7 +309,7 @@ def test_any_damage_is_a_reject_or_a_row(
 ) -> None:
     topic = of_subject(project, ORDER)
     open_schemas(Registry({}))
-    value = bytearray(framed(7, written(ORDER, event)))
+    value = bytearray(frame_message(7, written(ORDER, event)))
     for _ in range(data.draw(st.integers(1, 4))):
         value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
 
@@ -374,7 +376,7 @@ def test_each_record_is_read_by_the_schema_it_was_written_with(project: Path) ->
     schemas = {each: json.loads(registry.schema(each).text or "") for each in events}
     registry.asked.clear()
     found = [
-        reader.read(None, framed(each, written(schemas[each], event)))
+        reader.read(None, frame_message(each, written(schemas[each], event)))
         for each, event in [*events.items()] * 2
     ]
 
@@ -389,7 +391,7 @@ def test_each_record_is_read_by_the_schema_it_was_written_with(project: Path) ->
     )
     assert registry.asked == [1, 2, 3]
     for each in (4, 5, 6, 8, 9):
-        assert read(topic, framed(each, b"\x02a\x02\x02")) == "schema_mismatch"
+        assert read(topic, frame_message(each, b"\x02a\x02\x02")) == "schema_mismatch"
 
 
 def test_a_registry_that_is_away_is_no_reject(project: Path) -> None:
@@ -399,10 +401,10 @@ def test_a_registry_that_is_away_is_no_reject(project: Path) -> None:
 
     topic = of_subject(project, ORDER)
     with pytest.raises(KappaError, match="no registry is set"):
-        read(topic, framed(8, b""))
+        read(topic, frame_message(8, b""))
     open_schemas(Away())
     with pytest.raises(Unreachable):
-        read(topic, framed(8, b""))
+        read(topic, frame_message(8, b""))
 
 
 @given(EVENTS)
@@ -410,14 +412,14 @@ def test_events_of_a_test_are_written_by_the_schema(project: Path, event: dict[s
     topic = of_subject(project, ORDER)
     text = json.dumps({**event, "price": str(event["price"])}, default=str)
 
-    assert read(topic, topic.format.encode(json.loads(text), topic.columns)) == row_of(event)
+    assert read(topic, topic.format.encode_event(json.loads(text), topic.columns)) == row_of(event)
 
 
 def test_an_event_that_fits_no_schema_is_refused(project: Path) -> None:
     with pytest.raises(UsageError, match="is missing, and its schema"):
-        of_file(project, ORDER).format.encode({"id": 1}, ())
+        of_file(project, ORDER).format.encode_event({"id": 1}, ())
     with pytest.raises(UsageError, match="has no id"):
-        of_file(project, ORDER, ", framed=True").format.encode({"id": 1}, ())
+        of_file(project, ORDER, ", framed=True").format.encode_event({"id": 1}, ())
 
 
 @pytest.mark.parametrize(
@@ -493,7 +495,11 @@ def test_prose_of_a_schema_is_no_part_of_the_version(project: Path) -> None:
     fields = [*ORDER["fields"], {"name": "new", "type": "int"}]
     other = of_file(project, {**ORDER, "fields": fields})
 
-    assert [*first.format.lines()] == [*prose.format.lines()] != [*other.format.lines()]
+    assert (
+        [*first.format.declared_lines()]
+        == [*prose.format.declared_lines()]
+        != [*other.format.declared_lines()]
+    )
 
 
 def test_a_declaration_is_sent_to_spark_as_it_is(project: Path) -> None:
@@ -503,4 +509,4 @@ def test_a_declaration_is_sent_to_spark_as_it_is(project: Path) -> None:
     again = pickle.loads(pickle.dumps(topic))  # our own
 
     assert again == topic
-    assert read(again, framed(7, b"")) == "malformed_avro"
+    assert read(again, frame_message(7, b"")) == "malformed_avro"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kappa import Debezium, Table, Topic, pipeline
 from kappa.base.errors import DeclarationError, UsageError
-from kappa.declare.formats.debezium_envelope import identity
+from kappa.declare.formats.debezium_envelope import change_identity
 from kappa.declare.formats.format import RecordFormat
 from kappa.declare.values.reason import Rejected
 from kappa.kafka.reader import Record
@@ -405,7 +405,7 @@ def test_any_damage_is_a_reject_with_a_reason_or_a_row(data: st.DataObject) -> N
 )
 def test_what_is_written_by_hand_is_read_again(row: dict[str, Any], operation: str) -> None:
     of = topic(f"{ROW}, {FACTS}, change_lsn bigint")
-    value = of.format.encode({**row, "change_op": operation, "change_lsn": 7}, of.columns)
+    value = of.format.encode_event({**row, "change_op": operation, "change_lsn": 7}, of.columns)
 
     found = read(of, value, PLAIN.encoded_key("id", row["id"]))
     found = found[1] if isinstance(found, tuple) else found
@@ -441,7 +441,7 @@ def test_changes_are_looked_for_by_the_value_of_their_key() -> None:
 
 
 def test_identities_do_not_depend_on_the_order_of_fields() -> None:
-    assert identity("c", {"lsn": 1, "txId": 2}, {"a": 1, "b": None}) == identity(
+    assert change_identity("c", {"lsn": 1, "txId": 2}, {"a": 1, "b": None}) == change_identity(
         "c", {"txId": 2, "lsn": 1}, {"b": None, "a": 1}
     )
 
@@ -454,10 +454,10 @@ def test_the_format_is_part_of_the_version() -> None:
         Debezium(facts={"place": "source.pos"}),
         Debezium(facts={"op": "op"}),
     ]
-    assert [*Debezium().lines()] == ["format debezium-json"]
-    assert len({tuple(each.lines()) for each in declared}) == len(declared)
+    assert [*Debezium().declared_lines()] == ["format debezium-json"]
+    assert len({tuple(each.declared_lines()) for each in declared}) == len(declared)
     # What is repeated does not change how a record is read.
-    assert [*Debezium(exactly_once=True).lines()] == ["format debezium-json"]
+    assert [*Debezium(exactly_once=True).declared_lines()] == ["format debezium-json"]
     assert topic(form="debezium-json").format == Debezium()
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kappa import Topic
 from kappa.base.errors import UsageError
-from kappa.declare.formats.registry_schemas import RegisteredSchema, framed, open_schemas
+from kappa.declare.formats.registry_schemas import RegisteredSchema, frame_message, open_schemas
 from kappa.declare.values.reason import Rejected
 from kappa.records.keys import KeyReader
 from kappa.records.record import RecordReader, Removal, Tombstone
@@ -126,7 +126,7 @@ def sent(schema_id: int, record: Any) -> bytes:
     text = SCHEMAS[schema_id].text
     assert text is not None
     schemaless_writer(into, parse_schema(_bare(json.loads(text))), record)
-    return framed(schema_id, into.getvalue())
+    return frame_message(schema_id, into.getvalue())
 
 
 def _bare(schema: Any) -> Any:
@@ -214,18 +214,18 @@ def test_a_row_of_the_source_is_that_of_its_change(row: dict[str, Any], operatio
     [
         (b"", None, "no_schema_id"),
         (b"{}", None, "no_schema_id"),
-        (framed(4, b""), None, "schema_mismatch"),
-        (framed(5, b""), None, "unknown_schema"),
-        (framed(6, b"\x02a"), None, "malformed_change"),
-        (framed(7, b""), None, "schema_mismatch"),
-        (framed(1, b"\x02"), None, "malformed_avro"),
+        (frame_message(4, b""), None, "schema_mismatch"),
+        (frame_message(5, b""), None, "unknown_schema"),
+        (frame_message(6, b"\x02a"), None, "malformed_change"),
+        (frame_message(7, b""), None, "schema_mismatch"),
+        (frame_message(1, b"\x02"), None, "malformed_avro"),
         (change("c", ANN) + b"\0", None, "malformed_avro"),
         (sent(2, {"id": 1}), None, "malformed_change"),
         (change("c", {**ANN, "ratio": float("nan")}), None, "out_of_range"),
         (change("c", {**ANN, "amount": b""}), None, "bad_format"),
         (change("c", ANN), sent(2, {"id": 2}), "key_mismatch"),
         (change("c", ANN), b"1", "bad_key"),
-        (change("c", ANN), framed(4, b""), "bad_key"),
+        (change("c", ANN), frame_message(4, b""), "bad_key"),
     ],
 )
 def test_what_is_no_change_is_a_reject(value: bytes, key: bytes | None, reason: str) -> None:
@@ -260,5 +260,5 @@ def test_any_damage_is_a_reject_with_a_reason_or_a_row(data: st.DataObject) -> N
 
 def test_a_change_in_avro_is_not_written_by_hand() -> None:
     with pytest.raises(UsageError, match="not written by hand"):
-        TOPIC.format.encode({"id": 1}, TOPIC.columns)
-    assert [*TOPIC.format.lines()] == ["format debezium-avro"]
+        TOPIC.format.encode_event({"id": 1}, TOPIC.columns)
+    assert [*TOPIC.format.declared_lines()] == ["format debezium-avro"]

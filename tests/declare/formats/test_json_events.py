@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 
 from kappa import Json, Subject, Topic
 from kappa.base.errors import DeclarationError
-from kappa.declare.formats.registry_schemas import PinnedSchema, RegisteredSchema, framed, pin_path
+from kappa.declare.formats.registry_schemas import (
+    PinnedSchema,
+    RegisteredSchema,
+    frame_message,
+    pin_path,
+)
 from kappa.declare.values.reason import Rejected
 from kappa.records.record import RecordReader
 
@@ -74,7 +79,7 @@ def test_a_framed_record_is_the_row_of_the_same_json_whatever_its_id(
     event: dict[str, Any], schema_id: int
 ) -> None:
     text = json.dumps(event).encode()
-    found = read(FRAMED, framed(schema_id, text))
+    found = read(FRAMED, frame_message(schema_id, text))
 
     assert isinstance(found, tuple)
     assert found == read(PLAIN, text)
@@ -82,7 +87,7 @@ def test_a_framed_record_is_the_row_of_the_same_json_whatever_its_id(
 
 @given(EVENTS, st.data())
 def test_any_damage_is_a_reject_or_a_row(event: dict[str, Any], data: st.DataObject) -> None:
-    value = bytearray(framed(7, json.dumps(event).encode()))
+    value = bytearray(frame_message(7, json.dumps(event).encode()))
     for _ in range(data.draw(st.integers(1, 4))):
         value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(value[: data.draw(st.integers(0, len(value)))])
@@ -116,14 +121,17 @@ def test_a_pinned_schema_is_the_event_with_its_columns_and_demands(project: Path
         "id string not null",
         "n bigint not null default 5",
     ]
-    assert read(reader, framed(1, b'{"id": "a", "more": 1}')) == ("a", 5)
-    assert read(reader, framed(1, b'{"id": ""}')) == "against_schema"
-    assert topic.format.encode({"id": "a"}, topic.columns) == framed(7, b'{"id": "a"}')
+    assert read(reader, frame_message(1, b'{"id": "a", "more": 1}')) == ("a", 5)
+    assert read(reader, frame_message(1, b'{"id": ""}')) == "against_schema"
+    assert topic.format.encode_event({"id": "a"}, topic.columns) == frame_message(7, b'{"id": "a"}')
 
 
 def test_the_framing_and_what_the_schema_demands_are_part_of_the_version(project: Path) -> None:
     def lines(topic: Topic) -> list[str]:
-        return [*topic.format.lines(), *(topic.schema.lines() if topic.schema else ())]
+        return [
+            *topic.format.declared_lines(),
+            *(topic.schema.place_lines() if topic.schema else ()),
+        ]
 
     first = lines(pinned(project, SCHEMA))
     prose = lines(pinned(project, {**SCHEMA, "title": "prose"}))

@@ -24,7 +24,7 @@ from kappa.declare.formats.protobuf_schema import message_named, message_types, 
 from kappa.declare.formats.registry_schemas import (
     PinnedSchema,
     RegisteredSchema,
-    framed,
+    frame_message,
     open_schemas,
     pin_path,
 )
@@ -231,7 +231,7 @@ def test_a_message_is_the_row_of_its_values(
 
     assert read(plain, value) == row_of(event)
     # The second message of its schema.
-    assert read(subject, framed(7, b"\x02\x02" + value)) == row_of(event)
+    assert read(subject, frame_message(7, b"\x02\x02" + value)) == row_of(event)
 
 
 @given(EVENTS, st.data())
@@ -239,7 +239,7 @@ def test_any_damage_is_a_reject_or_a_row(
     subject: RecordReader, event: dict[str, Any], data: st.DataObject
 ) -> None:
     open_schemas(Registry({}))
-    value = bytearray(framed(7, b"\x02\x02" + written(event)))
+    value = bytearray(frame_message(7, b"\x02\x02" + written(event)))
     for _ in range(data.draw(st.integers(0, 4))):
         value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
 
@@ -252,19 +252,19 @@ def test_any_damage_is_a_reject_or_a_row(
         (b"", "no_schema_id"),
         (b"\0\0\0\7", "no_schema_id"),
         (b"\1\0\0\0\7\2\2", "no_schema_id"),
-        (framed(7, b""), "malformed_protobuf"),
-        (framed(7, b"\x02"), "malformed_protobuf"),
-        (framed(7, b"\x01"), "malformed_protobuf"),
-        (framed(7, b"\xff\xff\xff\xff\xff\xff"), "malformed_protobuf"),
-        (framed(7, b"\x02\x02\x0a\x05a"), "malformed_protobuf"),
-        (framed(7, b"\x02\x02\x0a\x01\xff"), "malformed_protobuf"),
-        (framed(7, b"\x02\x02\x48\x07"), "out_of_range"),
-        (framed(7, b"\x00"), "schema_mismatch"),
-        (framed(7, b"\x04\x02\x00"), "schema_mismatch"),
-        (framed(7, b"\x02\x0a"), "schema_mismatch"),
-        (framed(8, b"\x00"), "unknown_schema"),
-        (framed(9, b"\x00"), "schema_mismatch"),
-        (framed(10, b"\x00"), "schema_mismatch"),
+        (frame_message(7, b""), "malformed_protobuf"),
+        (frame_message(7, b"\x02"), "malformed_protobuf"),
+        (frame_message(7, b"\x01"), "malformed_protobuf"),
+        (frame_message(7, b"\xff\xff\xff\xff\xff\xff"), "malformed_protobuf"),
+        (frame_message(7, b"\x02\x02\x0a\x05a"), "malformed_protobuf"),
+        (frame_message(7, b"\x02\x02\x0a\x01\xff"), "malformed_protobuf"),
+        (frame_message(7, b"\x02\x02\x48\x07"), "out_of_range"),
+        (frame_message(7, b"\x00"), "schema_mismatch"),
+        (frame_message(7, b"\x04\x02\x00"), "schema_mismatch"),
+        (frame_message(7, b"\x02\x0a"), "schema_mismatch"),
+        (frame_message(8, b"\x00"), "unknown_schema"),
+        (frame_message(9, b"\x00"), "schema_mismatch"),
+        (frame_message(10, b"\x00"), "schema_mismatch"),
     ],
 )
 def test_bad_bytes_are_rejected_with_their_reason(project: Path, value: bytes, reason: str) -> None:
@@ -286,10 +286,10 @@ def test_frames_that_name_messages_at_length_are_not_kept(project: Path) -> None
     try:
         for number in range(50):
             indexes = b"\xa0\x9c\x01" + bytes([2 * number]) * 10_000
-            assert read(reader, framed(7, indexes)) == "malformed_protobuf"
+            assert read(reader, frame_message(7, indexes)) == "malformed_protobuf"
         for number in range(10, 5_000):
             index = bytes([2, 0x80 | number & 0x7F, number >> 7])
-            assert read(reader, framed(7, index)) == "schema_mismatch"
+            assert read(reader, frame_message(7, index)) == "schema_mismatch"
         assert tracemalloc.get_traced_memory()[0] < 1_000_000
     finally:
         tracemalloc.stop()
@@ -321,14 +321,14 @@ def test_a_writer_of_another_version_is_read_by_the_name_of_its_message(project:
     )
 
     for each in (8, 9):
-        row = read(subject, framed(each, b"\x00" + value))
+        row = read(subject, frame_message(each, b"\x00" + value))
         assert row[0] == "a"
-        assert read(subject, framed(each, b"\x02\x02" + value)) == "schema_mismatch"
+        assert read(subject, frame_message(each, b"\x02\x02" + value)) == "schema_mismatch"
 
 
 def test_a_registry_that_is_needed_and_not_set_is_no_reject(project: Path) -> None:
     with pytest.raises(KappaError, match="no registry is set"):
-        RecordReader(of_subject(project)).read(None, framed(8, b"\0"))
+        RecordReader(of_subject(project)).read(None, frame_message(8, b"\0"))
 
 
 @given(EVENTS)
@@ -363,19 +363,19 @@ def test_a_schema_of_several_is_read_whole() -> None:
 def test_events_of_a_test_are_written_by_the_schema(project: Path) -> None:
     topic = of_subject(project)
     event = {"id": "a", "state": "PAID", "at": "2024-01-31T00:00:00Z", "counts": {"x": 1}}
-    value = topic.format.encode(event, topic.columns)
+    value = topic.format.encode_event(event, topic.columns)
 
-    assert value.startswith(framed(7, b"\x02\x02"))
+    assert value.startswith(frame_message(7, b"\x02\x02"))
     row = read(RecordReader(topic), value)
     assert (row[0], row[7], row[8]) == ("a", 1_706_659_200_000_000, "PAID")
     with pytest.raises(UsageError, match="cannot be written as Protobuf"):
-        topic.format.encode({"id": 1}, topic.columns)
+        topic.format.encode_event({"id": 1}, topic.columns)
 
 
 def test_prose_of_a_schema_is_no_part_of_the_version(project: Path) -> None:
-    first = [*of_file(project).format.lines()]
-    prose = [*of_file(project, ORDER.replace("of orders", "prose")).format.lines()]
-    other = [*of_file(project, ORDER.replace("PAID = 1", "PAID = 2")).format.lines()]
+    first = [*of_file(project).format.declared_lines()]
+    prose = [*of_file(project, ORDER.replace("of orders", "prose")).format.declared_lines()]
+    other = [*of_file(project, ORDER.replace("PAID = 1", "PAID = 2")).format.declared_lines()]
 
     assert first == prose != other
 
@@ -455,4 +455,4 @@ def test_a_declaration_is_sent_to_spark_as_it_is(project: Path) -> None:
     again = pickle.loads(pickle.dumps(topic))  # our own
 
     assert again == topic
-    assert read(RecordReader(again), framed(7, b"\x02\x02\xff")) == "malformed_protobuf"
+    assert read(RecordReader(again), frame_message(7, b"\x02\x02\xff")) == "malformed_protobuf"

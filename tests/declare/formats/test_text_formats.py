@@ -62,7 +62,7 @@ def test_a_csv_event_is_the_row_of_the_same_event_as_json(
     event: dict[str, Any], separator: str
 ) -> None:
     form = Csv(separator=separator)
-    line = form.encode(event, Topic("t", event=EVENT).columns)
+    line = form.encode_event(event, Topic("t", event=EVENT).columns)
 
     assert read(line, form) == read(as_json(event), "json")
 
@@ -71,7 +71,7 @@ def test_a_csv_event_is_the_row_of_the_same_event_as_json(
 def test_a_damaged_csv_line_is_a_reject_or_a_row(
     event: dict[str, Any], data: st.DataObject
 ) -> None:
-    line = bytearray(Csv().encode(event, Topic("t", event=EVENT).columns))
+    line = bytearray(Csv().encode_event(event, Topic("t", event=EVENT).columns))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(line)))
         line[at : at + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=2))
@@ -84,7 +84,7 @@ def test_a_csv_line_that_lacks_a_value_is_a_reject(
     event: dict[str, Any], data: st.DataObject
 ) -> None:
     event["id"] = event["day"] = None
-    line = Csv().encode(event, Topic("t", event=EVENT).columns)
+    line = Csv().encode_event(event, Topic("t", event=EVENT).columns)
     cut = data.draw(st.integers(0, len(line) - 1))
 
     assert isinstance(read(line[:cut], "csv"), str)

@@ -24,8 +24,8 @@ from confluent_kafka import Producer as KafkaProducer
 from kappa import Table, Topic, pipeline
 from kappa.base.errors import Broken, DeclarationError, ExitCode, KappaError
 from kappa.base.failpoint import acting
-from kappa.code.declaration import declarations
-from kappa.code.fingerprint import _topic
+from kappa.code.declaration import declaration_lines
+from kappa.code.fingerprint import _topic_text
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.values.tally import Tally
 from kappa.engine.archive.archive_check import PartitionCheck, check_archive
@@ -38,7 +38,7 @@ from kappa.kafka.cluster import TopicFacts
 from kappa.kafka.producer import ProducedRecord
 from kappa.records.decode.decode import decode_table
 from kappa.records.decode.fate import counts_in, decoded_columns
-from kappa.state.files.address import files_in, readable
+from kappa.state.files.address import arrow_source, files_in
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
@@ -148,7 +148,7 @@ def rows(store: Store, topic: Topic = VISITS) -> pa.Table:
     assert found is not None
     names = [name for name, _ in decoded_columns(topic)]
     return pa.concat_tables(
-        pq.read_table(readable(file), partitioning=None).select(names)
+        pq.read_table(arrow_source(file), partitioning=None).select(names)
         for file in files(path, found.version, None)
     ).sort_by([("_partition", "ascending"), ("_offset", "ascending")])
 
@@ -378,7 +378,7 @@ def test_small_files_are_joined_and_what_they_replace_is_gone(any_store: Store) 
     commits = [name for name in files_in(f"{path}/_delta_log") if name.endswith(".json")]
     assert len(commits) == found.version % 50 + 1 < found.version
     # What was read bit by bit is not written so.
-    assert all(pq.ParquetFile(readable(block.path)).num_row_groups == 1 for block in blocks)
+    assert all(pq.ParquetFile(arrow_source(block.path)).num_row_groups == 1 for block in blocks)
     # Each holds one stretch of one partition, and they follow one another.
     for partition in (0, 1):
         own = [block for block in found.blocks() if block.partition == partition]
@@ -573,8 +573,8 @@ def test_whether_a_topic_is_archived_decides_no_rows() -> None:
 
     assert archive_fingerprint(unarchived) == archive_fingerprint(VISITS)
     # Neither the version nor what a birth certificate says of it.
-    assert _topic(unarchived, reading(unarchived)) == _topic(VISITS, reading(VISITS))
-    assert declarations(reading(unarchived)) == declarations(reading(VISITS))
+    assert _topic_text(unarchived, reading(unarchived)) == _topic_text(VISITS, reading(VISITS))
+    assert declaration_lines(reading(unarchived)) == declaration_lines(reading(VISITS))
     assert archive_fingerprint(
         Topic(
             "visits",

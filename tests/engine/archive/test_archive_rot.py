@@ -15,8 +15,8 @@ from test_archive import ID, VISITS, archived, reading, some_log, the_archive
 from kappa.base.errors import Broken, Damaged
 from kappa.engine.archive.archive_writer import ArchiveWriter
 from kappa.engine.read.archived import Archives
-from kappa.replay.status.doctor.examine import examine
-from kappa.replay.status.doctor.scrub import scrub
+from kappa.replay.status.doctor.examine import examine_root
+from kappa.replay.status.doctor.scrub import scrub_root
 from kappa.state.files.address import read_file, write_file
 from kappa.state.store import Store
 
@@ -60,7 +60,7 @@ def flip_one(store: Store, draw: random.Random) -> str:
 def test_every_file_has_a_sum_also_of_those_that_were_joined(store: Store) -> None:
     archived(store, some_log(400), [{0: end, 1: end} for end in range(10, 190, 10)])
 
-    found = scrub(anew(store))
+    found = scrub_root(anew(store))
 
     assert (found.bad, found.unknown) == ((), 0)
     assert found.files == len(the_archive(store).blocks())
@@ -73,7 +73,7 @@ def test_a_flipped_bit_is_found_and_slices_are_read_from_the_topic(
     archived(store, some_log(300), STEPS)
     file = flip_one(store, random.Random(seed))
 
-    (bad,) = scrub(anew(store)).bad
+    (bad,) = scrub_root(anew(store)).bad
     into = tmp_path / "slice"
     into.mkdir()
     taken = Archives(anew(store), [VISITS], {"visits": ID}).take(
@@ -94,7 +94,7 @@ def test_a_join_would_make_right_what_is_wrong_and_is_refused(store: Store) -> N
 
     with pytest.raises(Damaged, match=file.rpartition("/")[2]):
         ArchiveWriter(anew(store), VISITS, ID).append(0, 80, 90, reading(log))
-    assert [each.path for each in scrub(anew(store)).bad] == [file]
+    assert [each.path for each in scrub_root(anew(store)).bad] == [file]
 
 
 def taken(store: Store, into: Path) -> list[dict[str, object]] | None:
@@ -132,8 +132,8 @@ def test_a_damage_of_any_file_of_an_archive_shows(
         unknown = 0
         try:
             found = taken(anew(store), tmp_path / str(number))
-            said = [each.what for each in examine(anew(store), now=0.0)]
-            scrubbed = scrub(anew(store))
+            said = [each.what for each in examine_root(anew(store), now=0.0)]
+            scrubbed = scrub_root(anew(store))
             unknown = scrubbed.unknown
             said += [each.path for each in scrubbed.bad]
         except Broken as error:

@@ -11,8 +11,8 @@ import pytest
 
 from kappa.base.errors import DeclarationError, KappaError
 from kappa.base.settings import Settings
-from kappa.code.fingerprint import declared_rows_version, fingerprint
-from kappa.code.outputs import Described, Outputs, learn_outputs
+from kappa.code.fingerprint import compute_fingerprint, declared_rows_version
+from kappa.code.outputs import Outputs, PipelineToDescribe, learn_outputs
 from kappa.code.project import load_project
 from kappa.declare.values.columns import parse_type
 from kappa.state.store import Store
@@ -323,11 +323,11 @@ def test_a_typo_in_a_key_names_the_columns_that_are_returned(
     assert refused.value.hint == "did you mean id? it returns n, id"
 
 
-def described_version(project: Path, name: str = "web") -> Described:
+def described_version(project: Path, name: str = "web") -> PipelineToDescribe:
     loaded = load_project(project)
     pipeline, place = loaded.pipelines[name], loaded.places[name]
-    parts = fingerprint(pipeline, place.module, place.attribute, loaded.sources.find).parts
-    return Described(pipeline, place.module, declared_rows_version(pipeline, parts))
+    parts = compute_fingerprint(pipeline, place.module, place.attribute, loaded.sources.find).parts
+    return PipelineToDescribe(pipeline, place.module, declared_rows_version(pipeline, parts))
 
 
 def learn(project: Path, store: Store, *names: str) -> Mapping[str, Outputs | DeclarationError]:

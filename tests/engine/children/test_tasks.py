@@ -17,7 +17,7 @@ import pytest
 from house import SUPPORT
 
 from kappa.base.process import ensure_session_gone, start_tied
-from kappa.code.task import ENDED, Task, door, doors, socket_name
+from kappa.code.task import ENDED, Task, socket_name, spare_socket, spare_sockets
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +56,7 @@ class Process:
 
     @property
     def door(self) -> Path:
-        return door(self.spares, self.process.pid)
+        return spare_socket(self.spares, self.process.pid)
 
     def opened(self) -> socket.socket:
         self.wait(self.door.exists)
@@ -136,7 +136,7 @@ def test_a_command_has_its_tasks_run_in_one_process_as_if_they_were_its_own(
         comes.sendall(task.line)
         assert told(comes) == [f"it finds {spare.process.pid}", f"{ENDED}0"]
 
-    assert list(doors(spare.spares)) == []
+    assert list(spare_sockets(spare.spares)) == []
     assert spare.answer(first)["mood"] == "first"
     assert spare.answer(second)["mood"] == "second"
     assert spare.answer(second)["folder"] == str(tmp_path)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Avro, Topic
-from kappa.declare.formats.registry_schemas import RegisteredSchema, framed, open_schemas
+from kappa.declare.formats.registry_schemas import RegisteredSchema, frame_message, open_schemas
 from kappa.declare.values.reason import Rejected
 from kappa.records.decode.plain_avro import PlainAvro
 from kappa.records.record import RecordReader
@@ -159,7 +159,7 @@ def test_whole_batches_give_the_rows_of_the_reader_of_records(
 ) -> None:
     records: list[tuple[bytes | None, bytes | None]] = []
     for event, schema_id in events:
-        value = bytearray(framed(schema_id, written(ALL.get(schema_id, SCHEMA), event)))
+        value = bytearray(frame_message(schema_id, written(ALL.get(schema_id, SCHEMA), event)))
         for _ in range(data.draw(st.sampled_from([0, 0, 1, 3]))):
             at = data.draw(st.integers(0, len(value)))
             value[at : at + data.draw(st.integers(0, 1))] = data.draw(st.binary(max_size=1))
@@ -176,9 +176,11 @@ def test_plain_records_are_all_read_together(topics: dict[str, Topic]) -> None:
     event = {"id": "a", "note": "b", "n": -1, "big": 7, "flag": True, "x": None, "f": 0.5}
     event |= {"at": 5, "seen": None, "day": -3, "more": b""}
     records: list[tuple[bytes | None, bytes | None]] = [
-        (b"-1", framed(each, written(schema, event))) for each, schema in ALL.items()
+        (b"-1", frame_message(each, written(schema, event))) for each, schema in ALL.items()
     ]
-    broken = framed(1, written(SCHEMA, {**event, "id": "\N{SNOWMAN}"}).replace(b"\xe2", b"\xff"))
+    broken = frame_message(
+        1, written(SCHEMA, {**event, "id": "\N{SNOWMAN}"}).replace(b"\xe2", b"\xff")
+    )
 
     assert check(topics["keyed"], records) == [True, True, True, False, False]
     assert check(topics["keyed"], [(b"7", records[0][1]), (b"-1", broken)]) == [False, False]

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Json, Topic
-from kappa.declare.formats.registry_schemas import framed
+from kappa.declare.formats.registry_schemas import frame_message
 from kappa.records.decode import plain_events
 from kappa.records.decode.decode import decode_table
 from kappa.records.decode.decoder import loading_plain_readers
@@ -211,12 +211,12 @@ def test_a_plain_event_is_read(value: bytes) -> None:
 @pytest.mark.parametrize("value", LEFT)
 def test_what_is_not_plain_is_left_to_the_reader_of_records(value: bytes | None) -> None:
     assert check(TOPIC, [(None, value)]) == [False]
-    assert check(FRAMED, [(None, value and framed(7, value))]) == [False]
+    assert check(FRAMED, [(None, value and frame_message(7, value))]) == [False]
 
 
 def test_a_framed_event_is_read_whatever_its_id() -> None:
     ids = [7, 2**32 - 1]
-    frames = [(framed(each, b""), True) for each in ids]
+    frames = [(frame_message(each, b""), True) for each in ids]
     frames += [(b"\1\0\0\0\7", False), (b"\0\0\0", False), (b"", False)]
 
     for value in SURE:
@@ -392,7 +392,9 @@ def test_a_sure_row_is_the_record_readers(records: list[bytes], left_out: frozen
 def test_framed_events_are_those_of_the_reader_of_records(
     records: list[bytes], data: st.DataObject
 ) -> None:
-    frames = st.sampled_from([framed(7, b""), framed(2**32 - 1, b""), b"\1\0\0\0\7", b"\0\0", b""])
+    frames = st.sampled_from(
+        [frame_message(7, b""), frame_message(2**32 - 1, b""), b"\1\0\0\0\7", b"\0\0", b""]
+    )
 
     check(FRAMED, [(None, data.draw(frames) + value) for value in records])
 
@@ -417,7 +419,7 @@ def test_a_wrong_byte_in_a_batch_of_plain_events_costs_the_records_around_it() -
 def test_a_large_batch_is_decoded_as_small_ones_are(topic: Topic, wrong: float) -> None:
     draw = random.Random(wrong)
     others = [value for value in LEFT if value is not None]
-    frames = [framed(7, b""), framed(255, b""), b"\0"] if topic is FRAMED else [b""]
+    frames = [frame_message(7, b""), frame_message(255, b""), b"\0"] if topic is FRAMED else [b""]
     plain = [
         event(
             n=str(number),
@@ -496,7 +498,7 @@ def test_events_by_a_json_schema_are_those_of_the_reader_of_records(
     values = [value.replace(b"{", f"{{{before}".encode(), 1) for value in records]
 
     check(BY_SCHEMA, [(None, value) for value in values])
-    check(CLOSED, [(None, framed(7, value)) for value in values])
+    check(CLOSED, [(None, frame_message(7, value)) for value in values])
 
 
 @pytest.mark.parametrize(
@@ -515,7 +517,7 @@ def test_what_a_json_schema_demands_of_presence_is_demanded(
     value: bytes, *, sure: bool, closed: bool
 ) -> None:
     assert check(BY_SCHEMA, [(None, value)]) == [sure]
-    assert check(CLOSED, [(None, framed(7, value))]) == [closed]
+    assert check(CLOSED, [(None, frame_message(7, value))]) == [closed]
 
 
 def test_it_gives_up_where_hardly_any_record_is_plain() -> None:

@@ -20,7 +20,7 @@ from kappa.declare.formats.protobuf_schema import message_named, message_types
 from kappa.declare.formats.registry_schemas import (
     PinnedSchema,
     RegisteredSchema,
-    framed,
+    frame_message,
     open_schemas,
     pin_path,
 )
@@ -239,10 +239,10 @@ def is_valid(topic: Topic, record: tuple[bytes | None, bytes | None]) -> bool:
 
 
 FRAMES = [
-    framed(7, b"\x02\x02"),
-    framed(8, b"\x02\x02"),
-    framed(8, b"\x00"),
-    framed(9, b"\x00"),
+    frame_message(7, b"\x02\x02"),
+    frame_message(8, b"\x02\x02"),
+    frame_message(8, b"\x00"),
+    frame_message(9, b"\x00"),
     b"\0\0",
 ]
 

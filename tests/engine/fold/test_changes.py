@@ -49,7 +49,7 @@ class Source:
         change = {"id": None, "name": None, **row, "change_op": op, "change_lsn": self._lsn}
         self.changes.append(change)
         key = None if op == "t" else FORM.encoded_key("id", row["id"])
-        self.sent.append(Event(FORM.encode(row | {
+        self.sent.append(Event(FORM.encode_event(row | {
             "change_op": op, "change_lsn": self._lsn}, ()), key=key))  # fmt: skip
         if op == "d":
             self.sent.append(Event(None, key=key))

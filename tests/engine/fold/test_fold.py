@@ -521,7 +521,7 @@ def archived_log(log: MemoryLog) -> Any:
         kept = Offsets()
 
         def beginning(self, topics: Iterable[str]) -> Offsets:
-            return super().beginning(topics).highest(self.kept)
+            return super().beginning(topics).highest_with(self.kept)
 
         def here(self, piece: Slice) -> pa.Table:
             if any(
@@ -632,7 +632,7 @@ def test_records_that_only_their_topics_names_tell_apart_are_in_one_order(
             built = Rehearsal(tmp_path / str(number), made, log, driver_rows=driver_rows)
             reached = Offsets()
             for topics in order:
-                reached = reached.highest(log.end.only(topics))
+                reached = reached.highest_with(log.end.only(topics))
                 built.fold(reached)
             assert [(row["first"], row["latest"]) for row in rows_of(built, "ends")] == [
                 ("of events", "of others")
@@ -727,7 +727,7 @@ def test_a_large_slice_keeps_the_used_columns_and_takes_the_same_records(
         for driver_rows, ends in ((10_000, (log.end,)), (0, large)):
             built = Rehearsal(tmp_path / str(driver_rows), made, log, driver_rows=driver_rows)
             for end in ends:
-                built.fold(built.publisher.newest.offsets.highest(end))
+                built.fold(built.publisher.newest.offsets.highest_with(end))
             _adds_up(built, log)
             found.append(
                 {
@@ -825,7 +825,7 @@ def test_parts_of_structs_are_used_and_each_topic_has_what_it_is_asked_for(
             Offsets({"places": {0: 2}}),
             log.end,
         ):
-            built.fold(built.publisher.newest.offsets.highest(end))
+            built.fold(built.publisher.newest.offsets.highest_with(end))
 
         assert sorted(row["name"] for row in rows_of(built, "names")) == [
             f"at {number}" for number in range(6)

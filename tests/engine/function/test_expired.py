@@ -242,7 +242,7 @@ def test_rows_that_are_gone_leave_the_files_and_older_frontiers_keep_theirs(
 ) -> None:
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
     from kappa.engine.write.maintenance import Maintenance
-    from kappa.state.kept_frontiers import Kept, put_kept
+    from kappa.state.kept_frontiers import KeptFrontierRecord, put_kept_frontier
 
     draw, log = random.Random(7), MemoryLog()
     with local_pipeline(expiring) as made:
@@ -259,7 +259,7 @@ def test_rows_that_are_gone_leave_the_files_and_older_frontiers_keep_theirs(
             built.fold(log.end)
             expected = Expected(log, log.end)
             then.append((built.publisher.newest, expected.seen()))
-            put_kept(built.store, Kept(built.publisher.newest))
+            put_kept_frontier(built.store, KeptFrontierRecord(built.publisher.newest))
             marks = [writer.mark() for writer in built.slices.writers]
             upkeep.run()
             assert [writer.mark() for writer in built.slices.writers] == marks

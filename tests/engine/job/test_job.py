@@ -205,7 +205,7 @@ def test_a_topic_that_was_re_created_stops_the_job_for_good(
     story = Story(log, topic_name, seed=5)
     story.produce(20)
     log.delete(f"{topic_name}.people")
-    log.create(pipeline.topic(f"{topic_name}.people"))
+    log.create(pipeline.topic_named(f"{topic_name}.people"))
     if longer:
         story.produce(60)
 

@@ -14,7 +14,7 @@ from crashing import Doom, World, _reach
 
 from kappa.base.failpoint import acting
 from kappa.engine.job.splits import Splits
-from kappa.state.build import folder
+from kappa.state.build import folder_of_build
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
@@ -203,10 +203,10 @@ def test_a_record_that_cannot_be_read_is_moved_aside_and_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = Store(tmp_path)
-    store.put_json(f"{folder('b')}/begun.json", {"times": "x"})
+    store.put_json(f"{folder_of_build('b')}/begun.json", {"times": "x"})
     piece = Slice(1, 0, Offsets(), Offsets({"t": {0: 9}}))
 
     assert Splits(store, "b").parts(piece) == (piece,)
-    assert store.names(folder("b")) == ()
+    assert store.names(folder_of_build("b")) == ()
     assert len(store.names("damaged")) == 1
     assert "how slices of build b were begun and split cannot be read" in capsys.readouterr().err

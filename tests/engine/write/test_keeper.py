@@ -13,7 +13,7 @@ from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
 from kappa.state.journal.events import Event, Held, Receipt, Served
 from kappa.state.journal.journal import Journal
-from kappa.state.kept_frontiers import kept_of
+from kappa.state.kept_frontiers import kept_frontiers_of
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -60,7 +60,10 @@ def served(generation: int, **serving: str) -> Served:
 
 
 def told(store: Store, build: str) -> list[tuple[int, tuple[int, ...], bool]]:
-    return [(kept.frontier.number, kept.generations, kept.stays) for kept in kept_of(store, build)]
+    return [
+        (kept.frontier.number, kept.generations, kept.stays)
+        for kept in kept_frontiers_of(store, build)
+    ]
 
 
 @pytest.fixture

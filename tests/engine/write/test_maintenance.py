@@ -22,20 +22,20 @@ from kappa.engine.write.commit import TableWriter
 from kappa.engine.write.maintenance import Maintenance, pinned_versions, wants_joining
 from kappa.engine.write.publisher import Publisher
 from kappa.state.build import Birth
-from kappa.state.files.address import files_in, read_file, readable, write_file
+from kappa.state.files.address import arrow_source, files_in, read_file, write_file
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import Held
 from kappa.state.journal.journal import Journal
 from kappa.state.kept_frontiers import Kept as KeptFrontier
-from kappa.state.kept_frontiers import kept_of, put_kept
+from kappa.state.kept_frontiers import kept_frontiers_of, put_kept_frontier
 from kappa.state.lease import (
     LEASES,
     Lease,
     Pin,
     ensure_lease,
     ensure_released,
-    floor,
     put_floor,
+    read_floor,
 )
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
@@ -148,7 +148,7 @@ def test_only_the_files_of_versions_that_somebody_needs_are_left(kept: Kept) -> 
             files(writer.path, newest.versions[name], None)
         )
         assert set(files(writer.path, pinned_at.versions[name], None)) == pinned[name]
-    assert floor(kept.store, "b") == newest.number
+    assert read_floor(kept.store, "b") == newest.number
     assert Frontiers(kept.store, "b").get(newest.number - 1) is None
 
     ensure_released(kept.store, "reader")
@@ -219,7 +219,7 @@ def test_a_lease_that_comes_too_late_to_be_listed_finds_the_floor_above_its_pin(
     def names(prefix: str, *, after: str | None = None) -> tuple[str, ...]:
         found = list_names(prefix, after=after)
         if prefix == LEASES:
-            seen.append(floor(kept.store, "b"))
+            seen.append(read_floor(kept.store, "b"))
         return found
 
     monkeypatch.setattr(kept.store, "names", names)
@@ -336,7 +336,7 @@ def test_a_floor_that_is_put_again_takes_away_what_one_who_was_killed_has_left(
 
     put_floor(store, "b", 7)
 
-    assert floor(store, "b") == 7
+    assert read_floor(store, "b") == 7
     assert len(store.names("builds/b/floor")) == 1
 
 
@@ -358,7 +358,7 @@ def test_only_pins_of_this_build_and_table_count() -> None:
 def test_what_readers_saw_in_the_past_is_kept_and_its_log_short(kept: Kept) -> None:
     kept.fold(15)
     shown = kept.publisher.newest
-    put_kept(kept.store, KeptFrontier(shown))
+    put_kept_frontier(kept.store, KeptFrontier(shown))
     seen = {
         writer.birth.name: set(files(writer.path, shown.versions[writer.birth.name], None))
         for writer in kept.writers
@@ -381,20 +381,22 @@ def test_what_readers_saw_in_the_past_is_kept_and_its_log_short(kept: Kept) -> N
 def test_a_kept_frontier_whose_time_is_over_goes_though_nothing_else_is_to_do(kept: Kept) -> None:
     kept.fold(3)
     first = kept.publisher.newest
-    put_kept(kept.store, KeptFrontier(replace(first, published_at=told(1_000))))
+    put_kept_frontier(kept.store, KeptFrontier(replace(first, published_at=told(1_000))))
     kept.fold(3)
-    put_kept(kept.store, KeptFrontier(replace(kept.publisher.newest, published_at=told(1_060))))
+    put_kept_frontier(
+        kept.store, KeptFrontier(replace(kept.publisher.newest, published_at=told(1_060)))
+    )
     kept.fold(1)
     kept.now = 1_030
     assert kept.maintenance.run_if_due()
     kept.now = 1_060 + 3_599
     assert not kept.maintenance.run_if_due()
-    assert first.number in {each.frontier.number for each in kept_of(kept.store, "b")}
+    assert first.number in {each.frontier.number for each in kept_frontiers_of(kept.store, "b")}
 
     kept.now += 30
 
     assert kept.maintenance.run_if_due()
-    assert first.number not in {each.frontier.number for each in kept_of(kept.store, "b")}
+    assert first.number not in {each.frontier.number for each in kept_frontiers_of(kept.store, "b")}
     with pytest.raises(Damaged):
         files(kept.writer("all").path, first.versions["all"], None)
 
@@ -426,7 +428,7 @@ def test_whatever_is_kept_or_pinned_files_that_are_there_are_files_referenced(
             case "fold":
                 kept.fold(count)
             case "keep" | "keep for good":
-                put_kept(
+                put_kept_frontier(
                     kept.store,
                     KeptFrontier(
                         replace(shown, published_at=told(kept.now)), stays=what == "keep for good"
@@ -445,7 +447,7 @@ def test_whatever_is_kept_or_pinned_files_that_are_there_are_files_referenced(
 
 
 def check_files(kept: Kept, pinned: list[Frontier]) -> None:
-    in_history = [each.frontier for each in kept_of(kept.store, "b")]
+    in_history = [each.frontier for each in kept_frontiers_of(kept.store, "b")]
     for writer in kept.writers:
         name = writer.birth.name
         versions = {
@@ -469,6 +471,6 @@ def rows(kept: Kept) -> dict[str, list[tuple[str, int]]]:
         found[writer.birth.name] = sorted(
             (row["k"], row["n"])
             for path in paths
-            for row in pq.ParquetFile(readable(path)).read().to_pylist()
+            for row in pq.ParquetFile(arrow_source(path)).read().to_pylist()
         )
     return found

@@ -17,7 +17,7 @@ from kappa.engine.function.decoded_here import DecodedHere
 from kappa.engine.write.commit import Merging, TableWriter
 from kappa.engine.write.of_topics import refuse_truncations, rows_of_topics
 from kappa.records.decode.raw import RawRecord, raw_table
-from kappa.state.files.address import readable
+from kappa.state.files.address import arrow_source
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -42,7 +42,7 @@ def shop() -> dict[str, Any]:
 
 
 def change(offset: int, op: str, key: int | None = None) -> RawRecord:
-    value = FORM.encode({"id": key, "name": f"n{key}", "change_op": op}, ())
+    value = FORM.encode_event({"id": key, "name": f"n{key}", "change_op": op}, ())
     written = None if key is None else FORM.encoded_key("id", key)
     return ("orders", 0, offset, offset, written, value, ())
 
@@ -75,7 +75,7 @@ class Slices:
     def rows(self) -> list[dict[str, Any]]:
         schema = arrow_schema(BIRTH.columns)
         found = (
-            pq.ParquetFile(readable(path)).read().select(schema.names).cast(schema)
+            pq.ParquetFile(arrow_source(path)).read().select(schema.names).cast(schema)
             for path in files(self.writer.path, self.writer.version, None)
         )
         return pa.concat_tables(found).to_pylist()

@@ -25,12 +25,12 @@ from kappa.base.process import process_id
 from kappa.commands.app import run_command
 from kappa.replay.page import api
 from kappa.replay.page.intents import do_once
-from kappa.replay.platform.serve import serve
-from kappa.replay.rollout.fold import fold
-from kappa.replay.status.context import Here
-from kappa.replay.status.metrics import Seen, metrics_text
+from kappa.replay.platform.serve import serve_alone
+from kappa.replay.rollout.fold import fold_records
+from kappa.replay.status.context import ProjectContext
+from kappa.replay.status.metrics import MetricFacts, metrics_text
 from kappa.replay.status.run_records import Running, put_running
-from kappa.replay.status.shared_looks import Desk
+from kappa.replay.status.shared_looks import SharedLooks
 from kappa.replay.status.status import BuildStatus, Status, Unread
 from kappa.serving.outlets.sinks.sink_status import SinkState, SinkStatus
 from kappa.serving.query.sandbox.question import Allowance
@@ -57,9 +57,9 @@ class Project:
         self.folder = folder
         self.store = Store(folder / ".kappa")
         self.journal = Journal(self.store)
-        self.here = Here(folder, None)
+        self.here = ProjectContext(folder, None)
         self.server = Server(
-            self.store, Allowance(at_once=1), router=api.router, desk=Desk(self.here)
+            self.store, Allowance(at_once=1), router=api.router, desk=SharedLooks(self.here)
         )
 
     def append(self, *events: Event) -> None:
@@ -269,7 +269,10 @@ def test_what_is_told_is_what_the_commands_tell(
     platform = Platform(Store(tmp_path / ".kappa"))
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
     with Server(
-        platform.store, Allowance(at_once=1), router=api.router, desk=Desk(Here(tmp_path, None))
+        platform.store,
+        Allowance(at_once=1),
+        router=api.router,
+        desk=SharedLooks(ProjectContext(tmp_path, None)),
     ) as server:
         for path, command in (("tables", ["tables"]), ("rejects", ["rejects"])):
             assert run_command(["--project", str(tmp_path), *command, "-o", "json"]) == 0
@@ -337,7 +340,7 @@ def test_what_was_refused_may_be_asked_again_with_the_same_key(tmp_path: Path) -
 
 
 def test_metrics_have_the_names_and_labels_that_boards_know() -> None:
-    state = fold(numbered(*went_live(), *ready("b2", rollout=5)))
+    state = fold_records(numbered(*went_live(), *ready("b2", rollout=5)))
     offsets = Offsets({"flights": {0: 40, 1: 7}})
     live = BuildStatus(
         'fli"ghts\n',
@@ -368,7 +371,7 @@ def test_metrics_have_the_names_and_labels_that_boards_know() -> None:
     )
 
     told = metrics_text(
-        Seen(
+        MetricFacts(
             state,
             status,
             {"b1": (newest, before), "b2": (newest, None)},
@@ -429,14 +432,14 @@ def test_metrics_are_there_before_anything_serves(project: Project) -> None:
 def test_other_machines_are_let_in_by_a_token_alone(tmp_path: Path, listen: str) -> None:
     (tmp_path / "kappa.toml").touch()
     with pytest.raises(SettingsError, match="no token") as told:
-        serve(Here(tmp_path, None), listen=listen, say=print)
+        serve_alone(ProjectContext(tmp_path, None), listen=listen, say=print)
     assert "KAPPA__SERVE__TOKEN" in told.value.hint
 
 
 def test_a_token_that_can_be_guessed_is_none(tmp_path: Path) -> None:
     (tmp_path / "kappa.toml").touch()
     with pytest.raises(SettingsError, match="the token has 6 characters") as told:
-        serve(Here(tmp_path, None), token="s3cret", say=print)
+        serve_alone(ProjectContext(tmp_path, None), token="s3cret", say=print)
     assert "openssl rand -hex 32" in told.value.hint
 
 
@@ -446,9 +449,11 @@ def test_a_place_that_is_none_or_taken_is_said_so(tmp_path: Path) -> None:
     (tmp_path / "kappa.toml").touch()
     for listen in ("8717", "localhost:", ":1", "localhost:99999"):
         with pytest.raises(SettingsError, match="no place to listen at"):
-            serve(Here(tmp_path, None), listen=listen, say=print)
+            serve_alone(ProjectContext(tmp_path, None), listen=listen, say=print)
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(Conflict, match="nothing can listen at"),
     ):
-        serve(Here(tmp_path, None), listen=f"127.0.0.1:{taken.getsockname()[1]}", say=print)
+        serve_alone(
+            ProjectContext(tmp_path, None), listen=f"127.0.0.1:{taken.getsockname()[1]}", say=print
+        )

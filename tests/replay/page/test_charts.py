@@ -10,7 +10,7 @@ import pytest
 
 from kappa.base.errors import UsageError
 from kappa.declare.board import ChartKind
-from kappa.replay.page.boards import DrawnBars, DrawnLines, DrawnNumber, DrawnRows, drawn
+from kappa.replay.page.boards import DrawnBars, DrawnLines, DrawnNumber, DrawnRows, draw_answer
 
 NUMBER, LINE, BARS, TABLE = ChartKind.NUMBER, ChartKind.LINE, ChartKind.BARS, ChartKind.TABLE
 
@@ -29,16 +29,18 @@ def answer(columns: str, *rows: Sequence[object], truncated: bool = False) -> di
 
 
 def test_a_number_is_one_value_and_may_have_another_beside_it() -> None:
-    assert drawn(NUMBER, answer("n BIGINT", [7])) == (DrawnNumber(7, None), "")
-    assert drawn(NUMBER, answer("n BIGINT, before DECIMAL(9,2)", [7, "1.50"])) == (
+    assert draw_answer(NUMBER, answer("n BIGINT", [7])) == (DrawnNumber(7, None), "")
+    assert draw_answer(NUMBER, answer("n BIGINT, before DECIMAL(9,2)", [7, "1.50"])) == (
         DrawnNumber(7, ("before", Decimal("1.50"))),
         "",
     )
-    assert drawn(NUMBER, answer("n BIGINT")) == (DrawnNumber(None, None), "")
+    assert draw_answer(NUMBER, answer("n BIGINT")) == (DrawnNumber(None, None), "")
 
 
 def test_bars_share_one_room_from_the_least_value_to_the_largest() -> None:
-    shown, _ = drawn(BARS, answer("who VARCHAR, d DOUBLE", ["a", 30], ["b", -10], ["c", None]))
+    shown, _ = draw_answer(
+        BARS, answer("who VARCHAR, d DOUBLE", ["a", 30], ["b", -10], ["c", None])
+    )
 
     assert isinstance(shown, DrawnBars)
     assert [(bar.label, bar.begin, bar.width) for bar in shown.bars] == [
@@ -50,7 +52,7 @@ def test_bars_share_one_room_from_the_least_value_to_the_largest() -> None:
 
 @pytest.mark.parametrize("rows", [[], [["a", 0]], [["a", "NaN"]], [["a", "Infinity"]]])
 def test_bars_without_a_length_are_drawn_as_none(rows: list[list[object]]) -> None:
-    shown, _ = drawn(BARS, answer("who VARCHAR, d DOUBLE", *rows))
+    shown, _ = draw_answer(BARS, answer("who VARCHAR, d DOUBLE", *rows))
 
     assert isinstance(shown, DrawnBars)
     assert [bar.width for bar in shown.bars] == [0.0] * len(rows)
@@ -63,7 +65,9 @@ def test_lines_are_in_the_order_of_time_in_utc_and_nulls_have_no_place() -> None
         [None, 9, "9"],
         ["1970-01-01T01:00:20+01:00", 3, "3"],
     )
-    shown, _ = drawn(LINE, answer("at TIMESTAMP WITH TIME ZONE, n BIGINT, d DECIMAL(9,1)", *rows))
+    shown, _ = draw_answer(
+        LINE, answer("at TIMESTAMP WITH TIME ZONE, n BIGINT, d DECIMAL(9,1)", *rows)
+    )
 
     assert isinstance(shown, DrawnLines)
     assert shown.chart == {
@@ -79,8 +83,8 @@ def test_lines_are_in_the_order_of_time_in_utc_and_nulls_have_no_place() -> None
 
 
 def test_a_line_over_days_or_numbers_is_one_too() -> None:
-    days, _ = drawn(LINE, answer("day DATE, n UINTEGER", ["1970-01-02", 1]))
-    numbers, _ = drawn(LINE, answer("n HUGEINT, m FLOAT", [3, 1.5], [1, 2.5]))
+    days, _ = draw_answer(LINE, answer("day DATE, n UINTEGER", ["1970-01-02", 1]))
+    numbers, _ = draw_answer(LINE, answer("n HUGEINT, m FLOAT", [3, 1.5], [1, 2.5]))
 
     assert isinstance(days, DrawnLines)
     assert isinstance(numbers, DrawnLines)
@@ -112,7 +116,7 @@ def test_rows_that_are_no_such_chart_are_refused_with_what_they_are(
     kind: ChartKind, given: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(UsageError, match=told) as found:
-        drawn(kind, given)
+        draw_answer(kind, given)
 
     assert found.value.hint
 
@@ -122,14 +126,14 @@ def test_rows_that_are_left_out_are_noted() -> None:
     cut = answer("who VARCHAR, n BIGINT", *rows, truncated=True)
     whole = answer("who VARCHAR, n BIGINT", *rows)
 
-    assert drawn(TABLE, cut)[1] == "The first 60 rows are shown."
-    assert drawn(TABLE, whole)[1] == ""
-    shown, note = drawn(BARS, whole)
+    assert draw_answer(TABLE, cut)[1] == "The first 60 rows are shown."
+    assert draw_answer(TABLE, whole)[1] == ""
+    shown, note = draw_answer(BARS, whole)
     assert isinstance(shown, DrawnBars)
     assert (len(shown.bars), note) == (50, "The first 50 bars are shown.")
 
 
 def test_a_table_has_all_rows_in_the_order_of_its_columns() -> None:
-    shown, _ = drawn(TABLE, answer("b VARCHAR, a DECIMAL(9,2)", ["x", "1.25"], [None, None]))
+    shown, _ = draw_answer(TABLE, answer("b VARCHAR, a DECIMAL(9,2)", ["x", "1.25"], [None, None]))
 
     assert shown == DrawnRows(("b", "a"), (("x", Decimal("1.25")), (None, None)))

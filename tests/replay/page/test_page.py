@@ -28,15 +28,15 @@ from kappa.base.errors import Conflict
 from kappa.commands.look import _status_text
 from kappa.declare.sink import SinkBirth
 from kappa.replay.page import api, build_rates, routes, samples
-from kappa.replay.page.build_rates import Step, rate_of, rates
+from kappa.replay.page.build_rates import HistoryPoint, rate_of, rates_over_time
 from kappa.replay.page.overview import health_of
-from kappa.replay.page.rollout import deeds_of, rollout_view, service_deeds
-from kappa.replay.page.timeline import timeline
-from kappa.replay.page.topic import Paces, as_text, newest_records
+from kappa.replay.page.rollout import actions_of, rollout_view, service_actions
+from kappa.replay.page.timeline import timeline_moments
+from kappa.replay.page.topic import TopicRates, as_text, newest_records
 from kappa.replay.rollout.current import current_state
-from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.verify import diff
-from kappa.replay.status.shared_looks import Desk
+from kappa.replay.status.shared_looks import SharedLooks
 from kappa.replay.status.status import BuildStatus, observe_status
 from kappa.replay.status.status_text import status_heading, status_listing
 from kappa.serving.http import events, token
@@ -50,7 +50,7 @@ from kappa.serving.outlets.sinks.sink_status import SinkState, put_state
 from kappa.serving.query.render import Form
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state import space
-from kappa.state.build import folder, put_birth, read_birth
+from kappa.state.build import folder_of_build, put_birth, read_birth
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import (
     Abandoned,
@@ -63,7 +63,7 @@ from kappa.state.journal.events import (
     Staged,
 )
 from kappa.state.journal.projections import Pause
-from kappa.state.kept_frontiers import read_kept
+from kappa.state.kept_frontiers import read_kept_frontier
 from kappa.state.lease import Lease, Pin
 from kappa.state.offsets import Offsets
 
@@ -185,7 +185,7 @@ def test_the_overview_shows_sinks_with_what_they_sent_or_why_they_do_not(tmp_pat
     served = current_state(world.store).serving["web"]
     birth = read_birth(world.store, served)
     sinks = (SinkBirth("pages", "page_hits"), SinkBirth("<b>", "page_hits"))
-    world.store.delete(f"{folder(served)}/birth.json")
+    world.store.delete(f"{folder_of_build(served)}/birth.json")
     put_birth(world.store, structs.replace(birth, sinks=sinks))
     sent = SinkState("pages", "page_hits", "web", "follows", written=1200, deleted=3)
     for each in (sent, SinkState("<b>", "page_hits", "web", "retries", error="no <i> answers")):
@@ -336,7 +336,7 @@ def test_a_comparison_that_takes_too_long_is_broken_off_and_said_to_be(
     # As tables are that have billions of rows.
     monkeypatch.setattr(
         diff,
-        "_table",
+        "_qualified_table",
         lambda side, name: f"(select large.* from {side}.{name} as large, range(4000000000))",
     )
     with serving(world) as server:
@@ -356,12 +356,14 @@ def test_what_was_kept_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     read: list[int] = []
     monkeypatch.setattr(
         build_rates,
-        "read_kept",
-        lambda store, build, number: read.append(number) or read_kept(store, build, number),
+        "read_kept_frontier",
+        lambda store, build, number: (
+            read.append(number) or read_kept_frontier(store, build, number)
+        ),
     )
-    trails = build_rates.Trails(world.store)
+    trails = build_rates.BuildHistories(world.store)
 
-    assert [len(trails.of("web-1", world.now)) for _ in range(3)] == [40] * 3
+    assert [len(trails.points_of("web-1", world.now)) for _ in range(3)] == [40] * 3
     assert read == [40]
 
 
@@ -680,8 +682,8 @@ def test_how_a_build_is_is_said_in_a_word(changes: dict[str, Any], word: str) ->
     assert health_of(build(), NOW, supervised=False).word == "Not running"
 
 
-def steps(*points: tuple[float, int]) -> list[Step]:
-    return [Step(NOW - timedelta(seconds=ago), offset) for ago, offset in points]
+def steps(*points: tuple[float, int]) -> list[HistoryPoint]:
+    return [HistoryPoint(NOW - timedelta(seconds=ago), offset) for ago, offset in points]
 
 
 def test_a_rate_is_over_the_last_minute() -> None:
@@ -694,31 +696,37 @@ def test_a_rate_is_over_the_last_minute() -> None:
 
 
 def test_a_chart_adds_up_to_what_was_folded_and_has_no_spike_where_a_minute_is_kept() -> None:
-    times, found = rates(steps(*((3540 - 60 * number, 600 * number) for number in range(60))), NOW)
+    times, found = rates_over_time(
+        steps(*((3540 - 60 * number, 600 * number) for number in range(60))), NOW
+    )
 
     assert len(times) == len(found)
     assert times == sorted(times)
     assert all(rate == pytest.approx(10, abs=0.5) for rate in found[1:-2])
-    assert rates([], NOW) == ([], [])
+    assert rates_over_time([], NOW) == ([], [])
 
 
 def test_a_rollout_shows_its_possible_intents_and_its_stage() -> None:
-    waiting = fold(numbered(*READY))
+    waiting = fold_records(numbered(*READY))
     rollout = waiting.rollout(9)
-    assert [deed.intent for deed in deeds_of(waiting, rollout)] == ["promote", "verify", "abandon"]
+    assert [deed.intent for deed in actions_of(waiting, rollout)] == [
+        "promote",
+        "verify",
+        "abandon",
+    ]
     assert [
         (stage.name, stage.standing) for stage in rollout_view(waiting, rollout, None, None).stages
     ][2] == ("Your yes", "now")
 
-    asked = fold(numbered(*READY, PromoteAsked(9)))
-    assert [deed.intent for deed in deeds_of(asked, asked.rollout(9))] == ["abandon"]
+    asked = fold_records(numbered(*READY, PromoteAsked(9)))
+    assert [deed.intent for deed in actions_of(asked, asked.rollout(9))] == ["abandon"]
     assert [
         stage.standing for stage in rollout_view(asked, asked.rollout(9), None, None).stages
     ] == ["done", "done", "done", "now", "next"]
 
     failing: tuple[Event, ...] = (staged("b1"), CaughtUp(1, Offsets()), Failed(1, "no"))
-    failed = fold(numbered(*failing))
-    assert list(deeds_of(failed, failed.rollout(1))) == []
+    failed = fold_records(numbered(*failing))
+    assert list(actions_of(failed, failed.rollout(1))) == []
     assert [
         stage.standing for stage in rollout_view(failed, failed.rollout(1), None, None).stages
     ] == ["done", "ended", "next", "next", "next"]
@@ -766,32 +774,34 @@ def test_the_history_names_what_came_and_what_went_alike(lived: tuple[Server, in
 
 
 def test_the_timeline_has_each_generation_and_each_rollout_without_one_newest_first() -> None:
-    found = timeline(fold(numbered(*READY)))
+    found = timeline_moments(fold_records(numbered(*READY)))
 
     assert [each.number for each in found] == sorted((each.number for each in found), reverse=True)
     assert [each.generation for each in found if each.generation] == [2, 1]
     assert [each.now for each in found if each.generation] == [True, False]
     assert sorted(each.rollout.id for each in found if each.rollout is not None) == [9, 12]
     numbers = [each.number for each in found]
-    state = fold(numbered(*READY))
-    assert [each.number for each in timeline(state, most=2)] == numbers[:2]
-    assert [each.number for each in timeline(state, before=numbers[1], most=2)] == numbers[2:4]
+    state = fold_records(numbered(*READY))
+    assert [each.number for each in timeline_moments(state, most=2)] == numbers[:2]
+    assert [each.number for each in timeline_moments(state, before=numbers[1], most=2)] == numbers[
+        2:4
+    ]
 
 
 def test_the_timeline_has_retirements_and_pauses_and_what_may_be_asked_of_a_pipeline() -> None:
-    live = fold(numbered(*READY[:4]))
-    assert [deed.intent for deed in service_deeds(live, "flights")] == ["pause", "retire"]
-    paused = fold(numbered(*READY[:4], Paused("flights")))
-    assert [deed.intent for deed in service_deeds(paused, "flights")] == ["resume", "retire"]
-    underway = fold(numbered(*READY))
-    assert list(service_deeds(underway, "flights")) == []
+    live = fold_records(numbered(*READY[:4]))
+    assert [deed.intent for deed in service_actions(live, "flights")] == ["pause", "retire"]
+    paused = fold_records(numbered(*READY[:4], Paused("flights")))
+    assert [deed.intent for deed in service_actions(paused, "flights")] == ["resume", "retire"]
+    underway = fold_records(numbered(*READY))
+    assert list(service_actions(underway, "flights")) == []
 
-    retired = fold(numbered(*READY[:4], Paused("flights"), pipeline_retired("a", 2)))
-    newest, before, _ = timeline(retired)
+    retired = fold_records(numbered(*READY[:4], Paused("flights"), pipeline_retired("a", 2)))
+    newest, before, _ = timeline_moments(retired)
     assert (newest.generation, newest.now) == (2, True)
     assert "pipeline flights was retired: flights_table left" in newest.detail
     assert before.detail == "pipeline flights was paused"
-    assert [deed.intent for deed in service_deeds(retired, "flights")] == ["resume"]
+    assert [deed.intent for deed in service_actions(retired, "flights")] == ["resume"]
 
 
 def test_pages_show_what_is_paused_and_what_was_retired_with_the_way_back(tmp_path: Path) -> None:
@@ -810,7 +820,7 @@ def test_pages_show_what_is_paused_and_what_was_retired_with_the_way_back(tmp_pa
         PipelineRetired("web", "web-1", 2, {}, ("page_hits", "by_page"), Offsets(), 3600, 1)
     )
     # The desk looks once a second: another one looks at once.
-    world.desk = Desk(world.here, connect=lambda: world.log)  # type: ignore[arg-type, return-value]
+    world.desk = SharedLooks(world.here, connect=lambda: world.log)  # type: ignore[arg-type, return-value]
     with serving(world) as server:
         overview = got(server, "/")
         assert "Out of service" in overview.text
@@ -822,12 +832,12 @@ def test_pages_show_what_is_paused_and_what_was_retired_with_the_way_back(tmp_pa
 
 
 def test_who_reads_a_table_is_who_holds_its_build_pinned() -> None:
-    from kappa.replay.page.table import _readers
+    from kappa.replay.page.table import _reader_processes
 
     leases = [
         Lease(pid, by, 1.0, {"b1": Pin(1, {})}) for pid, by in ((7, "ada"), (7, "ada"), (8, "bob"))
     ] + [Lease(9, "eve", 1.0, {"b2": Pin(1, {})})]
-    assert [(each.by, each.pid, each.leases) for each in _readers(leases, "b1")] == [
+    assert [(each.by, each.pid, each.leases) for each in _reader_processes(leases, "b1")] == [
         ("ada", 7, 2),
         ("bob", 8, 1),
     ]
@@ -845,17 +855,17 @@ def test_a_long_value_keeps_its_beginning_and_is_cut_between_characters() -> Non
 
 
 def test_a_topics_rate_is_of_what_comes_and_not_of_what_retention_takes() -> None:
-    paces = Paces()
-    assert paces.rates({"a": 1000, "b": 0}, 0.0) == {"a": None, "b": None}
-    assert paces.rates({"a": 1050, "b": 0}, 10.0) == {"a": 5.0, "b": 0.0}
+    paces = TopicRates()
+    assert paces.update_rates({"a": 1000, "b": 0}, 0.0) == {"a": None, "b": None}
+    assert paces.update_rates({"a": 1050, "b": 0}, 10.0) == {"a": 5.0, "b": 0.0}
     # Deleted and made again.
-    assert paces.rates({"a": 7}, 11.0) == {"a": None}
+    assert paces.update_rates({"a": 7}, 11.0) == {"a": None}
 
 
 def test_progress_is_of_what_its_job_has_to_read_and_unknown_where_the_log_is() -> None:
     # A branch of a build at 900 of a log that begins at 400; its job has 100 to read, and has read
     # 50.
-    state = fold(numbered(staged("b1")))
+    state = fold_records(numbered(staged("b1")))
     at = lambda offset: Offsets({"t": {0: offset}})  # noqa: E731  # of one partition
     candidate = build(
         role="candidate",
@@ -882,7 +892,7 @@ def test_progress_is_of_what_its_job_has_to_read_and_unknown_where_the_log_is() 
 
 
 def test_how_long_is_left_is_what_is_missing_at_its_rate() -> None:
-    state = fold(numbered(staged("b1"), CaughtUp(1, Offsets())))
+    state = fold_records(numbered(staged("b1"), CaughtUp(1, Offsets())))
     candidate = build(role="candidate", rollout=state.rollout(1), lag=50, rate=10.0)
     assert candidate.eta_seconds == 5
     assert replace(candidate, lag=None).eta_seconds is None
@@ -950,7 +960,7 @@ def test_a_view_that_cannot_be_read_is_named_wherever_people_look(tmp_path: Path
     named = "view by_page of pipeline web cannot be read"
 
     status = observe_status(world.store, None)
-    (row,) = status_listing(status, NOW).objects()
+    (row,) = status_listing(status, NOW).row_objects()
     assert named in str(row["broken"])
     assert named in row["note"]
     assert f"WARNING: {named}" in status_heading(status, None, None)

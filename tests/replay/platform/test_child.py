@@ -32,7 +32,7 @@ class Desk:
         self.child.ensure_started("json.tool", "--no-such-option")
         assert self.child.pid is not None, "it was not started"
         deadline = time.monotonic() + 60
-        while (code := self.child.ended()) is None:
+        while (code := self.child.reap_exit_code()) is None:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         self.child.has_died(code)

@@ -31,16 +31,16 @@ from kappa.engine.job.align import Aligner
 from kappa.engine.job.legs import Legs, tail
 from kappa.replay.platform.controller import Controller
 from kappa.replay.rollout.operator_requests import (
-    abandon,
+    abandon_rollout,
     ask_promote,
     ask_undo,
     ask_verify,
-    undone,
+    undo_target,
 )
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
-from kappa.replay.rollout.verify.verify import Means, ensure_verified
-from kappa.replay.status.follow import ensure_served, follow
+from kappa.replay.rollout.verify.verify import VerificationMeans, ensure_verified
+from kappa.replay.status.follow import follow_rollout, raise_unless_served
 from kappa.state.alignment import Alignments
 from kappa.state.build import Birth, TopicBirth, put_birth, read_birth, table_path
 from kappa.state.build_status import Stopped
@@ -115,7 +115,7 @@ class Platform:
             assert aligner.put(aim, candidate)
 
     def ensure_verifying(self, rollout: int) -> str | None:
-        ensure_verified(self.store, rollout, Means(lease_seconds=60))
+        ensure_verified(self.store, rollout, VerificationMeans(lease_seconds=60))
         return None
 
     def stage(
@@ -367,7 +367,7 @@ def test_an_alignment_is_kept_as_long_as_its_rollout_is_on_its_way(platform: Pla
         platform.tick()
     assert read_lease(platform.store, alignment.lease) is not None
 
-    abandon(platform.store, "flights")
+    abandon_rollout(platform.store, "flights")
     platform.tick()
 
     assert read_lease(platform.store, alignment.lease) is None
@@ -478,7 +478,7 @@ def test_a_verification_that_dies_again_and_again_has_concluded_nothing(
     with pytest.raises(
         VerificationFailed, match="the verification died 3 times; see kappa logs verification"
     ) as told:
-        ensure_served(platform.last)
+        raise_unless_served(platform.last)
     assert "kappa retry flights" in told.value.hint
 
 
@@ -515,16 +515,16 @@ def test_an_undo_goes_to_a_generation_whose_build_is_kept(platform: Platform) ->
         platform.serve(build)
     state = platform.controller.state
 
-    assert undone(state, None, 2) == undone(state, "flights") == ("flights", "b")
+    assert undo_target(state, None, 2) == undo_target(state, "flights") == ("flights", "b")
     for to, what in (
         (1, "build a, which served pipeline flights in generation 1, is retired"),
         (3, "what generation 3 served serves now"),
         (4, "there is no generation 4"),
     ):
         with pytest.raises(UsageError, match=what):
-            undone(state, None, to)
+            undo_target(state, None, to)
     with pytest.raises(UsageError, match="nothing to undo"):
-        undone(state, "flights", 3)
+        undo_target(state, "flights", 3)
     assert isinstance(ask_undo(platform.store, None, to=2).event, SwitchAsked)
 
 
@@ -545,9 +545,9 @@ def test_what_cannot_be_undone_or_abandoned_is_said(platform: Platform) -> None:
     with pytest.raises(UsageError, match="pipeline flights has no build"):
         ask_undo(platform.store, "flights")
     with pytest.raises(UsageError, match="no rollout is active"):
-        abandon(platform.store, None)
+        abandon_rollout(platform.store, None)
     with pytest.raises(UsageError, match="pipeline flights has no active rollout"):
-        abandon(platform.store, "flights")
+        abandon_rollout(platform.store, "flights")
 
 
 def test_an_abandon_ends_a_rollout_and_the_hold_with_it(platform: Platform) -> None:
@@ -557,7 +557,7 @@ def test_an_abandon_ends_a_rollout_and_the_hold_with_it(platform: Platform) -> N
     platform.tick(2)
     assert platform.last.phase is Phase.HOLDING
 
-    assert isinstance(abandon(platform.store, None).event, Abandoned)
+    assert isinstance(abandon_rollout(platform.store, None).event, Abandoned)
     platform.fold_to("b", 99)
 
     assert platform.last.phase is Phase.ABANDONED
@@ -728,7 +728,7 @@ def test_a_folder_that_nobody_staged_goes_only_when_it_is_old(platform: Platform
 def test_who_follows_sees_each_phase_and_the_end(platform: Platform) -> None:
     platform.stage("a")
     seen = []
-    for progress in follow(platform.store, 1, timeout=60, supervised=lambda: True):
+    for progress in follow_rollout(platform.store, 1, timeout=60, supervised=lambda: True):
         seen.append(progress)
         if progress.rollout.phase is Phase.REPLAYING and progress.folded is None:
             platform.fold_to("a", 4)
@@ -737,7 +737,7 @@ def test_who_follows_sees_each_phase_and_the_end(platform: Platform) -> None:
             platform.begin_tail("a")
             platform.tick(6)
 
-    assert [(progress.rollout.phase, progress.done(at(10))) for progress in seen] == [
+    assert [(progress.rollout.phase, progress.done_and_total(at(10))) for progress in seen] == [
         (Phase.REPLAYING, (0, 10)),
         (Phase.REPLAYING, (4, 10)),
         (Phase.SERVED, (4, 10)),
@@ -748,7 +748,7 @@ def test_who_follows_is_told_when_time_is_over_and_the_rollout_goes_on(platform:
     platform.stage("a")
 
     with pytest.raises(TimedOut, match="rollout 1 is still replaying"):
-        list(follow(platform.store, 1, timeout=0, supervised=lambda: True))
+        list(follow_rollout(platform.store, 1, timeout=0, supervised=lambda: True))
 
     assert platform.last.active
 
@@ -760,7 +760,7 @@ def test_who_follows_is_told_when_nobody_is_there(
     monkeypatch.setattr("kappa.replay.status.follow._PATIENCE_SECONDS", 0.0)
 
     with pytest.raises(Unreachable, match="nobody is there to bring it on"):
-        list(follow(platform.store, 1, timeout=60, supervised=lambda: False))
+        list(follow_rollout(platform.store, 1, timeout=60, supervised=lambda: False))
 
 
 def test_after_the_soak_the_idle_build_is_retired_and_an_undo_says_so(platform: Platform) -> None:

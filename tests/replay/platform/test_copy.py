@@ -20,7 +20,7 @@ from kappa.base.errors import (
 )
 from kappa.base.settings import Settings, load_settings
 from kappa.commands.app import run_command
-from kappa.replay.platform.copy import _DATA, adopt, copy_root, ensure_whole_root, objects_of
+from kappa.replay.platform.copy import _DATA, adopt_copy, copy_root, ensure_whole_root, objects_of
 from kappa.serving.query.reader import reader as reader_module
 from kappa.state.files.address import put_new_file
 from kappa.state.journal.events import Paused
@@ -99,7 +99,7 @@ def test_a_moved_root_is_the_same_one_and_the_copy_of_a_prefix_is_a_copy(
         with pytest.raises(Copied, match=f"{other.url} is a copy of root {first.id}"):
             change()
 
-    adopted = adopt(other, sends=False)
+    adopted = adopt_copy(other, sends=False)
     assert (adopted.place, adopted.adopted_from) == (RootPlace(other.url), first.id)
     other.control.take(over=False)
     assert ensure_root(other) == adopted

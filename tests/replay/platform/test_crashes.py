@@ -20,7 +20,7 @@ from shares import long_except
 
 from kappa.base.errors import Conflict
 from kappa.replay.rollout.operator_requests import (
-    abandon,
+    abandon_rollout,
     ask_pause,
     ask_promote,
     ask_resume,
@@ -29,11 +29,11 @@ from kappa.replay.rollout.operator_requests import (
 )
 from kappa.replay.rollout.pipeline_retirement import ask_retire
 from kappa.replay.rollout.rollout import Phase
-from kappa.replay.rollout.stage import stage
+from kappa.replay.rollout.stage import stage_plan
 from kappa.replay.rollout.state import State
-from kappa.state.build import folder, read_birth
-from kappa.state.kept_frontiers import read_kept
-from kappa.state.lease import floor
+from kappa.state.build import folder_of_build, read_birth
+from kappa.state.kept_frontiers import read_kept_frontier
+from kappa.state.lease import read_floor
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
@@ -207,13 +207,13 @@ def abandon_two(world: World) -> bool:
     if not found:
         world.stage("two", auto_promote=False)
     elif found[-1].active:
-        abandon(world.store, "ships")
+        abandon_rollout(world.store, "ships")
     return bool(found) and world.is_gone(found[-1])
 
 
 def stage_three_with_a_plan_that_is_stale(world: World) -> bool:
     with contextlib.suppress(Conflict):
-        stage(world.store, world.plan("three", State()))
+        stage_plan(world.store, world.plan("three", State()))
         return False
     return True
 
@@ -253,7 +253,7 @@ def branch_two(world: World) -> bool:
         assert step.branch is not None
         # The base is before the offset at which the branch begins its own fold.
         assert not step.branch.start.equals(Offsets.parse(step.branch.base.offsets))
-        stage(world.store, plan)
+        stage_plan(world.store, plan)
     return False
 
 
@@ -356,7 +356,7 @@ def clean_up(world: World) -> bool:
         return False
     world.end()
     for name in ("tables/ships/part-cut-short.parquet", "spark/blockmgr/x"):
-        world.store.put(f"{folder(state.serving['ships'])}/{name}", b"half a file")
+        world.store.put(f"{folder_of_build(state.serving['ships'])}/{name}", b"half a file")
     world.collect()
     world.check_collected()
     return True
@@ -478,10 +478,10 @@ def test_a_branch_begins_where_it_was_planned(
         world.log.ensure(count)
         world.round()
     live = world.state().serving["ships"]
-    assert floor(world.store, live) > step.branch.frontier.number
-    assert read_kept(world.store, live, step.branch.frontier.number) is None
+    assert read_floor(world.store, live) > step.branch.frontier.number
+    assert read_kept_frontier(world.store, live, step.branch.frontier.number) is None
 
-    stage(world.store, plan)
+    stage_plan(world.store, plan)
 
     base = read_birth(world.store, world.rollouts("two")[-1].build).base
     assert base is not None

@@ -32,7 +32,7 @@ from kappa.base.process import (
 )
 from kappa.base.settings import load_settings
 from kappa.commands.app import run_command
-from kappa.replay.platform.http_keeper import SocketDoor, keep, socket_handed_over
+from kappa.replay.platform.http_keeper import SocketHandover, keep_server, socket_handed_over
 from kappa.replay.platform.services import HttpService, ensure_no_keeper
 from kappa.replay.status.run_records import (
     KEEPER,
@@ -42,7 +42,7 @@ from kappa.replay.status.run_records import (
     served_at,
 )
 from kappa.serving.http.address import HttpAddress, listening_at
-from kappa.state.lock import Lock, holder
+from kappa.state.lock import Lock, current_holder
 from kappa.state.store import Store
 
 pytestmark = pytest.mark.slow
@@ -74,7 +74,7 @@ class World:
         before = {each.pid for each in self.seen}
 
         def pid() -> int:
-            held = holder(self.store.path(KEEPER))
+            held = current_holder(self.store.path(KEEPER))
             return 0 if held is None or held.pid in before else held.pid
 
         self.wait(lambda: pid() > 0, "the keeper")
@@ -189,7 +189,7 @@ def test_the_supervisor_starts_it_again_if_it_dies(world: World) -> None:
     os.kill(before.pid, signal.SIGKILL)
     world.wait(lambda: bool(world.tick()), "its death")
     lock = world.store.path(KEEPER)
-    world.wait(lambda: bool(world.tick()) and holder(lock) is not None, "the next")
+    world.wait(lambda: bool(world.tick()) and current_holder(lock) is not None, "the next")
 
     assert world.next_keeper().alive()
     assert not server.alive()
@@ -240,7 +240,7 @@ def test_what_is_no_keeper_of_this_root_is_not_ended(world: World) -> None:
     """Neither a `kappa serve` that a user has typed nor a process of another container's number."""
     other = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     try:
-        ensure_served(world.store, RunningServer.of(other.pid, "http://127.0.0.1:1"))
+        ensure_served(world.store, RunningServer.of_process(other.pid, "http://127.0.0.1:1"))
         assert not ensure_no_keeper(world.store)
         with Lock(world.store.path(KEEPER), what="another root"):
             born = started(other.pid)
@@ -259,7 +259,7 @@ def test_what_is_no_keeper_of_this_root_is_not_ended(world: World) -> None:
 def test_a_second_keeper_of_a_root_is_refused(world: World) -> None:
     path = world.store.path(KEEPER)
     with Lock(path, what="this one"), pytest.raises(Conflict, match="HTTP is held by"):
-        keep(
+        keep_server(
             HttpAddress("127.0.0.1", 0),
             (),
             lock=Lock(path, what="HTTP"),
@@ -270,7 +270,9 @@ def test_a_second_keeper_of_a_root_is_refused(world: World) -> None:
 
 
 def test_a_server_deletes_its_own_record_alone(world: World) -> None:
-    mine, other = (RunningServer.of(os.getpid(), f"http://127.0.0.1:{port}") for port in (1, 2))
+    mine, other = (
+        RunningServer.of_process(os.getpid(), f"http://127.0.0.1:{port}") for port in (1, 2)
+    )
     ensure_served(world.store, other)
 
     ensure_unserved(world.store, mine)
@@ -311,9 +313,9 @@ def test_a_connection_that_waits_is_answered_by_the_next_owner(tmp_path: Path) -
     door = tmp_path / ("x" * 120) / "http.door"
     door.parent.mkdir()
     listening = listening_at(ANY)
-    with listening, SocketDoor(door, ANY, listening) as before:
+    with listening, SocketHandover(door, ANY, listening) as before:
         client = socket.create_connection(listening.getsockname())
-        waiting = threading.Thread(target=before.wait, args=(20,))
+        waiting = threading.Thread(target=before.wait_for_caller, args=(20,))
         waiting.start()
         handed = socket_handed_over(door, ANY)
         waiting.join()
@@ -330,8 +332,8 @@ def test_a_connection_that_waits_is_answered_by_the_next_owner(tmp_path: Path) -
 
 
 def test_a_socket_of_another_address_is_not_taken_over(tmp_path: Path) -> None:
-    with listening_at(ANY) as listening, SocketDoor(tmp_path / "d", ANY, listening) as before:
-        waiting = threading.Thread(target=before.wait, args=(20,))
+    with listening_at(ANY) as listening, SocketHandover(tmp_path / "d", ANY, listening) as before:
+        waiting = threading.Thread(target=before.wait_for_caller, args=(20,))
         waiting.start()
         assert socket_handed_over(tmp_path / "d", HttpAddress("127.0.0.1", 8717)) is None
         waiting.join()
@@ -341,12 +343,12 @@ def test_a_door_of_a_killed_keeper_gives_nothing_and_is_made_anew(tmp_path: Path
     door = tmp_path / "d"
     assert socket_handed_over(door, ANY) is None
     if (keeper := os.fork()) == 0:
-        with listening_at(ANY) as listening, SocketDoor(door, ANY, listening):
+        with listening_at(ANY) as listening, SocketHandover(door, ANY, listening):
             os._exit(0)
     os.waitpid(keeper, 0)
 
     assert door.exists()
     assert socket_handed_over(door, ANY) is None
-    with listening_at(ANY) as listening, SocketDoor(door, ANY, listening):
+    with listening_at(ANY) as listening, SocketHandover(door, ANY, listening):
         pass
     assert not door.exists()

@@ -26,8 +26,15 @@ from kappa.base.process import ensure_session_gone, process_id, start_tied
 from kappa.base.settings import load_settings
 from kappa.engine.job.legs import LegKind
 from kappa.replay.platform.child import BackOff, open_log
-from kappa.replay.platform.processes import Course, JobEnd, Processes, Pulse, after_end, deaths_of
-from kappa.replay.rollout.fold import fold
+from kappa.replay.platform.processes import (
+    JobCourse,
+    JobEnd,
+    Processes,
+    Pulse,
+    after_end,
+    deaths_of,
+)
+from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.rollout import Phase
 from kappa.replay.rollout.supervisor_report import Deaths
 from kappa.state.build import Base, Birth, put_birth
@@ -90,28 +97,28 @@ def test_a_death_after_a_good_minute_counts_as_the_first() -> None:
 
 
 DIED = JobEnd(1, LegKind.TAIL, asked_to_end=False, stopped=None, ran_seconds=1.0)
-BEFORE = Course(BackOff(2, 7.0), "SIGKILL", caught_up=True)
+BEFORE = JobCourse(BackOff(2, 7.0), "SIGKILL", caught_up=True)
 
 
 @pytest.mark.parametrize(
     ("end", "after"),
     [
-        (DIED, Course(BackOff(3, 12.0), "exit code 1", caught_up=True)),
+        (DIED, JobCourse(BackOff(3, 12.0), "exit code 1", caught_up=True)),
         (
             replace(DIED, error="no rule allows it"),
-            Course(BackOff(3, 12.0), "exit code 1: no rule allows it", caught_up=True),
+            JobCourse(BackOff(3, 12.0), "exit code 1: no rule allows it", caught_up=True),
         ),
-        (replace(DIED, code=-9), Course(BackOff(3, 12.0), "SIGKILL", caught_up=True)),
-        (replace(DIED, asked_to_end=True), Course(BackOff(), "SIGKILL", caught_up=True)),
-        (replace(DIED, code=0, leg=LegKind.CATCH_UP), Course(caught_up=True)),
-        (replace(DIED, code=0, leg=LegKind.BASE), Course()),
+        (replace(DIED, code=-9), JobCourse(BackOff(3, 12.0), "SIGKILL", caught_up=True)),
+        (replace(DIED, asked_to_end=True), JobCourse(BackOff(), "SIGKILL", caught_up=True)),
+        (replace(DIED, code=0, leg=LegKind.CATCH_UP), JobCourse(caught_up=True)),
+        (replace(DIED, code=0, leg=LegKind.BASE), JobCourse()),
         (
             replace(DIED, stopped=Stopped("no", "", "then")),
             replace(BEFORE, stopped=Stopped("no", "", "then")),
         ),
     ],
 )
-def test_the_end_of_a_job_decides_when_it_starts_again(end: JobEnd, after: Course) -> None:
+def test_the_end_of_a_job_decides_when_it_starts_again(end: JobEnd, after: JobCourse) -> None:
     assert after_end(BEFORE, end, now=10.0) == after
 
 
@@ -156,7 +163,7 @@ def verified_by_a_process(folder: Path, settings: str) -> tuple[list[str], Verif
     """Returns the supervisor's messages for a verification with these settings, and the verdict."""
     store, processes, said = to_verify(folder, settings)
     assert verified_once(processes, said) is None
-    return said, fold(Journal(store).after(0)).rollout(5).verified
+    return said, fold_records(Journal(store).after(0)).rollout(5).verified
 
 
 @pytest.mark.slow
@@ -174,7 +181,7 @@ def test_a_verification_that_dies_three_times_in_a_row_is_given_up_and_no_sooner
     assert verify("lease.before_put") is None
     assert verify("journal.before_verified") is None
     assert verify() is None
-    state = fold(journal.after(0))
+    state = fold_records(journal.after(0))
     assert state.rollout(5).phase is Phase.READY
     assert journal.append(state.last + 1, VerifyAsked(5, 0))
     assert verify("lease.after_put") is None
@@ -240,11 +247,11 @@ def test_a_catch_up_and_the_base_of_a_branch_give_way_where_something_serves(
 
 
 def test_deaths_are_told_until_the_job_runs_well_again() -> None:
-    course = Course(BackOff(deaths=3), died_of="exit code 1")
+    course = JobCourse(BackOff(deaths=3), died_of="exit code 1")
 
     assert deaths_of(course, runs_seconds=59.9) == Deaths(3, "exit code 1")
     assert deaths_of(course, runs_seconds=60.0) is None
-    assert deaths_of(Course(), runs_seconds=0.0) is None
+    assert deaths_of(JobCourse(), runs_seconds=0.0) is None
 
 
 def test_a_large_log_is_moved_aside_and_one_older_is_kept(tmp_path: Path) -> None:
@@ -370,7 +377,7 @@ def test_a_job_that_is_stopped_is_told_ended_and_started_again(tmp_path: Path) -
 
 
 def _trouble(processes: Processes) -> str:
-    deaths = processes.deaths("b")
+    deaths = processes.deaths_of_job("b")
     return "" if deaths is None else deaths.text("b")
 
 

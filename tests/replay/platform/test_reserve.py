@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kappa.replay.platform.reserve import Reserve
+from kappa.replay.platform.reserve import DiskReserve
 from kappa.state import space
 from kappa.state.space import why_jobs_rest
 from kappa.state.store import Store
@@ -21,7 +21,9 @@ class Machine:
         self.free = 500 * MB
         self.said: list[str] = []
         self.file = folder / "reserve"
-        self.reserve = Reserve(Store(folder), 4 * MB, say=self.said.append, free=lambda: self.free)
+        self.reserve = DiskReserve(
+            Store(folder), 4 * MB, say=self.said.append, free=lambda: self.free
+        )
 
 
 def test_it_is_given_up_when_the_disk_is_full_and_made_again_with_space(tmp_path: Path) -> None:
@@ -30,7 +32,7 @@ def test_it_is_given_up_when_the_disk_is_full_and_made_again_with_space(tmp_path
     assert machine.reserve.ensure_space()
     assert machine.file.stat().st_size == 4 * MB
     assert machine.file.stat().st_blocks * 512 >= 4 * MB
-    assert machine.reserve.told == ""
+    assert machine.reserve.full_disk_text == ""
 
     machine.free = 3 * MB
     assert not machine.reserve.ensure_space()
@@ -39,7 +41,7 @@ def test_it_is_given_up_when_the_disk_is_full_and_made_again_with_space(tmp_path
     # What it gave up is no space for those who write much.
     machine.free = 7 * MB
     assert not machine.reserve.ensure_space()
-    assert "7.0 MB are free" in machine.reserve.told
+    assert "7.0 MB are free" in machine.reserve.full_disk_text
 
     machine.free = 9 * MB
     assert machine.reserve.ensure_space()
@@ -49,7 +51,7 @@ def test_it_is_given_up_when_the_disk_is_full_and_made_again_with_space(tmp_path
 
 
 def test_none_is_kept_where_none_is_wanted(tmp_path: Path) -> None:
-    reserve = Reserve(Store(tmp_path), 0, say=print, free=lambda: 0)
+    reserve = DiskReserve(Store(tmp_path), 0, say=print, free=lambda: 0)
 
     assert reserve.ensure_space()
     assert not (tmp_path / "reserve").exists()
@@ -60,7 +62,7 @@ def test_everybody_sees_it_though_not_a_byte_can_be_written(
 ) -> None:
     """Whoever filled the disk may have taken what the reserve gave up, too: nothing is reported."""
     store = Store(tmp_path)
-    Reserve(store, MB, say=print).ensure_space()
+    DiskReserve(store, MB, say=print).ensure_space()
     assert why_jobs_rest(store, MB) == ""
 
     monkeypatch.setattr(space, "free_bytes", lambda _store: 0)

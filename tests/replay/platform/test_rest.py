@@ -17,7 +17,7 @@ from twins import FLIGHTS, make_build
 from kappa.base.clock import now as clock_now
 from kappa.base.errors import KappaError, Unreachable
 from kappa.engine.job.legs import Leg, LegKind, Legs
-from kappa.replay.platform.rest import Looked, Promise, Repose, Rests, after_look
+from kappa.replay.platform.rest import BuildLook, Rests, RestState, TopicPromise, after_look
 from kappa.state.build import TopicBirth
 from kappa.state.build_status import ask_turn, turns_asked
 from kappa.state.frontier import Frontiers
@@ -35,13 +35,13 @@ def at(offset: int) -> Offsets:
 class SimulatedBuild:
     """A build of one topic, its job, and a look at it each second."""
 
-    def __init__(self, promise: Promise) -> None:
+    def __init__(self, promise: TopicPromise) -> None:
         self.promise = promise
         self.now = 0.0
         self.end = self.folded = 0
         self.runs = self.kept = False
         self.heard_at = 0.0
-        self.repose: Repose | None = None
+        self.repose: RestState | None = None
         # When each offset that is not folded came.
         self.came: list[float] = []
 
@@ -54,7 +54,7 @@ class SimulatedBuild:
             self.folded, self.came, self.heard_at = self.end, [], self.now
         self.repose = after_look(
             self.repose,
-            Looked(
+            BuildLook(
                 at(self.folded), at(self.end), self.now - self.heard_at, kept=kept, runs=self.runs
             ),
             self.promise,
@@ -83,7 +83,7 @@ phases = st.lists(
 def test_nobody_waits_for_a_build_that_rests(
     spans: list[tuple[int, int, int, bool]], turn: float, hears: bool, by_size: bool
 ) -> None:
-    build = SimulatedBuild(Promise(turn, hears, by_size))
+    build = SimulatedBuild(TopicPromise(turn, hears, by_size))
     quiet = 0
     steps = [
         (records if number % every == 0 else 0, kept)
@@ -113,7 +113,7 @@ def test_nobody_waits_for_a_build_that_rests(
 @pytest.mark.law
 @given(st.booleans(), st.integers(0, 200))
 def test_without_records_every_build_rests_in_the_end(kept: bool, records: int) -> None:
-    build = SimulatedBuild(Promise())
+    build = SimulatedBuild(TopicPromise())
     build.second(records, kept=kept)
     for _ in range(9):
         build.second(0, kept=kept)
@@ -122,7 +122,7 @@ def test_without_records_every_build_rests_in_the_end(kept: bool, records: int) 
 
 
 def test_an_undo_wakes_the_build_that_was_kept_for_it() -> None:
-    build = SimulatedBuild(Promise())
+    build = SimulatedBuild(TopicPromise())
     for _ in range(9):
         build.second(0, kept=True)
     assert not build.runs
@@ -133,7 +133,7 @@ def test_an_undo_wakes_the_build_that_was_kept_for_it() -> None:
 
 
 def test_a_topic_that_keeps_too_little_lets_no_build_rest() -> None:
-    build = SimulatedBuild(Promise(turn_seconds=REST_AFTER - 1, hears=True))
+    build = SimulatedBuild(TopicPromise(turn_seconds=REST_AFTER - 1, hears=True))
     for _ in range(30):
         build.second(0, kept=False)
 
@@ -143,15 +143,15 @@ def test_a_topic_that_keeps_too_little_lets_no_build_rest() -> None:
 @pytest.mark.parametrize(
     ("config", "promise"),
     [
-        ({}, Promise()),
-        ({"cleanup.policy": "delete", "retention.ms": "-1"}, Promise()),
-        ({"cleanup.policy": "delete", "retention.ms": "604800000"}, Promise()),
-        ({"cleanup.policy": "delete", "retention.ms": "60000"}, Promise(15.0)),
-        ({"retention.bytes": "1000"}, Promise(by_size=True)),
-        ({"retention.bytes": "-1"}, Promise()),
+        ({}, TopicPromise()),
+        ({"cleanup.policy": "delete", "retention.ms": "-1"}, TopicPromise()),
+        ({"cleanup.policy": "delete", "retention.ms": "604800000"}, TopicPromise()),
+        ({"cleanup.policy": "delete", "retention.ms": "60000"}, TopicPromise(15.0)),
+        ({"retention.bytes": "1000"}, TopicPromise(by_size=True)),
+        ({"retention.bytes": "-1"}, TopicPromise()),
         (
             {"cleanup.policy": "compact", "delete.retention.ms": "8000", "retention.ms": "4"},
-            Promise(2.0, hears=True),
+            TopicPromise(2.0, hears=True),
         ),
         (
             {
@@ -159,12 +159,14 @@ def test_a_topic_that_keeps_too_little_lets_no_build_rest() -> None:
                 "delete.retention.ms": "8000",
                 "retention.ms": "4000",
             },
-            Promise(1.0, hears=True),
+            TopicPromise(1.0, hears=True),
         ),
     ],
 )
-def test_a_topics_settings_say_what_it_promises(config: dict[str, str], promise: Promise) -> None:
-    assert Promise.of([{}, config]) == promise
+def test_a_topics_settings_say_what_it_promises(
+    config: dict[str, str], promise: TopicPromise
+) -> None:
+    assert TopicPromise.of_topics([{}, config]) == promise
 
 
 NONE, BOTH = frozenset[str](), frozenset("ab")

@@ -15,7 +15,7 @@ from kappa.replay.platform import services as services_module
 from kappa.replay.platform.child import ChildProcess
 from kappa.replay.platform.services import CollectorService, Services
 from kappa.serving.collect.collector import LOCK
-from kappa.state.lock import holder
+from kappa.state.lock import current_holder
 from kappa.state.store import Store
 
 
@@ -35,7 +35,7 @@ def test_a_collector_runs_while_topics_are_named_and_again_after_a_kill(
 
     try:
         until(lambda: listens(1), "the collector to listen")
-        held = holder(store.path(LOCK))
+        held = current_holder(store.path(LOCK))
         assert held is not None
         os.kill(held.pid, signal.SIGKILL)
         until(lambda: listens(2), "another collector to listen")
@@ -43,7 +43,7 @@ def test_a_collector_runs_while_topics_are_named_and_again_after_a_kill(
         assert line.startswith("the collector ended with -9, see ")
     finally:
         collector.end()
-    assert holder(store.path(LOCK)) is None
+    assert current_holder(store.path(LOCK)) is None
 
 
 def test_without_topics_there_is_no_collector(tmp_path: Path) -> None:

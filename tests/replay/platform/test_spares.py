@@ -14,8 +14,8 @@ from house import SUPPORT
 from kappa.base.process import process_id
 from kappa.base.program import command_of
 from kappa.base.settings import load_settings
-from kappa.code.spark_child import ask, one_child
-from kappa.code.task import SPARES, doors
+from kappa.code.spark_child import ask_program, one_child
+from kappa.code.task import SPARES, spare_sockets
 from kappa.replay.platform import child
 from kappa.replay.platform.child import ChildProcess, end_all
 from kappa.replay.platform.spares import Spares
@@ -47,7 +47,7 @@ class Desk:
 
     def ready(self) -> list[int]:
         """Returns the processes whose doors are open."""
-        return sorted(int(each.name.partition("-")[0]) for each in doors(self.at))
+        return sorted(int(each.name.partition("-")[0]) for each in spare_sockets(self.at))
 
     @property
     def at(self) -> Path:
@@ -73,7 +73,7 @@ class Desk:
 
     def asks(self) -> int:
         """Asks as a command does. Returns the process that answers."""
-        answer = ask(
+        answer = ask_program(
             self.settings,
             self.folder,
             "spare_program",
@@ -130,7 +130,7 @@ def test_each_job_has_a_process_of_its_own_and_another_spare_waits(desk: Desk) -
     # Its successor is handed over, too; without one a process is started.
     assert desk.job("two").pid == second == desk.answer("two")
     assert desk.job("three").pid == desk.answer("three") not in {first, second}
-    desk.wait(lambda: job.ended() == 0)
+    desk.wait(lambda: job.reap_exit_code() == 0)
     assert "it finds" in (desk.folder / "one.log").read_text()
 
 

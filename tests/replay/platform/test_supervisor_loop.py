@@ -10,8 +10,8 @@ import pytest
 
 from kappa.base.errors import Broken, ExitCode, KappaError, Superseded
 from kappa.commands.app import run_command
-from kappa.replay.platform.messages import saying
-from kappa.replay.platform.supervisor import _loop, last_line, main
+from kappa.replay.platform.messages import message_printer
+from kappa.replay.platform.supervisor import _run_loop, last_line, main
 from kappa.replay.rollout.state import State
 from kappa.replay.status.run_records import RUNNING, running_at
 from kappa.state.files.claim import DiskControl
@@ -49,7 +49,7 @@ def run_loop(folder: Path, ticks: Ticks, said: list[str] | None = None) -> list[
         jobs=frozenset(),
     )
     services = SimpleNamespace(http=well, ensure_running=lambda *_, **__: None)
-    _loop(
+    _run_loop(
         *(Store(folder.as_uri()), well, ticks, well, well, services),
         *(well, well, said.append, ticks),
     )
@@ -86,7 +86,7 @@ def test_on_a_full_disk_jobs_rest(
         http=SimpleNamespace(ensure_running=lambda: None), ensure_running=platform.ensure_running
     )
     ticks = Ticks()
-    _loop(
+    _run_loop(
         Store(tmp_path),
         platform,
         ticks,
@@ -148,7 +148,7 @@ def test_what_the_machine_refuses_before_the_loop_is_a_sentence(
 def test_a_line_that_cannot_be_written_costs_no_other_its_place(tmp_path: Path) -> None:
     lines = tmp_path / "lines"
     with Path("/dev/full").open("w") as full, lines.open("w") as log:
-        saying(full, log)("up")
+        message_printer(full, log)("up")
         with contextlib.suppress(OSError):
             full.close()
 
@@ -189,7 +189,7 @@ def test_a_supervisor_whose_root_was_taken_over_ends(tmp_path, monkeypatch):
     unused = SimpleNamespace()
 
     with pytest.raises(Superseded):
-        _loop(
+        _run_loop(
             *(store, unused, Ticks(), unused, unused, unused),
             *(unused, unused, print, SimpleNamespace(requested=False)),
         )

@@ -24,10 +24,21 @@ from kappa.base.sections import RolloutSettings
 from kappa.engine.write.publisher import Publisher
 from kappa.replay.platform.controller import Controller
 from kappa.replay.platform.next_step import next_step
-from kappa.replay.rollout.fold import fold
-from kappa.replay.rollout.generation import Code, show_document, show_listing, show_text, shown
-from kappa.replay.rollout.history import chapters
-from kappa.replay.rollout.operator_requests import abandon, ask_promote, ask_undo, ask_verify
+from kappa.replay.rollout.fold import fold_records
+from kappa.replay.rollout.generation import (
+    BuildCode,
+    generation_details,
+    show_document,
+    show_listing,
+    show_text,
+)
+from kappa.replay.rollout.history import rollout_entries
+from kappa.replay.rollout.operator_requests import (
+    abandon_rollout,
+    ask_promote,
+    ask_undo,
+    ask_verify,
+)
 from kappa.replay.rollout.rollout import Phase
 from kappa.replay.rollout.state import State
 from kappa.state.build import Birth, TopicBirth, put_birth
@@ -132,7 +143,7 @@ class World:
 
     @property
     def state(self) -> State:
-        return fold(self.journal.after(0))
+        return fold_records(self.journal.after(0))
 
     @property
     def events(self) -> list[Event]:
@@ -244,14 +255,14 @@ def test_history_and_show_tell_each_ones_receipt(world: World) -> None:
             chapter.generation,
             None if chapter.receipt is None else chapter.receipt.build,
         )
-        for chapter in chapters(state)
+        for chapter in rollout_entries(state)
     }
     assert told == {1: (1, "a"), 5: (2, "x"), 9: (3, "b"), 12: (3, "y")}
-    found = shown(
+    found = generation_details(
         state,
         3,
         {build: world.birth(build) for build in ("b", "y")},
-        dict.fromkeys(("b", "y"), Code("there", "0" * 64, there=True)),
+        dict.fromkeys(("b", "y"), BuildCode("there", "0" * 64, there=True)),
         {9: ("2 inserts to carriers",)},
     )
     assert [
@@ -347,7 +358,7 @@ def test_when_one_ends_the_other_is_let_go_and_waits_for_a_new_yes(
         controller.tick()
     assert world.hold("x") is not None
     if leave == "abandon":
-        abandon(world.store, "flights")
+        abandon_rollout(world.store, "flights")
     else:
         world.stopped["b"] = Stopped("disk full", "make room", "then")
 
@@ -453,15 +464,17 @@ ACTIONS = (
 def deciding(world: World, controller: Controller) -> Generator[None]:
     """Runs a controller's ticks, and yields between what it reads, decides and does."""
     while True:
-        controller.state = fold(world.journal.after(controller.state.last), controller.state)
+        controller.state = fold_records(
+            world.journal.after(controller.state.last), controller.state
+        )
         yield
         for begun in controller.state.active_rollouts:
             rollout = controller.state.rollout(begun.id)
             if rollout.active:
-                step = next_step(controller._sight(rollout), RULES)
+                step = next_step(controller._observe_group(rollout), RULES)
                 yield
                 # Both are bound here, by their defaults.
-                asked(lambda step=step, rollout=rollout: controller._take(rollout, step))  # type: ignore[misc]
+                asked(lambda step=step, rollout=rollout: controller._take_step(rollout, step))  # type: ignore[misc]
 
 
 def asked(what: Callable[[], object]) -> None:
@@ -520,7 +533,7 @@ def act(world: World, controllers: list[Generator[None]], action: str) -> None:
         case "promote":
             asked(lambda: ask_promote(world.store, *names))
         case "abandon":
-            asked(lambda: abandon(world.store, names[0]))
+            asked(lambda: abandon_rollout(world.store, names[0]))
         case "verify":
             asked(lambda: ask_verify(world.store, names[0]))
         case "undo":
@@ -534,7 +547,7 @@ def ensure_never_half(world: World) -> None:
     yes: dict[int, set[int]] = {}
     records = list(world.journal.after(0))
     assert [record.number for record in records] == list(range(1, len(records) + 1))
-    fold(records)
+    fold_records(records)
     for record in records:
         match record.event:
             case PromoteAsked() as event:

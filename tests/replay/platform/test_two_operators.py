@@ -22,14 +22,19 @@ from test_controller import Platform
 
 from kappa.base.errors import Conflict, ExitCode, KappaError
 from kappa.base.sections import RolloutSettings
-from kappa.replay.rollout.fold import fold
-from kappa.replay.rollout.operator_requests import abandon, ask_promote, ask_undo, ask_verify
+from kappa.replay.rollout.fold import fold_records
+from kappa.replay.rollout.operator_requests import (
+    abandon_rollout,
+    ask_promote,
+    ask_undo,
+    ask_verify,
+)
 from kappa.replay.rollout.plan.facts import Observed
 from kappa.replay.rollout.plan.make_plan import make_plan
 from kappa.replay.rollout.rollout import Phase
-from kappa.replay.rollout.stage import stage
-from kappa.replay.rollout.state import State, soaked
-from kappa.replay.status.follow import ensure_served
+from kappa.replay.rollout.stage import stage_plan
+from kappa.replay.rollout.state import State, soaked_builds
+from kappa.replay.status.follow import raise_unless_served
 from kappa.state.alignment import Alignments
 from kappa.state.build import put_birth, read_birth
 from kappa.state.build_status import Stopped
@@ -81,7 +86,7 @@ PHASES = {
 
 
 def state(store: Store) -> State:
-    return fold(Journal(store).after(0))
+    return fold_records(Journal(store).after(0))
 
 
 def put(store: Store, *events: Event) -> None:
@@ -112,14 +117,14 @@ class Operator:
         self.monkeypatch.setenv("KAPPA_BY", self.name)
         active = self.seen.active("flights")
         acts: dict[str, Callable[[], object]] = {
-            "deploys": lambda: stage(self.store, self.plan),
-            "deploys what is kept": lambda: stage(self.store, self.kept),
+            "deploys": lambda: stage_plan(self.store, self.plan),
+            "deploys what is kept": lambda: stage_plan(self.store, self.kept),
             "undoes": lambda: ask_undo(self.store, "flights", seen=self.seen),
             "promotes": lambda: ask_promote(
                 self.store, "flights", seen=[active.id] if active else []
             ),
             "verifies": lambda: ask_verify(self.store, "flights"),
-            "abandons": lambda: abandon(self.store, "flights"),
+            "abandons": lambda: abandon_rollout(self.store, "flights"),
         }
         try:
             acts[what]()
@@ -339,7 +344,7 @@ def test_a_deploy_after_an_abandon_begins_anew_and_the_follower_learns_by_whom(
     assert Operator("bob@work", house, monkeypatch).does("abandons") is None
 
     with pytest.raises(Conflict, match="was given up by bob@work: abandoned by hand") as told:
-        ensure_served(state(house).rollout(10))
+        raise_unless_served(state(house).rollout(10))
 
     assert told.value.hint == "to begin anew: kappa deploy flights"
     again = Operator("ada@home", house, monkeypatch)
@@ -418,7 +423,7 @@ def test_an_alignment_of_a_former_build_verifies_no_other(platform: Platform) ->
     alignment = Alignments(platform.store, "b").last()
     assert alignment is not None
     assert platform.last.phase is Phase.READY
-    abandon(platform.store, "flights")
+    abandon_rollout(platform.store, "flights")
 
     candidate(platform, "c", offset=3)
     platform.tick(4)
@@ -441,7 +446,7 @@ def test_what_a_former_build_had_to_reach_is_not_what_the_next_one_has_to(
     platform.end_of_log = 10
     platform.tick()
     assert platform.last.phase is Phase.VERIFYING
-    abandon(platform.store, "flights")
+    abandon_rollout(platform.store, "flights")
     platform.end_of_log = 20
 
     candidate(platform, "b", offset=15)
@@ -462,7 +467,7 @@ def test_a_yes_to_a_former_build_is_none_to_the_next_and_its_holds_are_not_count
     platform.tick()
     held_by = platform.last
     assert (held_by.phase, held_by.attempts) == (Phase.HOLDING, 1)
-    abandon(platform.store, "flights")
+    abandon_rollout(platform.store, "flights")
 
     candidate(platform, "c", auto_promote=False)
     platform.tick(6)
@@ -483,7 +488,7 @@ def test_an_acknowledgement_of_a_former_rollouts_hold_is_none_of_the_next_ones(
     candidate(platform, "b")
     come_to_hold(platform)
     platform.fold_to("a", 10, hold=platform.last.hold)
-    abandon(platform.store, "flights")
+    abandon_rollout(platform.store, "flights")
 
     candidate(platform, "c")
     come_to_hold(platform)
@@ -505,19 +510,19 @@ def test_the_soak_of_a_former_build_is_not_the_next_ones() -> None:
     )
     # a has been idle since noon, and an hour later, when its soak would be over, b is in its place.
     served_at = {9: noon, 14: noon + timedelta(minutes=59)}
-    state = fold(
+    state = fold_records(
         replace(record, at=served_at.get(record.number, noon).isoformat())
         for record in numbered(*events)
     )
 
-    assert soaked(state, noon + timedelta(minutes=61), 3600) == frozenset()
-    assert soaked(state, noon + timedelta(minutes=119), 3600) == {"b"}
+    assert soaked_builds(state, noon + timedelta(minutes=61), 3600) == frozenset()
+    assert soaked_builds(state, noon + timedelta(minutes=119), 3600) == {"b"}
 
 
 def test_a_frontier_of_a_former_build_is_no_frontier_of_the_next(platform: Platform) -> None:
     platform.serve("a")
     candidate(platform, "b")
-    abandon(platform.store, "flights")
+    abandon_rollout(platform.store, "flights")
     Frontiers(platform.store, "b").publish(replace(frontier("b", 1000), number=2))
 
     platform.stage("c")

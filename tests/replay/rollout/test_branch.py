@@ -12,7 +12,7 @@ from plans import birth, declared, log, observed
 
 from kappa import Topic
 from kappa.base.errors import KappaError, UsageError
-from kappa.code.declaration import declarations
+from kappa.code.declaration import declaration_lines
 from kappa.code.fingerprint import SEMANTICS
 from kappa.declare.expiry import Expiry
 from kappa.replay.rollout.plan.branch import Branching, branch_of
@@ -51,7 +51,7 @@ SHOWN = shown(at(10, 10), at(40, 20), at(60, 60))
 
 def born(of: Declared = V1) -> Birth:
     return structs.replace(
-        birth("a", of), semantics=SEMANTICS, declarations=declarations(of.pipeline)
+        birth("a", of), semantics=SEMANTICS, declarations=declaration_lines(of.pipeline)
     )
 
 

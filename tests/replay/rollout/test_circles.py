@@ -22,7 +22,7 @@ from kappa.replay.rollout.plan.circles import TopicUse, circle_through
 from kappa.replay.rollout.plan.facts import Declared
 from kappa.replay.rollout.plan.make_plan import make_plan
 from kappa.replay.rollout.plan.plan import Plan
-from kappa.replay.rollout.plan.validate import validate
+from kappa.replay.rollout.plan.validate import validate_project
 from kappa.state.build import Birth, TopicBirth
 from kappa.state.journal.events import CaughtUp
 from kappa.state.store import Store
@@ -153,7 +153,9 @@ def test_validation_finds_a_circle_without_a_broker(tmp_path: Path) -> None:
         (tmp_path / "pipelines" / f"{name}.py").write_text(text)
     settings = load_settings(tmp_path)
 
-    found = {each.name: each.refused for each in validate(settings, Store(settings.root_url))}
+    found = {
+        each.name: each.refused for each in validate_project(settings, Store(settings.root_url))
+    }
 
     assert [name for name, refused in found.items() if refused] == ["one", "two"]
     assert "one sends b, which two reads; two sends a, which one reads" in found["one"][0].message

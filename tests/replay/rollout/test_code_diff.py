@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kappa import Table, Topic, View, count, pipeline, sum_
 from kappa.code.code_snapshot import snapshot_files
-from kappa.code.declaration import declarations
-from kappa.code.fingerprint import fingerprint
+from kappa.code.declaration import declaration_lines
+from kappa.code.fingerprint import compute_fingerprint
 from kappa.code.project import load_project
 from kappa.code.sources import Find, SourceFile
 from kappa.replay.rollout.plan.code_diff import CodeSide, PartDiff, part_diffs
@@ -68,9 +68,9 @@ def side(text: str = FLIGHTS, *, helpers: str = HELPERS, **declared: object) -> 
         return {"delays": hits}
 
     tree = {"pipelines/flights.py": text, "pipelines/helpers.py": helpers}
-    parts = fingerprint(flights, "pipelines.flights", "flights", finding(tree)).parts
+    parts = compute_fingerprint(flights, "pipelines.flights", "flights", finding(tree)).parts
     return CodeSide(
-        parts, {path: code.encode() for path, code in tree.items()}, declarations(flights)
+        parts, {path: code.encode() for path, code in tree.items()}, declaration_lines(flights)
     )
 
 
@@ -247,11 +247,11 @@ def test_a_changed_file_of_rows_is_shown_by_its_path_and_its_rows(tmp_path: Path
         (tmp_path / "pipelines" / "web.py").write_text(WITH_RATES, encoding="utf-8")
         project = load_project(tmp_path)
         found = project.pipelines["web"]
-        parts = fingerprint(found, "pipelines.web", "web", project.sources.find).parts
+        parts = compute_fingerprint(found, "pipelines.web", "web", project.sources.find).parts
         return CodeSide(
             parts,
             snapshot_files("pipelines.web", project.sources.find),
-            declarations(found),
+            declaration_lines(found),
         )
 
     diff = only(loaded("a,b\n1,x\n2,y\n3,z\n"), loaded("a,b\n1,x\n2,Y\n3,z\n4,w\n"))

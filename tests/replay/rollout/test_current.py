@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kappa.replay.rollout.current import current_state
-from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.fold import fold_records
 from kappa.state.journal.events import Abandoned, Staged
 from kappa.state.journal.journal import Journal
 from kappa.state.store import Store
@@ -36,4 +36,4 @@ def test_a_second_state_reads_only_what_others_appended_since(tmp_path):
     state = current_state(store)
 
     assert store.reads - before == 5
-    assert state == fold(Journal(Store(tmp_path)).after(0))
+    assert state == fold_records(Journal(Store(tmp_path)).after(0))

@@ -11,7 +11,7 @@ from kappa.base.errors import UsageError
 from kappa.base.settings import load_settings
 from kappa.code import project
 from kappa.replay.rollout.plan import declared_pipelines
-from kappa.replay.rollout.plan.validate import ensure_valid, validate, validated_text
+from kappa.replay.rollout.plan.validate import ensure_valid, validate_project, validated_text
 from kappa.state.store import open_store
 
 PIPELINE = """
@@ -54,7 +54,7 @@ def test_an_endless_view_is_named_and_others_go_on(
     write(tmp_path, "good", GOOD)
     settings = load_settings(tmp_path)
 
-    found = validate(settings, open_store(settings))
+    found = validate_project(settings, open_store(settings))
 
     text = validated_text(found)
     assert re.search("bad: refused: .*bad.py:7.* pipeline bad .* longer than", text), text
@@ -91,7 +91,7 @@ def test_a_file_whose_import_does_not_end_is_named_and_others_go_on(
     (tmp_path / "pipelines" / "wrong.py").write_text("def\n")
     settings = load_settings(tmp_path)
 
-    found = validate(settings, open_store(settings))
+    found = validate_project(settings, open_store(settings))
 
     text = validated_text(found)
     where = ":" if "code" in why or "MiB" in why else r":\d:"

@@ -8,10 +8,10 @@ import pytest
 from house import HOUSE
 
 from kappa import Table, Topic, ordered, pipeline
-from kappa.code.project import Place
+from kappa.code.project import PipelinePlace
 from kappa.code.sources import Find, SourceFile
-from kappa.replay.rollout.plan.declared_pipelines import doubts
-from kappa.replay.rollout.plan.determinism import doubtful, overlooked
+from kappa.replay.rollout.plan.declared_pipelines import code_doubts
+from kappa.replay.rollout.plan.determinism import find_doubts, spark_findings
 from kappa.replay.rollout.plan.finding import Finding
 
 TOPIC = Topic("t", event="k string", key="k")
@@ -35,7 +35,7 @@ def lint(text: str, **others: str) -> tuple[Finding, ...]:
         "pipelines/p.py": text,
         **{f"pipelines/{name}.py": other for name, other in others.items()},
     }
-    return doubtful("pipelines.p", "p", finding(tree))
+    return find_doubts("pipelines.p", "p", finding(tree))
 
 
 def test_a_steps_code_is_linted_and_findings_shared_with_the_function_come_once() -> None:
@@ -56,7 +56,7 @@ def test_a_steps_code_is_linted_and_findings_shared_with_the_function_come_once(
         reads={"t": TOPIC}, writes=[Table("a", keys=("k",), fold=ordered(step, state="n int"))]
     )(function)
 
-    found = doubts(made, Place("pipelines.p", "p"), finding(tree))
+    found = code_doubts(made, PipelinePlace("pipelines.p", "p"), finding(tree))
 
     assert [each.name for each in found] == ["helper.py:3", "pipelines/p.py:5"]
 
@@ -192,15 +192,15 @@ def test_what_spark_finds_is_told_once(head: str, use: str, kind: str) -> None:
     found = lint(f"{head}\ndef p(x):\n    return {use}")
 
     assert len(found) == 1
-    assert list(overlooked([kind], found, "pipelines/p.py:2")) == []
+    assert list(spark_findings([kind], found, "pipelines/p.py:2")) == []
     # A use that the lint has not found is named with the function's line.
-    (told,) = overlooked([kind, "SparkPartitionID"], found, "pipelines/p.py:2")
+    (told,) = spark_findings([kind, "SparkPartitionID"], found, "pipelines/p.py:2")
     assert (told.name, told.refuses) == ("pipelines/p.py:2", True)
     assert told.message.startswith("pipelines/p.py:2 uses Spark's SparkPartitionID")
 
 
 def test_what_only_sounds_like_a_function_of_sparks_is_none() -> None:
-    found = doubtful(
+    found = find_doubts(
         "pipelines.rand",
         "p",
         finding(
@@ -215,7 +215,7 @@ def test_what_only_sounds_like_a_function_of_sparks_is_none() -> None:
         "random.random",
         "uuid.uuid4",
     ]
-    assert len(list(overlooked(["Rand"], found, "pipelines/rand.py:2"))) == 1
+    assert len(list(spark_findings(["Rand"], found, "pipelines/rand.py:2"))) == 1
 
 
 def test_a_parameter_named_like_a_module_is_the_parameter() -> None:
@@ -292,7 +292,7 @@ def test_a_module_of_the_project_that_is_named_like_a_library_is_the_projects() 
         "redis.py": "def clean(x): return x",
     }
 
-    assert doubtful("pipelines.p", "p", finding(tree)) == ()
+    assert find_doubts("pipelines.p", "p", finding(tree)) == ()
 
 
 def test_a_finding_says_what_to_do_and_what_lets_it_through() -> None:
@@ -309,4 +309,4 @@ def test_the_pipelines_of_this_tree_are_not_doubtful() -> None:
 
     sources = Sources(HOUSE)
     for file in sources.pipeline_files():
-        assert doubtful(f"pipelines.{file.stem}", file.stem, sources.find) == ()
+        assert find_doubts(f"pipelines.{file.stem}", file.stem, sources.find) == ()

@@ -20,17 +20,17 @@ from kappa.base.clock import now
 from kappa.base.sections import RolloutSettings
 from kappa.commands.app import run_command
 from kappa.declare.values.tally import Tally
-from kappa.replay.rollout.fold import fold
-from kappa.replay.rollout.history import chapters
+from kappa.replay.rollout.fold import fold_records
+from kappa.replay.rollout.history import rollout_entries
 from kappa.replay.rollout.promote import next_promote_step
 from kappa.replay.rollout.state import State
 from kappa.replay.rollout.step import Append, Sight
 from kappa.replay.rollout.verify.diff_listing import difference_line
-from kappa.replay.status.follow import news, verification_text
+from kappa.replay.status.follow import rollout_news, verification_text
 from kappa.replay.status.listings import history_listing
 from kappa.replay.status.status import observe_status
 from kappa.replay.status.status_text import status_heading, status_listing
-from kappa.serving.query.render import plain
+from kappa.serving.query.render import json_value
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import CaughtUp, Difference, Event, OutcomeCount, Served, Verified
 from kappa.state.journal.journal import Journal
@@ -64,8 +64,8 @@ def kappa(
 def append(store: Store, *events: Event) -> State:
     journal = Journal(store)
     for event in events:
-        assert journal.append(fold(journal.after(0)).last + 1, event)
-    return fold(journal.after(0))
+        assert journal.append(fold_records(journal.after(0)).last + 1, event)
+    return fold_records(journal.after(0))
 
 
 def row(
@@ -275,7 +275,7 @@ def test_a_rollouts_progress_its_history_and_its_receipt_tell_the_differences(st
     )
     state = append(store, told)
 
-    lines = news(before.rollout(5), state.rollout(5))
+    lines = rollout_news(before.rollout(5), state.rollout(5))
     holding = append(store, held(5, "a"))
     here, there = frontier("b", 10), frontier("a", 10, hold=holding.last)
     step = next_promote_step(
@@ -288,8 +288,11 @@ def test_a_rollouts_progress_its_history_and_its_receipt_tell_the_differences(st
         "flights: rejected: 0 before, 2 after",
         "topic planes is not the same for both builds: what comes from it is not comparable",
     ]
-    assert history_listing(chapters(state)).objects()[-1]["differences"][0]["changed"] == 412
-    assert plain(history_listing(chapters(state)).objects())
+    assert (
+        history_listing(rollout_entries(state)).row_objects()[-1]["differences"][0]["changed"]
+        == 412
+    )
+    assert json_value(history_listing(rollout_entries(state)).row_objects())
     assert isinstance(step, Append)
     assert isinstance(step.event, Served)
     receipt = step.event.receipt
@@ -336,7 +339,7 @@ def test_a_serving_build_that_has_rejected_too_much_continues_and_status_warns(
 
     status = observe_status(store, None)
 
-    (seen,) = status_listing(status, datetime.now(UTC)).objects()
+    (seen,) = status_listing(status, datetime.now(UTC)).row_objects()
     assert (
         "WARNING: pipeline flights: build a (live) has rejected 2 of 99 records (2.02 %)"
         in status_heading(status, None, None)

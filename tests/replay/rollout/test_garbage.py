@@ -18,15 +18,21 @@ from kappa.code.fingerprint import born_rows_version
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.write.commit import TableWriter
 from kappa.engine.write.publisher import Publisher
-from kappa.replay.rollout.fold import fold
-from kappa.replay.rollout.garbage import Garbage, What, ensure_orphans_deleted, gc, look
+from kappa.replay.rollout.fold import fold_records
+from kappa.replay.rollout.garbage import (
+    Garbage,
+    GarbageKind,
+    collect_garbage,
+    ensure_orphans_deleted,
+    find_garbage,
+)
 from kappa.state.build import Birth, put_birth, read_birth, table_path
 from kappa.state.files.address import files_in
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import CaughtUp, Event, Retired
 from kappa.state.journal.journal import Journal
-from kappa.state.kept_frontiers import Kept, kept_of, put_kept
-from kappa.state.lease import Lease, Pin, ensure_lease, floor
+from kappa.state.kept_frontiers import KeptFrontierRecord, kept_frontiers_of, put_kept_frontier
+from kappa.state.lease import Lease, Pin, ensure_lease, read_floor
 from kappa.state.lock import Lock
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
@@ -94,11 +100,14 @@ class House:
 
     def append(self, *events: Event) -> None:
         journal = Journal(self.store)
-        for number, event in enumerate(events, start=fold(journal.after(0)).last + 1):
+        for number, event in enumerate(events, start=fold_records(journal.after(0)).last + 1):
             assert journal.append(number, event)
 
     def fold(self, build: str, count: int) -> Frontier:
-        origin, kept = Mark(build, "", -1, -1, Offsets(), Offsets()), kept_of(self.store, build)
+        origin, kept = (
+            Mark(build, "", -1, -1, Offsets(), Offsets()),
+            kept_frontiers_of(self.store, build),
+        )
         births = (DELAYS, ALL, REJECTS_BIRTH)
         writers = [
             TableWriter(self.store, build, table, origin=origin, driver_rows=100)
@@ -128,7 +137,7 @@ class House:
         for name in self.store.names(f"builds/{build}/kept"):
             self.store.delete(name)
         for each in kept:
-            put_kept(self.store, each)
+            put_kept_frontier(self.store, each)
         return publisher.newest
 
     def newest(self, build: str) -> Frontier:
@@ -143,7 +152,7 @@ class House:
                 timespec="milliseconds"
             ),
         )
-        put_kept(self.store, Kept(shown, stays=stays))
+        put_kept_frontier(self.store, KeptFrontierRecord(shown, stays=stays))
 
     def lease(self, build: str, frontier: Frontier, *, ends_in: float) -> None:
         ensure_lease(
@@ -184,10 +193,10 @@ class House:
         }
 
     def gc(self) -> tuple[Garbage, ...]:
-        return gc(self.store, keep_seconds=KEEP, now=NOW)
+        return collect_garbage(self.store, keep_seconds=KEEP, now=NOW)
 
     def look(self) -> tuple[Garbage, ...]:
-        return look(self.store, keep_seconds=KEEP, now=NOW)
+        return find_garbage(self.store, keep_seconds=KEEP, now=NOW)
 
     def files(self, build: str, table: str) -> set[str]:
         """Returns the addresses of the files of a table that are there, data and not log."""
@@ -272,18 +281,23 @@ def test_of_each_build_it_says_what_and_how_much(house: House) -> None:
     found = {(each.build, each.what): each for each in house.gc()}
 
     assert set(found) == {
-        ("never-staged", What.ORPHAN),
-        ("a", What.RETIRED),
+        ("never-staged", GarbageKind.ORPHAN),
+        ("a", GarbageKind.RETIRED),
         *(
             (build, what)
             for build in "bc"
-            for what in (What.FRONTIERS, What.FILES, What.SCRATCH, What.FOLDERS)
+            for what in (
+                GarbageKind.FRONTIERS,
+                GarbageKind.FILES,
+                GarbageKind.SCRATCH,
+                GarbageKind.FOLDERS,
+            )
         ),
-        (None, What.LEASES),
-        (None, What.DESCRIBED),
+        (None, GarbageKind.LEASES),
+        (None, GarbageKind.DESCRIBED),
     }
-    assert found["c", What.SCRATCH].count == 3
-    assert found["c", What.SCRATCH].bytes == 3 * len(b"half a file")
+    assert found["c", GarbageKind.SCRATCH].count == 3
+    assert found["c", GarbageKind.SCRATCH].bytes == 3 * len(b"half a file")
     # The collection itself puts locks, which name the path of their root, and floors.
     assert 0 <= sum(each.bytes for each in found.values()) - (before - size_of(house)) < 2000
 
@@ -319,11 +333,13 @@ def test_what_is_kept_goes_when_its_time_is_over(house: House) -> None:
 
     said = house.look()
 
-    assert [(each.build, each.count) for each in said if each.what is What.KEPT] == [("c", 1)]
+    assert [(each.build, each.count) for each in said if each.what is GarbageKind.KEPT] == [
+        ("c", 1)
+    ]
     assert said == house.gc()
-    assert [each.frontier.number for each in kept_of(house.store, "c")] != [shown.number]
+    assert [each.frontier.number for each in kept_frontiers_of(house.store, "c")] != [shown.number]
     assert house.files("c", "delays") == house.referenced(
-        "c", "delays", kept_of(house.store, "c")[0].frontier
+        "c", "delays", kept_frontiers_of(house.store, "c")[0].frontier
     )
 
 
@@ -348,7 +364,7 @@ class Listed(Store):
     def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
         found = super().names(prefix, after=after)
         if prefix == "leases":
-            self.seen.append((floor(self, "b"), floor(self, "c")))
+            self.seen.append((read_floor(self, "b"), read_floor(self, "c")))
         return found
 
 
@@ -436,7 +452,7 @@ def test_what_a_killed_staging_has_left_on_this_host_alone_goes(any_house: House
     house.store.local.put("builds/new/lock", b"")
     house.age("builds/new/lock", "builds/new", seconds=7200)
 
-    assert [each.build for each in house.look() if each.what is What.ORPHAN] == ["new"]
+    assert [each.build for each in house.look() if each.what is GarbageKind.ORPHAN] == ["new"]
     house.gc()
 
     assert not house.store.local.path("builds/new").exists()
@@ -448,7 +464,7 @@ def test_what_a_killed_command_has_left_goes_and_what_a_living_one_uses_stays(ho
     for name in (f"{PROVE}999999999-1-0a1b2c3d", f"{SPILL}999999999-1-0a1b2c3d", theirs.name):
         house.store.local.put(f"tmp/{name}/builds/b/birth.json", b"{}")
 
-    found = [each for each in (*house.look(), *house.gc()) if each.what is What.LEFT]
+    found = [each for each in (*house.look(), *house.gc()) if each.what is GarbageKind.LEFT]
 
     assert [(each.build, each.count) for each in found] == [(None, 2), (None, 2)]
     assert set(house.store.local.path("tmp").iterdir()) == {used, theirs}
@@ -489,9 +505,9 @@ def test_what_a_process_was_killed_at_when_it_put_it_goes_after_an_hour(tmp_path
     left.write_bytes(b"half")
     now = time.time()
 
-    gc(store, keep_seconds=0, now=now)
+    collect_garbage(store, keep_seconds=0, now=now)
     assert left.exists(), "it may be under way"
-    found = gc(store, keep_seconds=0, now=now + 3_601)
+    found = collect_garbage(store, keep_seconds=0, now=now + 3_601)
 
     assert not left.exists()
     assert "files that were being put" in [each.what for each in found]

@@ -24,9 +24,9 @@ from kappa.kafka.reader import Record
 from kappa.replay.rollout.law import ensure_lawful
 from kappa.replay.rollout.plan.declared_pipelines import declare_each
 from kappa.replay.rollout.plan.facts import Declared
-from kappa.replay.rollout.plan.log_sample import pieces
+from kappa.replay.rollout.plan.log_sample import sample_ranges
 from kappa.replay.rollout.plan.make_plan import make_plan
-from kappa.replay.rollout.plan.observe import observe
+from kappa.replay.rollout.plan.observe import gather_facts
 from kappa.replay.rollout.plan.plan import Change, Plan, PlanStep
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -66,7 +66,7 @@ def test_a_sample_is_the_beginning_the_middle_and_the_end_of_each_partition(
         {"t": {partition: first + length for partition, (first, length) in parts.items()}}
     )
 
-    found = list(pieces(begin, end, at_most))
+    found = list(sample_ranges(begin, end, at_most))
 
     for partition, (first, length) in parts.items():
         taken = [
@@ -103,7 +103,7 @@ def test_a_pipeline_that_breaks_it_is_refused_and_one_that_does_not_is_tried_onc
             .replace('"pages"', f'"pages_of_{name}"')
         )
         (tmp_path / "pipelines" / f"{name}.py").write_text(text, encoding="utf-8")
-    plan = make_plan(observe(settings, store, log))
+    plan = make_plan(gather_facts(settings, store, log))
     said: list[str] = []
 
     with pytest.raises(

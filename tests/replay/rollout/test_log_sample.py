@@ -16,8 +16,8 @@ from kappa import Topic
 from kappa.base.errors import Unreachable
 from kappa.kafka.reader import Record
 from kappa.replay.rollout.plan.facts import Declared
-from kappa.replay.rollout.plan.finding import Accepting
-from kappa.replay.rollout.plan.log_sample import TopicSample, Where, read_samples
+from kappa.replay.rollout.plan.finding import Allowances
+from kappa.replay.rollout.plan.log_sample import SamplePlace, TopicSample, read_samples
 from kappa.replay.rollout.plan.make_plan import make_plan
 from kappa.replay.rollout.plan.plan import Plan
 from kappa.replay.rollout.plan.plan_text import plan_document, plan_text
@@ -84,7 +84,11 @@ def many(count: int, value: bytes = OLD, start: int = 0) -> dict[int, bytes | No
 
 
 def planned(
-    client: Records, *, most: float = 0.5, accepting: Accepting | None = None, topic: Topic = ORDERS
+    client: Records,
+    *,
+    most: float = 0.5,
+    accepting: Allowances | None = None,
+    topic: Topic = ORDERS,
 ) -> Plan:
     found = sampled(client, topic=topic)
     seen = replace(
@@ -141,7 +145,7 @@ def test_old_events_that_cannot_be_read_refuse_a_plan_until_let_through_by_name(
 
     (refusal,) = planned(client).refusals
     let_through = planned(
-        client, accepting=Accepting(allowed={"unreadable:orders": "they were a mistake"})
+        client, accepting=Allowances(allowed={"unreadable:orders": "they were a mistake"})
     )
 
     assert (
@@ -202,7 +206,7 @@ def test_a_few_records_at_one_place_are_no_share_of_it() -> None:
 
 
 def test_a_finding_that_was_let_through_is_the_same_when_the_log_has_grown() -> None:
-    accepting = Accepting(allowed={"unreadable:orders": "known"})
+    accepting = Allowances(allowed={"unreadable:orders": "known"})
     then, now = (
         planned(Records({0: many(600, NEW) | many(more, OLD, 600)}), accepting=accepting)
         for more in (400, 1000)
@@ -237,7 +241,7 @@ def test_behind_a_hole_the_next_records_are_taken() -> None:
     found = sampled(client, at_each_place=5)
 
     assert found is not None
-    assert found.read == {Where.BEGINNING: 1, Where.MIDDLE: 5, Where.END: 1}
+    assert found.read == {SamplePlace.BEGINNING: 1, SamplePlace.MIDDLE: 5, SamplePlace.END: 1}
     assert [offset for _, offset in client.given] == [0, *range(600, 605), 999]
 
 

@@ -8,7 +8,7 @@ from overlays import born, declared
 
 from kappa.declare.alert import AlertBirth
 from kappa.declare.sink import SinkBirth
-from kappa.replay.rollout.outgoing_changes import outgoing
+from kappa.replay.rollout.outgoing_changes import outgoing_lines
 from kappa.state.build import Birth
 from kappa.state.journal.events import Difference
 from kappa.state.table import TableBirth
@@ -33,7 +33,7 @@ def with_outlets(*outlets: SinkBirth | AlertBirth, table: TableBirth = KEYED) ->
 
 
 def lines(after: Birth, *found: Difference, before: Birth | None = None) -> list[str]:
-    return list(outgoing(after, found, before=before, most=100))
+    return list(outgoing_lines(after, found, before=before, most=100))
 
 
 @pytest.mark.parametrize(

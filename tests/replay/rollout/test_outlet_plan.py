@@ -17,10 +17,10 @@ from kappa.declare.sink import SinkBirth
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.plan.declared_pipelines import _refuse_unfit
 from kappa.replay.rollout.plan.facts import Declared
-from kappa.replay.rollout.plan.finding import Accepting
+from kappa.replay.rollout.plan.finding import Allowances
 from kappa.replay.rollout.plan.make_plan import make_plan
 from kappa.replay.rollout.plan.plan import Change, Plan
-from kappa.replay.rollout.stage import stage
+from kappa.replay.rollout.stage import stage_plan
 from kappa.state.build import TopicBirth, read_birth
 from kappa.state.journal.events import CaughtUp
 from kappa.state.journal.journal import Journal
@@ -114,7 +114,7 @@ def test_a_topic_with_records_of_others_is_refused_until_it_is_let_through() -> 
     facts = replace(facts, partitions=there, others=frozenset({"out"}))
     (refused,) = planned(V2, log=facts).refusals
     seen = replace(observed(V2, journal=SERVES, births=(born("a", V1),)), log=facts)
-    plan = make_plan(seen, accepting=Accepting(allowed={"sink:out": "it is ours"}))
+    plan = make_plan(seen, accepting=Allowances(allowed={"sink:out": "it is ours"}))
 
     assert (refused.name, "records that no sink has sent" in refused.message) == ("sink:out", True)
     assert plan.refusals == ()
@@ -159,7 +159,7 @@ def test_an_overlay_is_born_with_its_own_sinks_and_alerts(tmp_path: Path) -> Non
     for number, event in enumerate(SERVES, start=1):
         assert journal.append(number, event)
 
-    (number,) = stage(store, planned(V2))
+    (number,) = stage_plan(store, planned(V2))
 
     birth = read_birth(store, current_state(store).rollout(number).build)
     assert birth.tables_of == "a"

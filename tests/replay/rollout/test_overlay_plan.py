@@ -11,15 +11,15 @@ from msgspec import structs
 from overlays import born, declared
 from plans import observed
 
-from kappa.code.code_snapshot import digests
+from kappa.code.code_snapshot import hash_files
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.plan.facts import Declared
-from kappa.replay.rollout.plan.finding import Accepting
+from kappa.replay.rollout.plan.finding import Allowances
 from kappa.replay.rollout.plan.make_plan import make_plan
 from kappa.replay.rollout.plan.plan import Change, PlanStep
 from kappa.replay.rollout.plan.plan_text import plan_document, plan_text
 from kappa.replay.rollout.plan.retry import plan_again
-from kappa.replay.rollout.stage import stage
+from kappa.replay.rollout.stage import stage_plan
 from kappa.state.build import Base, read_birth
 from kappa.state.journal.events import Abandoned, CaughtUp
 from kappa.state.journal.journal import Journal
@@ -92,7 +92,7 @@ def test_a_build_that_keeps_no_declarations_is_replayed() -> None:
 def test_a_change_of_an_overlay_is_of_the_build_below_it() -> None:
     third = declared(views={"w": "select rows from delays"})
     seen = observed(third, journal=B_SERVES, births=(A, B))
-    plan = make_plan(seen, accepting=Accepting(allowed={"breaking": "v is used by nobody"}))
+    plan = make_plan(seen, accepting=Allowances(allowed={"breaking": "v is used by nobody"}))
 
     (step,) = plan.steps
     assert (step.change, step.build, step.tables_of) == (Change.OVERLAY, "b", "a")
@@ -121,7 +121,7 @@ def test_its_birth_has_what_is_shown_of_its_own_and_the_rows_of_the_build_below(
     for number, event in enumerate(A_SERVES, start=1):
         assert journal.append(number, event)
 
-    (number,) = stage(store, make_plan(observed(V2, journal=A_SERVES, births=(below,))))
+    (number,) = stage_plan(store, make_plan(observed(V2, journal=A_SERVES, births=(below,))))
 
     rollout = current_state(store).rollout(number)
     birth = read_birth(store, rollout.build)
@@ -138,7 +138,7 @@ def test_its_birth_has_what_is_shown_of_its_own_and_the_rows_of_the_build_below(
         below.libraries,
         below.topics,
     )
-    assert birth.sources == digests(V2.files)
+    assert birth.sources == hash_files(V2.files)
     assert current_state(store).wanted_jobs() == {"a"}
 
 

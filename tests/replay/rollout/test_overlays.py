@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from kappa.base.sections import RolloutSettings
 from kappa.replay.platform.next_step import next_step
-from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.promote import next_promote_step
 from kappa.replay.rollout.rollout import IllegalTransition
-from kappa.replay.rollout.state import State, soak_end, soaked
+from kappa.replay.rollout.state import State, soak_end, soaked_builds
 from kappa.replay.rollout.step import Append, Sight, Wait
 from kappa.state.journal.events import CaughtUp, Event, Held, Retired, Served
 
@@ -41,12 +41,14 @@ RULES = RolloutSettings()
 
 
 def state_of(*events: Event) -> State:
-    return fold(numbered(*events))
+    return fold_records(numbered(*events))
 
 
 def dated(*events: Event) -> State:
     """Returns the state of records that are all of one moment."""
-    return fold(replace(each, at="2026-01-01T12:00:00.000+00:00") for each in numbered(*events))
+    return fold_records(
+        replace(each, at="2026-01-01T12:00:00.000+00:00") for each in numbered(*events)
+    )
 
 
 def sight(*events: Event) -> Sight:
@@ -76,7 +78,7 @@ def test_the_build_below_is_kept_for_as_long_as_an_overlay_is(
 ) -> None:
     state = state_of(*events)
 
-    assert state.overlaid() == kept
+    assert state.overlaid_builds() == kept
     assert not kept & state.may_retire()
     assert state.to_retire() == to_retire
 
@@ -86,14 +88,14 @@ def test_the_soak_of_a_build_below_an_overlay_does_not_end() -> None:
 
     assert state.idle == {"flights": "a"}
     assert soak_end(state, "flights", 60) is None
-    assert not soaked(state, datetime(2027, 1, 1, tzinfo=UTC), 60)
+    assert not soaked_builds(state, datetime(2027, 1, 1, tzinfo=UTC), 60)
 
 
 def test_the_soak_of_an_overlay_ends() -> None:
     state = dated(*UNDONE)
 
     assert soak_end(state, "flights", 60) == datetime(2026, 1, 1, 12, 1, tzinfo=UTC)
-    assert soaked(state, datetime(2027, 1, 1, tzinfo=UTC), 60) == {"b"}
+    assert soaked_builds(state, datetime(2027, 1, 1, tzinfo=UTC), 60) == {"b"}
 
 
 def test_it_has_caught_up_at_once_where_the_live_build_is() -> None:

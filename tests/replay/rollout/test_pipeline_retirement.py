@@ -12,13 +12,18 @@ from msgspec.structs import replace
 from plans import birth, declared, log
 
 from kappa.base.errors import Conflict, ExitCode, KappaError, UsageError
-from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.operator_requests import ask_pause, ask_resume, ask_undo
-from kappa.replay.rollout.pipeline_retirement import Leaving, LeavingTable, ask_retire, leaving_text
+from kappa.replay.rollout.pipeline_retirement import (
+    LeavingTable,
+    RetirementPreview,
+    ask_retire,
+    retirement_text,
+)
 from kappa.replay.rollout.plan.facts import Observed
 from kappa.replay.rollout.plan.make_plan import make_plan
 from kappa.replay.rollout.plan.plan import Change
-from kappa.replay.rollout.stage import stage
+from kappa.replay.rollout.stage import stage_plan
 from kappa.replay.rollout.state import State
 from kappa.state.build import put_birth, read_birth
 from kappa.state.frontier import Frontiers
@@ -40,7 +45,7 @@ ON_ITS_WAY = (
 
 
 def state(store: Store) -> State:
-    return fold(Journal(store).after(0))
+    return fold_records(Journal(store).after(0))
 
 
 def put(store: Store, *events: Event) -> None:
@@ -150,7 +155,7 @@ def test_a_plan_that_was_made_before_a_retirement_is_stale(house: Store) -> None
     before = plan(house, V3)
     retire(house)
     with pytest.raises(Conflict, match="flights is served by no build now, and not by build b"):
-        stage(house, before)
+        stage_plan(house, before)
 
 
 def test_a_deploy_of_the_retired_version_replays_nothing(
@@ -161,7 +166,7 @@ def test_a_deploy_of_the_retired_version_replays_nothing(
     (step,) = made.steps
 
     assert (step.change, step.build, step.serving) == (Change.KEPT, "b", None)
-    stage(house, made)
+    stage_plan(house, made)
     assert state(house).active("flights").switch
 
 
@@ -207,7 +212,7 @@ def test_a_plan_that_was_made_before_a_pause_is_refused(house: Store) -> None:
     before = plan(house, V3)
     ask_pause(house, "flights")
     with pytest.raises(Conflict, match="flights is paused since") as told:
-        stage(house, before)
+        stage_plan(house, before)
 
     assert "kappa resume flights" in told.value.hint
 
@@ -220,8 +225,8 @@ def test_an_undo_of_a_paused_pipeline_is_asked_for_as_ever(house: Store) -> None
 
 
 def test_what_leaves_is_told_with_who_reads_it() -> None:
-    told = leaving_text(
-        Leaving(
+    told = retirement_text(
+        RetirementPreview(
             "flights",
             "b",
             "v2",

@@ -22,12 +22,12 @@ from kappa.code.fingerprint import version_of
 from kappa.kafka.client import Log
 from kappa.kafka.producer import ProducedRecord
 from kappa.replay.rollout.plan.facts import Declared, LogFacts, Observed
-from kappa.replay.rollout.plan.finding import Accepting, Finding
+from kappa.replay.rollout.plan.finding import Allowances, Finding
 from kappa.replay.rollout.plan.make_plan import make_plan
-from kappa.replay.rollout.plan.observe import observe
+from kappa.replay.rollout.plan.observe import gather_facts
 from kappa.replay.rollout.plan.plan import Change, Plan, PlanStep
 from kappa.replay.rollout.plan.plan_text import plan_text
-from kappa.replay.rollout.stage import stage
+from kappa.replay.rollout.stage import stage_plan
 from kappa.state.build import read_birth
 from kappa.state.journal.events import CaughtUp
 from kappa.state.store import Store
@@ -172,7 +172,7 @@ def test_what_breaks_readers_is_refused_with_what_to_type_until_it_is_let_throug
     )
     assert plan.refusals[0].hint == "let it through: kappa deploy flights --allow-breaking"
 
-    allowed = make_plan(seen, accepting=Accepting(breaking=True))
+    allowed = make_plan(seen, accepting=Allowances(breaking=True))
     assert allowed.refusals == ()
     assert allowed.steps[0].accepted == (
         "breaking: what reads the tables of flights may break: column n of table delays goes",
@@ -188,7 +188,7 @@ def test_a_kept_version_that_breaks_readers_is_refused_too() -> None:
 
 
 def test_a_lost_beginning_can_be_accepted_and_is_written_down() -> None:
-    plan = make_plan(observed(V1, facts=facts_of(beginning=41)), accepting=Accepting(gap=True))
+    plan = make_plan(observed(V1, facts=facts_of(beginning=41)), accepting=Allowances(gap=True))
 
     assert plan.refusals == ()
     assert plan.steps[0].accepted == (
@@ -203,7 +203,7 @@ def test_a_lost_beginning_can_be_accepted_and_is_written_down() -> None:
 def test_a_reason_may_be_given_for_what_has_a_flag() -> None:
     plan = make_plan(
         observed(V1, facts=facts_of(beginning=41)),
-        accepting=Accepting(allowed={"gap": "lost in the fire"}),
+        accepting=Allowances(allowed={"gap": "lost in the fire"}),
     )
 
     assert plan.refusals == ()
@@ -230,7 +230,7 @@ def test_what_is_not_deterministic_is_refused_until_a_reason_is_given() -> None:
         "'pipelines/flights.py:7=REASON'"
     )
 
-    allowed = make_plan(seen, accepting=Accepting(allowed={DOUBT.name: "only logged"}))
+    allowed = make_plan(seen, accepting=Allowances(allowed={DOUBT.name: "only logged"}))
     assert allowed.refusals == ()
     assert allowed.steps[0].accepted == (f"{DOUBT.message}: only logged",)
 
@@ -245,7 +245,9 @@ def test_what_serves_already_is_not_doubted_again() -> None:
 
 
 def test_allowing_what_nobody_refuses_is_told() -> None:
-    plan = make_plan(observed(V1), accepting=Accepting(allowed={"pipelines/flights.py:8": "moved"}))
+    plan = make_plan(
+        observed(V1), accepting=Allowances(allowed={"pipelines/flights.py:8": "moved"})
+    )
 
     assert plan.notes == (
         "nothing named pipelines/flights.py:8 blocks the plan: --allow lets nothing through",
@@ -256,7 +258,7 @@ def test_what_is_not_there_cannot_be_let_through() -> None:
     assert refused(
         make_plan(
             observed(V1, facts=facts_of(ids={})),
-            accepting=Accepting(gap=True, breaking=True, allowed={"": "x"}),
+            accepting=Allowances(gap=True, breaking=True, allowed={"": "x"}),
         )
     ).endswith("is not on the broker")
 
@@ -498,7 +500,7 @@ def test_the_cores_of_a_replay_are_those_of_its_cluster(
     (tmp_path / "pipelines").mkdir()
     settings = Settings(project=tmp_path, engine=engine)
 
-    seen = observe(settings, Store(settings.root_url), Log("127.0.0.1:9"))
+    seen = gather_facts(settings, Store(settings.root_url), Log("127.0.0.1:9"))
 
     assert seen.cores == cores
 
@@ -516,11 +518,11 @@ def test_a_project_is_observed_with_a_real_log(tmp_path: Path, log: Log, topic_n
     settings = Settings(project=tmp_path)
     store = Store(settings.root_url)
 
-    missing = make_plan(observe(settings, store, log))
+    missing = make_plan(gather_facts(settings, store, log))
     log.create(Topic(topic_name, event="id string", partitions=2))
     log.produce((ProducedRecord(b"{}") for _ in range(10)), topic_name)
-    (number,) = stage(store, make_plan(observe(settings, store, log)))
-    underway = make_plan(observe(settings, store, log, only=("orders",)), only=("orders",))
+    (number,) = stage_plan(store, make_plan(gather_facts(settings, store, log)))
+    underway = make_plan(gather_facts(settings, store, log, only=("orders",)), only=("orders",))
 
     assert refused(missing) == f"topic {topic_name} of pipeline orders is not on the broker"
     (step,) = underway.steps
@@ -547,7 +549,9 @@ def test_what_gives_another_value_each_time_is_found_in_code_or_in_sparks_plan(
     (tmp_path / "kappa.toml").touch()
     settings = Settings(project=tmp_path)
 
-    in_code, in_plan = observe(settings, Store(settings.root_url), log).declared["orders"].doubtful
+    in_code, in_plan = (
+        gather_facts(settings, Store(settings.root_url), log).declared["orders"].doubtful
+    )
 
     assert (
         in_code.message

@@ -12,7 +12,7 @@ from kappa import Table, Topic
 from kappa.replay.rollout.plan.cost import Cost, cost_of
 from kappa.replay.rollout.plan.facts import LogFacts
 from kappa.replay.rollout.plan.finding import Finding
-from kappa.replay.rollout.plan.preflight import preflight
+from kappa.replay.rollout.plan.preflight import preflight_findings
 from kappa.state.build import Birth
 from kappa.state.offsets import Offsets
 from kappa.tables.archive import ArchiveMark
@@ -34,7 +34,7 @@ def found(
     facts = facts or log()
     pipeline = declared(topic=topic).pipeline
     known = cost_of({topic.name}, facts.beginning, facts, serving=None, disk=None, replayed=None)
-    return list(preflight(pipeline, facts, replace(known, **cost), serving))
+    return list(preflight_findings(pipeline, facts, replace(known, **cost), serving))
 
 
 def only(findings: list[Finding]) -> Finding:
@@ -210,7 +210,7 @@ def test_rows_that_expire_need_the_brokers_time(found_type: str, refusals: int) 
     pipeline = replace(made, tables=(table,))
     cost = cost_of({"orders"}, facts.beginning, facts, serving=None, disk=None, replayed=None)
 
-    findings = list(preflight(pipeline, facts, cost, None))
+    findings = list(preflight_findings(pipeline, facts, cost, None))
 
     assert [(finding.refuses, finding.name) for finding in findings] == [(True, "")] * refusals
     assert all("rows that expire go by the broker's time" in each.message for each in findings)
@@ -279,7 +279,7 @@ def test_cores_that_wait_in_a_long_replay_of_a_topic_with_an_identity(
         {"orders"}, facts.beginning, facts, serving=None, disk=None, replayed=None, cores=cores
     )
 
-    findings = list(preflight(declared(topic=topic).pipeline, facts, cost, None))
+    findings = list(preflight_findings(declared(topic=topic).pipeline, facts, cost, None))
 
     assert [finding.refuses for finding in findings] == [False] * bool(says)
     assert all(says in finding.message for finding in findings)
@@ -332,4 +332,4 @@ def test_a_topic_that_is_not_there_is_one_finding() -> None:
 
 
 def test_a_cost_of_nothing_is_no_reason() -> None:
-    assert list(preflight(declared().pipeline, log(), Cost(()), None)) == []
+    assert list(preflight_findings(declared().pipeline, log(), Cost(()), None)) == []

@@ -18,8 +18,8 @@ from kappa.base.errors import Broken, Conflict, KappaError
 from kappa.base.sections import RolloutSettings
 from kappa.replay.platform.controller import Controller
 from kappa.replay.platform.next_step import next_step
-from kappa.replay.rollout.fold import fold
-from kappa.replay.rollout.operator_requests import abandon, ask_undo
+from kappa.replay.rollout.fold import fold_records
+from kappa.replay.rollout.operator_requests import abandon_rollout, ask_undo
 from kappa.replay.rollout.promote import ensure_acknowledged, next_promote_step
 from kappa.replay.rollout.step import Acknowledge, Append, Sight, Wait
 from kappa.state.build import Birth, TopicBirth, comparable_topics, put_birth
@@ -46,7 +46,7 @@ DELICATE = True
 def sight(
     *after: Event, live: Frontier | None = None, candidate: Frontier | None = None, **seen: object
 ) -> Sight:
-    state = fold(numbered(*PAIR, *after))
+    state = fold_records(numbered(*PAIR, *after))
     # `seen` has further fields by name.
     return Sight(
         state,
@@ -105,7 +105,7 @@ def test_a_candidate_that_has_reached_it_serves_with_its_receipt() -> None:
 
 
 def test_topics_that_only_one_side_reads_are_not_compared() -> None:
-    live = replace(frontier("a", 10, hold=8), offsets=at(10).highest(at(99, topic="gone")))
+    live = replace(frontier("a", 10, hold=8), offsets=at(10).highest_with(at(99, topic="gone")))
 
     assert isinstance(next_promote_step(sight(held(5, "a"), live=live), RULES), Append)
 
@@ -122,7 +122,7 @@ def test_a_topic_created_anew_is_not_comparable() -> None:
 
 
 def test_the_first_build_serves_at_once_and_its_receipt_says_so() -> None:
-    state = fold(numbered(*PAIR[:3]))
+    state = fold_records(numbered(*PAIR[:3]))
     step = next_promote_step(Sight(state, state.rollout(1), frontier("a", 3)), RULES)
 
     assert isinstance(step, Append)
@@ -251,16 +251,18 @@ class World:
         """Runs the controller's ticks, and gives way between reading and acting."""
         controller = self.controller
         while True:
-            controller.state = fold(self.journal.after(controller.state.last), controller.state)
+            controller.state = fold_records(
+                self.journal.after(controller.state.last), controller.state
+            )
             yield
             for rollout in controller.state.active_rollouts:
-                step = next_step(controller._sight(rollout), RULES)
+                step = next_step(controller._observe_group(rollout), RULES)
                 yield DELICATE
                 if isinstance(step, Acknowledge) and self.job_runs(step.build):
                     # A live job would have the lock, which jobs here do not take.
                     continue
                 before = controller.state.generation
-                controller._take(rollout, step)
+                controller._take_step(rollout, step)
                 self.promotes += controller.state.generation - before
             yield
 
@@ -353,7 +355,7 @@ class World:
             case "undo":
                 asked(lambda: ask_undo(self.store, None))
             case "abandon":
-                asked(lambda: abandon(self.store, None))
+                asked(lambda: abandon_rollout(self.store, None))
         return None
 
 
@@ -409,7 +411,7 @@ def test_no_reader_goes_back_whatever_happens_between_any_two_steps(
     assert world.promotes == SWITCHES
     # Once all actors run in turn, the last rollout ends and a new one serves.
     before = world.controller.state.generation
-    asked(lambda: abandon(world.store, None))
+    asked(lambda: abandon_rollout(world.store, None))
     ask_undo(world.store, "flights")
     for _ in range(60):
         for actor in OFTEN:

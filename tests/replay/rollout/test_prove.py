@@ -25,12 +25,12 @@ from twins import FLIGHTS, PLANES, appended, folded, latest, make_build
 from kappa.base.errors import NotProvable, UsageError
 from kappa.base.failpoint import acting
 from kappa.base.settings import Settings
-from kappa.code.code_snapshot import digests, ensure_snapshot
+from kappa.code.code_snapshot import ensure_snapshot, hash_files
 from kappa.code.fingerprint import SEMANTICS
 from kappa.kafka.cluster import TopicFacts
-from kappa.replay.rollout.fold import fold
-from kappa.replay.rollout.history import chapters, proof_records
-from kappa.replay.rollout.prove.cutting import Cutting, cut_as, cutting
+from kappa.replay.rollout.fold import fold_records
+from kappa.replay.rollout.history import proof_records, rollout_entries
+from kappa.replay.rollout.prove.cutting import Cutting, cut_as, parse_cutting
 from kappa.replay.rollout.prove.proof_text import proof_line, view_lines
 from kappa.replay.rollout.prove.prove import (
     Compared,
@@ -38,7 +38,7 @@ from kappa.replay.rollout.prove.prove import (
     doubts_of,
     keep_proof,
     likely_causes,
-    prove,
+    prove_pipeline,
 )
 from kappa.replay.rollout.prove.refold import ensure_provable, folding_text, why_not_provable
 from kappa.replay.rollout.prove.row_hash import hash_of_all, hash_sql, table_hash
@@ -156,7 +156,7 @@ def difference(table: Compared) -> tuple[int, int, int]:
 def test_slices_follow_one_another_from_the_origin_to_the_frontier_whatever_the_cut(
     one: Offsets, other: Offsets, how: Cutting, slice_records: int
 ) -> None:
-    start, end = one.lowest(other), one.highest(other)
+    start, end = one.lowest_with(other), one.highest_with(other)
 
     cuts = cut_as(how, start, end, slice_records=slice_records, driver_rows=1_000)
 
@@ -186,15 +186,18 @@ def test_random_slices_are_computed_in_both_ways_and_one_slice_by_spark_alone() 
 @pytest.mark.parametrize("slices", ["", "0", "-1", "1.5", "all", "²", "٣"])
 def test_what_is_no_way_to_cut_is_a_slip(slices: str) -> None:
     with pytest.raises(UsageError, match="no way to cut"):
-        cutting(slices, None)
+        parse_cutting(slices, None)
 
 
 def test_a_seed_is_drawn_for_a_random_cut_and_belongs_to_no_other() -> None:
-    assert cutting("random", 7).seed == 7
-    assert cutting("random", None).seed != cutting("random", None).seed
-    assert (cutting("one", None), cutting("20", None)) == (Cutting("one"), Cutting("even", 20))
+    assert parse_cutting("random", 7).seed == 7
+    assert parse_cutting("random", None).seed != parse_cutting("random", None).seed
+    assert (parse_cutting("one", None), parse_cutting("20", None)) == (
+        Cutting("one"),
+        Cutting("even", 20),
+    )
     with pytest.raises(UsageError, match="needs none"):
-        cutting("20", 7)
+        parse_cutting("20", 7)
 
 
 # The hash.
@@ -272,7 +275,7 @@ def test_the_query_that_the_guarantees_tell_computes_it(store: Store) -> None:
     found = compared(store, {table: (rows, ())})["by_item"]
 
     with open_reader(None, served=True) as reader:
-        reader.command(
+        reader.run_command(
             "create view by_item as select * from (values ('é', 3::bigint), (null, null)) "
             "t(item, orders)"
         )
@@ -364,7 +367,7 @@ def test_equal_values_have_one_hash(kind: str, one: str, other: str) -> None:
 def test_a_value_cannot_pass_for_two() -> None:
     columns = (("a", "string"), ("b", "string"))
     with open_reader(None, served=True) as reader:
-        reader.command(
+        reader.run_command(
             "create view v as select * from (values ('a', 'bc'), ('ab', 'c'), ('1:a', "
             "'b'), ('~', null), (null, '~'), ('', 'abc')) t(a, b)"
         )
@@ -661,11 +664,11 @@ def test_what_cannot_be_proved_is_said_and_neither_kept_nor_begun(
 
     # `NoLog` has no keys, and these refusals need none.
     with pytest.raises(NotProvable, match="pipeline flights is not provable: "):
-        prove(
+        prove_pipeline(
             Settings(project=tmp_path), store, NoLog(), "flights", Cutting("one"), on_progress=print
         )  # type: ignore[arg-type]
 
-    assert fold(Journal(store).after(0)).proofs == ()
+    assert fold_records(Journal(store).after(0)).proofs == ()
     assert store.names("leases") == store.names("tmp") == ()
 
 
@@ -704,7 +707,9 @@ def test_what_does_not_serve_is_a_slip(store: Store, tmp_path: Path) -> None:
 
     # `NoLog` has no keys, and these refusals need none.
     with pytest.raises(UsageError, match="no pipeline web is served"):
-        prove(Settings(project=tmp_path), store, NoLog(), "web", Cutting("one"), on_progress=print)  # type: ignore[arg-type]
+        prove_pipeline(
+            Settings(project=tmp_path), store, NoLog(), "web", Cutting("one"), on_progress=print
+        )  # type: ignore[arg-type]
 
 
 # Likely causes.
@@ -723,7 +728,7 @@ def test_a_clock_that_was_let_through_is_the_likely_cause(store: Store) -> None:
     files = {"pipelines/p.py": CLOCKED.encode()}
     ensure_snapshot(store, "b", files)
     of = birth(
-        sources=digests(files),
+        sources=hash_files(files),
         accepted=(
             "pipelines/p.py:7 uses Spark's Rand, which gives another value each time: why not",
             "hits partition 0 begins at 3",
@@ -792,8 +797,8 @@ FOUND = Proved(
 def append(store: Store, *events: Event) -> State:
     journal = Journal(store)
     for event in events:
-        assert journal.append(fold(journal.after(0)).last + 1, event)
-    return fold(journal.after(0))
+        assert journal.append(fold_records(journal.after(0)).last + 1, event)
+    return fold_records(journal.after(0))
 
 
 class Died(BaseException):
@@ -814,7 +819,7 @@ def test_a_proof_that_dies_around_its_record_changes_nothing_and_the_next_is_kep
         keep_proof(store, FOUND)
     record = keep_proof(store, FOUND)
 
-    state = fold(Journal(store).after(0))
+    state = fold_records(Journal(store).after(0))
     assert state.proofs[-1] == record
     assert len(state.proofs) == (1 if "before" in point else 2)
     assert replace(state, last=before.last, proofs=()) == before
@@ -824,13 +829,15 @@ def test_a_proof_is_kept_while_others_append(store: Store) -> None:
     append(store, *SERVED, staged("b"))
 
     def be_first(name: str) -> None:
-        if name == "journal.before_proved" and fold(Journal(store).after(0)).active("flights"):
+        if name == "journal.before_proved" and fold_records(Journal(store).after(0)).active(
+            "flights"
+        ):
             append(store, Abandoned(5, "changed our mind"))
 
     with acting(be_first):
         record = keep_proof(store, FOUND)
 
-    assert (record.number, fold(Journal(store).after(0)).proofs) == (7, (record,))
+    assert (record.number, fold_records(Journal(store).after(0)).proofs) == (7, (record,))
 
 
 def test_the_history_tells_proofs_among_the_rollouts(store: Store) -> None:
@@ -838,7 +845,7 @@ def test_the_history_tells_proofs_among_the_rollouts(store: Store) -> None:
     keep_proof(store, FOUND)
     state = append(store, structs.replace(FOUND, equal=False, causes=("a clock",)), staged("b"))
 
-    rows = history_listing(chapters(state), proof_records(state)).objects()
+    rows = history_listing(rollout_entries(state), proof_records(state)).row_objects()
 
     assert [(row["what"], row["state"], row["version"]) for row in rows] == [
         *(

@@ -26,9 +26,9 @@ from journals import (
 )
 from msgspec.structs import replace
 
-from kappa.replay.rollout.fold import advance, check_may_follow, fold
+from kappa.replay.rollout.fold import advance_state, check_may_follow, fold_records
 from kappa.replay.rollout.rollout import BEGINNINGS, TRANSITIONS, IllegalTransition, Move, Phase
-from kappa.replay.rollout.state import State, soak_end, soaked
+from kappa.replay.rollout.state import State, soak_end, soaked_builds
 from kappa.state.journal.events import (
     Abandoned,
     CaughtUp,
@@ -70,7 +70,7 @@ BOTH_SERVED = together(served(9, 3, "b", live="a"), served(12, 3, "y", pipeline=
 
 
 def state_of(*events: Event) -> State:
-    return fold(numbered(*events))
+    return fold_records(numbered(*events))
 
 
 def test_a_rollout_goes_from_replaying_to_served() -> None:
@@ -123,7 +123,7 @@ def timed(*events: Event) -> State:
     """Served records at noon of the first, second, third... of January."""
     records = numbered(*events)
     days = iter(range(1, 32))
-    return fold(
+    return fold_records(
         replace(each, at=f"2026-01-{next(days):02}T12:00:00.000+00:00")
         if isinstance(each.event, Served)
         else each
@@ -138,14 +138,14 @@ def test_a_build_is_kept_through_its_soak_from_when_it_served_last(
     state = timed(*SECOND)
 
     assert soak_end(state, "flights", 3600) == datetime(2026, 1, 2, 13, tzinfo=UTC)
-    assert soaked(state, datetime(2026, 1, 2, 12, tzinfo=UTC) + timedelta(hours=hours), 3600) == (
-        {"a"} if over else set()
-    )
+    assert soaked_builds(
+        state, datetime(2026, 1, 2, 12, tzinfo=UTC) + timedelta(hours=hours), 3600
+    ) == ({"a"} if over else set())
 
 
 def test_an_undo_begins_the_soak_of_the_other_one() -> None:
     assert soak_end(timed(*UNDONE), "flights", 3600) == datetime(2026, 1, 3, 13, tzinfo=UTC)
-    assert soaked(timed(*UNDONE), datetime(2026, 1, 4, tzinfo=UTC), 3600) == {"b"}
+    assert soaked_builds(timed(*UNDONE), datetime(2026, 1, 4, tzinfo=UTC), 3600) == {"b"}
 
 
 def test_a_switch_of_another_pipeline_begins_no_soak() -> None:
@@ -165,9 +165,9 @@ def test_a_switch_of_another_pipeline_begins_no_soak() -> None:
 def test_a_build_on_its_way_back_is_not_retired_however_long_its_soak_is_over() -> None:
     year = datetime(2027, 1, 1, tzinfo=UTC)
 
-    assert soaked(timed(*SECOND, switch_asked("a")), year, 3600) == frozenset()
-    assert soaked(timed(*SECOND, switch_asked("a"), Failed(10, "no")), year, 3600) == {"a"}
-    assert soaked(timed(*SECOND, staged("c")), year, 3600) == {"a"}
+    assert soaked_builds(timed(*SECOND, switch_asked("a")), year, 3600) == frozenset()
+    assert soaked_builds(timed(*SECOND, switch_asked("a"), Failed(10, "no")), year, 3600) == {"a"}
+    assert soaked_builds(timed(*SECOND, staged("c")), year, 3600) == {"a"}
 
 
 def test_while_a_new_build_is_on_its_way_the_idle_one_is_kept() -> None:
@@ -463,9 +463,11 @@ def test_a_retired_pipelines_build_is_kept_for_as_long_as_its_record_says(
 ) -> None:
     begin = datetime(2026, 1, 1, tzinfo=UTC)
     events = (*SECOND, pipeline_retired("b", 3, kept_seconds=100))
-    state = fold(replace(record, at=begin.isoformat()) for record in numbered(*events))
+    state = fold_records(replace(record, at=begin.isoformat()) for record in numbered(*events))
 
-    assert soaked(state, begin + timedelta(seconds=seconds), 3600.0) == ({"b"} if over else set())
+    assert soaked_builds(state, begin + timedelta(seconds=seconds), 3600.0) == (
+        {"b"} if over else set()
+    )
 
 
 def test_when_the_kept_build_of_a_retired_pipeline_is_gone_there_is_no_way_back() -> None:
@@ -527,7 +529,7 @@ def test_what_may_not_follow_of_retirements_and_pauses_is_refused(
 
 def test_a_record_out_of_its_turn_is_refused() -> None:
     with pytest.raises(IllegalTransition, match="record 3 cannot follow record 1"):
-        advance(state_of(FIRST[0]), numbered(*FIRST)[2])
+        advance_state(state_of(FIRST[0]), numbered(*FIRST)[2])
 
 
 def test_phases_without_a_way_out_are_the_three_ends() -> None:
@@ -632,7 +634,7 @@ def histories(draw: st.DrawFn) -> list[Event]:
         legal = next_events(state, draw)
         if legal:
             event = draw(st.sampled_from(legal))
-            state = advance(state, numbered(event, after=state.last)[0])
+            state = advance_state(state, numbered(event, after=state.last)[0])
             events.append(event)
     return events
 
@@ -642,7 +644,7 @@ def histories(draw: st.DrawFn) -> list[Event]:
 @given(histories())
 def test_in_every_legal_history_the_laws_of_state_hold(events: list[Event]) -> None:
     records = numbered(*events)
-    states = [fold(records[:length]) for length in range(len(records) + 1)]
+    states = [fold_records(records[:length]) for length in range(len(records) + 1)]
     for before, after in pairwise(states):
         record = records[before.last]
         # Only what makes a generation raises its number, by one. A Served changes the builds that
@@ -710,7 +712,7 @@ def test_in_every_legal_history_the_laws_of_state_hold(events: list[Event]) -> N
 def test_folding_in_two_parts_is_folding_at_once(events: list[Event], cut: int) -> None:
     records = numbered(*events)
 
-    assert fold(records[cut:], fold(records[:cut])) == fold(records)
+    assert fold_records(records[cut:], fold_records(records[:cut])) == fold_records(records)
 
 
 @st.composite
@@ -740,7 +742,7 @@ def attempts(draw: st.DrawFn) -> tuple[list[Event], State]:
         )
         tried.append(event)
         with suppress(IllegalTransition):
-            state = advance(state, numbered(event, after=state.last)[0])
+            state = advance_state(state, numbered(event, after=state.last)[0])
     return tried, state
 
 
@@ -802,7 +804,7 @@ def test_from_wherever_rollouts_stand_all_of_them_can_serve(
     # The longest way: caught up, verified, a yes, a hold, served.
     for _ in range(5 * len(under_way)):
         if state.active_rollouts:
-            state = advance(state, numbered(next_to_serve(state), after=state.last)[0])
+            state = advance_state(state, numbered(next_to_serve(state), after=state.last)[0])
 
     assert {state.rollout(number).phase for number in under_way} <= {Phase.SERVED}
 
@@ -816,7 +818,7 @@ def test_each_active_rollout_can_be_given_up_and_the_live_builds_serve_on(
     _, before = attempted
     state = before
     for rollout in before.active_rollouts:
-        state = advance(state, numbered(Abandoned(rollout.id, "no"), after=state.last)[0])
+        state = advance_state(state, numbered(Abandoned(rollout.id, "no"), after=state.last)[0])
 
     assert {state.rollout(rollout.id).phase for rollout in before.active_rollouts} <= {
         Phase.ABANDONED

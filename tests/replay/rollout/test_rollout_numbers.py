@@ -7,16 +7,21 @@ from functools import reduce
 import pytest
 
 from kappa.base.errors import Conflict, UsageError
-from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.history import generation_meant
 from kappa.replay.rollout.operator_requests import (
     active_rollout,
     awaited_rollout,
     ready_rollouts,
-    undone,
+    undo_target,
 )
 from kappa.replay.rollout.plan.retry import ended_without_serving
-from kappa.replay.rollout.rollout_numbers import build_named, numbered, part_named, rollout_named
+from kappa.replay.rollout.rollout_numbers import (
+    build_named,
+    part_named,
+    rollout_named,
+    rollout_of_number,
+)
 from kappa.replay.rollout.state import State
 from kappa.replay.rollout.verify.pairs import builds_to_compare
 from kappa.state.journal.events import Abandoned, Event, PromoteAsked
@@ -25,7 +30,7 @@ from tests.support.journals import READY, held, served, switch_asked
 from tests.support.journals import numbered as records
 
 # Rollouts 1 and 2 serve, of flights and trains; 3 and 4, begun by records 9 and 12, are ready.
-STATE = fold(records(*READY))
+STATE = fold_records(records(*READY))
 # Rollout 3 serves instead of rollout 1, whose build is kept.
 SWITCHED: tuple[Event, ...] = (
     *READY,
@@ -37,7 +42,7 @@ SWITCHED: tuple[Event, ...] = (
 
 def test_the_nth_record_that_begins_a_rollout_begins_rollout_n() -> None:
     journal = records(*SWITCHED, switch_asked("a"), Abandoned(18, "no"))
-    state = fold(journal)
+    state = fold_records(journal)
 
     assert [(each.number, each.id) for each in state.rollouts] == [
         (1, 1), (2, 5), (3, 9), (4, 12), (5, 18),
@@ -52,14 +57,14 @@ def test_the_nth_record_that_begins_a_rollout_begins_rollout_n() -> None:
 
 @pytest.mark.parametrize("text", ["3", "003"])
 def test_an_argument_of_digits_only_is_a_rollouts_number(text: str) -> None:
-    rollout = numbered(STATE, 3)
+    rollout = rollout_of_number(STATE, 3)
 
     assert rollout_named(STATE, text) == rollout
     assert build_named(STATE, text) == "b"
     assert part_named(lambda: STATE, text, None) == ("flights", "b")
     assert part_named(lambda: STATE, None, text) == (None, "b")
     assert awaited_rollout(STATE, text) == active_rollout(STATE, text, "abandon") == rollout
-    assert ready_rollouts(STATE, text, "flights", "4") == (rollout, numbered(STATE, 4))
+    assert ready_rollouts(STATE, text, "flights", "4") == (rollout, rollout_of_number(STATE, 4))
 
 
 @pytest.mark.parametrize("text", ["flights", "b", "3x", "-3", "٣", "", None])
@@ -72,7 +77,7 @@ def test_any_other_argument_is_none(text: str | None) -> None:
     ("state", "hint"),
     [
         (State(), "none has begun yet: kappa deploy"),
-        (fold(records(READY[0])), "there is only 1: kappa history"),
+        (fold_records(records(READY[0])), "there is only 1: kappa history"),
         (STATE, "there are 1 to 4: kappa history"),
     ],
 )
@@ -87,9 +92,9 @@ def test_a_number_of_no_rollout_is_refused_with_the_range_that_exists(
 
 
 def test_a_rollout_that_has_ended_is_waited_for_and_not_given_up() -> None:
-    state = fold(records(*SWITCHED))
+    state = fold_records(records(*SWITCHED))
 
-    assert awaited_rollout(state, "1") == numbered(state, 1)
+    assert awaited_rollout(state, "1") == rollout_of_number(state, 1)
     with pytest.raises(Conflict, match="rollout 1 of pipeline flights has served"):
         active_rollout(state, "1", "abandon")
     with pytest.raises(Conflict, match="rollout 3 of pipeline flights has served"):
@@ -97,24 +102,24 @@ def test_a_rollout_that_has_ended_is_waited_for_and_not_given_up() -> None:
 
 
 def test_an_undo_by_number_is_of_the_rollout_that_serves() -> None:
-    state = fold(records(*SWITCHED))
+    state = fold_records(records(*SWITCHED))
 
-    assert undone(state, "3") == undone(state, "flights") == ("flights", "a")
+    assert undo_target(state, "3") == undo_target(state, "flights") == ("flights", "a")
     with pytest.raises(UsageError, match="rollout 1 does not serve pipeline flights: rollout 3"):
-        undone(state, "1")
+        undo_target(state, "1")
 
 
 def test_after_an_undo_the_build_is_that_of_the_rollout_that_brought_it_back() -> None:
     back = served(18, 4, "a", live="b", others={"trains": "x"})
-    state = fold(records(*SWITCHED, switch_asked("a"), held(18, "b"), back))
+    state = fold_records(records(*SWITCHED, switch_asked("a"), held(18, "b"), back))
 
-    assert undone(state, "5") == ("flights", "b")
+    assert undo_target(state, "5") == ("flights", "b")
     with pytest.raises(UsageError, match="rollout 1 does not serve pipeline flights: rollout 5"):
-        undone(state, "1")
+        undo_target(state, "1")
 
 
 def test_a_comparison_takes_numbers_in_place_of_pipeline_and_builds() -> None:
-    state = fold(records(*SWITCHED))
+    state = fold_records(records(*SWITCHED))
 
     assert builds_to_compare(state, "3", None, None) == ("a", "b")
     assert builds_to_compare(state, "flights", "1", "3") == ("a", "b")
@@ -126,14 +131,14 @@ def test_a_comparison_takes_numbers_in_place_of_pipeline_and_builds() -> None:
 
 
 def test_a_retry_by_number_is_of_the_last_rollout_of_its_pipeline() -> None:
-    state = fold(records(*READY, Abandoned(9, "no")))
+    state = fold_records(records(*READY, Abandoned(9, "no")))
 
     assert ended_without_serving(state, "3").id == 9
     with pytest.raises(UsageError, match="rollout 1 is not the last of pipeline flights") as told:
         ended_without_serving(state, "1")
     assert told.value.hint.endswith("kappa retry 3")
     with pytest.raises(UsageError, match="rollout 1 is not the last of pipeline flights") as told:
-        ended_without_serving(fold(records(*SWITCHED)), "1")
+        ended_without_serving(fold_records(records(*SWITCHED)), "1")
     assert told.value.hint == "it is served: kappa history; then kappa replay flights"
 
 
@@ -143,7 +148,7 @@ def test_a_retry_by_number_is_of_the_last_rollout_of_its_pipeline() -> None:
 def test_a_generation_is_named_by_its_number_or_by_the_rollout_that_made_it(
     generation: int | None, rollout: int | None, found: int
 ) -> None:
-    assert generation_meant(fold(records(*SWITCHED)), generation, rollout) == found
+    assert generation_meant(fold_records(records(*SWITCHED)), generation, rollout) == found
 
 
 @pytest.mark.parametrize(
@@ -159,4 +164,4 @@ def test_a_generation_that_is_not_named_once_or_not_made_is_refused(
     generation: int | None, rollout: int | None, says: str
 ) -> None:
     with pytest.raises(UsageError, match=says):
-        generation_meant(fold(records(*SWITCHED)), generation, rollout)
+        generation_meant(fold_records(records(*SWITCHED)), generation, rollout)

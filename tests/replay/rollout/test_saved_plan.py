@@ -12,10 +12,10 @@ from plans import birth, declared, log, observed
 
 from kappa.base.errors import Conflict, Damaged, UsageError
 from kappa.replay.rollout.plan.facts import Observed
-from kappa.replay.rollout.plan.finding import Accepting
+from kappa.replay.rollout.plan.finding import Allowances
 from kappa.replay.rollout.plan.make_plan import make_plan
 from kappa.replay.rollout.plan.plan import Plan
-from kappa.replay.rollout.plan.saved_plan import SavedPlan, ground_of, moved, save_plan
+from kappa.replay.rollout.plan.saved_plan import SavedPlan, ground_changes, ground_of, save_plan
 from kappa.state.journal.events import CaughtUp
 
 V1 = declared()
@@ -51,9 +51,9 @@ def saved(
     seen: Observed = THEN,
     *,
     only: tuple[str, ...] = (),
-    accepting: Accepting | None = None,
+    accepting: Allowances | None = None,
 ) -> SavedPlan:
-    accepting = accepting or Accepting()
+    accepting = accepting or Allowances()
     save_plan(
         file, make_plan(seen, only=only, accepting=accepting), seen, only=only, accepting=accepting
     )
@@ -70,7 +70,7 @@ def stale(file: Path, now: Observed, seen: Observed = THEN, *, only: tuple[str, 
 
 
 def test_what_is_read_is_what_was_saved(file: Path) -> None:
-    accepting = Accepting(gap=True, breaking=True, allowed={"rate": "it is night"})
+    accepting = Allowances(gap=True, breaking=True, allowed={"rate": "it is night"})
 
     found = saved(file, only=("flights",), accepting=accepting)
 
@@ -91,7 +91,7 @@ def test_a_log_that_has_grown_is_the_same_ground(file: Path) -> None:
 def test_what_was_let_through_is_let_through_again(file: Path) -> None:
     seen = replace(THEN, log=log(beginning=41))
 
-    plan = saved(file, seen, accepting=Accepting(gap=True)).plan_again(file, seen)
+    plan = saved(file, seen, accepting=Allowances(gap=True)).plan_again(file, seen)
 
     assert plan.refusals == ()
     assert plan.steps[0].accepted[0].startswith("gap: orders partition 0 begins at offset 41")
@@ -225,7 +225,9 @@ def test_topics_that_moved_are_named(file: Path, facts: object, says: str) -> No
 def test_a_topic_that_was_made_since_is_named(file: Path) -> None:
     ground = ground_of(make_plan(THEN), THEN)
 
-    assert list(moved(replace(ground, topics={}), ground)) == ["topics: orders was made since"]
+    assert list(ground_changes(replace(ground, topics={}), ground)) == [
+        "topics: orders was made since"
+    ]
 
 
 def test_another_thing_to_let_through_is_named(file: Path) -> None:
@@ -235,10 +237,10 @@ def test_another_thing_to_let_through_is_named(file: Path) -> None:
         ground, pipelines={"flights": replace(flights, accepted=("rate: it is night",))}
     )
 
-    assert list(moved(ground, other)) == [
+    assert list(ground_changes(ground, other)) == [
         "what is let through for pipeline flights: now rate: it is night"
     ]
-    assert list(moved(other, ground)) == [
+    assert list(ground_changes(other, ground)) == [
         "what is let through for pipeline flights: no longer rate: it is night"
     ]
 

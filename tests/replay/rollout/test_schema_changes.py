@@ -13,7 +13,7 @@ from msgspec import structs
 from plans import birth, declared, observed
 
 from kappa import Topic
-from kappa.code.declaration import declarations
+from kappa.code.declaration import declaration_lines
 from kappa.declare.values.columns import parse_type
 from kappa.replay.rollout.plan.make_plan import make_plan
 from kappa.replay.rollout.plan.plan_text import plan_text
@@ -22,7 +22,7 @@ from kappa.replay.rollout.plan.schema_changes import (
     ReaderChange,
     event_changes,
     reader_changes,
-    widens,
+    widens_type,
 )
 from kappa.state.build import Birth
 from kappa.state.journal.events import CaughtUp
@@ -136,8 +136,8 @@ def test_a_table_and_a_view_that_change_places_may_break() -> None:
 def test_a_type_that_holds_all_values_breaks_nobody_and_the_way_back_does(
     old: str, new: str
 ) -> None:
-    assert widens(parse_type(old), parse_type(new))
-    assert not widens(parse_type(new), parse_type(old))
+    assert widens_type(parse_type(old), parse_type(new))
+    assert not widens_type(parse_type(new), parse_type(old))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_type_that_holds_all_values_breaks_nobody_and_the_way_back_does(
     ],
 )
 def test_a_type_that_loses_values_or_means_something_else_breaks(old: str, new: str) -> None:
-    assert not widens(parse_type(old), parse_type(new))
+    assert not widens_type(parse_type(old), parse_type(new))
 
 
 def test_a_type_of_the_platforms_own_is_compared_by_name() -> None:
@@ -184,14 +184,14 @@ _TYPES = st.sampled_from(
 
 @given(_TYPES, _TYPES, _TYPES)
 def test_widening_twice_is_widening(one: object, two: object, three: object) -> None:
-    if widens(one, two) and widens(two, three):
-        assert widens(one, three)
-    if widens(one, two) and widens(two, one):
+    if widens_type(one, two) and widens_type(two, three):
+        assert widens_type(one, three)
+    if widens_type(one, two) and widens_type(two, one):
         assert one == two
 
 
 def changes(old: str, new: str, was: Mapping[str, str | Sequence[str]] | None = None) -> list[str]:
-    before = declarations(declared(topic=Topic("t", event=old)).pipeline)["topic t"]
+    before = declaration_lines(declared(topic=Topic("t", event=old)).pipeline)["topic t"]
     return [
         each.replace(" of topic t", "")
         for each in event_changes(Topic("t", event=new, was=was), before)
@@ -199,7 +199,7 @@ def changes(old: str, new: str, was: Mapping[str, str | Sequence[str]] | None = 
 
 
 def lines_of(topic: Topic) -> str:
-    return declarations(declared(topic=topic).pipeline)["topic t"]
+    return declaration_lines(declared(topic=topic).pipeline)["topic t"]
 
 
 def test_the_same_declaration_changes_nothing() -> None:
@@ -264,7 +264,7 @@ def test_a_plan_tells_it() -> None:
         declared(topic=Topic("orders", event="id string, n bigint", partitions=2, key="id")),
     )
     new = replace(new, parts={**new.parts, "topic orders": "2"}, version="2")
-    born = structs.replace(birth("a", old), declarations=declarations(old.pipeline))
+    born = structs.replace(birth("a", old), declarations=declaration_lines(old.pipeline))
 
     plan = make_plan(observed(new, journal=journal, births=(born,)))
 

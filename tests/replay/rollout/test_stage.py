@@ -18,13 +18,13 @@ from plans import birth, declared, log
 
 from kappa.base.errors import Conflict, KappaError
 from kappa.code.code_snapshot import load_snapshot
-from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.plan.facts import Declared, Observed
-from kappa.replay.rollout.plan.finding import Accepting
+from kappa.replay.rollout.plan.finding import Allowances
 from kappa.replay.rollout.plan.make_plan import make_plan
 from kappa.replay.rollout.plan.plan import Plan
 from kappa.replay.rollout.rollout import Phase
-from kappa.replay.rollout.stage import stage
+from kappa.replay.rollout.stage import stage_plan
 from kappa.replay.rollout.state import State
 from kappa.state.build import Birth, read_birth
 from kappa.state.journal.events import CaughtUp, Event, Staged, SwitchAsked
@@ -58,7 +58,7 @@ def append(store: Store, *events: Event) -> None:
 
 
 def state(store: Store) -> State:
-    return fold(Journal(store).after(0))
+    return fold_records(Journal(store).after(0))
 
 
 def planned(store: Store, *pipelines: Declared, births: tuple[Birth, ...] = ()) -> Plan:
@@ -75,7 +75,7 @@ def builds(store: Store) -> set[str]:
 
 
 def test_a_staged_build_has_its_code_and_its_birth_certificate(store: Store) -> None:
-    (number,) = stage(store, planned(store, V1))
+    (number,) = stage_plan(store, planned(store, V1))
 
     rollout = state(store).rollout(number)
     born = read_birth(store, rollout.build)
@@ -97,7 +97,7 @@ def test_the_snapshot_that_was_staged_is_the_one_that_loads(store: Store) -> Non
         'from kappa import Table, Topic, pipeline\n@pipeline(reads={"o": Topic("orders", '
         'event="id string")}, writes=[Table("delays")])\ndef flights(o): return {"delays": 41}'
     )
-    (number,) = stage(
+    (number,) = stage_plan(
         store, planned(store, replace(V1, files={"pipelines/flights.py": code.encode()}))
     )
 
@@ -109,7 +109,7 @@ def test_the_snapshot_that_was_staged_is_the_one_that_loads(store: Store) -> Non
 def test_the_reasons_of_the_plan_are_kept(store: Store) -> None:
     append(store, *A_SERVES)
 
-    (number,) = stage(store, planned(store, V2, births=(birth("a", V1),)))
+    (number,) = stage_plan(store, planned(store, V2, births=(birth("a", V1),)))
 
     assert state(store).rollout(number).reasons == (
         "function flights in pipelines/flights.py changed",
@@ -125,10 +125,10 @@ GAP = (
 def test_what_was_let_through_stands_in_the_build_and_in_the_journal(store: Store) -> None:
     plan = make_plan(
         Observed(frozenset({"flights"}), {"flights": V1}, state(store), {}, log(beginning=41)),
-        accepting=Accepting(gap=True),
+        accepting=Allowances(gap=True),
     )
 
-    (number,) = stage(store, plan)
+    (number,) = stage_plan(store, plan)
 
     rollout = state(store).rollout(number)
     born = read_birth(store, rollout.build)
@@ -149,7 +149,7 @@ def test_what_was_let_through_for_a_kept_build_stands_in_the_journal(store: Stor
         log(),
     )
 
-    (number,) = stage(store, make_plan(seen, accepting=Accepting(breaking=True)))
+    (number,) = stage_plan(store, make_plan(seen, accepting=Allowances(breaking=True)))
 
     assert state(store).rollout(number).accepted == (
         "breaking: what reads the tables of flights may break: column m of table delays goes",
@@ -157,7 +157,7 @@ def test_what_was_let_through_for_a_kept_build_stands_in_the_journal(store: Stor
 
 
 def test_a_build_keeps_what_its_topics_and_tables_were(store: Store) -> None:
-    (number,) = stage(store, planned(store, V1))
+    (number,) = stage_plan(store, planned(store, V1))
 
     kept = read_birth(store, state(store).rollout(number).build).declarations
     assert kept == {
@@ -170,7 +170,7 @@ def test_a_build_keeps_what_its_topics_and_tables_were(store: Store) -> None:
 
 
 def test_a_build_of_before_these_were_kept_reads_back(store: Store) -> None:
-    (number,) = stage(store, planned(store, V1))
+    (number,) = stage_plan(store, planned(store, V1))
     build = state(store).rollout(number).build
     document = store.get_json(f"builds/{build}/birth.json")
     store.put_json(
@@ -188,14 +188,14 @@ def test_a_build_of_before_these_were_kept_reads_back(store: Store) -> None:
 def test_a_plan_without_changes_begins_nothing(store: Store) -> None:
     append(store, *A_SERVES)
 
-    assert stage(store, planned(store, V1, births=(birth("a", V1),))) == ()
+    assert stage_plan(store, planned(store, V1, births=(birth("a", V1),))) == ()
 
     assert state(store).last == 4
     assert builds(store) == set()
 
 
 def test_several_pipelines_are_begun_one_after_the_other(store: Store) -> None:
-    assert stage(store, planned(store, V1, OTHER)) == (1, 2)
+    assert stage_plan(store, planned(store, V1, OTHER)) == (1, 2)
 
     assert {rollout.pipeline for rollout in state(store).active_rollouts} == {"flights", "other"}
 
@@ -203,7 +203,7 @@ def test_several_pipelines_are_begun_one_after_the_other(store: Store) -> None:
 def test_a_kept_build_is_asked_to_serve_again_and_none_is_made(store: Store) -> None:
     append(store, *B_SERVES)
 
-    (number,) = stage(store, planned(store, V1, births=(birth("a", V1), birth("b", V2))))
+    (number,) = stage_plan(store, planned(store, V1, births=(birth("a", V1), birth("b", V2))))
 
     record = Journal(store).get(number)
     assert record is not None
@@ -216,7 +216,7 @@ def test_what_others_did_meanwhile_elsewhere_is_no_conflict(store: Store) -> Non
     plan = planned(store, V1)
     append(store, staged("o", pipeline="other"))
 
-    assert stage(store, plan) == (2,)
+    assert stage_plan(store, plan) == (2,)
 
 
 def test_a_second_deploy_is_told_who_was_first_and_leaves_nothing(store: Store) -> None:
@@ -226,7 +226,7 @@ def test_a_second_deploy_is_told_who_was_first_and_leaves_nothing(store: Store) 
     with pytest.raises(
         Conflict, match=r"was first: rollout 1 of pipeline flights is on its way, with build x"
     ) as error:
-        stage(store, plan)
+        stage_plan(store, plan)
 
     assert error.value.exit_code == 6
     assert state(store).last == 1
@@ -239,7 +239,7 @@ def test_a_plan_made_on_what_serves_no_more_is_refused(store: Store) -> None:
     append(store, *B_SERVES[4:])
 
     with pytest.raises(Conflict, match="is served by build b now, and not by build a"):
-        stage(store, plan)
+        stage_plan(store, plan)
 
     assert builds(store) == set()
 
@@ -257,7 +257,7 @@ def test_a_kept_build_that_is_kept_no_more_is_not_asked_for(store: Store) -> Non
     )
 
     with pytest.raises(Conflict, match="is served by build c now"):
-        stage(store, plan)
+        stage_plan(store, plan)
 
 
 def test_an_undo_in_between_is_a_conflict(store: Store) -> None:
@@ -266,14 +266,14 @@ def test_an_undo_in_between_is_a_conflict(store: Store) -> None:
     append(store, switch_asked("a"))
 
     with pytest.raises(Conflict, match="rollout 3 of pipeline flights is on its way, with build a"):
-        stage(store, plan)
+        stage_plan(store, plan)
 
 
 def test_a_refused_plan_makes_nothing(store: Store) -> None:
     plan = make_plan(Observed(frozenset({"flights"}), {"flights": V1}, State(), {}, log(ids={})))
 
     with pytest.raises(KappaError, match="not on the broker"):
-        stage(store, plan)
+        stage_plan(store, plan)
 
     assert store.names("") == ()
 
@@ -287,7 +287,7 @@ def test_of_many_deploys_at_once_one_wins_and_every_other_is_told(store: Store) 
     def deploy() -> None:
         begin.wait()
         try:
-            won.append(stage(Store(store.folder), plan))
+            won.append(stage_plan(Store(store.folder), plan))
         except Conflict as error:
             told.append(error)
 
@@ -326,7 +326,7 @@ def test_a_stage_that_is_killed_before_its_record_has_begun_nothing(store: Store
 
     assert died.returncode == -9
     assert state(store) == State()
-    (number,) = stage(store, planned(store, V1))
+    (number,) = stage_plan(store, planned(store, V1))
     record = Journal(store).get(number)
     assert record is not None
     assert isinstance(record.event, Staged)

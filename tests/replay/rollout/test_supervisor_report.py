@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from journals import at, numbered, staged
 
-from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.step import (
     Acknowledge,
     Append,
@@ -19,13 +19,13 @@ from kappa.replay.rollout.step import (
 from kappa.replay.rollout.supervisor_report import (
     Deaths,
     Pace,
-    Reporter,
-    Underway,
-    Waiting,
+    ReportWriter,
+    RolloutWait,
+    SupervisorReport,
     ensure_no_report,
-    read_underway,
+    read_supervisor_report,
 )
-from kappa.state.build_status import DECODED, counting, watch_slice
+from kappa.state.build_status import DECODED, read_counter, watch_slice
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import Failed, Held
 from kappa.state.slices import Slice
@@ -88,40 +88,40 @@ def test_the_pace_of_work_that_began_again_is_measured_anew() -> None:
 
 def test_what_is_said_is_read_and_taken_back(store: Counting) -> None:
     clock, deaths = Clock(), {"a": Deaths(3, "exit code 1")}
-    reporter = Reporter(store, deaths.get, clock=clock)
-    state = fold(numbered(staged("a")))
+    reporter = ReportWriter(store, deaths.get, clock=clock)
+    state = fold_records(numbered(staged("a")))
 
     reporter.report(state, {1: "build a to catch up"}, frozenset({"a", "of another"}))
 
-    found = read_underway(store)
-    assert found == Underway({1: Waiting("build a to catch up")}, deaths, ("a",))
+    found = read_supervisor_report(store)
+    assert found == SupervisorReport({1: RolloutWait("build a to catch up")}, deaths, ("a",))
     assert found.trouble("a") == "its job died 3 times, last: exit code 1; see kappa logs a"
     assert found.trouble("b") == ""
     ensure_no_report(store)
-    assert read_underway(store) == Underway()
+    assert read_supervisor_report(store) == SupervisorReport()
 
 
 def test_a_rate_is_known_before_the_first_slice_ends(store: Counting) -> None:
     clock = Clock()
-    reporter = Reporter(store, lambda _: None, clock=clock)
-    state = fold(numbered(staged("a")))
+    reporter = ReportWriter(store, lambda _: None, clock=clock)
+    state = fold_records(numbered(staged("a")))
     Frontiers(store, "a").publish(Frontier(1, "a", 1, at(0), {}, "then"))
     tasks = store.path(f"builds/a/{DECODED}/0")
     tasks.mkdir(parents=True)
     for clock.now, count in ((0.0, 100), (2.0, 300)):
         with watch_slice(store, "a", Slice(1, 0, at(0), at(1_000)), 1).step("read"):
-            counting(tasks, "0")(count)
+            read_counter(tasks, "0")(count)
         reporter.report(state, {1: "build a to catch up"})
 
-    assert read_underway(store).rollouts[1].rate == 100.0
+    assert read_supervisor_report(store).rollouts[1].rate == 100.0
 
 
 def test_a_change_of_what_is_waited_for_is_said_at_once_and_the_rest_now_and_then(
     store: Counting,
 ) -> None:
     clock = Clock()
-    reporter = Reporter(store, lambda _: None, clock=clock)
-    state = fold(numbered(staged("a")))
+    reporter = ReportWriter(store, lambda _: None, clock=clock)
+    state = fold_records(numbered(staged("a")))
     for number, clock.now in enumerate((0.0, 0.2, 0.4, 0.9), start=1):
         Frontiers(store, "a").publish(Frontier(number, "a", 1, at(number * 100), {}, "then"))
         reporter.report(state, {1: "build a to catch up"})
@@ -129,11 +129,14 @@ def test_a_change_of_what_is_waited_for_is_said_at_once_and_the_rest_now_and_the
 
     clock.now = 2.0
     reporter.report(state, {1: "build a to catch up"})
-    assert (store.puts, read_underway(store).rollouts[1].rate) == (2, 150.0)
+    assert (store.puts, read_supervisor_report(store).rollouts[1].rate) == (2, 150.0)
     reporter.report(state, {1: "its verification"})
-    assert (store.puts, read_underway(store).rollouts[1].waits_for) == (3, "its verification")
+    assert (store.puts, read_supervisor_report(store).rollouts[1].waits_for) == (
+        3,
+        "its verification",
+    )
     clock.now = 9.0
-    ended = fold(numbered(staged("a"), Failed(1, "no")))
+    ended = fold_records(numbered(staged("a"), Failed(1, "no")))
     reporter.report(ended, {})
     reporter.report(ended, {})
-    assert (store.puts, read_underway(store).rollouts) == (4, {})
+    assert (store.puts, read_supervisor_report(store).rollouts) == (4, {})

@@ -16,11 +16,11 @@ from twins import FLIGHTS, PLANES, align, appended, folded, latest, make_build
 
 from kappa.base.errors import Conflict, Unreachable, UsageError
 from kappa.base.sealed import encoded
-from kappa.code.code_snapshot import digests, ensure_snapshot
+from kappa.code.code_snapshot import ensure_snapshot, hash_files
 from kappa.code.declaration import has_key_format
 from kappa.declare.options import Thresholds
 from kappa.declare.values.tally import Tally
-from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.verify.pairs import (
     bring_together,
@@ -31,12 +31,12 @@ from kappa.replay.rollout.verify.pairs import (
 from kappa.replay.rollout.verify.unsettled_keys import texts_for, unsettled_keys
 from kappa.replay.rollout.verify.verification_progress import verification_progress
 from kappa.replay.rollout.verify.verify import (
-    Means,
+    VerificationMeans,
     ensure_verified,
-    exceeded,
-    judged,
-    unmeasured,
-    verify,
+    exceeded_thresholds,
+    judge_results,
+    unmeasured_tables,
+    verify_candidate,
 )
 from kappa.state.build_status import turns_asked
 from kappa.state.frontier import Frontiers
@@ -88,7 +88,7 @@ def hundred(*, changed: int = 0, removed: int = 0, added: int = 0) -> list[dict[
 
 
 def rollout_of(build: str = "b") -> Rollout:
-    return fold(
+    return fold_records(
         numbered(
             staged("a"),
             CaughtUp(1, Offsets()),
@@ -110,7 +110,7 @@ def verdict_on(
     make_build(store, "a", before)
     make_build(store, "b", after)
     align(store, "b", "a")
-    return verify(store, rollout_of(), "a", Means(60, log=log))
+    return verify_candidate(store, rollout_of(), "a", VerificationMeans(60, log=log))
 
 
 def test_a_candidate_is_compared_with_the_live_build_at_their_alignment(any_store: Store) -> None:
@@ -137,7 +137,7 @@ def test_people_see_which_table_is_looked_at(store: Store) -> None:
     assert verification_progress(store, "b") == "comparing table delays (1 of 1)"
     store.put("builds/b/verification.json", b"{")
     assert verification_progress(store, "b") == ""
-    assert verify(store, rollout_of(), "a", Means(60)).verdict == "passed"
+    assert verify_candidate(store, rollout_of(), "a", VerificationMeans(60)).verdict == "passed"
 
 
 def test_what_both_have_folded_since_the_alignment_is_not_looked_at(store: Store) -> None:
@@ -155,7 +155,7 @@ def test_what_both_have_folded_since_the_alignment_is_not_looked_at(store: Store
         )
     )
 
-    seen = verify(store, rollout_of(), "a", Means(60))
+    seen = verify_candidate(store, rollout_of(), "a", VerificationMeans(60))
 
     assert (seen.verdict, seen.offsets.at("flights", 0)) == ("passed", 10)
 
@@ -163,7 +163,7 @@ def test_what_both_have_folded_since_the_alignment_is_not_looked_at(store: Store
 def test_the_first_build_has_nothing_to_be_compared_with(store: Store) -> None:
     make_build(store, "b", {replace(folded(max_changed=0.0), checks=("on_time > 0",)): rows(UA=1)})
 
-    seen = verify(store, rollout_of(), None, Means(60))
+    seen = verify_candidate(store, rollout_of(), None, VerificationMeans(60))
 
     assert (seen.verdict, seen.live_build, seen.differences, seen.checks[0].passed) == (
         "passed",
@@ -203,7 +203,7 @@ def test_a_view_that_is_not_its_text_passes_nothing(
     """A rewritten query is no oracle for itself: DuckDB runs the text over the tables."""
     make_build(store, "b", {folded(): rows(UA=1, AA=2), kept_view(): stored(**found)})
 
-    seen = verify(store, rollout_of(), None, Means(60, check_rows=check_rows))
+    seen = verify_candidate(store, rollout_of(), None, VerificationMeans(60, check_rows=check_rows))
 
     assert (seen.verdict, seen.checks[-1].table) == (verdict, "late")
     if verdict == "failed":
@@ -224,7 +224,7 @@ def test_a_text_names_the_tables_of_its_own_pipeline(store: Store) -> None:
     made = {folded(): rows(UA=1), bad: [kept]}
     make_build(store, "b", made, rejects=[{"reason": "not-json", "offset": n} for n in (1, 2)])
 
-    seen = verify(store, rollout_of(), None, Means(60))
+    seen = verify_candidate(store, rollout_of(), None, VerificationMeans(60))
 
     assert (seen.verdict, seen.reason) == ("passed", "")
 
@@ -233,7 +233,7 @@ def test_a_text_that_cannot_be_computed_concludes_nothing(store: Store) -> None:
     failing = kept_view("select carrier, error('no')::bigint as on_time from delays")
     make_build(store, "b", {folded(): rows(UA=1), failing: stored(UA=1)})
 
-    seen = verify(store, rollout_of(), None, Means(60))
+    seen = verify_candidate(store, rollout_of(), None, VerificationMeans(60))
 
     assert seen.verdict == "inconclusive"
     assert "could not be run: its stored rows are those of its query:" in seen.reason
@@ -243,9 +243,9 @@ def test_without_an_alignment_with_the_build_that_serves_it_is_inconclusive(stor
     for build in ("a", "b", "old"):
         make_build(store, build, {folded(): rows(UA=1)})
 
-    never = verify(store, rollout_of(), "a", Means(60))
+    never = verify_candidate(store, rollout_of(), "a", VerificationMeans(60))
     align(store, "b", "old")
-    other = verify(store, rollout_of(), "a", Means(60))
+    other = verify_candidate(store, rollout_of(), "a", VerificationMeans(60))
 
     assert (never.verdict, never.reason) == (
         "inconclusive",
@@ -264,7 +264,7 @@ def test_an_alignment_whose_lease_has_ended_is_inconclusive(store: Store, ended:
     else:
         ensure_lease(store, replace(lease, expires_at=1.0))
 
-    seen = verify(store, rollout_of(), "a", Means(60))
+    seen = verify_candidate(store, rollout_of(), "a", VerificationMeans(60))
 
     assert seen.verdict == "inconclusive"
     assert "is not kept any more" in seen.reason
@@ -309,7 +309,7 @@ def test_a_threshold_is_kept_or_nothing_is_promoted(
 def test_a_threshold_names_a_view_as_a_view() -> None:
     view = replace(folded(max_changed=0), view="from delays")
 
-    (told,) = exceeded([Difference("delays", 2, 2, changed=1)], [view])
+    (told,) = exceeded_thresholds([Difference("delays", 2, 2, changed=1)], [view])
 
     assert told.startswith("50 % of the rows of view delays were changed")
 
@@ -318,9 +318,11 @@ def test_a_check_names_a_view_as_a_view() -> None:
     view = replace(folded(), view="from delays")
     seen = Verified(1, "passed", Offsets(), checks=(Check("delays", "n > 0", 3, 2),))
 
-    assert judged(seen, [view]).reason == "2 of 3 rows of view delays do not satisfy: n > 0"
+    assert judge_results(seen, [view]).reason == "2 of 3 rows of view delays do not satisfy: n > 0"
     seen = replace(seen, checks=(Check("delays", "n > 0", 0, None, "no n"),))
-    assert judged(seen, [view]).reason.startswith("a check of view delays could not be run: n > 0")
+    assert judge_results(seen, [view]).reason.startswith(
+        "a check of view delays could not be run: n > 0"
+    )
 
 
 def test_of_an_empty_table_any_row_is_all_of_it(store: Store) -> None:
@@ -366,13 +368,13 @@ def test_a_threshold_that_cannot_be_measured_does_not_pass(store: Store) -> None
 def test_a_new_table_with_thresholds_has_nothing_to_be_measured_by() -> None:
     new, table = Difference("delays", None, 3), folded(max_added=0.0)
 
-    assert exceeded([new], [table]) == unmeasured([new], [table]) == ()
+    assert exceeded_thresholds([new], [table]) == unmeasured_tables([new], [table]) == ()
 
 
 def test_thresholds_are_the_candidates_own() -> None:
     gone = Difference("gone", 3, None)
 
-    assert exceeded([gone, Difference("delays", 2, 2, changed=2)], [folded()]) == ()
+    assert exceeded_thresholds([gone, Difference("delays", 2, 2, changed=2)], [folded()]) == ()
     assert folded().thresholds == Thresholds()
 
 
@@ -426,7 +428,7 @@ def test_keys_with_a_format_are_known_as_their_table_has_them(
         make_build(store, "b", {latest(): []}).birth,
         module="fleet",
         pipeline="fleet",
-        sources=digests(files),
+        sources=hash_files(files),
     )
     log = FakeLog(key.encode(), b"N2", b"\xff")
     for declared, wanted in (("", [key, "N2"]), (line, ["N2"])):
@@ -447,9 +449,9 @@ def test_without_a_broker_nothing_is_said_of_a_compacted_topics_keys(store: Stor
     align(store, "b", "a")
 
     with pytest.raises(Unreachable):
-        verify(store, rollout_of(), "a", Means(60))
+        verify_candidate(store, rollout_of(), "a", VerificationMeans(60))
     with pytest.raises(Unreachable):
-        verify(store, rollout_of(), "a", Means(60, log=FakeLog(away=True)))
+        verify_candidate(store, rollout_of(), "a", VerificationMeans(60, log=FakeLog(away=True)))
     assert len(live_leases(store, 0)) == 1
 
 
@@ -480,7 +482,7 @@ def test_what_became_of_records_on_both_sides_is_in_the_verdict(store: Store) ->
 
     assert (
         OutcomeCount("flights", "duplicate", 2, 3)
-        in verify(store, rollout_of(), "a", Means(60)).counts
+        in verify_candidate(store, rollout_of(), "a", VerificationMeans(60)).counts
     )
 
 
@@ -491,10 +493,10 @@ def test_a_comparison_that_lost_its_lease_does_not_pass(
         make_build(store, build, {folded(): rows(UA=1)})
     align(store, "b", "a")
     monkeypatch.setattr(
-        "kappa.serving.query.pin.snapshot.PinnedSnapshot.holds", lambda _self: False
+        "kappa.serving.query.pin.snapshot.PinnedSnapshot.is_kept", lambda _self: False
     )
 
-    seen = verify(store, rollout_of(), "a", Means(60))
+    seen = verify_candidate(store, rollout_of(), "a", VerificationMeans(60))
 
     assert seen.verdict == "inconclusive"
     assert "lease" in seen.reason
@@ -520,9 +522,9 @@ def test_the_verdict_in_the_journal_has_differences_and_an_older_record_has_none
     make_build(store, "b", {folded(): rows(UA=2)})
     align(store, "b", "a")
 
-    ensure_verified(store, 5, Means(60))
+    ensure_verified(store, 5, VerificationMeans(60))
 
-    told = fold(journal.after(0)).rollout(5).verified
+    told = fold_records(journal.after(0)).rollout(5).verified
     assert told is not None
     assert told.differences == (
         Difference(
@@ -540,7 +542,7 @@ def test_the_verdict_in_the_journal_has_differences_and_an_older_record_has_none
     # Nor has it a seal.
     del document["before"]
     store.put("journal/00000000000000000007.json", encoded(document))
-    older = fold(journal.after(0)).rollout(5).verified
+    older = fold_records(journal.after(0)).rollout(5).verified
     assert older == replace(told, differences=(), counts=(), live_build=None)
 
 
@@ -646,10 +648,10 @@ PAIR = (staged("a"), CaughtUp(1, Offsets()), verified(1), served(1, 1, "a"), sta
 
 
 def test_what_is_compared_is_what_serves_with_the_candidate_or_with_the_build_before() -> None:
-    state = fold(numbered(*PAIR))
+    state = fold_records(numbered(*PAIR))
     from kappa.state.journal.events import Abandoned, Held
 
-    later = fold(
+    later = fold_records(
         numbered(
             CaughtUp(5, Offsets()),
             verified(5),
@@ -664,7 +666,7 @@ def test_what_is_compared_is_what_serves_with_the_candidate_or_with_the_build_be
     # The builds of the last switch.
     assert builds_to_compare(later, "flights", None, None) == ("a", "b")
     assert builds_to_compare(later, "flights", "a", "b") == ("a", "b")
-    alone = fold(numbered(Abandoned(5, "no"), after=5), state)
+    alone = fold_records(numbered(Abandoned(5, "no"), after=5), state)
     with pytest.raises(UsageError, match="no build beside the one that serves"):
         builds_to_compare(alone, "flights", None, None)
 
@@ -682,7 +684,7 @@ def test_what_cannot_be_compared_is_a_slip(
     pipeline: str, before: str | None, after: str | None, says: str
 ) -> None:
     with pytest.raises(UsageError, match=says):
-        builds_to_compare(fold(numbered(*PAIR)), pipeline, before, after)
+        builds_to_compare(fold_records(numbered(*PAIR)), pipeline, before, after)
 
 
 REJECTED = [
@@ -716,7 +718,7 @@ def test_a_candidate_that_has_rejected_too_much_does_not_pass(
     )
     align(store, "b", "a")
 
-    seen = verify(store, rollout_of(), live, Means(60))
+    seen = verify_candidate(store, rollout_of(), live, VerificationMeans(60))
 
     assert (seen.verdict, seen.rejected, seen.records) == (verdict, 2, 10)
     if verdict == "failed":
@@ -758,7 +760,7 @@ def test_a_candidate_whose_function_fails_on_many_more_records_does_not_pass(
         )
     align(store, "b", "a")
 
-    seen = verify(store, rollout_of(), live, Means(60))
+    seen = verify_candidate(store, rollout_of(), live, VerificationMeans(60))
 
     assert seen.verdict == verdict
     if verdict == "failed":

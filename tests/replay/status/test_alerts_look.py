@@ -17,8 +17,8 @@ from kappa.serving.outlets.alerts.delivery import AlertDelivery, Rules
 from kappa.serving.outlets.alerts.message import Message
 from kappa.serving.outlets.alerts.outbox import (
     AlertProgress,
-    asked_again,
     dead_letters,
+    ids_to_send_again,
     put_progress,
 )
 from kappa.state.root import Root, place_of, put_root
@@ -82,9 +82,9 @@ def test_dead_letters_are_sent_again_by_whoever_sends(
     for arguments in (("retry",), ("retry", "late"), ("retry", "--id", "msg_1")):
         (letter,) = typed(capsys, "alerts", *arguments)
         assert letter["id"] == "msg_1"
-        assert asked_again(world.store, "late") == ("msg_1",)
+        assert ids_to_send_again(world.store, "late") == ("msg_1",)
     assert typed(capsys, "alerts", "retry", "busy") == []
-    AlertDelivery(world.store, ALERTS[1], Channel(), Rules(), clock=time.time).step()
+    AlertDelivery(world.store, ALERTS[1], Channel(), Rules(), clock=time.time).take_step()
 
     assert sent == ["msg_1"]
     assert dead_letters(world.store, "late") == ()
@@ -92,10 +92,10 @@ def test_dead_letters_are_sent_again_by_whoever_sends(
 
 
 def test_the_page_asks_again_when_an_alert_has_moved_on(world: World) -> None:
-    before = world.desk.pulse()
+    before = world.desk.change_marker()
     put_progress(world.store, "busy", AlertProgress(delivered=1))
 
-    assert world.desk.pulse() != before
+    assert world.desk.change_marker() != before
 
 
 def test_a_retry_says_when_nobody_is_up_to_send(

@@ -113,7 +113,7 @@ def test_an_archive_tells_how_far_it_is_and_how_far_behind(
         "",
     )
     assert following.behind == 10
-    (row,) = archive_listing([following]).objects()
+    (row,) = archive_listing([following]).row_objects()
     assert [row[name] for name in ("partitions", "records", "rejected", "from", "to")] == [
         2,
         63,
@@ -129,7 +129,7 @@ def test_one_that_is_declared_and_not_there_yet_is_behind_by_all(
     found = status(settings, store, Log(first={0: 5, 1: 0}))
 
     assert (found.mark, found.behind) == (None, 105)
-    assert archive_listing([found]).objects()[0]["to"] == {}
+    assert archive_listing([found]).row_objects()[0]["to"] == {}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kappa.replay.status.context import Here
+from kappa.replay.status.context import ProjectContext
 from kappa.replay.status.run_records import Running
 
 
@@ -16,6 +16,6 @@ def test_a_supervisor_that_ends_between_two_readings_gives_its_broker_or_none(
     (tmp_path / "kappa.toml").touch()
     found: list[Running | None] = [Running(1, "born", "localhost:9092", "then"), None]
     monkeypatch.setattr("kappa.replay.status.run_records.running", lambda _settings: found.pop(0))
-    here = Here(tmp_path, None)
+    here = ProjectContext(tmp_path, None)
 
     assert [here.bootstrap_servers, here.bootstrap_servers] == ["localhost:9092", None]

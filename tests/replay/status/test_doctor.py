@@ -10,17 +10,24 @@ from served import PLANES, ROWS_OF_PLANES, Platform
 
 from kappa.base.errors import Conflict, Damaged, KappaError
 from kappa.base.sealed import encoded
-from kappa.replay.status.doctor.examine import examine, set_aside
-from kappa.replay.status.doctor.repair import repair
+from kappa.replay.status.doctor.examine import count_set_aside, examine_root
+from kappa.replay.status.doctor.repair import repair_root
 from kappa.replay.status.status import observe_status
 from kappa.replay.status.status_text import status_heading
 from kappa.serving.outlets.changes.point import Point, point_at
 from kappa.serving.query.pin.record_cache import last_frontier
-from kappa.serving.query.query import answer
+from kappa.serving.query.query import answer_query
 from kappa.state.build import read_birth, table_path
 from kappa.state.files.address import delete_file
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.kept_frontiers import Kept, kept_name, kept_of, lost_kept, moment, put_kept
+from kappa.state.kept_frontiers import (
+    KeptFrontierRecord,
+    kept_frontiers_of,
+    kept_name,
+    lost_kept_numbers,
+    parse_moment,
+    put_kept_frontier,
+)
 from kappa.state.lease import Lease, ensure_lease, read_lease
 from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
@@ -54,7 +61,7 @@ def test_what_it_finds_whole_it_leaves_alone(world: World) -> None:
     ended = Lease(1, "ada", expires_at=0.0, pins={})
     ensure_lease(world.store, ended)
 
-    assert examine(world.store, now=1e10) == ()
+    assert examine_root(world.store, now=1e10) == ()
 
     assert read_lease(world.store, ended.id) == ended
 
@@ -72,8 +79,8 @@ def goes_on(world: World) -> None:
 
 
 def test_nothing_is_found_where_nothing_is_damaged(world: World) -> None:
-    assert examine(world.store, now=0.0) == ()
-    assert set_aside(world.store) == 0
+    assert examine_root(world.store, now=0.0) == ()
+    assert count_set_aside(world.store) == 0
 
 
 CONTENTS = [
@@ -90,17 +97,17 @@ def test_a_record_of_a_build_is_moved_aside_and_made_anew(
     name = newest(world, f"builds/{build(world)}/{folder}")
     world.store.put(name, content)
 
-    found = examine(world.store, now=0.0)
+    found = examine_root(world.store, now=0.0)
 
     assert [each.names for each in found] == [(name,)]
     assert found[0].follows
     assert found[0].then
-    moved = repair(world.store, found)
+    moved = repair_root(world.store, found)
     assert [Path(path).read_bytes() for path in moved] == [content]
     if folder != "frontier":
-        assert examine(world.store, now=0.0) == ()
+        assert examine_root(world.store, now=0.0) == ()
     goes_on(world)
-    assert examine(world.store, now=0.0) == ()
+    assert examine_root(world.store, now=0.0) == ()
 
 
 @pytest.mark.parametrize("damage", ["lost", "changed", "torn"])
@@ -119,13 +126,13 @@ def test_a_journal_is_cut_before_the_first_record_that_is_damaged(
     else:
         world.store.put(name, content.replace(b"ships", b"shops") if damage == "changed" else b"{")
 
-    (found,) = examine(Store(world.store.folder), now=0.0)
+    (found,) = examine_root(Store(world.store.folder), now=0.0)
 
     assert f"journal record {number}" in found.what
     assert "a copy of the journal" in found.hint
     if damage == "lost":
         assert "(1 served)" in found.follows
-    repair(world.store, [found])
+    repair_root(world.store, [found])
     again = World(Store(world.store.folder), Doom())
     again.log = world.log
     assert not again.state().serving
@@ -144,14 +151,14 @@ def test_a_table_whose_file_is_gone_is_named_with_what_to_do(any_store: Store) -
     # As the supervisor does.
     ensure_root(any_store)
     world.serve("one", 16)
-    assert examine(world.store, now=0.0) == ()
+    assert examine_root(world.store, now=0.0) == ()
     frontier = Frontiers(world.store, build(world)).newest()
     assert frontier is not None
     path = table_path(world.store, build(world), "ships")
     gone = files(path, frontier.versions["ships"], None)[0]
     delete_file(gone)
 
-    (found,) = examine(world.store, now=0.0)
+    (found,) = examine_root(world.store, now=0.0)
 
     assert gone in found.what
     assert f"queries of build {build(world)} fail" in found.follows
@@ -162,7 +169,7 @@ def test_a_table_whose_file_is_gone_is_named_with_what_to_do(any_store: Store) -
 def test_a_birth_certificate_that_is_torn_is_named(world: World) -> None:
     world.store.put(f"builds/{build(world)}/birth.json", b"")
 
-    (found,) = examine(Store(world.store.folder), now=0.0)
+    (found,) = examine_root(Store(world.store.folder), now=0.0)
 
     assert "birth certificate" in found.what
     assert "its copy takes its place" in found.then
@@ -176,30 +183,30 @@ def test_a_root_that_does_not_say_any_more_what_it_is_is_named(world: World) -> 
         world.store.delete(ROOT)
         if damaged is not None:
             world.store.put(ROOT, damaged)
-        (found,) = examine(Store(world.store.folder), now=0.0)
+        (found,) = examine_root(Store(world.store.folder), now=0.0)
         assert (ROOT in found.what, found.names) == (True, (ROOT,))
-        repair(world.store, [found])
+        repair_root(world.store, [found])
         assert world.store.get(ROOT) == whole
-        assert examine(Store(world.store.folder), now=0.0) == ()
+        assert examine_root(Store(world.store.folder), now=0.0) == ()
 
     world.store.delete(ROOT_COPY)
     world.store.put(ROOT, whole[:-9])
-    (changed,) = examine(Store(world.store.folder), now=0.0)
+    (changed,) = examine_root(Store(world.store.folder), now=0.0)
     world.store.delete(ROOT)
-    (gone,) = examine(Store(world.store.folder), now=0.0)
+    (gone,) = examine_root(Store(world.store.folder), now=0.0)
 
     assert all(ROOT in each.what and each.hint for each in (changed, gone))
     assert not changed.names + gone.names
     # A copy that is cut short gets it last.
     world.store.put_json("copying.json", {"from": "elsewhere"})
-    assert examine(Store(world.store.folder), now=0.0) == ()
+    assert examine_root(Store(world.store.folder), now=0.0) == ()
     world.store.delete("copying.json")
     # A root of an earlier Kappa has none until it is up.
     name = newest(world, f"builds/{build(world)}/frontier")
     world.store.put(name, encoded(world.store.get_json(name)))
-    assert examine(Store(world.store.folder), now=0.0) == ()
+    assert examine_root(Store(world.store.folder), now=0.0) == ()
     ensure_root(Store(world.store.folder))
-    assert examine(Store(world.store.folder), now=0.0) == ()
+    assert examine_root(Store(world.store.folder), now=0.0) == ()
 
 
 @pytest.mark.parametrize("damage", ["lost", "changed"])
@@ -212,15 +219,15 @@ def test_a_birth_certificate_has_a_copy_that_takes_its_place(world: World, damag
     if damage == "changed":
         world.store.put(name, content.replace(b"ships", b"shipt", 1))
     with pytest.raises(Damaged, match=name) as told:
-        answer(Store(world.store.folder), "from ships")
+        answer_query(Store(world.store.folder), "from ships")
     assert "kappa doctor --repair" in told.value.hint
 
-    found = examine(Store(world.store.folder), now=0.0)
+    found = examine_root(Store(world.store.folder), now=0.0)
 
     assert [each.names for each in found] == [(name,)]
-    repair(world.store, found)
+    repair_root(world.store, found)
     assert world.store.get(name) == content
-    assert examine(Store(world.store.folder), now=0.0) == ()
+    assert examine_root(Store(world.store.folder), now=0.0) == ()
     goes_on(world)
 
 
@@ -240,8 +247,8 @@ def test_a_newest_frontier_that_is_lost_is_not_answered_from_the_one_before(
     assert shown == ((2,),)
     assert "kappa doctor" in told.value.hint
     # The journal of this platform has no stages.
-    (found,) = (each for each in examine(any_store, now=0.0) if name in each.what)
-    repair(any_store, [found])
+    (found,) = (each for each in examine_root(any_store, now=0.0) if name in each.what)
+    repair_root(any_store, [found])
     # Only what was given up by hand.
     assert platform.ask("select count(*) from planes").rows == ((1,),)
 
@@ -265,7 +272,7 @@ def test_the_number_of_a_frontier_that_was_given_up_is_never_another_ones(
     else:
         any_store.put(name, b"{")
 
-    repair(any_store, [each for each in examine(any_store, now=0.0) if name in each.what])
+    repair_root(any_store, [each for each in examine_root(any_store, now=0.0) if name in each.what])
     # The next job begins so, and its first slice is what the last one's was not.
     platform.advance("flights-1", PLANES, ROWS_OF_PLANES.slice(1, 1))
 
@@ -274,7 +281,7 @@ def test_the_number_of_a_frontier_that_was_given_up_is_never_another_ones(
     assert following.number > seen.number
     assert following == Frontiers(any_store, "flights-1").newest()
     assert point_at(any_store, cursor, "planes", 0.0) is None
-    assert [each for each in examine(any_store, now=0.0) if "frontier" in each.what] == []
+    assert [each for each in examine_root(any_store, now=0.0) if "frontier" in each.what] == []
 
 
 @pytest.mark.parametrize("folder", ["journal", "frontier", "birth"])
@@ -297,25 +304,25 @@ def test_a_kept_frontier_that_is_lost_is_not_answered_from_an_older_one(tmp_path
     store = Store(tmp_path)
     for number, before in ((1, None), (4, 1), (9, 4)):
         frontier = Frontier(number, "b", 1, Offsets(), {}, f"2026-01-01T00:00:0{number}+00:00")
-        put_kept(store, Kept(frontier, before=before))
-    at = moment("2026-01-01T00:00:05+00:00")
-    assert kept_of(store, "b")[1].shown_at(at)
+        put_kept_frontier(store, KeptFrontierRecord(frontier, before=before))
+    at = parse_moment("2026-01-01T00:00:05+00:00")
+    assert kept_frontiers_of(store, "b")[1].shown_at(at)
 
     store.delete(kept_name("b", 4))
-    assert lost_kept(store, "b") == (4,)
-    assert not kept_of(store, "b")[0].shown_at(at)
+    assert lost_kept_numbers(store, "b") == (4,)
+    assert not kept_frontiers_of(store, "b")[0].shown_at(at)
     store.delete(kept_name("b", 9))
-    assert lost_kept(store, "b") == (9,)
-    assert not kept_of(store, "b")[0].shown_at(at)
+    assert lost_kept_numbers(store, "b") == (9,)
+    assert not kept_frontiers_of(store, "b")[0].shown_at(at)
 
 
 def test_nothing_is_moved_under_a_platform_that_runs(world: World) -> None:
     name = newest(world, f"builds/{build(world)}/legs")
     world.store.put(name, b"")
-    found = examine(world.store, now=0.0)
+    found = examine_root(world.store, now=0.0)
 
     with Lock(world.store.path(LOCK), what="kappa"), pytest.raises(Conflict, match="kappa is up"):
-        repair(world.store, found)
+        repair_root(world.store, found)
 
     assert world.store.get(name) == b""
 

@@ -11,11 +11,11 @@ from msgspec import structs
 from rich.console import Console
 
 from kappa.base.errors import Unreachable
-from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.rollout import Rollout
-from kappa.replay.rollout.supervisor_report import Waiting
+from kappa.replay.rollout.supervisor_report import RolloutWait
 from kappa.replay.rollout.verify.verification_progress import table_step
-from kappa.replay.status.follow import Progress, news, standing, tell
+from kappa.replay.status.follow import RolloutProgress, progress_lines, rollout_news, show_progress
 from kappa.state.build import Base
 from kappa.state.build_status import SliceProgress
 from kappa.state.journal.events import CaughtUp, Check, Event
@@ -30,24 +30,26 @@ class Clock:
 
 
 def rollout(*after: Event) -> Rollout:
-    return fold(numbered(staged("b"), *after)).rollout(1)
+    return fold_records(numbered(staged("b"), *after)).rollout(1)
 
 
 def replaying(
     folded: int, *, waits_for: str = "build b to catch up", rate: float | None = 50.0
-) -> Progress:
-    return Progress(rollout(), at(0), at(folded), Waiting(waits_for, rate), live="a", shown=at(90))
+) -> RolloutProgress:
+    return RolloutProgress(
+        rollout(), at(0), at(folded), RolloutWait(waits_for, rate), live="a", shown=at(90)
+    )
 
 
-def told(steps: Iterator[Progress], clock: Clock, *, terminal: bool) -> str:
+def told(steps: Iterator[RolloutProgress], clock: Clock, *, terminal: bool) -> str:
     said = io.StringIO()
     console = Console(file=said, force_terminal=terminal, width=200, color_system=None)
-    tell(steps, at(1_000), console, end_now=lambda: at(100), clock=clock)
+    show_progress(steps, at(1_000), console, end_now=lambda: at(100), clock=clock)
     return said.getvalue()
 
 
 def test_it_tells_phase_share_rate_time_left_reason_and_the_live_build() -> None:
-    assert standing(replaying(250), at(1_000), at(100)) == (
+    assert progress_lines(replaying(250), at(1_000), at(100)) == (
         "rollout 1 of pipeline flights: replaying, 250 of 1,000 records (25 %), 50/s, 15 s left",
         "waits for build b to catch up",
         "live build a is 10 records behind the log",
@@ -57,7 +59,7 @@ def test_it_tells_phase_share_rate_time_left_reason_and_the_live_build() -> None
 def test_what_is_read_of_a_long_slice_counts_before_the_slice_ends() -> None:
     within = SliceProgress(1, 0, 4, 250, "read", 100)
 
-    assert standing(replace(replaying(0), slice=within), at(1_000), None) == (
+    assert progress_lines(replace(replaying(0), slice=within), at(1_000), None) == (
         "rollout 1 of pipeline flights: replaying, 100 of 1,000 records (10 %), 50/s, 18 s left",
         "slice 1 of 4: 100 of 250 records read",
         "waits for build b to catch up",
@@ -67,7 +69,7 @@ def test_what_is_read_of_a_long_slice_counts_before_the_slice_ends() -> None:
 def test_a_verification_names_the_table_that_it_looks_at() -> None:
     step = table_step("comparing", "delays", 2, 4)
 
-    assert standing(replace(replaying(1_000), verifying=step), at(1_000), None)[1:] == (
+    assert progress_lines(replace(replaying(1_000), verifying=step), at(1_000), None)[1:] == (
         "comparing table delays (2 of 4)",
         "waits for build b to catch up",
     )
@@ -77,17 +79,17 @@ def test_trouble_and_checks_are_told() -> None:
     checked = structs.replace(
         verified(1), checks=(Check("delays", "n > 0", 3, 0), Check("delays", "n < 9", 3, 0))
     )
-    progress = Progress(
+    progress = RolloutProgress(
         rollout(CaughtUp(1, NOWHERE), checked),
         at(0),
         at(10),
-        Waiting("build a to acknowledge the hold"),
+        RolloutWait("build a to acknowledge the hold"),
         trouble="build b: its job died 3 times",
         live="a",
         shown=at(100),
     )
 
-    assert standing(progress, at(10), at(100)) == (
+    assert progress_lines(progress, at(10), at(100)) == (
         "rollout 1 of pipeline flights: ready",
         "waits for build a to acknowledge the hold",
         "build b: its job died 3 times",
@@ -97,24 +99,26 @@ def test_trouble_and_checks_are_told() -> None:
 
 
 def test_a_branch_is_told_as_one_and_its_share_is_of_what_its_job_reads() -> None:
-    branch = fold(
+    branch = fold_records(
         numbered(
             structs.replace(staged("b"), base=Base("a", "v0", at(800).plain(), 3, at(600).plain()))
         )
     ).rollout(1)
 
-    assert news(None, branch) == (
+    assert rollout_news(None, branch) == (
         (
             "rollout 1: build b of pipeline flights is a branch of build a (version v0) "
             "at flights:0=800"
         ),
     )
-    (line,) = standing(Progress(branch, at(600), at(700), Waiting("", 10.0)), at(1_000), None)
+    (line,) = progress_lines(
+        RolloutProgress(branch, at(600), at(700), RolloutWait("", 10.0)), at(1_000), None
+    )
     assert line.endswith("replaying, 100 of 400 records (25 %), 10/s, 30 s left")
 
 
 def test_what_is_not_known_is_not_told() -> None:
-    assert standing(Progress(rollout(), at(0), None), at(0), None) == (
+    assert progress_lines(RolloutProgress(rollout(), at(0), None), at(0), None) == (
         "rollout 1 of pipeline flights: replaying, 0 of 0 records",
     )
 
@@ -122,17 +126,20 @@ def test_what_is_not_known_is_not_told() -> None:
 def test_topics_that_the_live_build_does_not_read_are_none_of_its_lag() -> None:
     log_end = Offsets({"flights": {0: 100}, "airlines": {0: 7_000}})
 
-    assert standing(replaying(1), at(1), log_end)[-1] == "live build a is 10 records behind the log"
+    assert (
+        progress_lines(replaying(1), at(1), log_end)[-1]
+        == "live build a is 10 records behind the log"
+    )
 
 
 def test_without_a_terminal_there_is_one_line_every_ten_seconds_beside_the_news() -> None:
     clock = Clock()
 
-    def steps() -> Iterator[Progress]:
+    def steps() -> Iterator[RolloutProgress]:
         for tenths in range(350):
             clock.now = tenths / 10
             yield replaying(tenths)
-        yield Progress(rollout(CaughtUp(1, at(350))), at(0), at(350))
+        yield RolloutProgress(rollout(CaughtUp(1, at(350))), at(0), at(350))
 
     assert told(steps(), clock, terminal=False).splitlines() == [
         "rollout 1: build b of pipeline flights replays from the beginning",
@@ -155,10 +162,10 @@ def test_what_a_switch_sends_is_shown_once_with_the_verification_that_passed() -
 
     caught_up = CaughtUp(1, NOWHERE)
     steps = (
-        Progress(rollout(*each), at(0), at(350))
+        RolloutProgress(rollout(*each), at(0), at(350))
         for each in ((), (caught_up,), (caught_up, verified(1)), (caught_up, verified(1)))
     )
-    tell(steps, at(10), Console(file=said, width=200), sends=sends, clock=Clock())
+    show_progress(steps, at(10), Console(file=said, width=200), sends=sends, clock=Clock())
 
     assert asked == ["ready"]
     assert "passed\n  sends: 312 updates to carriers\n" in said.getvalue()
@@ -179,11 +186,11 @@ def test_a_broker_that_is_away_stops_nobody_from_watching() -> None:
     def away() -> Offsets:
         raise Unreachable("no broker")
 
-    def steps() -> Iterator[Progress]:
+    def steps() -> Iterator[RolloutProgress]:
         for clock.now in (0.0, 11.0):
             yield replaying(5)
 
-    tell(steps(), at(10), Console(file=said, width=200), end_now=away, clock=clock)
+    show_progress(steps(), at(10), Console(file=said, width=200), end_now=away, clock=clock)
 
     assert "5 of 10 records" in said.getvalue()
     assert "live build" not in said.getvalue()

@@ -22,11 +22,11 @@ from kappa.base.clock import now
 from kappa.base.errors import Damaged, ExitCode
 from kappa.commands.app import run_command
 from kappa.declare.values.arrow import arrow_schema
-from kappa.replay.rollout.garbage import look
-from kappa.replay.status.doctor.examine import examine, unvouched
-from kappa.replay.status.doctor.scrub import scrub
-from kappa.serving.query.query import answer
-from kappa.serving.query.rejects import Wanted, rejects_in_order
+from kappa.replay.rollout.garbage import find_garbage
+from kappa.replay.status.doctor.examine import examine_root, unvouched_builds
+from kappa.replay.status.doctor.scrub import scrub_root
+from kappa.serving.query.query import answer_query
+from kappa.serving.query.rejects import RejectFilter, rejects_in_order
 from kappa.serving.query.sandbox.question import Allowance, Question
 from kappa.serving.query.sandbox.sandbox import Sandbox
 from kappa.serving.query.tables import served_tables
@@ -140,10 +140,12 @@ def a_bit_of(file: Path, draw: random.Random) -> int:
 
 
 def test_nothing_is_found_where_nothing_was_flipped(store: Store) -> None:
-    found = scrub(anew(store))
+    found = scrub_root(anew(store))
 
     assert (found.bad, found.unknown, found.files) == ((), 0, 5)
-    assert answer(anew(store), "select sum(flights) from totals").rows == ((sum(range(600)) + 7,),)
+    assert answer_query(anew(store), "select sum(flights) from totals").rows == (
+        (sum(range(600)) + 7,),
+    )
 
 
 @pytest.mark.parametrize("joined", [False, True], ids=["of frontiers", "joined"])
@@ -160,8 +162,8 @@ def test_a_flipped_bit_of_any_file_is_refused_by_name_and_found_by_a_scrub(
         file = draw.choice(files_of(store, table))
         with flipped(file, a_bit_of(file, draw)):
             with pytest.raises(Damaged) as told:
-                answer(anew(store), f"select * from flights.{table.partition('.')[0]}")
-            bad = scrub(anew(store)).bad
+                answer_query(anew(store), f"select * from flights.{table.partition('.')[0]}")
+            bad = scrub_root(anew(store)).bad
 
         assert f"builds/{BUILD}/tables/{table}/{file.name} of pipeline flights" in str(told.value)
         assert "kappa replay flights" in told.value.hint
@@ -178,17 +180,17 @@ def test_a_build_without_sums_is_served(store: Store) -> None:
         record = store.get_json(name)
         store.put_json(name, {key: record[key] for key in record.keys() - {"sums", "seal"}})
     (file,) = files_of(store, "departures")
-    right = answer(anew(store), "select * from departures").rows
+    right = answer_query(anew(store), "select * from departures").rows
     draw, wrong = random.Random(2), 0
     for _ in range(20):
         # The names in a column, far from the file's ends.
         with flipped(file, draw.randrange(8 * 200, 8 * 4000)):
             try:
-                wrong += answer(anew(store), "select * from departures").rows != right
+                wrong += answer_query(anew(store), "select * from departures").rows != right
             except Damaged:
                 continue
             finally:
-                found = scrub(anew(store))
+                found = scrub_root(anew(store))
                 assert (found.bad, found.unknown) == ((), 5)
 
     assert wrong > 5
@@ -202,7 +204,7 @@ def test_only_what_a_query_reads_is_checked_by_views_and_by_value_too(store: Sto
             "select * from totals",
             "with departures as (select 1) select 2",
         ):
-            answer(anew(store), sql)
+            answer_query(anew(store), sql)
         for sql in (
             "select count(*) from later",
             'select * from "DEPARTURES" limit 1',
@@ -211,7 +213,7 @@ def test_only_what_a_query_reads_is_checked_by_views_and_by_value_too(store: Sto
             "describe departures",
         ):
             with pytest.raises(Damaged, match=file.name):
-                answer(anew(store), sql)
+                answer_query(anew(store), sql)
 
 
 @pytest.mark.slow
@@ -220,21 +222,21 @@ def test_a_server_checks_each_file_once(store: Store) -> None:
     with Sandbox(Allowance(at_once=1)) as sandbox:
         with flipped(file, 8 * 1000):
             other = anew(store)
-            sandbox.ask(other, Question("select * from planes")).body.close()
+            sandbox.ask_query(other, Question("select * from planes")).body.close()
             with pytest.raises(Damaged, match=file.name):
-                sandbox.ask(other, Question("select count(*) from later"))
+                sandbox.ask_query(other, Question("select count(*) from later"))
         other = anew(store)
-        sandbox.ask(other, Question("select count(*) from later")).body.close()
+        sandbox.ask_query(other, Question("select count(*) from later")).body.close()
         with flipped(file, 8 * 1000):
             # It was checked by this process.
-            sandbox.ask(other, Question("select count(*) from later")).body.close()
+            sandbox.ask_query(other, Question("select count(*) from later")).body.close()
 
 
 def test_other_readers_and_the_job_refuse_it_too(store: Store) -> None:
     (rejects,), (totals,) = files_of(store, "rejects"), files_of(store, "totals")
     with flipped(rejects, 8 * 1000):
         with pytest.raises(Damaged, match=rejects.name):
-            rejects_in_order(anew(store), Wanted())
+            rejects_in_order(anew(store), RejectFilter())
         listed = {each.name: each for each in served_tables(anew(store))}
         assert rejects.name in listed["rejects"].broken
         assert not listed["totals"].broken
@@ -269,25 +271,27 @@ def test_a_large_file_is_checked_once_since_the_machine_was_started(store: Store
     file = max(files_of(store, "departures"), key=lambda each: each.stat().st_size)
     assert file.stat().st_size > 1 << 20
     sql = "select count(*) from departures"
-    answer(anew(store), sql)
+    answer_query(anew(store), sql)
 
     with flipped(file, 8 * 100_000):
-        answer(anew(store), sql)
-        assert [each.path for each in scrub(anew(store)).bad] == [str(file)]
+        answer_query(anew(store), sql)
+        assert [each.path for each in scrub_root(anew(store)).bad] == [str(file)]
         remembered = store.get_json("run/whole.json")
         for document in ({**remembered, "boot": "another"}, None):
             store.put_json("run/whole.json", document) if document else store.put(
                 "run/whole.json", b"{"
             )
             with pytest.raises(Damaged, match=file.name):
-                answer(anew(store), sql)
+                answer_query(anew(store), sql)
 
 
 def test_a_file_that_is_gone_is_found_by_a_scrub(store: Store) -> None:
     (file,) = files_of(store, "planes")
     file.unlink()
 
-    assert [(each.path, each.why) for each in scrub(anew(store)).bad] == [(str(file), "is gone")]
+    assert [(each.path, each.why) for each in scrub_root(anew(store)).bad] == [
+        (str(file), "is gone")
+    ]
 
 
 def test_sums_that_rot_themselves_are_named_by_the_doctor(store: Store) -> None:
@@ -300,8 +304,8 @@ def test_sums_that_rot_themselves_are_named_by_the_doctor(store: Store) -> None:
     store.put(name, content.replace(b"1", b"2", 1))
 
     with pytest.raises(Damaged, match="of the sums of build"):
-        answer(anew(store), "select * from planes")
-    (damage,) = examine(anew(store), now=0.0)
+        answer_query(anew(store), "select * from planes")
+    (damage,) = examine_root(anew(store), now=0.0)
     assert damage.names == (name,)
 
 
@@ -336,7 +340,7 @@ def test_a_job_keeps_a_sum_of_each_file(tmp_path: Path) -> None:
         world.round()
     world.end()
     other = Store(tmp_path)
-    found = scrub(other)
+    found = scrub_root(other)
     assert (found.bad, found.unknown) == ((), 0)
     assert found.files
 
@@ -375,10 +379,10 @@ def test_a_damaged_commit_is_refused_by_all(store: Store, damage: str) -> None:
     into = Store(store.folder.with_name("branch"), syncs=False)
     put_birth(into, birth)
     acts: tuple[Callable[[Store], object], ...] = (
-        lambda copy: answer(copy, "select count(*) from departures"),
+        lambda copy: answer_query(copy, "select count(*) from departures"),
         lambda copy: take_back_to_frontier(copy, birth),
         lambda copy: begin_from(into, birth, copy, there),
-        lambda copy: look(copy, keep_seconds=0.0, now=0.0),
+        lambda copy: find_garbage(copy, keep_seconds=0.0, now=0.0),
     )
     told = list[str]()
     for act, copy in zip(acts, damaged_copies(store, commit, rotten), strict=False):
@@ -386,14 +390,14 @@ def test_a_damaged_commit_is_refused_by_all(store: Store, damage: str) -> None:
             act(copy)
         told.append(raised.value.message)
         assert "kappa replay" in raised.value.hint
-    (found,) = examine(copy, now=0.0)
-    (bad,) = scrub(copy).bad
+    (found,) = examine_root(copy, now=0.0)
+    (bad,) = scrub_root(copy).bad
 
     named = commit.parent if damage == "rows" else commit
     assert all(str(named.relative_to(store.folder)) in why for why in (*told, found.what, bad.why))
-    assert unvouched(store) == ()
-    assert examine(store, now=0.0) == ()
-    assert answer(store, "select count(*) from departures").rows == ((607,),)
+    assert unvouched_builds(store) == ()
+    assert examine_root(store, now=0.0) == ()
+    assert answer_query(store, "select count(*) from departures").rows == ((607,),)
 
 
 def test_a_frontier_of_before_vouches_for_no_list_and_is_read(store: Store) -> None:
@@ -407,11 +411,11 @@ def test_a_frontier_of_before_vouches_for_no_list_and_is_read(store: Store) -> N
     for copy in (same, other):
         (copy.folder / commit.relative_to(store.folder)).write_bytes(commit.read_bytes())
 
-    assert answer(same, "select count(*) from departures").rows == ((607,),)
-    assert unvouched(same) == (BUILD,)
+    assert answer_query(same, "select count(*) from departures").rows == ((607,),)
+    assert unvouched_builds(same) == (BUILD,)
     take_back_to_frontier(other, read_birth(other, BUILD))
     with pytest.raises(Damaged, match="it is empty"):
-        answer(empty, "select count(*) from departures")
+        answer_query(empty, "select count(*) from departures")
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1"], ids=["empty", "cut"])
@@ -419,9 +423,9 @@ def test_an_empty_or_cut_file_is_damage(store: Store, content: bytes) -> None:
     """Sizes are in Delta's commits: a list of the folder shows what is cut."""
     (file,) = files_of(store, "departures")
     copy = next(damaged_copies(store, file, content))
-    (found,) = examine(copy, now=0.0)
+    (found,) = examine_root(copy, now=0.0)
 
     assert f"{file.name} is not as it was written: it had" in found.what
     with pytest.raises(Damaged, match=file.name):
-        answer(copy, "select count(*) from departures")
-    assert examine(store, now=0.0) == ()
+        answer_query(copy, "select count(*) from departures")
+    assert examine_root(store, now=0.0) == ()

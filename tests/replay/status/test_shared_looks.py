@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from kappa.base.errors import UsageError
-from kappa.replay.status.context import Here
-from kappa.replay.status.shared_looks import Desk, beat_of
+from kappa.replay.status.context import ProjectContext
+from kappa.replay.status.shared_looks import SharedLooks, moving_parts
 from kappa.replay.status.status import BuildStatus, HeldBack, Status
 from kappa.serving.query.reader.client import Client, ClientLeft
 from kappa.state.build_status import Stopped
@@ -38,13 +38,13 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, clock: Clock) -> Desk:
+def desk(tmp_path: Path, clock: Clock) -> SharedLooks:
     (tmp_path / "kappa.toml").touch()
-    return Desk(Here(tmp_path, None), clock=clock)
+    return SharedLooks(ProjectContext(tmp_path, None), clock=clock)
 
 
 def test_requests_share_one_look_a_second_and_a_slow_look_ten_times_as_long(
-    desk: Desk, clock: Clock
+    desk: SharedLooks, clock: Clock
 ) -> None:
     looks: list[float] = []
 
@@ -53,12 +53,16 @@ def test_requests_share_one_look_a_second_and_a_slow_look_ten_times_as_long(
         clock.now += 0.5
         return len(looks)
 
-    assert [desk.look("a", look), desk.look("a", look), desk.look("b", look)] == [1, 1, 2]
+    assert [
+        desk.shared_look("a", look),
+        desk.shared_look("a", look),
+        desk.shared_look("b", look),
+    ] == [1, 1, 2]
     clock.now += 5.1
-    assert desk.look("a", look) == 3
+    assert desk.shared_look("a", look) == 3
 
 
-def test_who_leaves_waits_for_no_look_and_ends_none_of_others(desk: Desk) -> None:
+def test_who_leaves_waits_for_no_look_and_ends_none_of_others(desk: SharedLooks) -> None:
     """A look that ends since its client left is made again by the next who waits."""
     begun, first, second = threading.Event(), Client(), Client()
 
@@ -68,25 +72,27 @@ def test_who_leaves_waits_for_no_look_and_ends_none_of_others(desk: Desk) -> Non
             first.ensure_here()
 
     with ThreadPoolExecutor(3) as threads:
-        looking = threads.submit(desk.look, "a", look, client=first)
+        looking = threads.submit(desk.shared_look, "a", look, client=first)
         begun.wait(20)
-        leaving = threads.submit(desk.look, "a", look, client=second)
-        staying = threads.submit(desk.look, "a", lambda: "seen")
-        second.leave()
+        leaving = threads.submit(desk.shared_look, "a", look, client=second)
+        staying = threads.submit(desk.shared_look, "a", lambda: "seen")
+        second.leave_now()
         assert isinstance(leaving.exception(20), ClientLeft)
-        first.leave()
+        first.leave_now()
 
         assert isinstance(looking.exception(20), ClientLeft)
         assert staying.result(20) == "seen"
 
 
-def test_nothing_is_a_finding_too(desk: Desk) -> None:
+def test_nothing_is_a_finding_too(desk: SharedLooks) -> None:
     looks: list[int] = []
-    assert [desk.look("a", lambda: looks.append(1)) for _ in range(3)] == [None] * 3
+    assert [desk.shared_look("a", lambda: looks.append(1)) for _ in range(3)] == [None] * 3
     assert looks == [1]
 
 
-def test_what_fails_is_told_to_all_who_ask_and_tried_again_soon(desk: Desk, clock: Clock) -> None:
+def test_what_fails_is_told_to_all_who_ask_and_tried_again_soon(
+    desk: SharedLooks, clock: Clock
+) -> None:
     looks: list[int] = []
 
     def fails() -> None:
@@ -96,36 +102,38 @@ def test_what_fails_is_told_to_all_who_ask_and_tried_again_soon(desk: Desk, cloc
 
     for _ in range(3):
         with pytest.raises(UsageError, match="no") as told:
-            desk.look("a", fails)
+            desk.shared_look("a", fails)
     assert looks == [1]
     # The traceback would grow with each caller that it is raised in.
     assert len(told.traceback) < 4
     clock.now += 5.1
-    assert desk.look("a", lambda: 7) == 7
+    assert desk.shared_look("a", lambda: 7) == 7
 
 
-def test_a_status_without_its_broker_is_looked_at_again_soon(desk: Desk, clock: Clock) -> None:
+def test_a_status_without_its_broker_is_looked_at_again_soon(
+    desk: SharedLooks, clock: Clock
+) -> None:
     def without_its_broker() -> Status:
         clock.now += 4.0
         return Status(1, (), broker_error="no Kafka broker answers")
 
-    assert desk.look("status", without_its_broker).broker_error
+    assert desk.shared_look("status", without_its_broker).broker_error
     clock.now += 5.1
-    assert not desk.look("status", lambda: Status(1, ())).broker_error
+    assert not desk.shared_look("status", lambda: Status(1, ())).broker_error
 
 
-def test_what_is_of_a_generation_is_not_told_as_that_of_the_next(desk: Desk) -> None:
-    assert desk.look("tables", lambda: "old", generation=1) == "old"
-    assert desk.look("status", lambda: "same") == "same"
+def test_what_is_of_a_generation_is_not_told_as_that_of_the_next(desk: SharedLooks) -> None:
+    assert desk.shared_look("tables", lambda: "old", generation=1) == "old"
+    assert desk.shared_look("status", lambda: "same") == "same"
 
-    assert desk.look("tables", lambda: "new", generation=2) == "new"
-    assert desk.look("tables", lambda: "newer", generation=2) == "new"
-    assert desk.look("status", lambda: "other") == "same"
+    assert desk.shared_look("tables", lambda: "new", generation=2) == "new"
+    assert desk.shared_look("tables", lambda: "newer", generation=2) == "new"
+    assert desk.shared_look("status", lambda: "other") == "same"
 
 
-def test_it_remembers_no_more_than_so_much(desk: Desk) -> None:
+def test_it_remembers_no_more_than_so_much(desk: SharedLooks) -> None:
     for number in range(1000):
-        desk.look(f"rows of {number}", lambda: 1, generation=number // 300)
+        desk.shared_look(f"rows of {number}", lambda: 1, generation=number // 300)
     assert len(desk._looks) <= 200
 
 
@@ -139,5 +147,5 @@ def test_whatever_a_page_tells_of_a_build_is_heard_when_it_changes() -> None:
         {"kept_until": now}, {"beyond": "too many"},
     )  # fmt: skip
     for change in changes:
-        assert beat_of(replace(build, **change)) != beat_of(build), change  # type: ignore[arg-type]
-    assert beat_of(replace(build)) == beat_of(build)
+        assert moving_parts(replace(build, **change)) != moving_parts(build), change  # type: ignore[arg-type]
+    assert moving_parts(replace(build)) == moving_parts(build)

@@ -21,14 +21,14 @@ from kappa.code.fingerprint import SEMANTICS
 from kappa.commands.app import run_command
 from kappa.declare.values.arrow import arrow_schema
 from kappa.replay.rollout.current import current_state
-from kappa.replay.rollout.supervisor_report import Underway
-from kappa.replay.status.metrics import Seen, metrics_text
-from kappa.replay.status.shared_looks import beat_of
+from kappa.replay.rollout.supervisor_report import SupervisorReport
+from kappa.replay.status.metrics import MetricFacts, metrics_text
+from kappa.replay.status.shared_looks import moving_parts
 from kappa.replay.status.status import HeldBack, held_back, observe_status
 from kappa.replay.status.status_text import status_heading, status_listing
-from kappa.serving.query.overflows import overflows
+from kappa.serving.query.overflows import count_overflows
 from kappa.state.build import Base, Birth, TopicBirth, put_birth
-from kappa.state.build_status import DECODED, counting, watch_slice
+from kappa.state.build_status import DECODED, read_counter, watch_slice
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.journal import Journal
 from kappa.state.offsets import Offsets
@@ -93,7 +93,7 @@ def store(tmp_path: Path) -> Store:
 def told(store: Store, log: Ended) -> tuple[int | None, str]:
     status = observe_status(store, log)
     listing = status_listing(status, datetime(2026, 1, 1, tzinfo=UTC))
-    return status.builds[0].lag, str(listing.objects()[0]["note"])
+    return status.builds[0].lag, str(listing.row_objects()[0]["note"])
 
 
 def test_what_an_open_transaction_holds_back_is_a_part_of_the_lag_and_said(store: Store) -> None:
@@ -173,10 +173,10 @@ def test_what_is_read_of_a_long_slice_is_in_state_note_and_answer(store: Store) 
     tasks = store.path(f"builds/b/{DECODED}/0")
     tasks.mkdir(parents=True)
     with watch_slice(store, "b", Slice(1, 0, FLIGHTS, end), 2).step("read"):
-        counting(tasks, "0")(500)
+        read_counter(tasks, "0")(500)
         status = observe_status(store, Ended(end, end))
 
-    (row,) = status_listing(status, datetime(2026, 1, 1, tzinfo=UTC)).objects()
+    (row,) = status_listing(status, datetime(2026, 1, 1, tzinfo=UTC)).row_objects()
     assert (row["rollout"], row["folded"], row["state"]) == (1, 47, "replaying 52 %")
     assert row["note"] == "slice 1 of 2: 500 of 1,000 records read"
     assert row["slice"] == {
@@ -188,7 +188,7 @@ def test_what_is_read_of_a_long_slice_is_in_state_note_and_answer(store: Store) 
         "text": "slice 1 of 2: 500 of 1,000 records read",
     }
     # The page is asked for again when more is read.
-    assert beat_of(status.builds[0]) != beat_of(replace(status.builds[0], slice=None))
+    assert moving_parts(status.builds[0]) != moving_parts(replace(status.builds[0], slice=None))
 
 
 @pytest.mark.parametrize(("end", "age"), [(7, 0.0), (8, 3600.0)])
@@ -204,7 +204,9 @@ def test_a_build_with_nothing_behind_it_is_fresh_however_long_its_topic_rests(
 
 def test_the_rows_of_a_build_that_has_rested_are_as_old_as_its_waking() -> None:
     published, woken = (datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in (1, 9))
-    underway = Underway(resting=("r",), woken={"w": woken.isoformat(), "r": woken.isoformat()})
+    underway = SupervisorReport(
+        resting=("r",), woken={"w": woken.isoformat(), "r": woken.isoformat()}
+    )
 
     assert underway.fresh_at("w", published) == woken
     assert underway.fresh_at("w", woken + timedelta(1)) == woken + timedelta(1)
@@ -266,7 +268,8 @@ def test_a_branchs_share_is_of_its_jobs_records_and_its_count_of_its_tables(
         "c": (47, 30, (10, 40)),
     }
     assert [
-        row["state"] for row in status_listing(status, datetime(2026, 1, 1, tzinfo=UTC)).objects()
+        row["state"]
+        for row in status_listing(status, datetime(2026, 1, 1, tzinfo=UTC)).row_objects()
     ] == ["replaying 25 %", "replaying 61 %"]
 
 
@@ -292,13 +295,13 @@ def test_sums_that_do_not_fit_are_counted_in_status_and_metrics(
     Platform(served).serve("totals", {table: rows})
 
     status = observe_status(store, None)
-    seen = replace(status, builds=(replace(status.builds[0], overflows=overflows(served)),))
+    seen = replace(status, builds=(replace(status.builds[0], overflows=count_overflows(served)),))
 
     at = datetime(2026, 1, 1, tzinfo=UTC)
-    (build,) = status_listing(seen, at).objects()
+    (build,) = status_listing(seen, at).row_objects()
     assert build["overflows"] == [{"table": "t", "column": "n_total", "rows": 2}]
     assert "n_total does not fit its type in 2 rows of table t" in build["note"]
-    told = metrics_text(Seen(current_state(store), seen, {}, {}, supervised=False), at)
+    told = metrics_text(MetricFacts(current_state(store), seen, {}, {}, supervised=False), at)
     assert 'kappa_overflowed_rows{pipeline="totals",table="t",column="n_total"} 2' in told
 
 

@@ -25,7 +25,7 @@ from kappa.engine.job.splits import Splits
 from kappa.records.decode.remembered import newest_memory, put_memory
 from kappa.records.identity import DIGEST_BYTES, Memory
 from kappa.replay.page.intents import do_once
-from kappa.replay.status.doctor.examine import examine, unsealed_documents
+from kappa.replay.status.doctor.examine import examine_root, unsealed_documents
 from kappa.replay.status.status import observe_status
 from kappa.serving.collect.pulled.position import PullPosition, put_position
 from kappa.serving.outlets.alerts.channels import ShownOnPage
@@ -34,14 +34,14 @@ from kappa.serving.outlets.alerts.outbox import (
     AlertProgress,
     DeadLetter,
     Outbox,
-    ask_again,
+    ask_to_send_again,
     put_dead_letter,
     put_outbox,
     put_progress,
 )
 from kappa.serving.outlets.sinks.sink_status import SinkState, put_state
-from kappa.serving.query.query import answer
-from kappa.state.build import folder
+from kappa.serving.query.query import answer_query
+from kappa.state.build import folder_of_build
 from kappa.state.build_status import ViewCheck, put_view_check
 from kappa.state.offsets import Offsets
 from kappa.state.root import ensure_root
@@ -129,7 +129,7 @@ def put_outlets(store: Store) -> None:
     put_outbox(store, "late", Outbox(1, "cursor", 1.0, (message,)))
     put_progress(store, "late", AlertProgress(1, 1))
     put_dead_letter(store, "late", DeadLetter(message, "it was refused", 3, "2026-01-01"))
-    ask_again(store, "late", "m1")
+    ask_to_send_again(store, "late", "m1")
     ShownOnPage(store, "late").send(message)
     put_state(store, SinkState("ships-now", "ships", "ships", "follows", "cursor"))
 
@@ -142,7 +142,7 @@ def put_notes_of_jobs(store: Store, build: str) -> None:
     assert len(Splits(store, build).parts(piece)) > 1
     put_view_check(store, build, ViewCheck(piece.end, (), "2026-01-01"))
     memory = Memory(1_000, {b"d" * DIGEST_BYTES: 5})
-    put_memory(store.address(f"{folder(build)}/identities/ships"), 0, 9, memory, 5)
+    put_memory(store.address(f"{folder_of_build(build)}/identities/ships"), 0, 9, memory, 5)
 
 
 def remembered(root: Root, store: Store) -> set[tuple[int | None, ...]]:
@@ -178,8 +178,8 @@ def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     store.put_json("cache/law/v.json", {"records": 5, "large": True})
     do_once(store, "a key", {"a": 1}, lambda: {"done": True})
     names = tuple(name for name in store.names("") if not ELSEWHERE.fullmatch(name))
-    found = Root(store, place, answer(store, SQL).rows, names)
-    assert examine(found.anew(), now=NOW) == ()
+    found = Root(store, place, answer_query(store, SQL).rows, names)
+    assert examine_root(found.anew(), now=NOW) == ()
     assert unsealed_documents(store) == ()
     return found
 
@@ -200,13 +200,13 @@ def held(root: Root, name: str, damage: str, seed: int, told: Callable[[], str])
         if not remembered(root, store) <= {(5, 1)}:
             return "a wrong memory"
         try:
-            if answer(store, SQL).rows != root.rows:
+            if answer_query(store, SQL).rows != root.rows:
                 return "a wrong answer"
         except KappaError as error:
             if not names(str(error), name) or not error.hint:
                 return f"an answer that does not name it: {error}"
         status = observe_status(root.anew(), None)
-        found = examine(root.anew(), now=NOW)
+        found = examine_root(root.anew(), now=NOW)
     said = told()
     silent = not any(names(each.what, name) and (each.names or each.hint) for each in found)
     beside = [each for each in root.names if Path(each).parent == Path(name).parent]

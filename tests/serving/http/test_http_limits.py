@@ -193,7 +193,7 @@ def test_as_many_snapshots_are_pinned_as_stated_and_no_more(
     from kappa.serving.http.problem import HttpError
 
     asked = threading.Barrier(MOST_PINNED, timeout=20)
-    pin = snapshots.pin
+    pin = snapshots.pin_served
 
     @contextlib.contextmanager
     def slow_pin(store: Store, *, lease_seconds: float) -> Iterator[object]:
@@ -201,7 +201,7 @@ def test_as_many_snapshots_are_pinned_as_stated_and_no_more(
         with pin(store, lease_seconds=lease_seconds) as pinned:
             yield pinned
 
-    monkeypatch.setattr(snapshots, "pin", slow_pin)
+    monkeypatch.setattr(snapshots, "pin_served", slow_pin)
     kept = snapshots.Snapshots(platform.store, lease_seconds=60)
 
     def hold(_: int) -> bool:
@@ -216,7 +216,7 @@ def test_as_many_snapshots_are_pinned_as_stated_and_no_more(
     assert found.count(True) == MOST_PINNED
 
     kept.let_go(next(iter(kept._held)))
-    monkeypatch.setattr(snapshots, "pin", pin)
+    monkeypatch.setattr(snapshots, "pin_served", pin)
     assert hold(0)
     assert not hold(0)
     kept.close()

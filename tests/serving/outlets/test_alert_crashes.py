@@ -17,7 +17,7 @@ from house import HOUSE, SUPPORT
 from receiver import Receiver, closes
 
 from kappa.base.failpoint import acting
-from kappa.serving.outlets.alerts.outbox import ask_again, dead_letters, read_outbox
+from kappa.serving.outlets.alerts.outbox import ask_to_send_again, dead_letters, read_outbox
 from kappa.state.store import Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
@@ -71,7 +71,7 @@ def test_killed_at_any_failpoint_nothing_is_left_out(world: ChangingWorld) -> No
                     alert = delivery(world, channel)
                     settle(alert)
                     for letter in dead_letters(world.store, "cities"):
-                        ask_again(world.store, "cities", letter.message.id)
+                        ask_to_send_again(world.store, "cities", letter.message.id)
                     settle(alert)
             except Killed:
                 died[point] += 1

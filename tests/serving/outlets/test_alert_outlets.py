@@ -19,7 +19,7 @@ from kappa.base.settings import Settings
 from kappa.commands.app import run_command
 from kappa.declare.alert import AlertBirth
 from kappa.serving.outlets.alerts.outbox import read_outbox, read_progress
-from kappa.serving.outlets.courier import Courier, makers
+from kappa.serving.outlets.courier import Courier, outlet_makers
 from kappa.state.store import Store
 
 pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.fault]
@@ -33,7 +33,7 @@ TOTALS = AlertBirth("totals", "totals", "page")
 def running(store: Store, settings: AlertSettings) -> Iterator[None]:
     """Runs a courier in this process."""
     stop = threading.Event()
-    made = makers(Settings(project=store.folder, alerts=settings), store, NOWHERE)
+    made = outlet_makers(Settings(project=store.folder, alerts=settings), store, NOWHERE)
     thread = threading.Thread(target=Courier(store, made).run, args=(stop,))
     thread.start()
     try:

@@ -15,10 +15,10 @@ from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from kappa.serving.outlets.changes.change_set import Kind
+from kappa.serving.outlets.changes.change_set import ChangeKind
 from kappa.serving.outlets.changes.cursor import Cursor
 from kappa.serving.outlets.changes.follower import Follower
-from kappa.serving.query.query import answer
+from kappa.serving.query.query import answer_query
 from kappa.state.store import Store
 
 if TYPE_CHECKING:
@@ -32,15 +32,15 @@ from kappa.serving.outlets.changes.change_set import key_sql
 
 
 def served_rows(store: Store, table: str) -> Counter[tuple[Any, ...]]:
-    found = answer(store, f"from {table}")
+    found = answer_query(store, f"from {table}")
     return Counter(tuple(zip(found.columns, row, strict=True)) for row in found.rows)
 
 
-def ensure_sums_hold(store: Store, seed: int, *, steps: int = 25) -> Counter[Kind]:
+def ensure_sums_hold(store: Store, seed: int, *, steps: int = 25) -> Counter[ChangeKind]:
     """Follows all tables through slices, upkeep, switches, restarts and lost leases."""
     world = ChangingWorld(store, seed)
     draw = world.draw
-    kinds: Counter[Kind] = Counter()
+    kinds: Counter[ChangeKind] = Counter()
 
     def follower(table: str, since: Cursor | None = None) -> Follower:
         return Follower(store, table, since=since, clock=lambda: world.now)
@@ -66,7 +66,7 @@ def ensure_sums_hold(store: Store, seed: int, *, steps: int = 25) -> Counter[Kin
             for table in FOLLOWED:
                 if draw.random() < 0.4:
                     continue
-                with followers[table].next() as change_set:
+                with followers[table].next_change_set() as change_set:
                     if change_set is not None:
                         kinds[change_set.head.kind] += 1
                         consumers[table].apply(change_set)
@@ -108,7 +108,7 @@ def test_over_a_switch_in_a_bucket_they_sum_up_as_well(
 
     kinds = ensure_sums_hold(store, 3, steps=6)
 
-    assert kinds.keys() >= {Kind.SLICE, Kind.PROMOTE}
+    assert kinds.keys() >= {ChangeKind.SLICE, ChangeKind.PROMOTE}
 
 
 def key_of(row: str) -> str:

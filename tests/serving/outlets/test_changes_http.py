@@ -26,8 +26,8 @@ from kappa.serving.http import changes, events
 from kappa.serving.http.bounds import Bounds
 from kappa.serving.outlets.changes import hub as hub_module
 from kappa.serving.outlets.changes.hub import ChangeHub, ChangeReader
-from kappa.serving.query.query import answer
-from kappa.serving.query.render import plain
+from kappa.serving.query.query import answer_query
+from kappa.serving.query.render import json_value
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.store import Store
 
@@ -85,9 +85,9 @@ class HttpConsumer:
 
 
 def served(store: Store, table: str) -> Counter[str]:
-    found = answer(store, f"from {table}")
+    found = answer_query(store, f"from {table}")
     return Counter(
-        json.dumps(plain(dict(zip(found.columns, row, strict=True)))) for row in found.rows
+        json.dumps(json_value(dict(zip(found.columns, row, strict=True)))) for row in found.rows
     )
 
 
@@ -260,7 +260,7 @@ def test_a_filter_shows_rows_that_begin_to_meet_it_and_cease_to(
     following = Following(server, "totals", "?where=rows%20%3E%205&columns=rows")
 
     def expected() -> Counter[str]:
-        found = answer(world.store, "select k, rows from totals where rows > 5")
+        found = answer_query(world.store, "select k, rows from totals where rows > 5")
         return Counter(json.dumps(dict(zip(found.columns, row, strict=True))) for row in found.rows)
 
     for _ in range(12):
@@ -296,7 +296,7 @@ def test_who_leaves_before_the_beginning_waits_no_longer(
 
     This holds by websocket as by HTTP.
     """
-    goes_on, begun, begin = threading.Event(), list[ChangeReader](), hub.begin
+    goes_on, begun, begin = threading.Event(), list[ChangeReader](), hub.begin_reader
 
     def held(reader: ChangeReader) -> object:
         begun.append(reader)
@@ -304,7 +304,7 @@ def test_who_leaves_before_the_beginning_waits_no_longer(
             reader.client.ensure_here()
         return begin(reader)
 
-    monkeypatch.setattr(hub, "begin", held)
+    monkeypatch.setattr(hub, "begin_reader", held)
     upgrade = (
         "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
         "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"

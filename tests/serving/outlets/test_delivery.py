@@ -13,10 +13,15 @@ from delivering import DOWN, GONE, Scripted, applied, delivery, known, settle
 from kappa.declare.alert import AlertBirth
 from kappa.serving.outlets.alerts.channels import RECEIVED
 from kappa.serving.outlets.alerts.delivery import next_attempt
-from kappa.serving.outlets.alerts.message import moment
-from kappa.serving.outlets.alerts.outbox import ask_again, dead_letters, read_outbox, read_progress
+from kappa.serving.outlets.alerts.message import time_as_text
+from kappa.serving.outlets.alerts.outbox import (
+    ask_to_send_again,
+    dead_letters,
+    read_outbox,
+    read_progress,
+)
 from kappa.serving.outlets.changes.follower import Follower
-from kappa.serving.query.query import answer
+from kappa.serving.query.query import answer_query
 from kappa.state.store import Store
 
 pytestmark = pytest.mark.slow
@@ -76,7 +81,7 @@ def test_rows_without_keys_have_their_count(world: ChangingWorld) -> None:
     settle(alert)
 
     counted = sum(each["times"] for each in channel.received)
-    (total,) = answer(world.store, "select count(*) from events").rows[0]
+    (total,) = answer_query(world.store, "select count(*) from events").rows[0]
     assert counted == total > 0
 
 
@@ -107,13 +112,13 @@ def test_a_receiver_that_is_down_for_ten_minutes_misses_nothing(world: ChangingW
 def test_a_message_that_is_given_up_is_kept_and_the_next_one_goes_on(world: ChangingWorld) -> None:
     alert = delivery(world, channel := Scripted(), patience=100.0)
     settle(alert)
-    while alert.waiting == 0:
+    while alert.unsettled_count == 0:
         world.fold()
-        alert.step()
+        alert.take_step()
     channel.usual, began = DOWN, world.now
     first = read_outbox(world.store, "cities").messages[0]  # type: ignore[union-attr]
     while not dead_letters(world.store, "cities"):
-        world.now += alert.step() or 0.0
+        world.now += alert.take_step() or 0.0
     channel.usual = RECEIVED
     settle(alert)
     for _ in range(5):
@@ -122,7 +127,7 @@ def test_a_message_that_is_given_up_is_kept_and_the_next_one_goes_on(world: Chan
 
     (letter,) = dead_letters(world.store, "cities")
     assert (letter.message, letter.reason) == (first, "down")
-    assert letter.at == moment(began + 100)
+    assert letter.at == time_as_text(began + 100)
     assert letter.tries == sum(each["id"] == first.id for each in channel.tried) > 3
     assert first.id not in {each["id"] for each in channel.received}
     assert channel.received
@@ -138,7 +143,7 @@ def test_a_dead_letter_is_sent_again_when_somebody_asks(world: ChangingWorld) ->
     letters = dead_letters(world.store, "cities")
     assert {each.tries for each in letters} == {1}
     for each in letters:
-        ask_again(world.store, "cities", each.message.id)
+        ask_to_send_again(world.store, "cities", each.message.id)
     # The first is refused again, and the rest are received.
     channel.attempts, channel.usual = [GONE], RECEIVED
     settle(alert)
@@ -148,8 +153,8 @@ def test_a_dead_letter_is_sent_again_when_somebody_asks(world: ChangingWorld) ->
     assert {each["id"] for each in channel.received} == {each.message.id for each in letters} - {
         left.message.id
     }
-    ask_again(world.store, "cities", left.message.id)
-    ask_again(world.store, "cities", "msg_unknown")
+    ask_to_send_again(world.store, "cities", left.message.id)
+    ask_to_send_again(world.store, "cities", "msg_unknown")
     settle(alert)
     assert dead_letters(world.store, "cities") == ()
     assert channel.received[-1]["id"] == left.message.id
@@ -162,7 +167,7 @@ def test_a_switch_sends_exactly_its_difference(world: ChangingWorld) -> None:
     alert = delivery(world, channel)
     settle(alert)
     follower = Follower(world.store, "cities", clock=lambda: world.now)
-    with follower.next():
+    with follower.next_change_set():
         pass
     kinds = list[str]()
     for number, asked in ((1, False), (0, True), (1, True)):
@@ -170,9 +175,9 @@ def test_a_switch_sends_exactly_its_difference(world: ChangingWorld) -> None:
         world.serve(number, asked=asked)
         del channel.received[:]
         settle(alert)
-        with follower.next() as change_set:
+        with follower.next_change_set() as change_set:
             assert change_set is not None
-            assert len(channel.received) == change_set.counts().total
+            assert len(channel.received) == change_set.counts().row_count
         assert applied(before, channel.received) == known(world.store)
         kinds += {each["kind"] for each in channel.received}
 
@@ -232,7 +237,7 @@ def test_a_place_that_was_kept_too_short_is_told(world: ChangingWorld) -> None:
 
     (missed,) = channel.received
     assert missed["op"] == "missed"
-    assert (missed["since"], missed["until"]) == (moment(before), moment(since))
+    assert (missed["since"], missed["until"]) == (time_as_text(before), time_as_text(since))
     outbox = read_outbox(world.store, "cities")
     assert outbox is not None
     assert outbox.missed is not None
@@ -252,7 +257,7 @@ def test_a_place_that_cannot_be_read_is_moved_aside_and_told(
     settle(alert := delivery(world, channel))
 
     missed = channel.received[-1]
-    assert (missed["op"], missed["since"]) == ("missed", moment(sent))
+    assert (missed["op"], missed["since"]) == ("missed", time_as_text(sent))
     assert "it was moved to" in capsys.readouterr().err
     before, number = known(world.store), len(channel.received)
     while len(channel.received) == number:

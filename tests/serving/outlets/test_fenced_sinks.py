@@ -21,7 +21,7 @@ from kappa.kafka import transactions
 from kappa.kafka.client import Log
 from kappa.kafka.transactions import Transactions
 from kappa.serving.outlets.sinks import sink_outlet
-from kappa.serving.outlets.sinks.sink_outlet import SinkMeans, SinkOutlet
+from kappa.serving.outlets.sinks.sink_outlet import SinkContext, SinkOutlet
 from kappa.serving.outlets.sinks.sink_status import read_state
 from kappa.state.store import Store
 
@@ -60,7 +60,7 @@ def running(
 ) -> Iterator[SinkOutlet]:
     """Runs a sink in a thread, as a courier does."""
     stop = threading.Event()
-    means = SinkMeans(world.store, log, 3600.0, writer=writer, before=frozenset(before))
+    means = SinkContext(world.store, log, 3600.0, writer=writer, before=frozenset(before))
     outlet = SinkOutlet(means, sink.topic)
     thread = threading.Thread(target=outlet.run, args=(stop,), daemon=True)
     thread.start()
@@ -89,8 +89,8 @@ def test_a_sink_sends_nothing_more_once_another_platform_has_sent(
     looks: list[bool] = []
     with running(one, log, sink) as fenced:
         ensure_has_all(log, one, sink)
-        look = fenced._is_free
-        monkeypatch.setattr(fenced, "_is_free", lambda: looks.append(look()) or looks[-1])
+        look = fenced._is_topic_free
+        monkeypatch.setattr(fenced, "_is_topic_free", lambda: looks.append(look()) or looks[-1])
         with running(other, log, sink):
             ensure_has_all(log, other, sink)
             there = len(records_of(log, sink.topic))
@@ -127,7 +127,7 @@ def test_an_adopted_copy_that_may_send_takes_the_topic_from_the_first_root_for_g
             ensure_has_all(log, copy, sink)
             first.fold()
             wait_for(lambda: state_of(first, sink) == "fenced", "the first one's end")
-            assert not outlet._is_free()
+            assert not outlet._is_topic_free()
     with running(first, log, sink):
         wait_for(lambda: state_of(first, sink) == "retries", "its next courier's refusal")
         state = read_state(first.store, sink.topic)
@@ -180,8 +180,8 @@ def test_a_transaction_that_took_too_long_fences_no_sink_for_ever(
     monkeypatch.setattr(Transactions, "_wait_for_records", late)
     may_look = threading.Event()
     with running(world, log, sink) as outlet:
-        look = outlet._is_free
-        monkeypatch.setattr(outlet, "_is_free", lambda: may_look.is_set() and look())
+        look = outlet._is_topic_free
+        monkeypatch.setattr(outlet, "_is_topic_free", lambda: may_look.is_set() and look())
         wait_for(lambda: state_of(world, sink) == "fenced", "the sink to be fenced")
         assert records_of(log, sink.topic) == []
         may_look.set()

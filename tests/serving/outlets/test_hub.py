@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 def next_of(reader: ChangeReader, woken: threading.Event) -> RecordedChanges:
-    while (found := reader.take()) is None:
+    while (found := reader.take_changes()) is None:
         assert woken.wait(20)
         woken.clear()
     return found
@@ -38,8 +38,8 @@ def test_a_filter_by_a_column_that_a_switch_drops_ends_its_reader_alone(tmp_path
             ChangeReader("events", chosen, None, wake.set)
             for chosen, wake in zip((Filter(None, "more is null"), None), woken, strict=True)
         )
-        assert hub.begin(one) is not None
-        assert hub.begin(other) is not None
+        assert hub.begin_reader(one) is not None
+        assert hub.begin_reader(other) is not None
 
         world.serve(0, asked=True)
 
@@ -48,7 +48,7 @@ def test_a_filter_by_a_column_that_a_switch_drops_ends_its_reader_alone(tmp_path
             next_of(one, woken[0])
         world.serve(1, asked=False)
         assert next_of(other, woken[1]).head.kind == "promote"
-        hub.leave(other)
+        hub.remove_reader(other)
 
 
 def test_only_the_first_reader_of_a_table_needs_a_snapshot_to_be_examined(
@@ -57,21 +57,21 @@ def test_only_the_first_reader_of_a_table_needs_a_snapshot_to_be_examined(
     with closing(ChangingWorld(Store(tmp_path), 0)) as world:
         world.fold()
         hub = ChangeHub(world.store, lease_seconds=60, keep_seconds=60, limits=None)
-        made, make = list[str](), hub.follower
-        monkeypatch.setattr(hub, "follower", lambda *args: made.append(args[0]) or make(*args))
+        made, make = list[str](), hub.make_follower
+        monkeypatch.setattr(hub, "make_follower", lambda *args: made.append(args[0]) or make(*args))
         chosen = Filter(None, "rows > 1")
         readers = [ChangeReader("totals", chosen, None, lambda: None) for _ in range(20)]
-        hub.begin(readers[0])
+        hub.begin_reader(readers[0])
         first = len(made)
 
         for each in readers[1:]:
-            hub.begin(each)
+            hub.begin_reader(each)
 
         assert (first, len(made)) == (2, 2)
         with pytest.raises(UsageError, match="no column"):
-            hub.begin(ChangeReader("totals", Filter(("cost",)), None, lambda: None))
+            hub.begin_reader(ChangeReader("totals", Filter(("cost",)), None, lambda: None))
         for each in readers:
-            hub.leave(each)
+            hub.remove_reader(each)
 
 
 def test_a_cursor_of_a_later_generation_is_waited_for_and_never_goes_back(tmp_path: Path) -> None:
@@ -87,19 +87,19 @@ def test_a_cursor_of_a_later_generation_is_waited_for_and_never_goes_back(tmp_pa
         world.fold()
         hub = ChangeHub(world.store, lease_seconds=60, keep_seconds=60, limits=None, clock=clock)
         first = ChangeReader("totals", None, None, lambda: None)
-        assert hub.begin(first) is not None
+        assert hub.begin_reader(first) is not None
         # The same build serves again, at the same frontier, and another process was first to see.
         goes_on.clear()
         world.serve(1, asked=False)
         world.serve(0, asked=True)
         ahead = Follower(world.store, "totals")
-        with ahead.next() as change_set:
+        with ahead.next_change_set() as change_set:
             assert change_set is not None
 
         late = ChangeReader("totals", None, ahead.cursor, lambda: None)
         threading.Timer(0.5, goes_on.set).start()
-        begun = hub.begin(late)
+        begun = hub.begin_reader(late)
 
         assert begun is None or begun.head.cursor.generation >= 3
-        hub.leave(late)
-        hub.leave(first)
+        hub.remove_reader(late)
+        hub.remove_reader(first)

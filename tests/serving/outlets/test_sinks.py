@@ -371,7 +371,9 @@ def test_a_topic_of_the_format_has_what_is_served(
     name: str, log: Log, broker: Broker, topic_name: str, tmp_path: Path, root: Path
 ) -> None:
     form = FORMATS[name]
-    sink = SinkBirth(topic_name, "totals", columns=COLUMNS, format=SinkFormat.of(form).text)
+    sink = SinkBirth(
+        topic_name, "totals", columns=COLUMNS, format=SinkFormat.from_declared(form).text
+    )
     event = "k string, rows bigint, least double"
     topic = Topic(topic_name, event=event, format=form)
     chosen = Filter(COLUMNS)

@@ -110,11 +110,11 @@ def test_a_reader_hears_of_a_full_disk_and_comes_back_to_its_cursor(
         filler = fill(disk.folder)
         reader = ChangeReader("totals", None, None, lambda: None)
         with pytest.raises(KappaError, match=r"could not write .*: No space left on device"):
-            hub.begin(reader)
+            hub.begin_reader(reader)
         filler.unlink()
 
-        found = hub.begin(reader)
+        found = hub.begin_reader(reader)
 
         assert found is not None
         assert found.counts.insert == len(served_records(world.store, "totals"))
-        hub.leave(reader)
+        hub.remove_reader(reader)

@@ -31,9 +31,9 @@ from kappa.base.settings import load_settings
 from kappa.declare.sink import SinkBirth
 from kappa.kafka.broker.broker import Broker
 from kappa.kafka.client import Log
-from kappa.serving.outlets.changes.change_set import Kind
+from kappa.serving.outlets.changes.change_set import ChangeKind
 from kappa.serving.outlets.sinks import sink_outlet
-from kappa.serving.outlets.sinks.sink_outlet import SinkMeans, SinkOutlet
+from kappa.serving.outlets.sinks.sink_outlet import SinkContext, SinkOutlet
 from kappa.serving.outlets.sinks.sink_status import read_state
 from kappa.state.store import open_store
 
@@ -73,7 +73,7 @@ class Host:
     def outlet(self, log: Log, topic: str) -> Iterator[None]:
         """Runs a sink in a thread, as a courier does."""
         stop = threading.Event()
-        outlet = SinkOutlet(SinkMeans(self.store, log, 3600.0), topic)
+        outlet = SinkOutlet(SinkContext(self.store, log, 3600.0), topic)
         thread = threading.Thread(target=outlet.run, args=(stop,), daemon=True)
         thread.start()
         try:
@@ -82,10 +82,10 @@ class Host:
             stop.set()
             thread.join(60)
 
-    def last_sent(self, topic: str) -> Kind | None:
+    def last_sent(self, topic: str) -> ChangeKind | None:
         """Returns the kind of the change set that was sent last, or None if none was."""
         found = read_state(self.store, topic)
-        return None if found is None or found.last is None else Kind(found.last.kind)
+        return None if found is None or found.last is None else ChangeKind(found.last.kind)
 
     def shown(self, topic: str) -> tuple[str, str]:
         """Returns the state of a sink and the error, as this host knows both."""
@@ -192,7 +192,7 @@ def test_a_sink_goes_on_at_its_position_when_its_host_is_lost(
     assert there[: len(sent)] == sent
     assert len({cursor_of(each).split(".")[0] for each in there}) == 2
     # It is sent from the position on: the topic is not compared with all of the table.
-    assert first is Kind.SLICE
+    assert first is ChangeKind.SLICE
 
 
 def test_a_host_that_does_not_know_that_it_has_lost_the_root_sends_nothing_more(

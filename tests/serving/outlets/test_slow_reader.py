@@ -27,8 +27,8 @@ from kappa.declare.values.arrow import arrow_schema
 from kappa.serving.http import changes
 from kappa.serving.http.bounds import Bounds
 from kappa.serving.outlets.changes.hub import ChangeHub
-from kappa.serving.query.query import answer
-from kappa.serving.query.render import plain
+from kappa.serving.query.query import answer_query
+from kappa.serving.query.render import json_value
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.store import Store
 from kappa.tables.merge import contribution_columns
@@ -59,9 +59,9 @@ def fold(world: ChangingWorld, number: int) -> None:
 
 
 def served(store: Store) -> Counter[str]:
-    found = answer(store, "from newest")
+    found = answer_query(store, "from newest")
     return Counter(
-        json.dumps(plain(dict(zip(found.columns, row, strict=True)))) for row in found.rows
+        json.dumps(json_value(dict(zip(found.columns, row, strict=True)))) for row in found.rows
     )
 
 

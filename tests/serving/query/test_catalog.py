@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kappa.base.errors import Conflict, Damaged, KappaError
 from kappa.kafka.answers import wait_until
 from kappa.serving.query.pin import idle_pins
-from kappa.serving.query.pin.catalog import pin, pin_build, pin_pair
+from kappa.serving.query.pin.catalog import pin_build, pin_pair, pin_served
 from kappa.state.build import Birth, put_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import Held, Receipt, Served, Switched
@@ -25,9 +25,9 @@ from kappa.state.lease import (
     Pin,
     ensure_lease,
     ensure_released,
-    floor,
     live_leases,
     put_floor,
+    read_floor,
     read_lease,
 )
 from kappa.state.offsets import Offsets
@@ -153,7 +153,7 @@ class Elsewhere(Store):
 
 
 def test_where_nothing_serves_the_snapshot_is_empty(store: Store) -> None:
-    with pin(store, lease_seconds=60) as pinned:
+    with pin_served(store, lease_seconds=60) as pinned:
         assert pinned.snapshot.generation == 0
         assert pinned.snapshot.serving == {}
 
@@ -165,7 +165,7 @@ def test_a_snapshot_names_the_newest_frontier_of_each_serving_build(store: Store
         serve(store, build, pipeline)
     publish(store, "flights-1", 9)
 
-    with pin(store, lease_seconds=60) as pinned:
+    with pin_served(store, lease_seconds=60) as pinned:
         assert pinned.snapshot.generation == 2
         assert pinned.snapshot.frontiers["flights-1"].offsets.at("flights", 0) == 9
         assert pinned.snapshot.frontiers["hits-1"].offsets.at("flights", 0) == 3
@@ -177,11 +177,11 @@ def test_a_pinned_snapshot_is_leased_until_it_is_closed(store: Store) -> None:
     publish(store, "flights-1", 3)
     serve(store, "flights-1")
 
-    with pin(store, lease_seconds=60, clock=lambda: 1000.0) as pinned:
+    with pin_served(store, lease_seconds=60, clock=lambda: 1000.0) as pinned:
         assert [lease.pins for lease in live_leases(store, 1000.0)] == [
             {"flights-1": Pin(1, {"delays": 1})}
         ]
-        pinned.confirm()
+        pinned.confirm_kept()
     assert live_leases(store, 1000.0) == ()
 
 
@@ -194,17 +194,17 @@ def test_a_buckets_reader_leaves_its_pin(
     publish(store, "flights-1", 3)
     serve(store, "flights-1")
     elsewhere = Elsewhere(tmp_path / "röot")
-    with pin(elsewhere, lease_seconds=60) as first:
+    with pin_served(elsewhere, lease_seconds=60) as first:
         pass
 
     with (
-        pin(elsewhere, lease_seconds=60) as again,
-        pin(elsewhere, lease_seconds=60) as beside,
+        pin_served(elsewhere, lease_seconds=60) as again,
+        pin_served(elsewhere, lease_seconds=60) as beside,
     ):
         assert again is first
         assert {each.id for each in live_leases(store, 0.0)} == {again.lease.id, beside.lease.id}
     publish(store, "flights-1", 4)
-    with pin(elsewhere, lease_seconds=60) as newer:
+    with pin_served(elsewhere, lease_seconds=60) as newer:
         assert newer.snapshot.frontiers["flights-1"].number == 2
     # It is given up when nobody has taken it for a moment.
     wait_until(lambda: live_leases(store, 0.0) == (), "the end of the lease")
@@ -215,13 +215,13 @@ def test_a_pin_whose_lease_was_taken_away_is_left_for_nobody(tmp_path: Path, sto
     publish(store, "flights-1", 3)
     serve(store, "flights-1")
     elsewhere = Elsewhere(tmp_path / "röot")
-    with pin(elsewhere, lease_seconds=60) as first:
+    with pin_served(elsewhere, lease_seconds=60) as first:
         ensure_released(store, first.lease.id)
-        assert not first.holds()
+        assert not first.is_kept()
 
-    with pin(elsewhere, lease_seconds=60) as again:
+    with pin_served(elsewhere, lease_seconds=60) as again:
         assert again is not first
-        again.confirm()
+        again.confirm_kept()
 
 
 def test_where_no_thread_can_be_started_no_pin_is_left(
@@ -235,7 +235,7 @@ def test_where_no_thread_can_be_started_no_pin_is_left(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Timer, "start", refuse)
-    with pin(Elsewhere(tmp_path / "röot"), lease_seconds=60):
+    with pin_served(Elsewhere(tmp_path / "röot"), lease_seconds=60):
         assert len(live_leases(store, 0.0)) == 1
 
     assert live_leases(store, 0.0) == ()
@@ -248,7 +248,7 @@ def test_a_promote_between_look_and_lease_starts_over(tmp_path: Path, store: Sto
     serve(store, "flights-1")
     meddled = Meddled(tmp_path / "röot", lambda: serve(store, "flights-2") and None)
 
-    with pin(meddled, lease_seconds=60) as pinned:
+    with pin_served(meddled, lease_seconds=60) as pinned:
         assert pinned.snapshot.serving == {"flights": "flights-2"}
         assert len(live_leases(store, 0.0)) == 1
 
@@ -258,7 +258,7 @@ def test_a_promote_since_the_last_answer_is_in_the_next_one(store: Store) -> Non
         put_birth(store, born(build))
         publish(store, build, 5)
         serve(store, build)
-        with pin(store, lease_seconds=60) as pinned:
+        with pin_served(store, lease_seconds=60) as pinned:
             assert pinned.snapshot.serving == {"flights": build}
 
 
@@ -287,8 +287,8 @@ def test_pipelines_that_were_promoted_together_are_seen_to_switch_together(
         assert Journal(store).append(3, both) is not None
 
     with (
-        pin(store, lease_seconds=60) as before,
-        pin(Meddled(tmp_path / "röot", promote_both), lease_seconds=60) as meanwhile,
+        pin_served(store, lease_seconds=60) as before,
+        pin_served(Meddled(tmp_path / "röot", promote_both), lease_seconds=60) as meanwhile,
     ):
         assert (before.snapshot.generation, before.snapshot.serving) == (
             2,
@@ -310,7 +310,7 @@ def test_a_collection_between_look_and_lease_starts_over(tmp_path: Path, store: 
         publish(store, "flights-1", 6)
         collect(store, "flights-1", 0.0)
 
-    with pin(Meddled(tmp_path / "röot", overtake), lease_seconds=60) as pinned:
+    with pin_served(Meddled(tmp_path / "röot", overtake), lease_seconds=60) as pinned:
         assert pinned.snapshot.frontiers["flights-1"].number == 2
         assert store.get("builds/flights-1/data/2") == b"6"
 
@@ -319,11 +319,11 @@ def test_collection_keeps_what_is_leased_and_frees_it_after(store: Store) -> Non
     put_birth(store, born("flights-1"))
     publish(store, "flights-1", 5)
     serve(store, "flights-1")
-    with pin(store, lease_seconds=60, clock=lambda: 1000.0) as pinned:
+    with pin_served(store, lease_seconds=60, clock=lambda: 1000.0) as pinned:
         publish(store, "flights-1", 6)
         collect(store, "flights-1", 1000.0)
         assert store.get("builds/flights-1/data/1") == b"5"
-        pinned.confirm()
+        pinned.confirm_kept()
 
     collect(store, "flights-1", 1000.0)
     assert store.get("builds/flights-1/data/1") is None
@@ -335,17 +335,17 @@ def test_an_answer_is_not_confirmed_after_its_lease_has_ended(store: Store) -> N
     serve(store, "flights-1")
     times = [1000.0]
 
-    with pin(store, lease_seconds=60, clock=lambda: times[0]) as pinned:
+    with pin_served(store, lease_seconds=60, clock=lambda: times[0]) as pinned:
         times[0] = 1060.0
         with pytest.raises(Conflict, match="lease"):
-            pinned.confirm()
+            pinned.confirm_kept()
 
 
 def test_an_answer_is_not_confirmed_after_its_lease_was_taken_away(store: Store) -> None:
-    with pin(store, lease_seconds=60) as pinned:
+    with pin_served(store, lease_seconds=60) as pinned:
         ensure_released(store, pinned.lease.id)
         with pytest.raises(Conflict, match="lease"):
-            pinned.confirm()
+            pinned.confirm_kept()
 
 
 def test_a_lease_renews_itself_while_its_reader_lives(store: Store) -> None:
@@ -355,20 +355,20 @@ def test_a_lease_renews_itself_while_its_reader_lives(store: Store) -> None:
         # It ends after half a minute if it is not renewed, which is due each 0.1 s.
         return (time.monotonic() - begun) / 100
 
-    with pin(store, lease_seconds=0.3, clock=clock) as pinned:
+    with pin_served(store, lease_seconds=0.3, clock=clock) as pinned:
         first = pinned.lease.expires_at
         wait_until(lambda: pinned.lease.expires_at > first, "its renewal")
-        pinned.confirm()
+        pinned.confirm_kept()
 
 
 def test_a_lease_that_was_taken_away_is_not_put_again(store: Store) -> None:
     """The clock went forward, collection took the lease and files, and the clock went back."""
-    with pin(store, lease_seconds=0.3) as pinned:
+    with pin_served(store, lease_seconds=0.3) as pinned:
         ensure_released(store, pinned.lease.id)
         pinned._renewer.join(30)
 
         assert read_lease(store, pinned.lease.id) is None
-        assert not pinned.holds()
+        assert not pinned.is_kept()
 
 
 def test_an_ended_lease_is_kept_through_its_grace_and_then_swept(store: Store) -> None:
@@ -393,10 +393,10 @@ def test_a_damaged_lease_is_moved_aside_and_named(
 
 
 def test_a_floor_rises_and_never_falls(store: Store) -> None:
-    assert floor(store, "flights-1") == 0
+    assert read_floor(store, "flights-1") == 0
     for frontier in (3, 7, 5):
         put_floor(store, "flights-1", frontier)
-    assert floor(store, "flights-1") == 7
+    assert read_floor(store, "flights-1") == 7
     assert len(store.names("builds/flights-1/floor")) == 1
 
 
@@ -411,7 +411,10 @@ def test_a_candidate_is_pinned_by_itself(store: Store) -> None:
 def test_a_serving_build_without_a_frontier_is_damage(store: Store) -> None:
     put_birth(store, born("flights-1"))
     serve(store, "flights-1")
-    with pytest.raises(Damaged, match="flights-1 has no frontier"), pin(store, lease_seconds=60):
+    with (
+        pytest.raises(Damaged, match="flights-1 has no frontier"),
+        pin_served(store, lease_seconds=60),
+    ):
         pass
     assert store.names("leases") == ()
 
@@ -604,14 +607,14 @@ class World:
 
         def read(self, store: Store) -> None:
             while True:
-                with pin(store, lease_seconds=60, clock=lambda: 0.0) as pinned:
+                with pin_served(store, lease_seconds=60, clock=lambda: 0.0) as pinned:
                     snapshot = pinned.snapshot
                     frontier = snapshot.frontiers[snapshot.serving["flights"]]
                     content = store.get(
                         f"builds/{frontier.build}/data/{frontier.versions['delays']}"
                     )
                     try:
-                        pinned.confirm()
+                        pinned.confirm_kept()
                     except KappaError:
                         continue
                 offset = frontier.offsets.at("flights", 0)

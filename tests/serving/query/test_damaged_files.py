@@ -16,8 +16,8 @@ from deltalake import DeltaTable, write_deltalake
 from served import DELAYS, PLANES, ROWS_OF_PLANES, Platform
 
 from kappa.base.errors import Damaged, KappaError, UsageError
-from kappa.serving.query.query import answer, save_answer
-from kappa.serving.query.reader.errors import damage_of
+from kappa.serving.query.query import answer_query, save_answer
+from kappa.serving.query.reader.errors import damage_in_message
 from kappa.serving.query.sandbox.question import Allowance, Format, Question
 from kappa.serving.query.sandbox.sandbox import Sandbox
 from kappa.state.build import table_path
@@ -100,22 +100,25 @@ def test_a_query_of_a_damaged_file_names_file_build_and_way_on(
     # Not read before: DuckDB would answer from its own copy, which is as it was written.
     DAMAGES[damage](file)
     asks: list[Callable[[], object]] = [
-        lambda: answer(platform.store, READING),
-        lambda: answer(platform.store, EACH),
-        lambda: answer(platform.store, "select * from later"),
-        lambda: sandbox.ask(platform.store, Question("select * from later")),
+        lambda: answer_query(platform.store, READING),
+        lambda: answer_query(platform.store, EACH),
+        lambda: answer_query(platform.store, "select * from later"),
+        lambda: sandbox.ask_query(platform.store, Question("select * from later")),
         lambda: save_answer(platform.store, EACH, tmp_path / "answer.csv"),
         lambda: save_answer(platform.store, EACH, tmp_path / "answer.parquet"),
-        lambda: sandbox.ask(platform.store, Question(READING)),
-        *(lambda form=form: sandbox.ask(platform.store, Question(EACH, form)) for form in Format),
+        lambda: sandbox.ask_query(platform.store, Question(READING)),
+        *(
+            lambda form=form: sandbox.ask_query(platform.store, Question(EACH, form))
+            for form in Format
+        ),
     ]
     for ask in asks:
         with pytest.raises(KappaError) as told:
             ask()
         assert_names(told.value, file)
 
-    assert answer(platform.store, "select seats from planes").rows == ((100,),)
-    with sandbox.ask(platform.store, Question("select seats from planes")).body as body:
+    assert answer_query(platform.store, "select seats from planes").rows == ((100,),)
+    with sandbox.ask_query(platform.store, Question("select seats from planes")).body as body:
         assert b'"seats": 100' in body.read()
 
 
@@ -142,8 +145,8 @@ def test_over_http_it_is_a_problem_of_the_server(platform: Platform) -> None:
 )
 def test_a_mistake_in_a_query_stays_one(platform: Platform, sandbox: Sandbox, sql: str) -> None:
     for ask in (
-        lambda: answer(platform.store, sql),
-        lambda: sandbox.ask(platform.store, Question(sql)),
+        lambda: answer_query(platform.store, sql),
+        lambda: sandbox.ask_query(platform.store, Question(sql)),
     ):
         with pytest.raises(UsageError):
             ask()
@@ -154,7 +157,7 @@ def test_a_file_of_a_bucket_is_known_by_any_of_its_urls():
     told = f"HTTP Error: HTTP GET error reading 'http://127.0.0.1:7070/{path}' (HTTP 404 Not Found)"
 
     other = path.replace("part-1", "part-0")
-    found = damage_of(told, {f"s3://{other}": "p", f"s3://{path}": "q"})
+    found = damage_in_message(told, {f"s3://{other}": "p", f"s3://{path}": "q"})
 
     assert found is not None
     assert found.message == (

@@ -92,7 +92,7 @@ def test_a_query_of_any_size_that_http_lets_in_is_answered(
     sql = filled.format("x" * (size - len(filled) + 2))
 
     assert len(sql) == size
-    assert json.loads(body(sandbox.ask(platform.store, Question(sql))))["rows"]
+    assert json.loads(body(sandbox.ask_query(platform.store, Question(sql))))["rows"]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_query_with_a_name_of_any_length_is_refused_in_a_sentence(
     sandbox: Sandbox, platform: Platform, sql: str, form: Format
 ) -> None:
     with pytest.raises(UsageError) as told:
-        sandbox.ask(platform.store, Question(sql, form))
+        sandbox.ask_query(platform.store, Question(sql, form))
 
     assert told.value.hint
     assert len(str(told.value)) < 10_000
@@ -128,12 +128,12 @@ def test_a_snapshot_may_have_so_many_files_and_one_more_is_refused(
     # The table has a file already.
     for more, files in ((800, 801), (MOST_FILES - 801, MOST_FILES)):
         give_files(platform, "flights-1", more)
-        told = json.loads(body(sandbox.ask(platform.store, count)))
+        told = json.loads(body(sandbox.ask_query(platform.store, count)))
         assert told["rows"] == [{"n": 3 * files}]
 
     give_files(platform, "flights-1", 1)
     with pytest.raises(TooMuch) as refused:
-        sandbox.ask(platform.store, count)
+        sandbox.ask_query(platform.store, count)
     assert "10001 files" in refused.value.message
     assert "flights.delays" in refused.value.message
 
@@ -145,7 +145,7 @@ def test_an_answer_of_exactly_the_most_rows_is_whole_and_one_more_is_cut(
 ) -> None:
     for there, cut in ((rows, False), (rows + 1, True)):
         sql = f"select range as n from range({there})"
-        reply = sandbox.ask(platform.store, Question(sql, form, rows))
+        reply = sandbox.ask_query(platform.store, Question(sql, form, rows))
         reply.body.close()
         assert (reply.rows, reply.truncated) == (rows, cut)
 
@@ -154,7 +154,9 @@ def test_an_answer_of_exactly_the_most_rows_is_whole_and_one_more_is_cut(
 def test_an_answer_of_many_columns_is_cut_at_its_bytes(platform: Platform, form: Format) -> None:
     columns = ", ".join(f"random() as column_with_some_name_{n}" for n in range(400))
     with Sandbox(Allowance(memory=1 << 30, bytes=16 << 20, seconds=120, at_once=1)) as sandbox:
-        reply = sandbox.ask(platform.store, Question(f"select {columns} from range(20000)", form))
+        reply = sandbox.ask_query(
+            platform.store, Question(f"select {columns} from range(20000)", form)
+        )
         reply.body.close()
         assert reply.truncated
         assert 0 < reply.rows < 20_000

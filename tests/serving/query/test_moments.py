@@ -37,7 +37,7 @@ from kappa.state.build import Birth, put_birth, read_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import Event, Receipt, Retired, Served, Staged
 from kappa.state.journal.journal import Journal, JournalRecord, as_document
-from kappa.state.kept_frontiers import Kept, ensure_past_gone, kept_of
+from kappa.state.kept_frontiers import KeptFrontierRecord, ensure_past_gone, kept_frontiers_of
 from kappa.state.lease import live_leases, put_floor
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -224,7 +224,7 @@ class Past:
             for frontier in pinned.snapshot.frontiers.values():
                 data = f"builds/{frontier.build}/data/{frontier.number}"
                 assert self.store.get(data) is not None, "a pinned version was collected"
-            pinned.confirm()
+            pinned.confirm_kept()
             return pinned.snapshot
 
     def numbers(self, when: AtTime | AtGeneration) -> dict[str, int]:
@@ -465,7 +465,7 @@ def test_what_is_pinned_is_kept_though_its_time_is_over(past: Past) -> None:
     with pin_at(past.store, at(1_100), lease_seconds=2 * KEEP, clock=lambda: past.now) as pinned:
         (frontier,) = pinned.snapshot.frontiers.values()
         past.collect_later("a")
-        pinned.confirm()
+        pinned.confirm_kept()
         assert past.store.get(f"builds/a/data/{frontier.number}") is not None
         with pytest.raises(KappaError):
             past.read(at(1_100))
@@ -499,7 +499,7 @@ def test_a_build_that_is_retired_while_it_is_pinned_is_waited_for(past: Past) ->
     with pin_at(past.store, AtGeneration(1), lease_seconds=60, clock=lambda: past.now) as pinned:
         assert not past.retire("a")
         assert past.store.get("builds/a/data/1") is not None
-        pinned.confirm()
+        pinned.confirm_kept()
 
     assert ensure_data_deleted(past.store, "a", now=past.now)
 
@@ -624,7 +624,7 @@ def test_readers_of_the_past_and_collections_in_many_threads_never_miss_a_file(p
 
     assert errors == []
     assert live_leases(past.store, past.now) == ()
-    assert len(kept_of(past.store, "a")) <= KEEP / EVERY + 4
+    assert len(kept_frontiers_of(past.store, "a")) <= KEEP / EVERY + 4
     assert sum(1 for _ in Journal(past.store).after(0)) == 1
 
 
@@ -637,7 +637,7 @@ def offset_of_x(offset: int) -> AtOffsets:
 
 def kept_at(
     *frontiers: tuple[dict[int, int], dict[int, int]], build: str = "a", until: str | None = None
-) -> list[Kept]:
+) -> list[KeptFrontierRecord]:
     """Makes kept frontiers by offsets and log times (in seconds) in topic x's partitions.
 
     The frontier before the last gets `until`, the time until which readers saw that frontier.
@@ -646,7 +646,7 @@ def kept_at(
     for number, (offsets, seconds) in enumerate(frontiers, 1):
         log_time = {"x": {partition: second * 1000 for partition, second in seconds.items()}}
         found.append(
-            Kept(
+            KeptFrontierRecord(
                 Frontier(
                     number,
                     build,
@@ -683,7 +683,7 @@ def test_a_log_time_is_told_whatever_producers_have_sent(
     assert (None if found is None else time_text(found)) == told_as
 
 
-def chosen(when: AtOffsets | AtEventTime, kept: list[Kept]) -> int | None:
+def chosen(when: AtOffsets | AtEventTime, kept: list[KeptFrontierRecord]) -> int | None:
     """Returns the number of the chosen frontier; the last number is that of the newest."""
     found = frontiers_at(when, {"flights": "a"}, {"a": kept[:-1]}, {"a": kept[-1].frontier})
     return found["a"].number

@@ -30,10 +30,16 @@ from kappa.base.duck import open_connection
 from kappa.base.errors import Conflict, KappaError, UsageError
 from kappa.base.sql import quoted
 from kappa.declare.values.arrow import arrow_schema
-from kappa.serving.query.pin.catalog import pin, pin_build
+from kappa.serving.query.pin.catalog import pin_build, pin_served
 from kappa.serving.query.pin.moments import AtGeneration, AtTime
 from kappa.serving.query.pin.snapshot import Snapshot
-from kappa.serving.query.query import answer, ask, connect, read, save_answer
+from kappa.serving.query.query import (
+    answer_query,
+    ask_snapshot,
+    connect_reader,
+    read_snapshot,
+    save_answer,
+)
 from kappa.serving.query.reader.reader import Reader, Rows, open_reader
 from kappa.serving.query.reader.relations import Relations, put_relations
 from kappa.serving.query.reader.table_sql import type_text
@@ -43,7 +49,7 @@ from kappa.state.build import table_path
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import Paused
 from kappa.state.journal.journal import Journal
-from kappa.state.kept_frontiers import Kept, put_kept
+from kappa.state.kept_frontiers import KeptFrontierRecord, put_kept_frontier
 from kappa.state.lease import live_leases
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
@@ -85,7 +91,7 @@ def test_the_past_is_answered_from_the_versions_that_were_shown_then(
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
     first = Frontiers(store, "flights-1").newest()
     assert first is not None
-    put_kept(store, Kept(first, (1,), stays=True))
+    put_kept_frontier(store, KeptFrontierRecord(first, (1,), stays=True))
     then = datetime.now(UTC)
     platform.advance("flights-1", DELAYS, ROWS_OF_DELAYS.slice(0, 1))
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS.slice(0, 2)})
@@ -93,7 +99,7 @@ def test_the_past_is_answered_from_the_versions_that_were_shown_then(
     counts = [
         (found.generation, found.rows[0][0], found.snapshot.frontiers)
         for when in (AtTime(then), AtGeneration(1), AtGeneration(2), None)
-        for found in [answer(store, "select count(*) from delays", when=when)]
+        for found in [answer_query(store, "select count(*) from delays", when=when)]
     ]
 
     assert [(generation, rows) for generation, rows, _ in counts] == [
@@ -144,7 +150,7 @@ def test_several_queries_of_one_reading_see_one_frontier(any_store: Store) -> No
         assert again.rows == before
         return again
 
-    assert read(platform.store, twice).rows == ((3,),)
+    assert read_snapshot(platform.store, twice).rows == ((3,),)
 
 
 def test_a_deleted_row_of_a_latest_table_is_not_seen(platform: Platform) -> None:
@@ -297,7 +303,7 @@ def test_a_candidate_with_a_broken_view_cannot_be_looked_at(
         pin_build(store, "flights-1", lease_seconds=60) as pinned,
         pytest.raises(UsageError, match="view top of pipeline flights cannot be read"),
     ):
-        connect(pinned.snapshot, store)
+        connect_reader(pinned.snapshot, store)
 
 
 @pytest.mark.parametrize(
@@ -326,12 +332,12 @@ def test_a_reader_finds_nothing_of_those_before_it_or_beside_it(
     with pin_build(store, "flights-1", lease_seconds=60) as pinned:
         for _ in range(2):
             with (
-                connect(pinned.snapshot, store) as reader,
+                connect_reader(pinned.snapshot, store) as reader,
                 open_reader(None, served=False) as beside,
             ):
                 assert reader.rows("select count(*) from busy").rows == ((3,),)
                 assert beside.rows(everything).rows == ()
-        with connect(pinned.snapshot, store) as reader, pytest.raises(UsageError):
+        with connect_reader(pinned.snapshot, store) as reader, pytest.raises(UsageError):
             reader.rows("select count(*) from nowhere")
     for _ in range(3):
         with open_reader(None, served=False) as after:
@@ -353,14 +359,16 @@ def test_a_repeated_query_reuses_the_snapshots_views_unless_others_were_added(
     def flights(reader: Reader, _: object) -> Rows:
         return reader.rows("select sum(flights) from delays")
 
-    assert [ask(store, flights).rows for _ in range(3)] == [ask(store, flights).rows] * 3
+    assert [ask_snapshot(store, flights).rows for _ in range(3)] == [
+        ask_snapshot(store, flights).rows
+    ] * 3
     assert made == [1]
-    ask(store, lambda reader, _: reader.command("create view main.mine as select 1"))
+    ask_snapshot(store, lambda reader, _: reader.run_command("create view main.mine as select 1"))
     with pytest.raises(UsageError, match="mine"):
-        ask(store, lambda reader, _: reader.rows("from mine"))
+        ask_snapshot(store, lambda reader, _: reader.rows("from mine"))
     # A result that is half read stays open, so nobody gets that connection.
-    ask(store, lambda reader, _: next(reader.each_row("from range(5000)")))
-    ask(store, flights)
+    ask_snapshot(store, lambda reader, _: next(reader.each_row("from range(5000)")))
+    ask_snapshot(store, flights)
     assert made == [1, 1, 1, 1]
     platform.serve("planes", {PLANES: ROWS_OF_PLANES})
     assert platform.ask("select count(*) from planes").rows == ((1,),)
@@ -513,13 +521,13 @@ def test_a_retired_table_is_told_with_its_undo(
 def test_who_has_a_retired_table_pinned_reads_on(platform: Platform) -> None:
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
     with (
-        pin(platform.store, lease_seconds=60) as pinned,
-        connect(pinned.snapshot, platform.store) as reader,
+        pin_served(platform.store, lease_seconds=60) as pinned,
+        connect_reader(pinned.snapshot, platform.store) as reader,
     ):
         platform.retire("flights")
         assert reader.rows("select count(*) from delays").rows == ((3,),)
-        pinned.confirm()
-    with pin(platform.store, lease_seconds=60) as pinned:
+        pinned.confirm_kept()
+    with pin_served(platform.store, lease_seconds=60) as pinned:
         assert (pinned.snapshot.generation, dict(pinned.snapshot.serving)) == (2, {})
 
 
@@ -543,7 +551,7 @@ def test_tables_of_a_paused_pipeline_say_since_when(platform: Platform) -> None:
     paused = tables_listing(served_tables(platform.store))
 
     assert "paused_since" not in paused.wide
-    assert {row["paused_since"] for row in paused.objects()} == {record.at}
+    assert {row["paused_since"] for row in paused.row_objects()} == {record.at}
 
 
 def test_a_file_that_is_gone_while_the_lease_holds_is_an_error(platform: Platform) -> None:
@@ -579,7 +587,7 @@ def test_an_answer_whose_lease_ended_meanwhile_is_thrown_away_and_asked_for_agai
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
     question = StoodStill(platform, 2)
 
-    found = ask(platform.store, question)
+    found = ask_snapshot(platform.store, question)
 
     assert [rows.rows for rows in question.asked] == [((3,),), ((6,),), ((9,),)]
     assert found == question.asked[-1]
@@ -590,7 +598,7 @@ def test_a_reader_that_loses_its_lease_again_and_again_is_told_so(platform: Plat
     question = StoodStill(platform, 3)
 
     with pytest.raises(Conflict, match="the lease on what was being read has ended") as told:
-        ask(platform.store, question)
+        ask_snapshot(platform.store, question)
 
     assert len(question.asked) == 3
     assert "rollout.lease_seconds" in told.value.hint
@@ -607,7 +615,7 @@ def test_a_file_that_was_collected_when_the_lease_had_ended_is_no_error(platform
             raise KappaError("the query could not be run: no such file")
         return reader.rows("select count(*) from delays")
 
-    assert ask(platform.store, collected).rows == ((3,),)
+    assert ask_snapshot(platform.store, collected).rows == ((3,),)
 
 
 def test_an_interrupt_ends_a_long_query_as_it_ends_anything_else(store: Store) -> None:
@@ -615,7 +623,7 @@ def test_an_interrupt_ends_a_long_query_as_it_ends_anything_else(store: Store) -
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         reader.rows("select count(*) from (select distinct hash(range) from range(40000000))")
 
-    with connect(Snapshot(0, {}, {}, {}), store) as reader, pytest.raises(KeyboardInterrupt):
+    with connect_reader(Snapshot(0, {}, {}, {}), store) as reader, pytest.raises(KeyboardInterrupt):
         interrupted(reader)
 
 
@@ -623,7 +631,7 @@ def test_a_candidate_is_read_by_itself(platform: Platform) -> None:
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
     with (
         pin_build(platform.store, "flights-1", lease_seconds=60) as pinned,
-        connect(pinned.snapshot, platform.store) as reader,
+        connect_reader(pinned.snapshot, platform.store) as reader,
     ):
         assert reader.rows(
             "select count(*), count(*) filter (where (flights > 3) is not true) from delays"
@@ -631,7 +639,7 @@ def test_a_candidate_is_read_by_itself(platform: Platform) -> None:
 
 
 def test_nothing_served_makes_an_empty_reader(store: Store) -> None:
-    with connect(Snapshot(0, {}, {}, {}), store) as reader:
+    with connect_reader(Snapshot(0, {}, {}, {}), store) as reader:
         assert reader.rows("show tables").rows == ()
 
 
@@ -680,7 +688,7 @@ def test_names_of_columns_and_of_fields_keep_their_case(platform: Platform, tmp_
     import pyarrow.parquet as pq
 
     from kappa.serving.query.query import save_answer
-    from kappa.serving.query.render import Form, Listing, rendered
+    from kappa.serving.query.render import Form, Listing, render_listing
     from kappa.serving.query.tables import served_tables, tables_listing
 
     bids = TableBirth(
@@ -697,8 +705,8 @@ def test_names_of_columns_and_of_fields_keep_their_case(platform: Platform, tmp_
     save_answer(platform.store, "from bids", tmp_path / "bids.parquet")
     assert pq.read_table(tmp_path / "bids.parquet").to_pylist() == [{"Bid": bid}]
     line = '{"Bid": {"dateTime": 1, "List": [{"itemNo": 2}], "int": "1.50"}}\n'
-    assert rendered(Form.JSONL, Listing(found.columns, found.rows)) == line
-    listed = tables_listing(served_tables(platform.store), columns_as_text=True).objects()
+    assert render_listing(Form.JSONL, Listing(found.columns, found.rows)) == line
+    listed = tables_listing(served_tables(platform.store), columns_as_text=True).row_objects()
     fields = 'struct(dateTime bigint, List struct(itemNo integer)[], "int" decimal(9,2))'
     assert [each["columns"] for each in listed if each["table"] != "rejects"] == [
         f"Bid {fields}",
@@ -732,7 +740,7 @@ def test_a_broken_view_is_listed_with_its_reason_beside_all_else(platform: Platf
     assert (found["delays"].rows, found["delays"].broken) == (3, "")
     assert (found["top"].rows, found["top"].columns) == (None, ())
     assert '"carier" not found' in found["top"].broken
-    listed = tables_listing(found.values(), columns_as_text=True).objects()
+    listed = tables_listing(found.values(), columns_as_text=True).row_objects()
     assert "BROKEN: the query cannot be run" in str(listed)
 
 
@@ -741,7 +749,7 @@ def test_the_files_of_a_table_are_read_by_its_where_and_columns(platform: Platfo
     from kappa.serving.query.tables import served_tables, tables_listing
 
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES})
-    for each in tables_listing(served_tables(platform.store)).objects():
+    for each in tables_listing(served_tables(platform.store)).row_objects():
         names = ", ".join(quoted(column["name"]) for column in each["columns"])
         files = DeltaTable(each["path"], version=each["version"]).to_pyarrow_dataset()
         connection = open_connection()

@@ -33,7 +33,7 @@ def snippet(heading: str) -> str:
 def entries(platform: Platform) -> list[dict[str, Any]]:
     """Returns the entries that `kappa tables -o json` prints."""
     found: list[dict[str, Any]] = json.loads(
-        to_json(tables_listing(served_tables(platform.store)).objects())
+        to_json(tables_listing(served_tables(platform.store)).row_objects())
     )
     return found
 

@@ -26,8 +26,14 @@ from kappa.records.lines.envelope import envelope_record
 from kappa.records.lines.written import envelope_line
 from kappa.records.redrive import Position, named_original
 from kappa.replay.status.listings import reject_text, rejects_listing
-from kappa.serving.query.redrive import Redrive, export_line, plan_redrive, read_lines, to_mend
-from kappa.serving.query.rejects import Wanted, newest_rejects, rejects_in_order
+from kappa.serving.query.redrive import (
+    Redrive,
+    export_line,
+    plan_redrive,
+    read_lines,
+    rejects_to_mend,
+)
+from kappa.serving.query.rejects import RejectFilter, newest_rejects, rejects_in_order
 from kappa.state.build import Birth, TopicBirth, put_birth, read_birth, table_path
 from kappa.state.files.address import delta_options
 from kappa.state.frontier import Frontier, Frontiers
@@ -158,18 +164,23 @@ def test_the_newest_come_first_and_what_only_remembers_is_none(store: Store) -> 
     serve(store, [reject(3), reject(5, reason="bad_key"), folded(7, 3), reject(9)])
 
     assert [
-        (each.at.offset, each.redriven_at) for each in newest_rejects(store, Wanted(), limit=2)
+        (each.at.offset, each.redriven_at)
+        for each in newest_rejects(store, RejectFilter(), limit=2)
     ] == [(9, None), (5, None)]
     assert [
         (each.at.offset, each.redriven_at)
-        for each in newest_rejects(store, Wanted("web"), limit=None)
+        for each in newest_rejects(store, RejectFilter("web"), limit=None)
     ] == [(9, None), (5, None), (3, 7)]
-    assert [each.at for each in newest_rejects(store, Wanted(reason="bad_key"), limit=None)] == [
-        at(5)
+    assert [
+        each.at for each in newest_rejects(store, RejectFilter(reason="bad_key"), limit=None)
+    ] == [at(5)]
+    assert newest_rejects(store, RejectFilter(reason="'"), limit=None) == ()
+    assert [each.at for each in newest_rejects(store, RejectFilter(at=at(9)), limit=None)] == [
+        at(9)
     ]
-    assert newest_rejects(store, Wanted(reason="'"), limit=None) == ()
-    assert [each.at for each in newest_rejects(store, Wanted(at=at(9)), limit=None)] == [at(9)]
-    assert [each.at.offset for each in newest_rejects(store, Wanted(build="web-1"), limit=1)] == [9]
+    assert [
+        each.at.offset for each in newest_rejects(store, RejectFilter(build="web-1"), limit=1)
+    ] == [9]
 
 
 def test_a_reject_is_shown_with_all_it_held(any_store: Store) -> None:
@@ -188,7 +199,7 @@ def test_a_reject_is_shown_with_all_it_held(any_store: Store) -> None:
     )
     serve(store, [reject(3, b"{")], pipeline="old", table=OLD)
 
-    old, new = rejects_in_order(store, Wanted(at=at(3)))
+    old, new = rejects_in_order(store, RejectFilter(at=at(3)))
 
     assert (old.headers, old.build, new.headers, new.timestamp_ms) == (
         (),
@@ -210,7 +221,7 @@ def test_a_reject_is_shown_with_all_it_held(any_store: Store) -> None:
         ["header", "trace: null"],
         ["value", "hex ff00"],
     ]
-    assert rejects_listing((new,)).objects()[0]["headers"] == [
+    assert rejects_listing((new,)).row_objects()[0]["headers"] == [
         {"name": "trace", "value": "ä".encode()},
         {"name": "trace", "value": None},
     ]
@@ -223,7 +234,7 @@ def test_what_is_exported_is_the_record_itself_with_a_header_that_names_it(store
         [reject(3, b"\xff", headers=headers), reject(4, b'{"n": "1"}', key=None), reject(5, None)],
     )
 
-    lines = [export_line(each) for each in to_mend(rejects_in_order(store, Wanted()))]
+    lines = [export_line(each) for each in rejects_to_mend(rejects_in_order(store, RejectFilter()))]
 
     named = [
         ("kappa-redrive", b"visits:0:%d@%d" % (offset, MS + offset * 1000)) for offset in (3, 4, 5)
@@ -252,7 +263,7 @@ def test_of_a_chain_the_last_try_is_exported_and_nothing_that_was_folded(
         ],
     )
 
-    found = to_mend(rejects_in_order(store, Wanted()))
+    found = rejects_to_mend(rejects_in_order(store, RejectFilter()))
 
     assert [(each.at.offset, each.original.position.offset) for each in found] == [(5, 3), (9, 9)]
     assert found[0].original.timestamp_ms == MS + 3000
@@ -279,7 +290,7 @@ def test_late_rejects_are_exported_only_if_asked_for_and_counted(
 
 def planned(store: Store, *lines: str, facts: dict[str, TopicFacts] = FACTS) -> Redrive:
     read = read_lines(f"{line}\n".encode() for line in lines)
-    found = rejects_in_order(store, Wanted(topics={line.names.topic for line in read}))
+    found = rejects_in_order(store, RejectFilter(topics={line.names.topic for line in read}))
     return plan_redrive(
         read, found, {each.build: read_birth(store, each.build) for each in found}, facts
     )
@@ -354,7 +365,7 @@ def test_what_is_mended_goes_to_its_originals_partition_and_names_it(any_store: 
             ),
         )
     }
-    assert found.text.splitlines() == [
+    assert found.as_text.splitlines() == [
         "1 record to topic visits",
         "1 of the lines were redriven and folded before, and are skipped",
         "1 of the lines are as they were rejected, and are skipped",
@@ -436,5 +447,5 @@ def test_a_databases_changes_are_not_redriven(store: Store) -> None:
 
 def test_a_pipeline_that_does_not_serve_has_no_rejects_to_ask_for(store: Store) -> None:
     with pytest.raises(UsageError, match="no pipeline nobody is served"):
-        newest_rejects(store, Wanted("nobody"), limit=1)
-    assert rejects_in_order(store, Wanted()) == ()
+        newest_rejects(store, RejectFilter("nobody"), limit=1)
+    assert rejects_in_order(store, RejectFilter()) == ()

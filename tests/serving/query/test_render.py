@@ -16,7 +16,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kappa.serving.query.render import Form, Listing, cell, plain, rendered
+from kappa.serving.query.render import Form, Listing, cell_text, json_value, render_listing
 
 AT = datetime(2013, 1, 1, 5, 0, 0, 120000, tzinfo=UTC)
 
@@ -72,9 +72,9 @@ AT = datetime(2013, 1, 1, 5, 0, 0, 120000, tzinfo=UTC)
 def test_each_value_has_one_form(value, in_json, in_csv, in_table) -> None:
     listing = Listing(("x",), ((value,),))
 
-    assert json.loads(rendered(Form.JSON, listing)) == [{"x": in_json}]
-    assert rendered(Form.CSV, listing) == f"x\n{in_csv}\n"
-    assert cell(value) == in_table
+    assert json.loads(render_listing(Form.JSON, listing)) == [{"x": in_json}]
+    assert render_listing(Form.CSV, listing) == f"x\n{in_csv}\n"
+    assert cell_text(value) == in_table
 
 
 def test_a_table_is_aligned_by_what_is_seen() -> None:
@@ -82,19 +82,19 @@ def test_a_table_is_aligned_by_what_is_seen() -> None:
         ("name", "n", "path"), (("日本", 5, "/a"), ("x", None, "/b")), wide=frozenset({"path"})
     )
     assert (
-        rendered(Form.TABLE, listing, heading="generation 3")
+        render_listing(Form.TABLE, listing, heading="generation 3")
         == "generation 3\nname     n\n────  ────\n日本     5\nx     null\n"
     )
 
 
 def test_wide_columns_are_for_machines() -> None:
     listing = Listing(("name", "path"), (("x", "/b"),), wide=frozenset({"path"}))
-    assert rendered(Form.CSV, listing) == "name,path\nx,/b\n"
+    assert render_listing(Form.CSV, listing) == "name,path\nx,/b\n"
 
 
 def test_a_listing_of_nothing_keeps_its_columns() -> None:
     nothing = Listing(("a", "b"), ())
-    assert [rendered(form, nothing) for form in (Form.CSV, Form.JSON, Form.TABLE)] == [
+    assert [render_listing(form, nothing) for form in (Form.CSV, Form.JSON, Form.TABLE)] == [
         "a,b\n",
         "[]\n",
         "a  b\n─  ─\n",
@@ -105,11 +105,11 @@ def test_a_listing_of_nothing_keeps_its_columns() -> None:
 def test_any_text_survives_csv_and_json(texts: list[str]) -> None:
     listing = Listing(("x", "y"), tuple((text, 1) for text in texts))
 
-    assert [row[0] for row in csv.reader(io.StringIO(rendered(Form.CSV, listing), newline=""))][
-        1:
-    ] == texts
-    assert [each["x"] for each in json.loads(rendered(Form.JSON, listing))] == texts
-    assert rendered(Form.TABLE, listing).count("\n") == len(texts) + 2
+    assert [
+        row[0] for row in csv.reader(io.StringIO(render_listing(Form.CSV, listing), newline=""))
+    ][1:] == texts
+    assert [each["x"] for each in json.loads(render_listing(Form.JSON, listing))] == texts
+    assert render_listing(Form.TABLE, listing).count("\n") == len(texts) + 2
 
 
 @pytest.mark.law
@@ -127,13 +127,13 @@ def test_any_text_survives_csv_and_json(texts: list[str]) -> None:
     )
 )
 def test_any_value_is_json(value: object) -> None:
-    json.dumps(plain(value), allow_nan=False)
+    json.dumps(json_value(value), allow_nan=False)
 
 
 def test_json_lines_are_rows_and_nothing_else() -> None:
     listing = Listing(("name", "path"), (("x", b"/b"), ("y\n", None)), wide=frozenset({"path"}))
 
-    assert rendered(Form.JSONL, listing, document={"more": 1}, heading="heading") == (
+    assert render_listing(Form.JSONL, listing, document={"more": 1}, heading="heading") == (
         '{"name": "x", "path": "L2I="}\n{"name": "y\\n", "path": null}\n'
     )
-    assert rendered(Form.JSONL, Listing(("x",), ())) == ""
+    assert render_listing(Form.JSONL, Listing(("x",), ())) == ""

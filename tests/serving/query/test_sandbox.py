@@ -26,12 +26,12 @@ from late_fork_server import LATE_SECONDS
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from kappa.base.errors import KappaError, UsageError
-from kappa.serving.query.query import answer
+from kappa.serving.query.query import answer_query
 from kappa.serving.query.reader.client import Client, ClientLeft
 from kappa.serving.query.reader.errors import TooMuch
 from kappa.serving.query.reader.sql_rules import ensure_allowed
 from kappa.serving.query.sandbox import confine
-from kappa.serving.query.sandbox.processes import Nursery
+from kappa.serving.query.sandbox.processes import ForkServer
 from kappa.serving.query.sandbox.question import Allowance, Format, Question, Reply
 from kappa.serving.query.sandbox.sandbox import Sandbox
 from kappa.state.build import table_path
@@ -299,7 +299,7 @@ def asked(
     form: Format = Format.JSON,
     rows: int | None = None,
 ) -> Answered:
-    return Answered(sandbox.ask(platform.store, Question(sql, form, rows)))
+    return Answered(sandbox.ask_query(platform.store, Question(sql, form, rows)))
 
 
 def rows(answered: Answered) -> list[list[object]]:
@@ -357,7 +357,7 @@ def test_without_the_parsers_tree_duckdb_and_the_kernel_still_give_nothing_away(
 def test_what_may_be_read_is_answered_as_it_is_elsewhere(
     sandbox: Sandbox, platform: Platform, sql: str
 ) -> None:
-    told = answer(platform.store, sql)
+    told = answer_query(platform.store, sql)
     found = asked(sandbox, platform, sql)
 
     assert rows(found) == [list(each) for each in told.rows]
@@ -569,7 +569,7 @@ def test_each_query_has_a_process_of_its_own_and_none_is_left(
     def children() -> set[int]:
         return {child.pid for child in sandbox._spares}
 
-    sandbox.start()
+    sandbox.start_processes()
     seen = []
     for _ in range(3):
         seen.append(children())
@@ -582,7 +582,7 @@ def test_each_query_has_a_process_of_its_own_and_none_is_left(
 def test_a_process_that_is_killed_while_it_waits_or_with_all_others_is_replaced(
     sandbox: Sandbox, platform: Platform
 ) -> None:
-    sandbox.start()
+    sandbox.start_processes()
     for child in tuple(sandbox._spares):
         os.kill(child.pid, signal.SIGKILL)
     assert asked(sandbox, platform, "select 1").rows == 1
@@ -594,7 +594,7 @@ def test_a_process_that_is_killed_while_it_waits_or_with_all_others_is_replaced(
 
 
 def test_a_process_that_is_killed_at_work_is_told_of(tight: Sandbox, platform: Platform) -> None:
-    tight.start()
+    tight.start_processes()
     pid = tight._spares[0].pid
 
     def ticks() -> int:
@@ -618,16 +618,16 @@ def test_a_query_ends_when_its_client_leaves(platform: Platform) -> None:
     asleep = Question("select sleep_ms(3600000)")
     with Sandbox(Allowance(seconds=60, at_once=1)) as sandbox, ThreadPoolExecutor(2) as threads:
         first, second = Client(), Client()
-        working = threads.submit(sandbox.ask, platform.store, asleep, client=first)
+        working = threads.submit(sandbox.ask_query, platform.store, asleep, client=first)
         wait_until(lambda: not sandbox._slots._value)
-        waiting = threads.submit(sandbox.ask, platform.store, asleep, client=second)
+        waiting = threads.submit(sandbox.ask_query, platform.store, asleep, client=second)
         begun = time.monotonic()
-        second.leave()
+        second.leave_now()
         assert isinstance(waiting.exception(), ClientLeft)
-        first.leave()
+        first.leave_now()
         assert isinstance(working.exception(), ClientLeft)
         with pytest.raises(ClientLeft):
-            sandbox.ask(platform.store, asleep, client=first)
+            sandbox.ask_query(platform.store, asleep, client=first)
 
         assert asked(sandbox, platform, "select 1").rows == 1
         assert time.monotonic() - begun < 20
@@ -635,11 +635,11 @@ def test_a_query_ends_when_its_client_leaves(platform: Platform) -> None:
 
 def test_a_late_answer_of_the_nursery_names_no_other_child() -> None:
     """The answer for an abandoned child must not name that child to the next request."""
-    nursery = Nursery((str(SUPPORT / "late_fork_server.py"),), start_seconds=LATE_SECONDS / 3)
+    nursery = ForkServer((str(SUPPORT / "late_fork_server.py"),), start_seconds=LATE_SECONDS / 3)
     given_up = 0
     while True:
         try:
-            child = nursery.child()
+            child = nursery.make_child()
         except KappaError:
             given_up += 1
             continue
@@ -649,8 +649,8 @@ def test_a_late_answer_of_the_nursery_names_no_other_child() -> None:
     child.way.settimeout(10)
     assert child.way.recv(1) == b"", "the process at the other end of this child's way is dead"
     assert given_up > 0
-    child.end()
-    nursery.end()
+    child.end_process()
+    nursery.end_server()
 
 
 def test_many_ask_at_once_and_nothing_is_left_of_it(sandbox: Sandbox, platform: Platform) -> None:
@@ -674,11 +674,11 @@ def test_many_ask_at_once_and_nothing_is_left_of_it(sandbox: Sandbox, platform: 
 def test_a_snapshot_that_is_kept_answers_again_what_it_answered(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    from kappa.serving.query.pin.catalog import pin
+    from kappa.serving.query.pin.catalog import pin_served
 
     platform = Platform(Store(tmp_path))
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
-    with pin(platform.store, lease_seconds=60) as pinned:
+    with pin_served(platform.store, lease_seconds=60) as pinned:
         platform.advance("flights-1", DELAYS, ROWS_OF_DELAYS)
         kept = Answered(
             sandbox.ask_pinned(platform.store, pinned, Question("select count(*) from delays"))
@@ -746,8 +746,8 @@ def outcomes(folder: Path, attempts: dict[str, Callable[[], object]]) -> dict[st
     if pid == 0:
         told = {}
         try:
-            confine.limit(memory=1 << 28, cpu_seconds=5)
-            confine.confine([str(folder / "own")])
+            confine.limit_process(memory=1 << 28, cpu_seconds=5)
+            confine.confine_process([str(folder / "own")])
             for name, attempt in attempts.items():
                 try:
                     attempt()

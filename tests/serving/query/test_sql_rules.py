@@ -23,14 +23,14 @@ from served import DELAYS, PLANES
 from kappa.base.duck import DuckError, open_connection
 from kappa.base.errors import UsageError
 from kappa.base.forked import call_within
-from kappa.serving.query.reader.errors import explained
+from kappa.serving.query.reader.errors import explain_error
 from kappa.serving.query.reader.reader import open_reader
 from kappa.serving.query.reader.sql_rules import (
     CHANGING_FUNCTIONS,
     REFUSED_FUNCTIONS,
     ensure_allowed,
 )
-from kappa.serving.query.reader.views import make_views, unreadable, view_refusals
+from kappa.serving.query.reader.views import make_views, unreadable_sql, view_refusals
 from kappa.tables.shape import REJECTS_BIRTH
 
 CATALOGUE = {("main", ALLOWED)}
@@ -240,7 +240,7 @@ def test_a_view_may_read_its_pipelines_tables_and_views(sql: str) -> None:
     ],
 )
 def test_a_view_that_names_anything_else_is_refused_by_that_name(sql: str, names: str) -> None:
-    for found in (view_refusals(TABLES, {"v": sql}), unreadable(TABLES, {"v": sql})):
+    for found in (view_refusals(TABLES, {"v": sql}), unreadable_sql(TABLES, {"v": sql})):
         assert found.keys() == {"v"}
         assert names in found["v"].message
         assert found["v"].hint
@@ -253,17 +253,17 @@ def test_no_null_fulfils_the_asof_join_of_a_view_that_is_not_kept() -> None:
         " on t.symbol = p.symbol and t.day >= p.since"
     )
     with open_reader(None, served=True) as reader:
-        reader.command("create table prices (symbol varchar, since int, cents int)")
-        reader.command("insert into prices values ('a', 1, 10), ('a', null, 99), (null, 1, 98)")
-        reader.command("create table trades (id int, symbol varchar, day int)")
-        reader.command("insert into trades values (1, 'a', 2), (2, 'a', null), (3, null, 2)")
+        reader.run_command("create table prices (symbol varchar, since int, cents int)")
+        reader.run_command("insert into prices values ('a', 1, 10), ('a', null, 99), (null, 1, 98)")
+        reader.run_command("create table trades (id int, symbol varchar, day int)")
+        reader.run_command("insert into trades values (1, 'a', 2), (2, 'a', null), (3, null, 2)")
 
         assert make_views(reader, {"v": sql}) == {}
 
         assert reader.rows("from v order by id").rows == ((1, 10), (2, None), (3, None))
-        reader.command("drop view v")
-        reader.command("drop table trades")
-        reader.command("drop table prices")
+        reader.run_command("drop view v")
+        reader.run_command("drop table trades")
+        reader.run_command("drop table prices")
 
 
 def test_a_view_itself_is_no_table_that_it_might_have_meant() -> None:
@@ -292,7 +292,7 @@ def test_a_check_is_held_to_what_a_view_is_held_to() -> None:
     }
     table = replace(DELAYS, checks=(*good, *bad))
 
-    found = unreadable((table, PLANES, REJECTS_BIRTH), {"other": "from delays"})
+    found = unreadable_sql((table, PLANES, REJECTS_BIRTH), {"other": "from delays"})
 
     assert found.keys() == {f"delays: {condition}" for condition in bad}
     for condition, names in bad.items():
@@ -316,7 +316,7 @@ def test_a_query_that_the_memory_of_its_process_ends_says_so() -> None:
             try:
                 duck.execute("select count(distinct hash(range)) from range(90000000)")
             except DuckError as error:
-                return explained(error, served=True).hint
+                return explain_error(error, served=True).hint
         return "it had enough"
 
     assert "give the process more memory" in call_within(ask, seconds=60, memory=64 << 20)

@@ -26,11 +26,11 @@ from kappa.declare.sink import row_writer
 from kappa.declare.values.columns import Column, Scalar
 from kappa.serving.http.page import marks
 from kappa.serving.outlets.alerts.message import row_messages
-from kappa.serving.outlets.changes.change_set import CHANGES, ChangeSet, Head, Kind
+from kappa.serving.outlets.changes.change_set import CHANGES, ChangeKind, ChangeSet, ChangeSetHead
 from kappa.serving.outlets.changes.cursor import Cursor
 from kappa.serving.query.reader.reader import Reader
-from kappa.serving.query.render import Form, Listing, cell, rendered
-from kappa.serving.query.sandbox.answer_writers import Pieces, write_answer
+from kappa.serving.query.render import Form, Listing, cell_text, render_listing
+from kappa.serving.query.sandbox.answer_writers import PieceFile, write_answer
 from kappa.state.offsets import Offsets
 from kappa.tables.views.exact_rows import python_rows
 
@@ -154,7 +154,7 @@ TOO_LARGE = [
 ]
 
 
-class Kept(Pieces):
+class Kept(PieceFile):
     """An answer's pieces, kept in place of sent."""
 
     def __init__(self) -> None:
@@ -224,7 +224,7 @@ def lost_columns(duck: Connection, values: list[tuple[str, Any]], source: str) -
 
 def change_set_of(duck: Connection, changes: str) -> ChangeSet:
     duck.execute(f"create or replace temp table {CHANGES} as {changes}")
-    head = Head(Kind.SLICE, "t", "p", None, Cursor(1, "b", 1), Offsets(), ("k",), ())
+    head = ChangeSetHead(ChangeKind.SLICE, "t", "p", None, Cursor(1, "b", 1), Offsets(), ("k",), ())
     return ChangeSet(head, None, Reader(duck, served=True), ())  # type: ignore[arg-type]  # it reads no point
 
 
@@ -279,16 +279,18 @@ def test_columns_hold_each_value_or_refuse_it_by_name(
 def test_commands_print_each_value(duck: Connection) -> None:
     found = Reader(duck, served=True).rows(row_of(VALUES))
     listing = Listing(found.columns, found.rows)
-    printed = csv.reader(io.StringIO(rendered(Form.CSV, listing), newline=""))
+    printed = csv.reader(io.StringIO(render_listing(Form.CSV, listing), newline=""))
 
-    assert differing(VALUES, [*json.loads(rendered(Form.JSON, listing))[0].values()]) == {}
-    assert differing(VALUES, [*json.loads(rendered(Form.JSONL, listing)).values()]) == {}
+    assert differing(VALUES, [*json.loads(render_listing(Form.JSON, listing))[0].values()]) == {}
+    assert differing(VALUES, [*json.loads(render_listing(Form.JSONL, listing)).values()]) == {}
     assert list(printed)[1] == [in_csv(value) for _, value in VALUES]
-    cells = dict(zip([sql for sql, _ in VALUES], map(cell, found.rows[0]), strict=True))
+    cells = dict(zip([sql for sql, _ in VALUES], map(cell_text, found.rows[0]), strict=True))
     assert {
         sql: cells[sql]
         for sql, value in VALUES
-        if "blob" not in sql and "chr" not in sql and cells[sql] != (in_csv(value) or cell(value))
+        if "blob" not in sql
+        and "chr" not in sql
+        and cells[sql] != (in_csv(value) or cell_text(value))
     } == {}
 
 
@@ -300,8 +302,8 @@ def test_changes_sinks_and_alerts_send_each_value(duck: Connection) -> None:
         f"{row}) as before, struct_pack(k := 1, {row}) as after",
     )
 
-    (line,) = change_set.lines()
-    ((key, sent),) = change_set.messages()
+    (line,) = change_set.json_lines()
+    ((key, sent),) = change_set.key_and_row_messages()
     ((message),) = row_messages(
         AlertBirth("a", "t", "page"),
         change_set.head,
@@ -361,7 +363,7 @@ def test_an_infinite_key_is_not_that_of_a_far_time(duck: Connection) -> None:
         ),
     )
 
-    assert [key for key, _ in change_set.messages()] == [
+    assert [key for key, _ in change_set.key_and_row_messages()] == [
         '{"k":"9999-12-31T23:59:59.999999Z"}',
         '{"k":"infinity"}',
     ]
@@ -389,7 +391,7 @@ def test_a_sink_of_csv_writes_each_text_or_refuses_it_by_name(separator: str) ->
 
     for value in ["", "\ufeffx", "\ufeff", "a\n\r\n", '"', "\0", " x ", "1", ",;", "a\u2028b", "é"]:
         line = write(json.dumps({"a": value}))
-        assert form.reader(columns).fields(line) == {"a": value}, line
+        assert form.event_reader(columns).fields(line) == {"a": value}, line
     with pytest.raises(UsageError, match="a is null, and a line of CSV"):
         write('{"a": null}')
 

@@ -14,7 +14,7 @@ from served import DELAYS, Platform, Watched
 
 from kappa.base.errors import Damaged, TimedOut, UsageError
 from kappa.serving.query.pin.moments import parse_offsets, written_offsets
-from kappa.serving.query.pin.write_token import ServedLook, Shown, ensure_covered, uncovered
+from kappa.serving.query.pin.write_token import ServedLook, Shown, ensure_covered, pipelines_behind
 from kappa.state.build import put_birth, read_birth
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import GenerationMade, Paused, Receipt, Served
@@ -49,10 +49,10 @@ def test_a_pipeline_is_behind_in_exactly_what_it_reads_and_does_not_show(
 ) -> None:
     if any(not any(topic in each.next for each in world.values()) for topic in token.next):
         with pytest.raises(UsageError, match="nothing that serves reads topic"):
-            uncovered(token, shown(world))
+            pipelines_behind(token, shown(world))
         return
 
-    found = {each.pipeline: each for each in uncovered(token, shown(world))}
+    found = {each.pipeline: each for each in pipelines_behind(token, shown(world))}
 
     missing = {
         (pipeline, *each)
@@ -74,16 +74,16 @@ def test_a_pipeline_is_behind_in_exactly_what_it_reads_and_does_not_show(
 def test_what_was_covered_stays_covered_as_frontiers_advance(
     token: Offsets, world: dict[str, Offsets], step: Offsets
 ) -> None:
-    world = {pipeline: token.highest(offsets) for pipeline, offsets in world.items()}
-    assert uncovered(token, shown(world)) == ()
+    world = {pipeline: token.highest_with(offsets) for pipeline, offsets in world.items()}
+    assert pipelines_behind(token, shown(world)) == ()
 
-    later = {pipeline: offsets.highest(step) for pipeline, offsets in world.items()}
-    assert uncovered(token, shown(later)) == ()
+    later = {pipeline: offsets.highest_with(step) for pipeline, offsets in world.items()}
+    assert pipelines_behind(token, shown(later)) == ()
 
 
 def test_where_nothing_serves_there_is_nothing_to_wait_for() -> None:
     with pytest.raises(UsageError, match="nothing is served yet"):
-        uncovered(Offsets({"flights": {0: 1}}), {})
+        pipelines_behind(Offsets({"flights": {0: 1}}), {})
 
 
 @pytest.fixture
@@ -154,34 +154,34 @@ def test_an_overlay_shows_what_the_build_below_it_has(platform: Platform) -> Non
     put_birth(platform.store, replace(below, build="flights-2", tables_of="flights-1"))
     switch(platform, "flights-2")
     look = ServedLook(platform.store)
-    assert look.shown() == {"flights": ("flights-2", Offsets({"flights": {0: 12}}))}
+    assert look.shown_offsets() == {"flights": ("flights-2", Offsets({"flights": {0: 12}}))}
 
     advance(platform, "flights-1", 30)
 
-    assert look.shown() == {"flights": ("flights-2", Offsets({"flights": {0: 30}}))}
+    assert look.shown_offsets() == {"flights": ("flights-2", Offsets({"flights": {0: 30}}))}
 
 
 def test_a_look_follows_frontiers_collections_and_switches(platform: Platform) -> None:
     look = ServedLook(platform.store)
-    assert look.shown()["flights"][1].at("flights", 0) == 12
+    assert look.shown_offsets()["flights"][1].at("flights", 0) == 12
     for offset in range(13, 20):
         advance(platform, "flights-1", offset)
-    assert look.shown()["flights"][1].at("flights", 0) == 19
+    assert look.shown_offsets()["flights"][1].at("flights", 0) == 19
     for offset in range(20, 30):
         advance(platform, "flights-1", offset)
     # The one that it knows is gone, and so are those that follow it.
     Frontiers(platform.store, "flights-1").delete_below(17)
-    assert look.shown()["flights"][1].at("flights", 0) == 29
+    assert look.shown_offsets()["flights"][1].at("flights", 0) == 29
 
     put_birth(platform.store, replace(read_birth(platform.store, "flights-1"), build="flights-2"))
     switch(platform, "flights-2")
     with pytest.raises(Damaged, match="flights-2 has no frontier"):
-        look.shown()
+        look.shown_offsets()
     first = Frontiers(platform.store, "flights-1").get(17)
     assert first is not None
     frontier = replace(first, number=1, build="flights-2", offsets=Offsets({"flights": {0: 40}}))
     Frontiers(platform.store, "flights-2").publish(frontier)
-    assert look.shown() == {"flights": ("flights-2", Offsets({"flights": {0: 40}}))}
+    assert look.shown_offsets() == {"flights": ("flights-2", Offsets({"flights": {0: 40}}))}
 
 
 @pytest.mark.parametrize(

@@ -12,17 +12,17 @@ import pytest
 from kappa.base.errors import KappaError
 from kappa.base.section.storage import StorageSettings
 from kappa.state.files.address import (
+    ask_side_by_side,
     delete_files,
     delete_folder,
-    deleted_at_once,
+    deletion_parts,
     entries_at,
-    exists,
+    file_exists,
     files_in,
     folders_in,
     open_bucket,
     place_file,
     share_file,
-    side_by_side,
 )
 
 pytestmark = pytest.mark.slow
@@ -67,7 +67,7 @@ def test_many_files_are_deleted_by_few_requests_and_what_is_gone_is_no_error(
     wanted = [*map(bucket.address, [*names, "gone"]), str(on_disk), str(tmp_path / "gone")]
 
     with between.counting() as requests:
-        for part in deleted_at_once(wanted):
+        for part in deletion_parts(wanted):
             delete_files(part)
 
     assert [each.split(" ")[0] for each in requests] == ["POST", "POST"]
@@ -106,7 +106,7 @@ def test_a_file_that_is_gone_cannot_be_shared(any_store, tmp_path):
     for to in (any_store.address("b"), str(tmp_path / "b")):
         with pytest.raises(FileNotFoundError):
             share_file(any_store.address("a"), to)
-        assert not exists(to)
+        assert not file_exists(to)
 
 
 def test_a_folder_is_deleted_with_all_that_is_in_it(any_store):
@@ -146,5 +146,5 @@ def test_whoever_asks_side_by_side_asks_no_more_once_an_answer_fails():
         failing.wait(10)
 
     with pytest.raises(KappaError, match="no answer"):
-        side_by_side("s3://bucket/root", ask, range(200))
+        ask_side_by_side("s3://bucket/root", ask, range(200))
     assert len(asked) < 100

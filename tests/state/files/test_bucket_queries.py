@@ -19,10 +19,10 @@ from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 from kappa.base.errors import Damaged, UsageError
 from kappa.commands.app import run_command
 from kappa.kafka.answers import wait_until
-from kappa.replay.status.doctor.examine import examine
-from kappa.replay.status.doctor.scrub import scrub
+from kappa.replay.status.doctor.examine import examine_root
+from kappa.replay.status.doctor.scrub import scrub_root
 from kappa.serving.query.pin import idle_pins
-from kappa.serving.query.pin.catalog import pin
+from kappa.serving.query.pin.catalog import pin_served
 from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.serving.query.reader.errors import TooMuch
 from kappa.serving.query.sandbox.question import Allowance, Question
@@ -32,7 +32,7 @@ from kappa.state.files.address import delete_file, read_file, write_file
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import CaughtUp
 from kappa.state.journal.journal import Journal
-from kappa.state.kept_frontiers import Kept, put_kept
+from kappa.state.kept_frontiers import KeptFrontierRecord, put_kept_frontier
 from kappa.state.store import Store
 from kappa.tables.versions import files
 
@@ -54,7 +54,7 @@ def serving(store: Store) -> Platform:
 
 
 def rows(sandbox: Sandbox, platform: Platform, sql: str) -> list[list[object]]:
-    with sandbox.ask(platform.store, Question(sql)).body as body:
+    with sandbox.ask_query(platform.store, Question(sql)).body as body:
         return [[*each.values()] for each in json.load(body)["rows"]]
 
 
@@ -132,17 +132,17 @@ def test_a_scrub_reads_the_objects_of_a_bucket(store):
     rotten = bytearray(whole)
     rotten[len(whole) // 2] ^= 4
 
-    found = scrub(store)
+    found = scrub_root(store)
     assert (found.bad, found.unknown, found.files) == ((), 0, 2)
-    assert examine(store, now=0.0) == ()
+    assert examine_root(store, now=0.0) == ()
     write_file(file, bytes(rotten))
-    (bad,) = scrub(store).bad
+    (bad,) = scrub_root(store).bad
     assert (bad.path, bad.of, bad.table) == (file, "flights-1", "delays")
     assert "its CRC was" in bad.why
     assert "kappa replay flights" in bad.hint
     for cut in (whole[:100], b""):
         write_file(file, cut)
-        (damage,) = examine(store, now=0.0)
+        (damage,) = examine_root(store, now=0.0)
         assert f"{file} is not as it was written: it had {len(whole)} bytes" in damage.what
 
 
@@ -226,7 +226,7 @@ def test_what_is_read_beside_the_second_look_fails_no_pin(any_store):
         given.append(snapshot)
         raise Damaged("a table that the query does not name", hint="none")
 
-    with pin(any_store, lease_seconds=60, beside=fails) as pinned:
+    with pin_served(any_store, lease_seconds=60, beside=fails) as pinned:
         assert [*pinned.snapshot.frontiers] == ["flights-1"]
     # A disk answers too soon for it.
     assert given == ([] if any_store.is_on_disk else [pinned.snapshot])
@@ -258,7 +258,7 @@ def test_commands_read_a_root_in_a_bucket_now_and_as_it_was(object_store, tmp_pa
     store = Store(root, storage=object_store.storage, local=tmp_path / ".kappa")
     platform = serving(store)
     first = Frontiers(store, "flights-1").newest()
-    put_kept(store, Kept(first, (1,), stays=True))
+    put_kept_frontier(store, KeptFrontierRecord(first, (1,), stays=True))
     then = datetime.now(UTC).isoformat()
     platform.advance("flights-1", DELAYS, ROWS_OF_DELAYS)
 

@@ -19,14 +19,14 @@ from kappa.base.sql import quoted
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.touched import touched_rows
 from kappa.engine.views.maintained import MaintainedViews
-from kappa.serving.query.query import answer
+from kappa.serving.query.query import answer_query
 from kappa.serving.query.reader import reader as reader_module
 from kappa.state.build import table_path
-from kappa.state.files.address import readable
+from kappa.state.files.address import arrow_source
 from kappa.state.files.in_duckdb import open_exact
 from kappa.state.journal.events import Receipt, Served
 from kappa.state.journal.journal import Journal
-from kappa.state.kept_frontiers import Kept, put_kept
+from kappa.state.kept_frontiers import KeptFrontierRecord, put_kept_frontier
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -207,7 +207,8 @@ def test_a_query_reads_what_is_served(any_store):
 def stored(built: FoldedBuild) -> list[str]:
     writer = built.writers["recent"]
     found = (
-        pq.ParquetFile(readable(each)).read() for each in files(writer.path, writer.version, None)
+        pq.ParquetFile(arrow_source(each)).read()
+        for each in files(writer.path, writer.version, None)
     )
     return sorted(key for each in found for key in each.column("k").to_pylist())
 
@@ -244,7 +245,7 @@ def upkeep_after(
     row = pa.Table.from_pylist([{"k": "k", "rows": 1}], arrow_schema(TOTALS.columns))
     for _ in range(slices):
         built.fold({"totals": row}, 1_000)
-    put_kept(store, Kept(built.publisher.newest))
+    put_kept_frontier(store, KeptFrontierRecord(built.publisher.newest))
     with between.counting() as beside:
         built.maintenance.prepare()
     built.fold({}, 1_000)
@@ -293,8 +294,8 @@ def test_a_view_is_its_query_by_each_way(any_store: Store, apart: set[str]) -> N
             built.fold(some_rows(draw, place, built.writers), log_time=1_000 * place)
 
             for name, query in QUERIES.items():
-                rows = answer(any_store, f"from {name} order by all").rows
-                assert rows == answer(any_store, f"from ({query}) order by all").rows, name
+                rows = answer_query(any_store, f"from {name} order by all").rows
+                assert rows == answer_query(any_store, f"from ({query}) order by all").rows, name
                 seen += len(rows)
 
     assert seen

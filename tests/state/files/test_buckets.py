@@ -24,7 +24,7 @@ from kappa.base.section.storage import StorageSettings
 from kappa.commands.app import run_command
 from kappa.kafka.answers import wait_until
 from kappa.state.files import bucket
-from kappa.state.files.address import fetch_file, files_in, readable
+from kappa.state.files.address import arrow_source, fetch_file, files_in
 from kappa.state.store import Store
 from kappa.tables.delta import open_version
 
@@ -148,7 +148,7 @@ def test_fewer_bytes_than_were_asked_for_are_no_content_of_a_file(store, between
     store.put("a", bytes(1_000))
     for read in (
         lambda: fetch_file(address, tmp_path / "a"),
-        lambda: readable(address).read(1_000),
+        lambda: arrow_source(address).read(1_000),
     ):
         with (
             cut(between, "GET /kappa-tests/", noticeably=False),

@@ -63,13 +63,13 @@ def machine(
     for name in [each for each in os.environ if each.startswith("AWS_")]:
         monkeypatch.delenv(name)
     reader_module._idle.clear()
-    credentials._chain.cache_clear()
+    credentials._credential_chain.cache_clear()
     with running_machine(KEYS, tmp_path) as made:
         for name, value in made.environment.items():
             monkeypatch.setenv(name, value)
         yield made
     reader_module._idle.clear()
-    credentials._chain.cache_clear()
+    credentials._credential_chain.cache_clear()
 
 
 def with_token(machine: Machine, environment: pytest.MonkeyPatch, folder: Path) -> None:
@@ -133,7 +133,7 @@ def test_all_of_a_root_is_written_and_read(source, machine, object_store, tmp_pa
 def test_whatever_is_kept_goes_on_with_newer_keys(machine, own_store, tmp_path):
     machine.lasts_seconds = 2
     # A thread that lets go a lease of an earlier test may have asked for keys of an hour.
-    credentials._chain.cache_clear()
+    credentials._credential_chain.cache_clear()
     # What a process remembers of roots goes by their URLs.
     root = f"s3://{own_store.bucket}/rotated/kappa"
     store = Store(root, storage=own_store.storage, local=tmp_path / "local")
@@ -176,7 +176,10 @@ def test_a_stranger_is_answered(machine, object_store, tmp_path):
     store = Store(object_store.new_root(), storage=object_store.storage, local=tmp_path / "local")
     Platform(store).serve("flights", {DELAYS: ROWS_OF_DELAYS})
 
-    with Sandbox(Allowance()) as sandbox, sandbox.ask(store, Question("from delays")).body as body:
+    with (
+        Sandbox(Allowance()) as sandbox,
+        sandbox.ask_query(store, Question("from delays")).body as body,
+    ):
         assert len(json.load(body)["rows"]) == 3
 
 
@@ -237,7 +240,7 @@ def test_with_keys_in_the_environment_no_other_source_is_asked(
 
     assert len(platform.ask("from delays").rows) == 3
     assert "aws_force_credential_load" not in (delta_options(store.url + "/a") or {})
-    assert (machine.asked, credentials._chain.cache_info().misses) == (0, 0)
+    assert (machine.asked, credentials._credential_chain.cache_info().misses) == (0, 0)
 
 
 SPARK = """

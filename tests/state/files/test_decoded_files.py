@@ -15,7 +15,7 @@ from kappa.records.decode.fate import Fate
 from kappa.records.decode.shares import CarriedTimes
 from kappa.records.decode.to_files import Remembering, decode_to_file
 from kappa.state.build import slice_scratch
-from kappa.state.files.address import writing
+from kappa.state.files.address import writing_file
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
@@ -28,7 +28,7 @@ def decoded(store: Store, log: MemoryLog) -> DecodedFiles:
     folder, files = slice_scratch(store, "b", "job"), []
     for share in log.ranges(Slice(1, 0, Offsets(), log.end), VISITS.name):
         files.append(f"{folder}/decoded/0/{share.partition}.parquet")
-        with writing(files[-1]) as path:
+        with writing_file(files[-1]) as path:
             decode_to_file(share.batches(), VISITS, {}, Remembering(), path)
     return DecodedFiles(VISITS.name, tuple(files), None, frozenset(), CarriedTimes())
 

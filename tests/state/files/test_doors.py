@@ -22,7 +22,7 @@ from object_store import ObjectStore
 from kappa.base.clock import now
 from kappa.base.errors import Broken, KappaError
 from kappa.base.sections import RegistrySettings
-from kappa.code.code_snapshot import digests, ensure_snapshot, read_snapshot
+from kappa.code.code_snapshot import ensure_snapshot, hash_files, read_snapshot
 from kappa.declare.formats.registry_schemas import RegisteredSchema
 from kappa.engine.job.legs import Leg, LegKind, Legs
 from kappa.engine.job.splits import Splits
@@ -34,7 +34,7 @@ from kappa.records.identity import Memory
 from kappa.replay.page.intents import do_once
 from kappa.replay.platform.rest import WatchedBuild
 from kappa.replay.status.doctor.examine import Damage
-from kappa.replay.status.doctor.repair import repair
+from kappa.replay.status.doctor.repair import repair_root
 from kappa.serving.collect.pulled.position import PullPosition, put_position, read_position
 from kappa.serving.outlets.alerts.channels import ShownOnPage
 from kappa.serving.outlets.alerts.message import Message
@@ -42,9 +42,9 @@ from kappa.serving.outlets.alerts.outbox import (
     AlertProgress,
     DeadLetter,
     Outbox,
-    ask_again,
-    asked_again,
+    ask_to_send_again,
     dead_letters,
+    ids_to_send_again,
     put_dead_letter,
     put_outbox,
     put_progress,
@@ -52,7 +52,7 @@ from kappa.serving.outlets.alerts.outbox import (
     read_progress,
     shown_messages,
 )
-from kappa.serving.query.pin.catalog import pin
+from kappa.serving.query.pin.catalog import pin_served
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import Birth, birth_copy, birth_name, put_birth, read_birth, table_path
 from kappa.state.build_status import (
@@ -63,20 +63,20 @@ from kappa.state.build_status import (
     read_view_check,
 )
 from kappa.state.documents import Documents
-from kappa.state.files.address import copy_file, exists
+from kappa.state.files.address import copy_file, file_exists
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import Receipt, Served
 from kappa.state.journal.journal import Journal
-from kappa.state.kept_frontiers import Kept, put_kept, read_kept
+from kappa.state.kept_frontiers import KeptFrontierRecord, put_kept_frontier, read_kept_frontier
 from kappa.state.lease import (
     Lease,
     Pin,
     ensure_lease,
     ensure_released,
     ensure_renewed,
-    floor,
     live_leases,
     put_floor,
+    read_floor,
     read_lease,
 )
 from kappa.state.mark import Mark
@@ -154,7 +154,7 @@ def _has_moved_aside(store: Store) -> bool:
 
 def _put_copy_back(store: Store) -> None:
     store.put_json(birth_copy("b"), Documents(Birth).plain(BIRTH))
-    assert repair(store, [Damage("it is gone", "", (birth_name("b"),))]) == ()
+    assert repair_root(store, [Damage("it is gone", "", (birth_name("b"),))]) == ()
 
 
 def _memories(store: Store) -> str:
@@ -195,14 +195,16 @@ DOORS = {
         lambda store: Alignments(store, "b").put(Alignment(1, FRONTIER, FRONTIER, ("t",), "l")),
         lambda store: Alignments(store, "b").last() is not None,
     ),
-    "floor": Door(lambda store: put_floor(store, "b", 4), lambda store: floor(store, "b") == 4),
+    "floor": Door(
+        lambda store: put_floor(store, "b", 4), lambda store: read_floor(store, "b") == 4
+    ),
     "lease": Door(
         lambda store: ensure_lease(store, LEASE),
         lambda store: live_leases(store, 0.0) == (LEASE,),
     ),
     "kept": Door(
-        lambda store: put_kept(store, Kept(FRONTIER)),
-        lambda store: read_kept(store, "b", 1) == Kept(FRONTIER),
+        lambda store: put_kept_frontier(store, KeptFrontierRecord(FRONTIER)),
+        lambda store: read_kept_frontier(store, "b", 1) == KeptFrontierRecord(FRONTIER),
     ),
     "split": Door(
         _split, lambda store: len(Splits(store, "b").parts(PIECE)) == 5, name="split.json"
@@ -225,7 +227,8 @@ DOORS = {
         lambda store: len(dead_letters(store, "a")) == 1,
     ),
     "dead letter again": Door(
-        lambda store: ask_again(store, "a", "id"), lambda store: asked_again(store, "a") == ("id",)
+        lambda store: ask_to_send_again(store, "a", "id"),
+        lambda store: ids_to_send_again(store, "a") == ("id",),
     ),
     "shown": Door(
         lambda store: ShownOnPage(store, "a").send(MESSAGE),
@@ -237,7 +240,7 @@ DOORS = {
     ),
     "snapshot": Door(
         lambda store: ensure_snapshot(store, "b", CODE),
-        lambda store: read_snapshot(store, replace(BIRTH, sources=digests(CODE))) == CODE,
+        lambda store: read_snapshot(store, replace(BIRTH, sources=hash_files(CODE))) == CODE,
     ),
     "memory": Door(lambda store: put_memory(_memories(store), 0, 9, MEMORY, 100), _has_memory),
     "schema": Door(_schema, lambda store: store.names(SCHEMAS) == (f"{SCHEMAS}/7.json",)),
@@ -277,7 +280,9 @@ def _checkpointed(store: Store) -> None:
 
 def _has_checkpoint(store: Store) -> bool:
     log = f"{table_path(store, 'b', 't')}/_delta_log"
-    return hinted(f"{log}/_last_checkpoint") == 0 and exists(f"{log}/{0:020d}.checkpoint.parquet")
+    return hinted(f"{log}/_last_checkpoint") == 0 and file_exists(
+        f"{log}/{0:020d}.checkpoint.parquet"
+    )
 
 
 def _archive(store: Store) -> StoredArchive:
@@ -425,7 +430,7 @@ def test_a_floor_rises_and_never_falls(any_store):
     for number in (4, 7, 5):
         put_floor(any_store, "b", number)
 
-    assert floor(any_store, "b") == 7
+    assert read_floor(any_store, "b") == 7
     assert len(any_store.names("builds/b/floor")) == 1
 
 
@@ -446,9 +451,9 @@ def test_a_look_costs_a_few_requests_whatever_the_root_has(store, between):
     assert _cost(between, lambda: list(Journal(store).after(30))) == {"GET": 1}
     # A list, and the newest record.
     assert _cost(between, lambda: Frontiers(store, "b").newest()) == {"GET": 2}
-    with pin(store, lease_seconds=60):
+    with pin_served(store, lease_seconds=60):
         pass
-    with between.counting() as requests, pin(store, lease_seconds=60):
+    with between.counting() as requests, pin_served(store, lease_seconds=60):
         pass
     assert len(requests) <= 20, requests
 
@@ -502,7 +507,7 @@ def test_an_idle_minute_of_watchers_costs_a_few_requests(store, between):
     publisher.begin(replace(FRONTIER, versions={"t": _table(store).version}))
     Legs(store, "b").begin(Leg(1, LegKind.TAIL, AT))
     journal, frontier = Journal.news(store, clock=clock), WatchedBuild(store, "b", clock)
-    frontier.tailed()
+    frontier.tail_frontier()
 
     with between.counting() as requests:
         for step in range(60 * 20):
@@ -511,7 +516,7 @@ def test_an_idle_minute_of_watchers_costs_a_few_requests(store, between):
             if step % 4 == 0 and journal.are_due():
                 list(Journal(store).after(1))
             if step % 10 == 0:
-                frontier.tailed()
+                frontier.tail_frontier()
 
     # A look in five seconds: one request at the journal, four at a build's leg and frontier.
     assert len(requests) <= 12 * (1 + 1 + 4), len(requests)

@@ -11,7 +11,7 @@ import pytest
 
 from kappa.serving.query.reader.client import Client, ClientLeft
 from kappa.serving.query.reader.errors import TooMuch
-from kappa.serving.query.sandbox.file_cache import FetchedFiles, LentFiles
+from kappa.serving.query.sandbox.file_cache import FileCache, QueryFiles
 from kappa.state.store import Store
 
 pytestmark = pytest.mark.slow
@@ -26,9 +26,9 @@ def store(store: Store) -> Store:
 
 
 @pytest.fixture
-def fetched(store: Store) -> FetchedFiles:
+def fetched(store: Store) -> FileCache:
     """Room for three files."""
-    made = FetchedFiles(store)
+    made = FileCache(store)
     made._most = 3 * SIZE
     return made
 
@@ -39,23 +39,23 @@ def ended() -> Iterator[ExitStack]:
         yield stack
 
 
-def read(fetched: FetchedFiles, *numbers: int, ended: ExitStack | None = None) -> LentFiles:
+def read(fetched: FileCache, *numbers: int, ended: ExitStack | None = None) -> QueryFiles:
     """Fetches files for a query, which is over at once unless it `ended`s later."""
-    lent = LentFiles(fetched)
+    lent = QueryFiles(fetched)
     try:
         urls = [f"{fetched.root}tables/t/{number}" for number in numbers]
-        lent.fetch(urls, Client())
+        lent.fetch_files(urls, Client())
         for url, number in zip(urls, numbers, strict=True):
-            assert Path(lent.path(url)).read_bytes() == b"%d" % number * SIZE
+            assert Path(lent.local_path(url)).read_bytes() == b"%d" % number * SIZE
     finally:
         if ended is None:
-            lent.give_back()
+            lent.delete_folder()
         else:
-            ended.callback(lent.give_back)
+            ended.callback(lent.delete_folder)
     return lent
 
 
-def kept(fetched: FetchedFiles) -> set[int]:
+def kept(fetched: FileCache) -> set[int]:
     """Returns the numbers of the files that are kept."""
     found = [each for each in fetched.folder.iterdir() if each.is_file()]
     assert sum(each.stat().st_size for each in found) == fetched._bytes <= fetched._most
@@ -116,26 +116,26 @@ def test_what_a_client_that_has_left_asked_for_is_not_fetched_to_its_end(
     url, client, lent, take_room = (
         f"{fetched.root}tables/t/9",
         Client(),
-        LentFiles(fetched),
+        QueryFiles(fetched),
         fetched._take_room,
     )
 
     def leave(name: str, wanted: int) -> None:
         take_room(name, wanted)
-        client.leave()
+        client.leave_now()
 
     monkeypatch.setattr(fetched, "_take_room", leave)
     with pytest.raises(ClientLeft):
-        lent.fetch([url], client)
-    assert not Path(lent.path(url)).read_bytes()
-    lent.give_back()
+        lent.fetch_files([url], client)
+    assert not Path(lent.local_path(url)).read_bytes()
+    lent.delete_folder()
 
     monkeypatch.undo()
     assert kept(fetched) == set()
-    other = LentFiles(fetched)
-    other.fetch([url], Client())
-    assert Path(other.path(url)).stat().st_size == 20 << 20
-    other.give_back()
+    other = QueryFiles(fetched)
+    other.fetch_files([url], Client())
+    assert Path(other.local_path(url)).stat().st_size == 20 << 20
+    other.delete_folder()
 
 
 def test_an_answer_that_breaks_off_is_asked_for_again(fetched, between):
@@ -147,7 +147,7 @@ def test_an_answer_that_breaks_off_is_asked_for_again(fetched, between):
 
 def test_those_of_an_earlier_server_are_found_and_count(fetched, store, between):
     read(fetched, 0, 1, 2)
-    next_one = FetchedFiles(store)
+    next_one = FileCache(store)
     next_one._most = 3 * SIZE
 
     with between.counting() as requests:

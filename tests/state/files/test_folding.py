@@ -12,7 +12,7 @@ from object_store import BUCKET
 
 from kappa.base.errors import Broken, KappaError
 from kappa.engine.write.maintenance import Maintenance
-from kappa.serving.query.query import answer
+from kappa.serving.query.query import answer_query
 from kappa.state.build import put_birth, table_path
 from kappa.state.journal.events import Receipt, Served
 from kappa.state.journal.journal import Journal
@@ -51,7 +51,7 @@ def served(built: Rehearsal) -> Callable[[str], list[tuple[Any, ...]]]:
     """Serves a build, and returns a function that asks."""
     receipt = Receipt(site.name, "b", "v", Offsets(), None, None, first=True)
     assert Journal(built.store).append(1, Served(1, 1, {site.name: "b"}, receipt))
-    return lambda sql: list(answer(built.store, sql).rows)
+    return lambda sql: list(answer_query(built.store, sql).rows)
 
 
 def test_what_is_folded_in_a_bucket_is_what_the_log_says(built):

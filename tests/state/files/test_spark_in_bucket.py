@@ -22,7 +22,7 @@ from bucket_site import expected, random_log, site
 from object_store import CREDENTIALS, ObjectStore
 
 from kappa.engine.children.rehearsal import MemoryLog
-from kappa.serving.query.query import answer
+from kappa.serving.query.query import answer_query
 from kappa.serving.query.reader import reader as reader_module
 from kappa.state.journal.events import Receipt, Served
 from kappa.state.journal.journal import Journal
@@ -180,7 +180,7 @@ def commit(table: str, version: int) -> str:
 def asked(store: Store) -> Iterator[Callable[[str], list[tuple[object, ...]]]]:
     receipt = Receipt(site.name, "b", "v", Offsets(), None, None, first=True)
     assert Journal(store).append(1, Served(1, 1, {site.name: "b"}, receipt))
-    yield lambda sql: list(answer(store, sql).rows)
+    yield lambda sql: list(answer_query(store, sql).rows)
 
 
 def assert_right(store: Store) -> None:

@@ -10,7 +10,7 @@ from kappa.base.errors import Broken, Damaged, SettingsError
 from kappa.base.kafka_settings import KafkaSettings
 from kappa.base.section.storage import StorageSettings
 from kappa.base.settings import Settings
-from kappa.state.files.address import exists, read_file, writing
+from kappa.state.files.address import file_exists, read_file, writing_file
 from kappa.state.store import DAMAGED, Store, open_store
 
 
@@ -65,16 +65,16 @@ def test_a_file_that_is_written_is_there_whole_or_not_at_all(store):
     address = store.address("builds/b/slice/one.parquet")
 
     def die_in_the_middle() -> None:
-        with writing(address) as path:
+        with writing_file(address) as path:
             path.write_bytes(b"half")
             raise Broken("in the middle")
 
     with pytest.raises(Broken):
         die_in_the_middle()
-    assert not exists(address)
+    assert not file_exists(address)
 
     for content in (b"one", b"another"):
-        with writing(address) as path:
+        with writing_file(address) as path:
             path.write_bytes(content)
         assert read_file(address) == content
 
