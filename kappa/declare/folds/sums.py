@@ -104,7 +104,7 @@ class Total:
         yield f"{_sum_aggregate(value, kind, self.kind)} as {spark_quote(self.column)}"
 
     def combinations(self) -> Iterator[str]:
-        """Lists Spark's SQL that adds a stored row and a contribution of one key, or has one."""
+        """Lists Spark's SQL that joins a stored row and a contribution of one key."""
         yield f"sum({spark_quote(self.column)}) as {spark_quote(self.column)}"
 
     def combined(self) -> Mapping[str, str]:
