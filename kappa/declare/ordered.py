@@ -72,17 +72,17 @@ def ordered(
     over: str = Over.ROW,
     on_time: str | None = None,
 ) -> Ordered:
-    """Folds the rows of a key, in the order of the log, by a Python function.
+    """Folds the rows of one key, in the order of the log, by a Python function.
 
     `step(state, row)` gets the key's `state` and a row of the function. The state is a dict of
     these columns, all None at first, which the step changes in place. The row is a mapping. The
     mappings that the step returns or yields are rows of the table `emits`. The step may depend on
-    nothing else. Rows of the same record are in the order of their values. Times are of the years 1
-    to 9999. On a record that gives another time the function fails, and `on_error` decides.
+    nothing else. Rows of one record are in the order of their values. Times are of the years 1 to
+    9999. On a record that gives another time the function fails, and `on_error` decides.
 
     `over="arrow"` and `over="pandas"` are for steps that compute with many rows at once. The step
     gets a `pyarrow.Table`, or a `pandas.DataFrame` of Arrow's types, with rows of one key in the
-    same order, and may return one. A batch may end anywhere, so the step must go on from the state
+    same order, and may return one. A batch may end anywhere, so the step must go on from its state
     alone; the law of slices finds a step that does not.
 
     `on_time` names a timestamp of the state by which the step asks to be woken at a time. Once the

@@ -15,9 +15,9 @@ from kappa.declare.values.columns import parse_type
 def avg_(column: str) -> Average:
     """Averages a numeric column, nulls ignored; double, null if no value is left.
 
-    It is kept as a sum and a count, by the rules of `sum_`, and fits whatever the sum is. For whole
-    numbers and decimals it is exact up to the last division. Averages of doubles depend on the
-    order.
+    The average is kept as a sum and a count, by the rules of `sum_`, and fits whatever the sum is.
+    Averages of whole numbers and decimals are exact up to the last division. Averages of doubles
+    depend on the order.
 
     Example:
         Table("pages", keys=("page",), fold={"mean_ms": avg_("ms")})
@@ -26,7 +26,7 @@ def avg_(column: str) -> Average:
 
 
 class Average(MergedFold):
-    """The average of the values that are not null. Hidden columns keep sum and number."""
+    """The average of the values that are not null. Hidden columns keep the sum and the count."""
 
     kind = "avg"
 
@@ -86,7 +86,7 @@ class Average(MergedFold):
         kept: Mapping[str, str],
         counted: str,
     ) -> dict[str, str]:
-        # A table of contributions that wait has no served column.
+        # A table of waiting contributions has no served column.
         served = {name: _quotient_sql(total, kept, counted)} if name in types else {}
         return {quote(column): sql for column, sql in {**kept, **served}.items()}
 

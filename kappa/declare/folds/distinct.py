@@ -13,8 +13,8 @@ from kappa.declare.values.columns import Array
 def count_distinct(column: str, *, limit: int = 10_000) -> CountDistinct:
     """Counts the distinct values of a column, nulls ignored; bigint, exact up to `limit`.
 
-    The values are kept, hidden, beside the count. Of more than `limit` the count is null for good,
-    and none is kept: a limit below 100,000 keeps rows small, and `hll` estimates any number.
+    The values are kept, hidden, beside the count. Above `limit` values the count is null for good,
+    and no value is kept. A limit below 100,000 keeps rows small, and `hll` estimates any number.
 
     Example:
         Table("pages", keys=("page",), fold={"visitors": count_distinct("visitor")})
@@ -23,7 +23,7 @@ def count_distinct(column: str, *, limit: int = 10_000) -> CountDistinct:
 
 
 class CountDistinct(Fold):
-    """The number of distinct values. A hidden column keeps them, or null of too many."""
+    """The number of distinct values. A hidden column keeps the values, or null of too many."""
 
     kind = "count_distinct"
 
@@ -41,7 +41,7 @@ class CountDistinct(Fold):
 
     def combination_sql(self, name: str, types: Types) -> Iterator[str]:
         values = spark_quote(_values_column(name))
-        # One that is null already had too many, and a union of more has no fewer.
+        # A null already had too many values, and a union of more has no fewer.
         found = f"array_distinct(flatten(collect_list({values})))"
         whole = f"case when bool_and({values} is not null) then {found} end"
         yield f"{self._within_limit(whole)} as {values}"
@@ -51,7 +51,7 @@ class CountDistinct(Fold):
         return {name: f"case when {values} is not null then cast(size({values}) as bigint) end"}
 
     def _within_limit(self, values: str) -> str:
-        """Returns Spark's SQL of an array, or of null if it has too many values."""
+        """Returns Spark's SQL of an array, or of null for an array of too many values."""
         return f"case when size({values}) <= {self.option_value('limit')} then {values} end"
 
 

@@ -1,4 +1,4 @@
-"""The exactness of a fold's values, and when two of them count as equal (law 8). Pure."""
+"""The exactness of a fold's values, and when two values count as equal (law 8). Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from typing import Any
 from kappa.base.sql import quoted
 
 # The order in which doubles are added changes the last digits of their sum. Equal sums may be so
-# far apart, relative to the larger one, or absolute if both are less than 1.
+# far apart, relative to the larger sum, or absolute if both are less than 1.
 CLOSE = 1e-9
 
 
 class Exactness(StrEnum):
     """The nearness of a fold's values, and whether other slices of a log give the same (law 8).
 
-    Exact values and estimates are the same for any slices, and are compared as they are. Rounded
-    ones follow from sums of doubles: those within `CLOSE` of one another count as equal.
-    Approximate ones are random: they count as equal if the ranges that contain the true value
-    overlap.
+    Exact values and estimates are the same for any slices, and must be equal. Rounded values follow
+    from sums of doubles, and values within `CLOSE` of each other count as equal. Approximate values
+    are random, and count as equal if the ranges that contain the true value overlap.
     """
 
     EXACT = "exact"
@@ -49,7 +48,7 @@ class Exactness(StrEnum):
             case Exactness.EXACT | Exactness.ESTIMATED:
                 return f"({distinct})"
             case Exactness.ROUNDED:
-                # A null is at no distance, and neither are NaN and infinity.
+                # Null, NaN and infinity have no distance.
                 alike = (
                     f"isfinite({old}) and isfinite({new}) and "
                     f"abs({new} - {old}) <= {CLOSE!r} * greatest(abs({old}), abs({new}), 1)"

@@ -28,7 +28,7 @@ def max_(column: str) -> Max:
 
 
 class _Extreme(ReaggregatedFold):
-    """The extreme value. `beyond` compares a contributed value with the stored one."""
+    """The extreme value. `beyond` compares a contributed value with the stored value."""
 
     beyond: ClassVar[str]
 

@@ -1,7 +1,7 @@
-"""A fold's meaning at each place that uses it. Pure.
+"""The meanings of a fold, at each place that uses folds. Pure.
 
-Names and SQL: `name` is the served column, `types` the stored columns of its table with Spark's
-types, hidden ones included. In merges `t` is the table and `s` the contributions
+In names and SQL, `name` is the served column, and `types` has the stored columns of the table with
+Spark's types, hidden columns included. In merges `t` is the table and `s` the contributions
 (kappa/tables/merge.py).
 """
 
@@ -34,7 +34,8 @@ class Fold(ABC):
     kind: ClassVar[str]
     # True if the log's order decides which value is kept.
     by_order: ClassVar[bool] = False
-    # True if the birth certificate keeps the type of its values, which its own type does not show.
+    # True if the birth certificate keeps the type of the input values, which the column's own type
+    # does not show.
     is_sketched: ClassVar[bool] = False
 
     column: str | None = None
@@ -42,24 +43,24 @@ class Fold(ABC):
 
     @property
     def given_columns(self) -> tuple[object, ...]:
-        """Lists what the declaration gives as its input columns, which may be no names."""
+        """Lists the declared input columns as given, which may be no names."""
         return (self.column,)
 
     @property
     def input_columns(self) -> tuple[str, ...]:
-        """Lists the input columns that it reads."""
+        """Lists the input columns that the fold reads."""
         return () if self.column is None else (self.column,)
 
     @property
     def is_combined(self) -> bool:
-        """Returns True if no merge can express it: stored rows are then read and folded too."""
+        """Returns True if no merge can express the fold: stored rows are then read and folded."""
         return True
 
     @abstractmethod
     def stored_columns(self, name: str, rows: ReturnedColumns) -> Iterator[tuple[str, str]]:
-        """Lists the stored columns, the served one first.
+        """Lists the stored columns, the served column first.
 
-        Raises DeclarationError if it cannot fold these rows.
+        Raises DeclarationError if the fold cannot fold these rows.
         """
 
     @abstractmethod
@@ -68,26 +69,26 @@ class Fold(ABC):
 
     @abstractmethod
     def combination_sql(self, name: str, types: Types) -> Iterator[str]:
-        """Lists Spark's SQL that folds stored rows and contributions of one key into one."""
+        """Lists Spark's SQL that folds stored rows and contributions of one key into one row."""
 
     def combined_sql(self, name: str, types: Types) -> Mapping[str, str]:
-        """Returns Spark's SQL of the columns that `combinations` do not give as they are stored."""
+        """Returns Spark's SQL of the columns whose stored form differs from `combinations`."""
         return {}
 
     def declared_text(self, name: str) -> str:
-        """Returns the declaration as a version counts it, with what the fold serves since then."""
+        """Returns the declaration for a version, with columns that the fold has begun to serve."""
         return str(self)
 
     def extra_columns(self, name: str) -> tuple[str, ...]:
-        """Lists the served columns beside its own."""
+        """Lists the served columns beside the fold's own column."""
         return ()
 
     def derived_columns(self, name: str, types: Types) -> tuple[str, ...]:
-        """Lists the columns that are computed from hidden ones, and so are not contributed."""
+        """Lists the columns that are computed from hidden columns, and so are not contributed."""
         return ()
 
     def narrow_sums(self, name: str, types: Types) -> tuple[str, ...]:
-        """Lists the sums that travel in 37 digits and may not fit: those of older builds."""
+        """Lists the sums of older builds that travel in 37 digits and may not fit."""
         return ()
 
     def compared_columns(self, name: str) -> tuple[str, ...]:
@@ -95,16 +96,16 @@ class Fold(ABC):
         return ()
 
     def value_exactness(self, name: str, types: Types) -> Exactness:
-        """Returns how near its values are; without types, as far as the declaration decides it."""
+        """Returns how near the values are; without types, as far as the declaration decides."""
         return Exactness.EXACT
 
     def input_sql(self, given: Types, column: str | None = None) -> str:
-        """Returns Spark's SQL of an input value, in one spelling of equal ones."""
+        """Returns Spark's SQL of an input value; equal values get the same spelling."""
         name = str(self.column if column is None else column)
         return _one_spelling(spark_quote(name), parse_type(given[name]))
 
     def option_value(self, name: str) -> Option:
-        """Returns an option by name; KeyError if it was not given."""
+        """Returns an option by name. Raises KeyError if the option was not given."""
         return dict(self.options)[name]
 
     def text_of(self, name: str) -> str:
@@ -121,24 +122,24 @@ class MergedFold(Fold):
 
     @property
     def is_combined(self) -> bool:
-        """Returns False: its contributions are merged without reading the stored rows first."""
+        """Returns False: contributions are merged without reading the stored rows first."""
         return False
 
     @abstractmethod
     def updated_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
-        """Returns each column's value after a merge into a stored row, by its quoted name."""
+        """Returns each column's value after a merge into a stored row, by the quoted name."""
 
     def inserted_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
-        """Returns the new row's values of columns that are not stored as they were contributed."""
+        """Returns a new row's values of the columns that differ from the contributed values."""
         return {}
 
 
 class ReaggregatedFold(MergedFold):
-    """A merged fold of one column: Spark's aggregate that makes a value also joins two of them."""
+    """A merged fold of one column: Spark's aggregate that makes a value also joins two values."""
 
     @property
     def aggregate_name(self) -> str:
-        """Spark's aggregate function."""
+        """Returns the name of Spark's aggregate function."""
         return self.kind
 
     def contribution_sql(self, name: str, types: Types, given: Types) -> Iterator[str]:
@@ -149,7 +150,7 @@ class ReaggregatedFold(MergedFold):
 
 
 def ignoring_nulls(held: str, contributed: str, both: str, *, alone: str | None = None) -> str:
-    """Returns SQL for `both`, or the one side that is not null."""
+    """Returns SQL for `both`, or for the only side that is not null."""
     return (
         f"case when {contributed} is null then {held} "
         f"when {held} is null then {contributed if alone is None else alone} else {both} end"
@@ -164,7 +165,7 @@ def merge_sides(column: str) -> tuple[str, str]:
 def whole_option(fold: str, name: str, number: object, least: int, most: int) -> tuple[str, int]:
     """Returns a fold's option that is a whole number.
 
-    Raises DeclarationError with the line that declares it. It is called by the function that the
+    Raises DeclarationError with the declaring line. The caller must be the function that the
     declaring line calls.
     """
     if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
@@ -176,7 +177,7 @@ def whole_option(fold: str, name: str, number: object, least: int, most: int) ->
 
 
 def _one_spelling(value: str, kind: Type) -> str:
-    """Returns SQL in which NaN, which is no measure, is null, and both zeros are one.
+    """Returns SQL in which NaN, which is no measure, is null, and both zeros are the same.
 
     `-0.0 + 0.0` is `0.0` (IEEE 754).
     """

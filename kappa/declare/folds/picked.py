@@ -16,8 +16,8 @@ _ORDER = tuple(name for name, _ in FOLD_ORDER_COLUMNS)
 def first(column: str) -> First:
     """Keeps the earliest value of a column, nulls ignored. Exact.
 
-    The order is that of log time, topic, partition and offset. Of several rows of one record the
-    least value counts.
+    The order is that of log time, topic, partition and offset. Of several rows of the same record
+    the least value counts.
 
     Example:
         Table("pages", keys=("page",), fold={"first_visitor": first("visitor")})
@@ -28,8 +28,8 @@ def first(column: str) -> First:
 def latest(column: str) -> Latest:
     """Keeps the newest value of a column, nulls ignored. Exact.
 
-    The order is that of log time, topic, partition and offset. Of several rows of one record the
-    greatest value counts.
+    The order is that of log time, topic, partition and offset. Of several rows of the same record
+    the greatest value counts.
 
     Example:
         Table("pages", keys=("page",), fold={"last_visitor": latest("visitor")})
@@ -50,8 +50,8 @@ class _Picked(MergedFold):
 
     def contribution_sql(self, name: str, types: Types, given: Types) -> Iterator[str]:
         value = self.input_sql(given)
-        # With the value last: of several rows of one record the choice must not depend on their
-        # order.
+        # The value is last, because among several rows of the same record the choice must not
+        # depend on the order of the rows.
         row = f"struct({', '.join(_ORDER)}, {value} as value)"
         picked = f"{self.end}({row}) filter (where {value} is not null)"
         yield f"{picked}.value as {spark_quote(name)}"
@@ -65,7 +65,7 @@ class _Picked(MergedFold):
         )
 
     def updated_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
-        """Returns a value and its own order with it. Of a null none is kept, and it never wins."""
+        """Returns a value together with its order. A null has no order, and never wins."""
         columns = [quote(name), *(quote(order_column(name, of)) for of in _ORDER)]
         held, contributed = ([f"{side}.{column}" for column in columns[1:]] for side in "ts")
         wins = self.wins_condition(contributed, held)

@@ -17,10 +17,10 @@ from kappa.declare.values.columns import INTEGERS, Decimal, Scalar
 def kll(column: str, rank: float, *, k: int = 200) -> Kll:
     """Estimates a column's value of a rank, a quantile; bigint of whole numbers, else double.
 
-    Nulls are ignored. The estimate is one of the values, and its rank is near the wanted one. In 99
-    of 100 cases it is within 2.3 / k^0.97: 1.3 % by default. Approximate: a KLL sketch draws lots,
-    so the same records may give another value. Ranks 0 and 1 are the least and the greatest, and
-    exact.
+    Nulls are ignored. The estimate is one of the values, and its rank is near the wanted rank. In
+    99 of 100 cases the distance is within 2.3 / k^0.97: 1.3 % by default. Approximate: a KLL sketch
+    draws lots, so the same records may give another value. Ranks 0 and 1 are the least and the
+    greatest value, and exact.
 
     Example:
         Table("pages", keys=("page",), fold={"p99_ms": kll("ms", 0.99)})
@@ -77,16 +77,16 @@ class Kll(Fold):
         return {column: _quantile_sql(sketch, types[name], rank) for column, rank in ranks}
 
     def _quantile_ranks(self) -> tuple[float, float, float]:
-        """Returns the wanted rank, and those between whose values the true one is all but surely.
+        """Returns the wanted rank, and two ranks whose values almost surely enclose the true value.
 
-        Within once the error it is in 99 of 100 cases; within twice, in all but one of a million.
-        (DataSketches' KllHelper.getNormalizedRankError)
+        The true value is within once the error in 99 of 100 cases, and within twice the error in
+        all but a millionth of cases. (DataSketches' KllHelper.getNormalizedRankError)
         """
         rank, error = (
             float(self.option_value("rank")),
             2.296 / float(self.option_value("k")) ** 0.9723,
         )
-        # The least and the greatest value are kept exactly, and a rank beyond them has none.
+        # The least and the greatest value are kept exactly, and no rank is beyond them.
         return rank, max(rank - 2 * error, 0.0), min(rank + 2 * error, 1.0)
 
 

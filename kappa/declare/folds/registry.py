@@ -1,4 +1,4 @@
-"""All kinds of folds, by the name that birth certificates have. A new kind is one line here."""
+"""All kinds of folds, by the name in birth certificates. A new kind is one line here."""
 
 from __future__ import annotations
 

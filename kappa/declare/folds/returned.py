@@ -1,4 +1,4 @@
-"""The columns that a function returns for a table, to check its keys and folds. Pure."""
+"""The columns that a function returns for a table, to check keys and folds. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kappa.declare.values.columns import Array, Scalar, Struct, Type
 
 @dataclass(frozen=True, slots=True)
 class ReturnedColumns:
-    """The columns that a function returns. `table` names the table, with its file and line."""
+    """The columns that a function returns. `table` names the table, with file and line."""
 
     table: str
     types: Mapping[str, Type]
@@ -50,7 +50,7 @@ class ReturnedColumns:
         self.check_columns(FOLD_ORDER_COLUMNS, "expire")
 
     def ordered_type_of(self, column: str, what: str) -> Type:
-        """Returns a column's type. Raises DeclarationError if its values have no order."""
+        """Returns a column's type. Raises DeclarationError if the values have no order."""
         kind = self.type_of(column, what)
         if isinstance(kind, Array | Struct) or str(kind) == "boolean":
             raise self.table_error(f"folds {what} over the type {kind}, which has no order")
@@ -67,14 +67,14 @@ class ReturnedColumns:
         return kind
 
     def table_error(self, why: str, *, hint: str = "") -> DeclarationError:
-        """Returns the error that refuses the table, with its file and line."""
+        """Returns the error that refuses the table, with file and line."""
         return DeclarationError(f"{self.table} {why}", hint=hint)
 
 
 def missing_column_error(
     table: str, column: str, what: str, returned: Iterable[str]
 ) -> DeclarationError:
-    """Returns the refusal of a table whose column is not among those that are returned."""
+    """Returns the refusal of a table whose column is not among the returned columns."""
     columns = tuple(returned)
     near = difflib.get_close_matches(column, columns, n=1)
     return DeclarationError(

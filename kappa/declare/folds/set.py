@@ -11,10 +11,10 @@ from kappa.declare.values.columns import Array
 
 
 def set_(column: str, *, limit: int = 1000) -> DistinctSet:
-    """Keeps the distinct values, nulls ignored, as a sorted array; of none, an empty one.
+    """Keeps the distinct values, nulls ignored, as a sorted array, empty if no value is left.
 
     Exact, up to `limit` values. Of more, the `limit` least by hash are kept: a sample that is the
-    same for any slices. The boolean column beside it, `<name>_overflow`, is then true.
+    same for any slices. The boolean column `<name>_overflow` beside the set is then true.
 
     Example:
         Table("pages", keys=("page",), fold={"visitors": set_("visitor", limit=100)})
@@ -23,7 +23,7 @@ def set_(column: str, *, limit: int = 1000) -> DistinctSet:
 
 
 def overflow_column(column: str) -> str:
-    """Returns the served column that is true if a set had more values than it keeps."""
+    """Returns the served column that is true if a fold had more values than it keeps."""
     return f"{column}_overflow"
 
 

@@ -58,8 +58,8 @@ class _Distinct(Fold):
 
     def contribution_sql(self, name: str, types: Types, given: Types) -> Iterator[str]:
         value = self.input_sql(given)
-        # Spark's sketches ignore an empty text, and take only some types: by its hash each value
-        # counts.
+        # Spark's sketches ignore an empty text, and take only some types: hashes let each value
+        # count.
         hashed = f"case when {value} is not null then xxhash64({value}) end"
         sketch = spark_quote(sketch_column(name))
         yield f"{self.kind}_sketch_agg({hashed}, {self.option_value('lg_k')}) as {sketch}"
@@ -76,8 +76,8 @@ class Hll(_Distinct):
 
     def combined_sql(self, name: str, types: Types) -> Mapping[str, str]:
         sketch = spark_quote(sketch_column(name))
-        # A sketch remembers the order in which it met values, and estimates by it, until it is
-        # united with another one, be it itself.
+        # A sketch remembers the order in which values came, and estimates by that order, until a
+        # union with another sketch, or even with itself.
         return {name: f"hll_sketch_estimate(hll_union({sketch}, {sketch}))"}
 
 
@@ -88,7 +88,7 @@ class Theta(_Distinct):
 
     def combination_sql(self, name: str, types: Types) -> Iterator[str]:
         sketch = spark_quote(sketch_column(name))
-        # A union keeps exactly the 2^lg_k least hashes, whatever order the sketches met them in.
+        # A union keeps exactly the 2^lg_k least hashes, in whatever order the sketches met them.
         yield f"theta_union_agg({sketch}, {self.option_value('lg_k')}) as {sketch}"
 
     def combined_sql(self, name: str, types: Types) -> Mapping[str, str]:

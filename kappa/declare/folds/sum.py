@@ -16,8 +16,9 @@ def sum_(column: str) -> Sum:
     """Adds a numeric column, nulls ignored; null if no value is left.
 
     Exact for whole numbers (bigint) and decimals; sums of doubles depend on the order. A sum that
-    does not fit its type is null, and the boolean column beside it, `<name>_overflow`, is then
-    true. It is kept wider than it is served: with later records that bring it back it fits again.
+    does not fit the type is null, and the boolean column `<name>_overflow` beside the sum is then
+    true. Hidden columns keep the sum in a wider type: if later records bring the sum back, the sum
+    fits again.
 
     Example:
         Table("pages", keys=("page",), fold={"ms": sum_("ms")})
@@ -26,7 +27,7 @@ def sum_(column: str) -> Sum:
 
 
 class Sum(MergedFold):
-    """The sum of the values that are not null. Hidden columns keep it wider than it is served."""
+    """The sum of the values that are not null. Hidden columns keep the sum in a wider type."""
 
     kind = "sum"
 

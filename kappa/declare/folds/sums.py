@@ -1,8 +1,8 @@
-"""Totals: the state of a sum, which no number of records can make too small. Pure.
+"""Totals: the state of a sum, which no number of records can make overflow. Pure.
 
-The sum and the average are made of them. A total is exact for whole numbers and decimals, and it is
-joined by additions alone, so its value does not depend on the order or the slices of its records.
-What a reader gets of it may not fit its column; the total goes on, and fits again later.
+The sum and the average keep totals. A total is exact for whole numbers and decimals. Additions
+alone join totals, so the value does not depend on the order or the slices of records. A reader's
+value may not fit the served column; the total goes on, and fits again later.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _GREATEST_DOUBLE = "cast('1.7976931348623157e308' as double)"
 
 
 def summed_type(fold: Fold, name: str, rows: ReturnedColumns) -> Type:
-    """Returns the type of a served sum. Raises DeclarationError if it cannot be summed."""
+    """Returns the type of a served sum. Raises DeclarationError if the type has no sum."""
     kind = rows.type_of(str(fold.column), fold.text_of(name))
     if isinstance(kind, Scalar) and kind.name in INTEGERS:
         return Scalar("bigint")
@@ -66,14 +66,14 @@ def total_of(name: str, types: Types) -> Total:
         return CarriedTotal(_sum_column(name), types[_sum_column(name)], _carry_column(name))
     if _large_column(name) in types:
         return DoubleTotal(_sum_column(name), "double", _large_column(name))
-    # A build that was born before totals were wide has the served sum alone, or beside it a sum of
-    # an average with the type of a served one. It goes on so.
+    # A build that was born before totals were wide has the served sum alone, or beside it the sum
+    # of an average with the type of a served sum. Such a build goes on so.
     held = _sum_column(name) if _sum_column(name) in types else name
     return Total(held, types[held])
 
 
 def carried_type(kind: str) -> str:
-    """Returns the type in which sums travel: double, or one of 37 digits."""
+    """Returns the type in which sums travel: double, or a decimal of 37 digits."""
     match parse_type(kind):
         case Scalar("bigint"):
             return WIDE
@@ -104,11 +104,11 @@ class Total:
         yield f"{_sum_aggregate(value, kind, self.kind)} as {spark_quote(self.column)}"
 
     def combination_sql(self) -> Iterator[str]:
-        """Lists Spark's SQL that adds a stored row and a contribution of one key, or has one."""
+        """Lists Spark's SQL that joins a stored row and a contribution of one key."""
         yield f"sum({spark_quote(self.column)}) as {spark_quote(self.column)}"
 
     def combined_sql(self) -> Mapping[str, str]:
-        """Returns Spark's SQL of the total's columns, from what `combinations` give."""
+        """Returns Spark's SQL of the total's columns, from the columns that `combinations` make."""
         return {self.column: _cast_sql(spark_quote(self.column), self.kind)}
 
     def updated_values(self, quote: Quote) -> Mapping[str, str]:
@@ -123,7 +123,7 @@ class Total:
         return {self.column: _cast_sql(f"s.{quote(self.column)}", self.kind)}
 
     def value_sql(self, kept: Mapping[str, str], served: str) -> str:
-        """Returns the SQL of the value with the served type; null if it does not fit.
+        """Returns the SQL of the value with the served type; null if the value does not fit.
 
         `kept` has the SQL of the total's columns, by name.
         """
@@ -223,7 +223,7 @@ class CarriedTotal(Total):
         return f"case when {self._is_full(one, other)} then 1 else 0 end"
 
     def _within_sql(self, kept: Mapping[str, str]) -> str:
-        """Returns SQL for the value as a decimal of 38 digits, or null if it has more."""
+        """Returns SQL for the value as a decimal of 38 digits, or null for more digits."""
         rest, carry = kept[self.column], kept[self.carry]
         negative = f"{self._narrow_sql(f'{rest} - {self._half_sql}')} - {self._half_sql}"
         return (
@@ -234,7 +234,7 @@ class CarriedTotal(Total):
 
 @dataclass(frozen=True, slots=True)
 class DoubleTotal(Total):
-    """A total of doubles: the sum of usual ones, and that of large ones, divided by 2^64."""
+    """A total of doubles: the sum of usual values, and the sum of large values divided by 2^64."""
 
     large: str
 
@@ -283,7 +283,7 @@ def _as_double(value: str, kind: str) -> str:
 
 
 def _sum_aggregate(value: str, kind: Type, stored: str) -> str:
-    """Returns Spark's SQL that sums values of this type for a column that is `stored` so."""
+    """Returns Spark's SQL that sums values of this type for a column of the type `stored`."""
     match kind:
         case Scalar("bigint"):
             # In two halves of 32 bits, exact for two billion rows. A plain sum would overflow, or
@@ -300,10 +300,10 @@ def _sum_aggregate(value: str, kind: Type, stored: str) -> str:
 
 
 def _cast_sql(summed: str, kind: str) -> str:
-    """Returns the SQL that casts a sum to the type in which it is stored.
+    """Returns the SQL that casts a sum to the stored type.
 
     Only sums are cast: bigint, decimal and double mean the same to all engines. DataFusion's
-    `timestamp` would be one of nanoseconds, which ends in the year 2262.
+    `timestamp` would be of nanoseconds, which end in the year 2262.
     """
     return f"cast({summed} as {kind})"
 

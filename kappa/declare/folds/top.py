@@ -15,10 +15,10 @@ from kappa.declare.values.columns import Array, Column, Scalar, Struct
 def top_k(column: str, k: int = 10, *, by: str | None = None) -> TopK:
     """Keeps the values of the `k` rows with the greatest `by` (or value), greatest first. Exact.
 
-    Of equals the later one is first, by log time, topic, partition and offset. Rows in which the
-    value or `by` is null are ignored; a value of two rows is in the array twice. A struct as the
-    column keeps several values of a row. The boolean column beside it, `<name>_overflow`, is true
-    if there were more than `k` such rows.
+    Of equal rows the later row is first, by log time, topic, partition and offset. Rows in which
+    the value or `by` is null are ignored; a value of two rows is in the array twice. A struct as
+    the column keeps several values of a row. The boolean column `<name>_overflow` beside the array
+    is true if there were more than `k` rows with values.
 
     Example:
         Table("pages", keys=("page",), fold={"slowest": top_k("visitor", 3, by="ms")})
@@ -28,7 +28,7 @@ def top_k(column: str, k: int = 10, *, by: str | None = None) -> TopK:
 
 
 class TopK(Fold):
-    """The values of the greatest rows. A hidden column keeps their ranks and order."""
+    """The values of the greatest rows. A hidden column keeps ranks and order."""
 
     kind = "top_k"
     by_order = True
@@ -39,7 +39,7 @@ class TopK(Fold):
 
     @property
     def input_columns(self) -> tuple[str, ...]:
-        """Lists the column of the values, and the one that ranks them if it is another."""
+        """Lists the column of the values, and the column that ranks the rows, if another."""
         by = dict(self.options).get("by")
         return (str(self.column),) if by is None else (str(self.column), str(by))
 
@@ -56,7 +56,7 @@ class TopK(Fold):
         yield overflow_column(name), "boolean"
 
     def declared_text(self, name: str) -> str:
-        # Versions that were declared before there was this column serve none.
+        # Versions that were declared before this column existed do not serve the column.
         return f"{self}, with {overflow_column(name)}"
 
     def extra_columns(self, name: str) -> tuple[str, ...]:
@@ -86,12 +86,12 @@ class TopK(Fold):
         return {name: f"transform({spark_quote(_top_column(name))}, each -> each.value)"}
 
     def _overflow_sql(self, name: str, types: Types, rows: str, before: str = "") -> Iterator[str]:
-        # A build that was born before there was this column goes on without it.
+        # A build that was born before this column existed goes on without the column.
         if overflow_column(name) in types:
             overflow = spark_quote(overflow_column(name))
             yield f"{before}{rows} > {self.option_value('k')} as {overflow}"
 
 
 def _top_column(name: str) -> str:
-    """Returns the hidden column of the values' ranks and their records' order."""
+    """Returns the hidden column of the values' ranks and the order of records."""
     return f"_{name}_top"

@@ -76,7 +76,7 @@ _EVENT = "the event"
 
 @dataclass(frozen=True, slots=True, init=False)
 class Avro:
-    """The format of an Avro record a value, in the binary form.
+    """The format of records with one value each in Avro's binary form.
 
     `schema` is a `Subject`, or the path of a file from the project's folder. Records are read by
     this schema, which is part of the version. The schema's fields are the topic's columns, if the

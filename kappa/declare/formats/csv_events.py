@@ -20,10 +20,10 @@ _TO_QUOTE = frozenset('"\r\n')
 
 @dataclass(frozen=True, slots=True, init=False)
 class Csv:
-    """The format of a line of separated values a record, without a header (RFC 4180).
+    """The format of records with one line of separated values each, without a header (RFC 4180).
 
     `fields` are the names of the values, in the order of a line; the event's columns if left out. A
-    field that is no column is ignored. `separator` is a single character.
+    field that is no column is ignored. `separator` is one character.
 
     An empty value is null, and `""` is the empty text. A line has exactly the declared values. Only
     values at the end of a line whose columns have a default may be missing, as in older events.

@@ -45,12 +45,12 @@ _ENCODINGS = ("json", "avro")
 
 @dataclass(frozen=True, slots=True, init=False)
 class Debezium:
-    """The format of a change of a row a record, as Debezium writes a database's log.
+    """The format of records with one change of a row each, as Debezium writes a database's log.
 
     The event's columns are the row's: after the change, and of a deleted row before the deletion. A
     column named `change_...` tells of the change itself: `change_op` (c, u, d, r of a snapshot, or
-    t of a truncated table), `change_id` (the identity), `change_at`, `change_lsn`, `change_tx`,
-    `change_snapshot`, `change_key` (a key of several columns, as a text) and `change_before`.
+    t of a truncated table), `change_id` (its identity), `change_at`, `change_lsn`, `change_tx`,
+    `change_snapshot`, `change_key` (a key of several columns, as one text) and `change_before`.
     `facts` gives other columns, or other names for these.
 
     `encoding` is "json", or "avro" by the schemas of a registry; no schema need be pinned.

@@ -28,7 +28,7 @@ _NO_ID = 0
 
 @dataclass(frozen=True, slots=True, init=False)
 class Json:
-    """The format of a JSON object in UTF-8 a record.
+    """The format of records with one JSON object each, in UTF-8.
 
     `schema` is a `Subject` with a JSON Schema. The schema is then the topic's event: the columns,
     and all demands on values.

@@ -79,12 +79,12 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True, init=False)
 class Protobuf:
-    """The format of a Protobuf message a value.
+    """The format of records with one Protobuf message each.
 
     `schema` is a `Subject`, or the path of a .proto file from the project's folder. The schema is
     part of the version. `message` is the full name of the message; the name may be left out if the
-    schema has a single message. The message's fields are the topic's columns, if the topic declares
-    no event.
+    schema has one message alone. The message's fields are the topic's columns, if the topic
+    declares no event.
 
     `framed` records begin with the id of the writer's schema, and with the place of the message in
     the schema, as serializers of a schema registry write records. With a subject, records are

@@ -54,14 +54,14 @@ ACCESS_TIMES = {"at": "%d/%b/%Y:%H:%M:%S %z"}
 
 @dataclass(frozen=True, slots=True, init=False)
 class Text:
-    r"""The format of a line of text a record, which a regular expression reads.
+    r"""The format of records with one line of text each, read by a regular expression.
 
     `pattern` is in Python's syntax, matches the whole line, and has a named group for each field. A
     group that takes no part in a match is a missing field. A text that is exactly `null` is null.
     `times` gives the layout of times that are not RFC 3339's, by column, as in Python's `strptime`;
     times without a zone are UTC.
 
-    `format="access-log"` is a ready format for logs of web servers, common and combined. The fields
+    `format="access-log"` is a ready format for logs of web servers, common and combined. Its fields
     are host, ident, user, at, request, method, path, protocol, status, bytes, referer, agent.
 
     Example:

@@ -23,7 +23,7 @@ from kappa.declare.formats.registry_schemas import (
     RegisteredSchema,
     frame_message,
     open_schemas,
-    pin_path,
+    put_pin,
 )
 from kappa.declare.values.reason import Rejected
 from kappa.records.record import RecordReader
@@ -140,14 +140,6 @@ def _of_subject(project: Path, schema: str) -> Topic:
     put_pin(project, PinnedSchema("t-value", 3, 7, RegisteredSchema("AVRO", schema)))
     topic: Topic = declared(project, "Topic('t', format=Avro(Subject('t-value')))")
     return topic
-
-
-def put_pin(project: Path, pin: PinnedSchema) -> None:
-    import msgspec
-
-    path = project / pin_path(pin.subject)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.encode(pin))
 
 
 def written(schema: Any, event: Any) -> bytes:

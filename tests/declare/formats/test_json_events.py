@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +16,7 @@ from kappa.declare.formats.registry_schemas import (
     PinnedSchema,
     RegisteredSchema,
     frame_message,
-    pin_path,
+    put_pin,
 )
 from kappa.declare.values.reason import Rejected
 from kappa.records.record import RecordReader
@@ -53,10 +52,7 @@ def project(tmp_path: Path) -> Path:
 
 def pinned(project: Path, schema: Any, kind: str = "JSON", event: str = "") -> Topic:
     text = schema if isinstance(schema, str) else json.dumps(schema)
-    path = project / pin_path("t-value")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pin = PinnedSchema("t-value", 3, 7, RegisteredSchema(kind, text))
-    path.write_bytes(msgspec.json.encode(pin))
+    put_pin(project, PinnedSchema("t-value", 3, 7, RegisteredSchema(kind, text)))
     file = project / "pipelines.py"
     scope: dict[str, Any] = {"Json": Json, "Subject": Subject, "Topic": Topic}
     source = f"made = Topic('t'{event}, format=Json(Subject('t-value')))"

@@ -11,7 +11,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from google.protobuf import message_factory, timestamp_pb2
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -26,7 +25,7 @@ from kappa.declare.formats.registry_schemas import (
     RegisteredSchema,
     frame_message,
     open_schemas,
-    pin_path,
+    put_pin,
 )
 from kappa.declare.values.reason import Rejected
 from kappa.records.record import RecordReader
@@ -132,10 +131,7 @@ def of_file(project: Path, text: str = ORDER, name: str = "shop.Order", event: s
 
 
 def of_subject(project: Path, text: str = ORDER, name: str = "shop.Order") -> Topic:
-    path = project / pin_path("t-value")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pin = PinnedSchema("t-value", 3, 7, RegisteredSchema("PROTOBUF", text))
-    path.write_bytes(msgspec.json.encode(pin))
+    put_pin(project, PinnedSchema("t-value", 3, 7, RegisteredSchema("PROTOBUF", text)))
     source = f"Topic('t', format=Protobuf(Subject('t-value'), message={name!r}))"
     topic: Topic = declared(project, source)
     return topic
