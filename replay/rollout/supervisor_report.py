@@ -60,7 +60,7 @@ class Deaths(Struct, frozen=True):
 
 
 class Underway(Struct, frozen=True):
-    """The whole report: waits by the rollout's number, deaths by build, and the builds that rest.
+    """The whole report: waits by the rollout's id, deaths by build, and the builds that rest.
 
     `woken` maps a build to the time when the build was last woken.
     """

@@ -41,8 +41,8 @@ class Cost:
     """The cost of a replay.
 
     `rate` and `ingest` are in records a second: of the last replay, and of arrivals in the last
-    hour. `cores` is the number of cores that a replay may use; 0 if unknown. `seconds` is the time,
-    and disk and bytes are in bytes.
+    hour. `cores` is the number of cores that a replay may use; 0 if unknown. `seconds` is the
+    estimated time; sizes are in bytes.
     """
 
     partitions: tuple[PartitionCost, ...]
