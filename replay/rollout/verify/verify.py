@@ -241,98 +241,6 @@ def _run_checks(
     )
 
 
-def ensure_verified(store: Store, id_: int, means: Means) -> None:
-    """Verifies a rollout and appends the verdict, unless the rollout has a verdict or has ended.
-
-    Raises Unreachable if the broker is unreachable.
-    """
-    _ensure_verdict(store, id_, lambda rollout, live: verify(store, rollout, live, means))
-
-
-def ensure_given_up(store: Store, id_: int, reason: str) -> None:
-    """Appends an inconclusive verdict, unless the rollout has a verdict or has ended."""
-    _ensure_verdict(store, id_, lambda rollout, live: _never_compared(store, rollout, live, reason))
-
-
-def _ensure_verdict(
-    store: Store, id_: int, judge: Callable[[Rollout, str | None], Verified]
-) -> None:
-    journal = Journal(store)
-    verdict: Verified | Failed | None = None
-    while True:
-        state = current_state(store)
-        rollout = state.rollout(id_)
-        if rollout.phase is not Phase.VERIFYING:
-            return
-        if verdict is None:
-            try:
-                verdict = judge(rollout, state.serving.get(rollout.pipeline))
-            except Unreachable:
-                raise
-            except KappaError as error:
-                verdict = Failed(
-                    id_,
-                    f"build {rollout.build} could not be verified: {error.message}",
-                    error.hint,
-                )
-        # Refused if anything was appended meanwhile: perhaps nobody awaits the verdict any more.
-        if journal.append(state.last + 1, verdict) is not None:
-            return
-
-
-def _end_at(seconds: float, store: Store, id_: int) -> None:
-    """Ends this process after some seconds, in any case.
-
-    The timer is a daemon thread, so a process whose work is done ends earlier.
-    """
-
-    def end() -> None:
-        try:
-            ensure_given_up(
-                store,
-                id_,
-                f"the verification did not end within {seconds:g} s (verify.timeout_seconds)",
-            )
-        finally:
-            # After an ordinary exit DuckDB's threads would continue.
-            os._exit(ExitCode.OK)
-
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Runs the program; returns the exit code."""
-
-    def work(given: argparse.Namespace) -> ExitCode:
-        settings = load_settings(given.project, root=given.root)
-        store = open_store(settings)
-        _end_at(settings.verify.timeout_seconds, store, given.rollout)
-        # A schema registry may frame the keys.
-        open_registry(settings, store)
-        log = Log(given.bootstrap, client_options(settings))
-        ensure_verified(
-            store,
-            given.rollout,
-            Means(
-                settings.rollout.lease_seconds,
-                Limits.of(settings.verify, store),
-                log,
-                settings.views.check_rows,
-            ),
-        )
-        return ExitCode.OK
-
-    return run_program(
-        "kappa.replay.rollout.verify.verify", work, arguments, bootstrap=str, rollout=int
-    )
-
-
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 def judged(
     seen: Verified,
     tables: Iterable[TableBirth],
@@ -429,3 +337,95 @@ def _limits(
 
 def _percent(share: float) -> str:
     return f"{100 * share:.4g} %"
+
+
+def ensure_verified(store: Store, id_: int, means: Means) -> None:
+    """Verifies a rollout and appends the verdict, unless the rollout has a verdict or has ended.
+
+    Raises Unreachable if the broker is unreachable.
+    """
+    _ensure_verdict(store, id_, lambda rollout, live: verify(store, rollout, live, means))
+
+
+def ensure_given_up(store: Store, id_: int, reason: str) -> None:
+    """Appends an inconclusive verdict, unless the rollout has a verdict or has ended."""
+    _ensure_verdict(store, id_, lambda rollout, live: _never_compared(store, rollout, live, reason))
+
+
+def _ensure_verdict(
+    store: Store, id_: int, judge: Callable[[Rollout, str | None], Verified]
+) -> None:
+    journal = Journal(store)
+    verdict: Verified | Failed | None = None
+    while True:
+        state = current_state(store)
+        rollout = state.rollout(id_)
+        if rollout.phase is not Phase.VERIFYING:
+            return
+        if verdict is None:
+            try:
+                verdict = judge(rollout, state.serving.get(rollout.pipeline))
+            except Unreachable:
+                raise
+            except KappaError as error:
+                verdict = Failed(
+                    id_,
+                    f"build {rollout.build} could not be verified: {error.message}",
+                    error.hint,
+                )
+        # Refused if anything was appended meanwhile: perhaps nobody awaits the verdict any more.
+        if journal.append(state.last + 1, verdict) is not None:
+            return
+
+
+def _end_at(seconds: float, store: Store, id_: int) -> None:
+    """Ends this process after some seconds, in any case.
+
+    The timer is a daemon thread, so a process whose work is done ends earlier.
+    """
+
+    def end() -> None:
+        try:
+            ensure_given_up(
+                store,
+                id_,
+                f"the verification did not end within {seconds:g} s (verify.timeout_seconds)",
+            )
+        finally:
+            # After an ordinary exit DuckDB's threads would continue.
+            os._exit(ExitCode.OK)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the program; returns the exit code."""
+
+    def work(given: argparse.Namespace) -> ExitCode:
+        settings = load_settings(given.project, root=given.root)
+        store = open_store(settings)
+        _end_at(settings.verify.timeout_seconds, store, given.rollout)
+        # A schema registry may frame the keys.
+        open_registry(settings, store)
+        log = Log(given.bootstrap, client_options(settings))
+        ensure_verified(
+            store,
+            given.rollout,
+            Means(
+                settings.rollout.lease_seconds,
+                Limits.of(settings.verify, store),
+                log,
+                settings.views.check_rows,
+            ),
+        )
+        return ExitCode.OK
+
+    return run_program(
+        "kappa.replay.rollout.verify.verify", work, arguments, bootstrap=str, rollout=int
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
