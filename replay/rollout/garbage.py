@@ -94,7 +94,7 @@ class Garbage:
         return len(self.files) or len(self.folders)
 
 
-def garbage_of(build: str | None, what: What, entries: Iterable[Entry]) -> Garbage:
+def _garbage_of(build: str | None, what: What, entries: Iterable[Entry]) -> Garbage:
     """Returns files and folders as garbage of a build, or of no build."""
     found = list(entries)
     files = sorted(each.address for each in found if not each.is_folder)
@@ -108,7 +108,7 @@ def garbage_of(build: str | None, what: What, entries: Iterable[Entry]) -> Garba
     )
 
 
-def emptied_folders(build: str, below: Iterable[Entry], doomed: Iterable[Garbage]) -> Garbage:
+def _emptied_folders(build: str, below: Iterable[Entry], doomed: Iterable[Garbage]) -> Garbage:
     """Returns the folders that will contain no file once the `doomed` garbage is deleted."""
     going = {address for find in doomed for address in (*find.files, *find.folders)}
     left = [each for each in below if each.address not in going]
@@ -201,7 +201,7 @@ def _newest(store: Store, build: str, *, otherwise: float) -> float:
 
 
 def _delete(entries: Iterable[Entry]) -> None:
-    found = garbage_of(None, What.RETIRED, entries)
+    found = _garbage_of(None, What.RETIRED, entries)
     for part in deleted_at_once(found.files):
         failpoint("retire.before_delete")
         delete_files(part)
@@ -326,12 +326,12 @@ def _walk(
 ) -> Iterator[Garbage]:
     state = current_state(store)
     for build in _orphans(store, frozenset(state.versions), now=now):
-        found = garbage_of(build, What.ORPHAN, _entries_of(store, build))
+        found = _garbage_of(build, What.ORPHAN, _entries_of(store, build))
         with suppress(Conflict), effects.hold(build):
             if _was_never_staged(store, build):
                 yield from _deleted(effects, found)
                 # The lock's own file, if it was new.
-                effects.delete(garbage_of(build, What.ORPHAN, _entries_of(store, build)))
+                effects.delete(_garbage_of(build, What.ORPHAN, _entries_of(store, build)))
     for number, build in enumerate(sorted(state.versions), 1):
         on_build(number, len(state.versions))
         try:
@@ -351,15 +351,15 @@ def _walk(
     _, ended = sorted_leases(store, now)
     put = _by_address(entries_at(store.address(LEASES)))
     leases = _among(put, (store.address(lease_name(lease.id)) for lease in ended))
-    yield from _deleted(effects, garbage_of(None, What.LEASES, leases))
-    yield from _deleted(effects, garbage_of(None, What.DESCRIBED, _described(store, state, now)))
+    yield from _deleted(effects, _garbage_of(None, What.LEASES, leases))
+    yield from _deleted(effects, _garbage_of(None, What.DESCRIBED, _described(store, state, now)))
     left = (each for path in left_behind(store.local.path(temp)) for each in entries_at(str(path)))
-    yield from _deleted(effects, garbage_of(None, What.LEFT, left))
-    yield from _deleted(effects, garbage_of(None, What.UNFINISHED, _unfinished(store, now)))
+    yield from _deleted(effects, _garbage_of(None, What.LEFT, left))
+    yield from _deleted(effects, _garbage_of(None, What.UNFINISHED, _unfinished(store, now)))
 
 
 def _of_retired(store: Store, effects: Hands, build: str, now: float) -> Iterator[Garbage]:
-    found = garbage_of(build, What.RETIRED, data_of(store, build))
+    found = _garbage_of(build, What.RETIRED, data_of(store, build))
     if not found.count:
         return
     if any(build in lease.pins for lease in sorted_leases(store, now)[0]):
@@ -384,8 +384,8 @@ def _of_build(
         there = _by_address(_entries_of(store, build))
         kept_files = (store.address(kept_name(build, each.frontier.number)) for each in going)
         found = [
-            garbage_of(build, What.KEPT, _among(there, kept_files)),
-            garbage_of(build, What.FRONTIERS, _among(there, _passed(store, build, newest))),
+            _garbage_of(build, What.KEPT, _among(there, kept_files)),
+            _garbage_of(build, What.FRONTIERS, _among(there, _passed(store, build, newest))),
         ]
         if newest is not None:
             effects.let_go(build, newest.number)
@@ -395,12 +395,12 @@ def _of_build(
             *(() if newest is None else (newest,)),
         ]
         unneeded_files = _unneeded(store, birth, newest, needed, leases, there)
-        found.append(garbage_of(build, What.FILES, _among(there, unneeded_files)))
+        found.append(_garbage_of(build, What.FILES, _among(there, unneeded_files)))
         own = store.local.address(folder(build))
         scratch = (each for name in _SCRATCH for each in entries_at(f"{own}/{name}"))
-        found.append(garbage_of(build, What.SCRATCH, scratch))
+        found.append(_garbage_of(build, What.SCRATCH, scratch))
         below = [each for each in there.values() if each.address != own]
-        found.append(emptied_folders(build, below, found))
+        found.append(_emptied_folders(build, below, found))
         for each in found:
             yield from _deleted(effects, each)
 

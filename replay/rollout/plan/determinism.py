@@ -23,7 +23,7 @@ from kappa.code.scan import Module
 from kappa.code.sources import Find
 from kappa.replay.rollout.plan.finding import Finding
 
-FROM_RECORD = (
+_FROM_RECORD = (
     "take it from the record: _timestamp, _partition and _offset stand beside the event's columns"
 )
 _KEYED = (
@@ -34,27 +34,27 @@ _IN_CODE = "write it into the code, or produce it to a topic: a build's snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class _Doubt:
     """A reason why code is doubtful, and how to write the code otherwise."""
 
     why: str
     hint: str
 
 
-CLOCK = Doubt("reads the clock", FROM_RECORD)
-CHANCE = Doubt("is random", FROM_RECORD)
-PLACE = Doubt("depends on the process or machine that runs it", FROM_RECORD)
-ORDER = Doubt("depends on the order of rows", _KEYED)
-NETWORK = Doubt("asks somebody else", _AS_TOPIC)
-FILES = Doubt("reads what lies outside the code", _IN_CODE)
+_CLOCK = _Doubt("reads the clock", _FROM_RECORD)
+_CHANCE = _Doubt("is random", _FROM_RECORD)
+_PLACE = _Doubt("depends on the process or machine that runs it", _FROM_RECORD)
+_ORDER = _Doubt("depends on the order of rows", _KEYED)
+_NETWORK = _Doubt("asks somebody else", _AS_TOPIC)
+_FILES = _Doubt("reads what lies outside the code", _IN_CODE)
 
-SPARK = "pyspark.sql.functions"
-SPARK_NAMES: Mapping[str, Doubt] = {
+_SPARK = "pyspark.sql.functions"
+_SPARK_NAMES: Mapping[str, _Doubt] = {
     **dict.fromkeys(
         ("current_timestamp", "current_date", "curdate", "current_time", "localtimestamp", "now"),
-        CLOCK,
+        _CLOCK,
     ),
-    **dict.fromkeys(("rand", "randn", "randstr", "uniform", "uuid", "shuffle"), CHANCE),
+    **dict.fromkeys(("rand", "randn", "randstr", "uniform", "uuid", "shuffle"), _CHANCE),
     **dict.fromkeys(
         (
             "monotonically_increasing_id",
@@ -65,7 +65,7 @@ SPARK_NAMES: Mapping[str, Doubt] = {
             "reflect",
             "java_method",
         ),
-        PLACE,
+        _PLACE,
     ),
     **dict.fromkeys(
         (
@@ -80,15 +80,15 @@ SPARK_NAMES: Mapping[str, Doubt] = {
             "listagg",
             "string_agg",
         ),
-        ORDER,
+        _ORDER,
     ),
 }
 # By full names, whatever the alias; names within a listed module count, too.
-_NAMES: Mapping[str, Doubt] = {
+_NAMES: Mapping[str, _Doubt] = {
     **{
         f"{module}.{name}": kind
-        for module in (SPARK, f"{SPARK}.builtin")
-        for name, kind in SPARK_NAMES.items()
+        for module in (_SPARK, f"{_SPARK}.builtin")
+        for name, kind in _SPARK_NAMES.items()
     },
     **dict.fromkeys(
         (
@@ -99,7 +99,7 @@ _NAMES: Mapping[str, Doubt] = {
             "time.perf_counter",
             "time.perf_counter_ns",
         ),
-        CLOCK,
+        _CLOCK,
     ),
     **dict.fromkeys(
         (
@@ -109,7 +109,7 @@ _NAMES: Mapping[str, Doubt] = {
             "datetime.datetime.now",
             "datetime.datetime.utcnow",
         ),
-        CLOCK,
+        _CLOCK,
     ),
     **dict.fromkeys(
         (
@@ -119,7 +119,7 @@ _NAMES: Mapping[str, Doubt] = {
             "pandas.Timestamp.utcnow",
             "pandas.Timestamp.today",
         ),
-        CLOCK,
+        _CLOCK,
     ),
     **dict.fromkeys(
         (
@@ -134,7 +134,7 @@ _NAMES: Mapping[str, Doubt] = {
             "os.getrandom",
             "faker",
         ),
-        CHANCE,
+        _CHANCE,
     ),
     **dict.fromkeys(
         (
@@ -148,7 +148,7 @@ _NAMES: Mapping[str, Doubt] = {
             "getpass",
             "threading.get_ident",
         ),
-        PLACE,
+        _PLACE,
     ),
     **dict.fromkeys(
         (
@@ -164,7 +164,7 @@ _NAMES: Mapping[str, Doubt] = {
             "websockets",
             "grpc",
         ),
-        NETWORK,
+        _NETWORK,
     ),
     **dict.fromkeys(
         (
@@ -179,7 +179,7 @@ _NAMES: Mapping[str, Doubt] = {
             "google.cloud",
             "azure",
         ),
-        NETWORK,
+        _NETWORK,
     ),
     **dict.fromkeys(
         (
@@ -193,7 +193,7 @@ _NAMES: Mapping[str, Doubt] = {
             "kafka",
             "confluent_kafka",
         ),
-        NETWORK,
+        _NETWORK,
     ),
     **dict.fromkeys(
         (
@@ -208,7 +208,7 @@ _NAMES: Mapping[str, Doubt] = {
             "os.open",
             "io.open",
         ),
-        FILES,
+        _FILES,
     ),
     **dict.fromkeys(
         (
@@ -222,7 +222,7 @@ _NAMES: Mapping[str, Doubt] = {
             "tempfile",
             "glob",
         ),
-        FILES,
+        _FILES,
     ),
 }
 # Functions that read the clock with fewer arguments than this.
@@ -232,30 +232,30 @@ _UNLESS_GIVEN = {
     "time.ctime": 1,
     "time.asctime": 1,
     "time.strftime": 2,
-    f"{SPARK}.unix_timestamp": 1,
-    f"{SPARK}.builtin.unix_timestamp": 1,
+    f"{_SPARK}.unix_timestamp": 1,
+    f"{_SPARK}.builtin.unix_timestamp": 1,
 }
 # Spark's expressions whose class has another name than the function.
-SPARK_CLASSES = {
+_SPARK_CLASSES = {
     "curdate": "currentdate",
     "random": "rand",
     "sessionuser": "currentuser",
     "user": "currentuser",
     "unixtimestamp": "currenttimestamp",
 }
-_BUILTINS: Mapping[str, Doubt] = {"open": FILES, "input": FILES, "hash": PLACE, "id": PLACE}
+_BUILTINS: Mapping[str, _Doubt] = {"open": _FILES, "input": _FILES, "hash": _PLACE, "id": _PLACE}
 # Methods that only files have, of whatever value.
-METHODS: Mapping[str, Doubt] = {"read_text": FILES, "read_bytes": FILES}
+_METHODS: Mapping[str, _Doubt] = {"read_text": _FILES, "read_bytes": _FILES}
 
 
-def _doubt_of(full: str, arguments: int | None) -> Doubt | None:
+def _doubt_of(full: str, arguments: int | None) -> _Doubt | None:
     """Returns the doubt about a full name, called with `arguments` arguments (None: not called)."""
     begins, _, builtin = full.partition(".")
     if begins == "builtins":
         # A function that is passed on as a value may be called, too.
         return _BUILTINS.get(builtin)
     if full in _UNLESS_GIVEN:
-        return CLOCK if arguments is not None and arguments < _UNLESS_GIVEN[full] else None
+        return _CLOCK if arguments is not None and arguments < _UNLESS_GIVEN[full] else None
     parts = full.split(".")
     return next(
         (
@@ -268,7 +268,7 @@ def _doubt_of(full: str, arguments: int | None) -> Doubt | None:
 
 
 _IMPORTS_BY_NAME = frozenset({"importlib.import_module", "__import__"})
-_CALLED = "|".join((*SPARK_NAMES, "random"))
+_CALLED = "|".join((*_SPARK_NAMES, "random"))
 # In any text, since SQL is often composed elsewhere; allowing a space before ( would find prose.
 _ANYWHERE = re.compile(rf"\b({_CALLED})\(", re.IGNORECASE)
 # In the argument of a call that takes SQL: there, a bare word is no column's name.
@@ -313,7 +313,7 @@ def overlooked(changing: Iterable[str], found: Iterable[Finding], line: str) -> 
         if kind.lower() not in known:
             yield Finding(
                 f"{line} uses Spark's {kind}, which gives another value each time",
-                FROM_RECORD,
+                _FROM_RECORD,
                 line,
             )
 
@@ -322,15 +322,15 @@ def _as_spark(found: Finding) -> str:
     """Returns Spark's name, in lower case, of a Spark function in a finding; else ""."""
     # Only the middle of the message names the function; Python has functions of the same names.
     what = found.message.removeprefix(f"{found.name} uses ").partition(", which ")[0]
-    if not (what.startswith(f"{SPARK}.") or what.endswith(_AS_SQL)):
+    if not (what.startswith(f"{_SPARK}.") or what.endswith(_AS_SQL)):
         return ""
     plain = what.removesuffix(_AS_SQL).rpartition(".")[2].lower().replace("_", "")
-    return SPARK_CLASSES.get(plain, plain)
+    return _SPARK_CLASSES.get(plain, plain)
 
 
 def _in_statement(
     scanned: Module, statement: Statement, find: Find
-) -> Iterator[tuple[int, str, Doubt]]:
+) -> Iterator[tuple[int, str, _Doubt]]:
     used = list(_used(scanned, statement, find))
     yield from used
     # An import inside a function has a use. If the lint finds no use, the import itself is a
@@ -347,15 +347,15 @@ def _in_statement(
                     yield node.lineno, str(imported), kind
 
 
-def _used(scanned: Module, statement: Statement, find: Find) -> Iterator[tuple[int, str, Doubt]]:
+def _used(scanned: Module, statement: Statement, find: Find) -> Iterator[tuple[int, str, _Doubt]]:
     names = _Names(scanned, statement, find)
     for node, arguments in _uses(statement.node):
         match node:
             case ast.Constant(value=str()):
                 yield from _in_text(node, _ANYWHERE)
             case ast.Call():
-                if isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
-                    yield node.lineno, f".{node.func.attr}()", METHODS[node.func.attr]
+                if isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS:
+                    yield node.lineno, f".{node.func.attr}()", _METHODS[node.func.attr]
                 yield from _given_sql(node)
                 yield from _by_name(node, names)
             case ast.Name() | ast.Attribute():
@@ -417,7 +417,7 @@ class _Names:
                 yield from (f"{star}.{name}" for star in self._scanned.stars)
 
 
-def _by_name(call: ast.Call, names: _Names) -> Iterator[tuple[int, str, Doubt]]:
+def _by_name(call: ast.Call, names: _Names) -> Iterator[tuple[int, str, _Doubt]]:
     """Yields imports by a name given as text: `import_module("random")`."""
     called = {full.removeprefix("builtins.") for full in names.meant(call.func)}
     if (
@@ -431,7 +431,7 @@ def _by_name(call: ast.Call, names: _Names) -> Iterator[tuple[int, str, Doubt]]:
             yield call.lineno, call.args[0].value, kind
 
 
-def _given_sql(call: ast.Call) -> Iterator[tuple[int, str, Doubt]]:
+def _given_sql(call: ast.Call) -> Iterator[tuple[int, str, _Doubt]]:
     """Yields doubtful words in texts that are arguments of calls that take SQL."""
     name = (
         call.func.attr
@@ -447,7 +447,7 @@ def _given_sql(call: ast.Call) -> Iterator[tuple[int, str, Doubt]]:
                     yield from _in_text(each, _IN_SQL)
 
 
-def _in_text(constant: ast.Constant, words: re.Pattern[str]) -> Iterator[tuple[int, str, Doubt]]:
+def _in_text(constant: ast.Constant, words: re.Pattern[str]) -> Iterator[tuple[int, str, _Doubt]]:
     """Yields doubtful words in a text, with line numbers.
 
     Quoted text and comments of SQL are blanked out first.
@@ -461,4 +461,4 @@ def _in_text(constant: ast.Constant, words: re.Pattern[str]) -> Iterator[tuple[i
             constant.lineno + plain.count("\n", 0, match.start()),
             constant.end_lineno or constant.lineno,
         )
-        yield line, f"{word}{_AS_SQL}", SPARK_NAMES.get(word, CHANCE)
+        yield line, f"{word}{_AS_SQL}", _SPARK_NAMES.get(word, _CHANCE)
