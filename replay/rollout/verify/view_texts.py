@@ -44,7 +44,7 @@ def compare_view_texts(
         on_progress(table_step("comparing with its query:", view.name, number, len(views)))
         try:
             # Without it, a limit in a join may be computed wrongly
-            # (kappa/state/files/in_duckdb.py).
+            # (kappa/state/files/duckdb_access.py).
             reader.command("set disabled_optimizers = 'top_n'")
             # There, as for readers, a text's own names of tables are looked up.
             reader.command(f"set search_path = {text(schema_of(pipeline))}")

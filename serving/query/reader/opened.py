@@ -15,7 +15,7 @@ from kappa.base.duck import Connection, DuckError
 from kappa.base.scratch import make_spill_folder
 from kappa.base.sql import quoted
 from kappa.serving.query.reader.reader import Limits, Reader, Shown
-from kappa.state.files.in_duckdb import NO_ACCESS, Access, open_over_files, renew_access
+from kappa.state.files.duckdb_access import NO_ACCESS, Access, open_over_files, renew_access
 
 
 class _Idle(NamedTuple):
