@@ -287,7 +287,7 @@ def test_who_reads_files_of_tables_by_duckdb_reads_them_in_a_bucket_too() -> Non
     assert openers == {
         "kappa/base/duck.py",
         "kappa/records/decode/typed_texts.py",
-        "kappa/state/files/in_duckdb.py",
+        "kappa/state/files/duckdb_access.py",
         "kappa/tables/views/exact_rows.py",
         "kappa/tables/views/trees.py",
         # A checkpoint of a bucket is fetched before.

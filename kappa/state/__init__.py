@@ -19,7 +19,7 @@ order:
     kept_frontiers   frontiers of the past
     lock             the one writer of a build
     root             the identity of a root, by which a copy is known
-    space            the space of the disk: why jobs rest
+    disk_space       the space of the disk: why jobs rest
     alignment        a candidate and the live build at equal offsets
     build_status     a job's sign of life and progress, turns asked, why a job ended for good
 """

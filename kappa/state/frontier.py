@@ -20,7 +20,7 @@ from kappa.base.failpoint import failpoint
 from kappa.declare.values.tally import Tally
 from kappa.state.build import tables_folder
 from kappa.state.documents import Documents, NumberedRecords, NumberTaken
-from kappa.state.files.news import MarkerWatch, touch_marker
+from kappa.state.files.markers import MarkerWatch, touch_marker
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.witness import Witnesses

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from kappa.state.space import RESERVE, free_bytes, full_text
+from kappa.state.disk_space import RESERVE, free_bytes, full_text
 from kappa.state.store import Store
 
 

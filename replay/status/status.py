@@ -29,11 +29,11 @@ from kappa.state.build_status import (
     read_stopped,
     read_view_check,
 )
+from kappa.state.disk_space import why_jobs_rest
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.projections import Pause, Retirement
 from kappa.state.offsets import Offsets
 from kappa.state.root import why_silent
-from kappa.state.space import why_jobs_rest
 from kappa.state.store import Store
 
 if TYPE_CHECKING:

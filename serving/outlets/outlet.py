@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from kappa.declare.alert import AlertBirth
 from kappa.declare.sink import SinkBirth
 from kappa.state.build import Birth, read_birth
-from kappa.state.files.news import MarkerWatch
+from kappa.state.files.markers import MarkerWatch
 from kappa.state.journal.events import GenerationMade
 from kappa.state.journal.journal import Journal, JournalView
 from kappa.state.store import Store

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from kappa.base.duck import open_connection, progress_of_queries, showing_progress
-from kappa.state.files.in_duckdb import open_exact
+from kappa.state.files.duckdb_access import open_exact
 
 
 @pytest.mark.parametrize("rows", [3, 5_000])

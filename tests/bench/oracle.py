@@ -18,7 +18,7 @@ from bids import Input
 from cells import CONSUMED, TASKS, Cell
 from confluent_kafka import Consumer, TopicPartition
 
-from kappa.state.files.in_duckdb import renew_access
+from kappa.state.files.duckdb_access import renew_access
 from kappa.state.offsets import Offsets
 
 _RAW = pa.schema(

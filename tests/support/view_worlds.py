@@ -24,7 +24,7 @@ from kappa.base.sql import quoted, text
 from kappa.declare.options import DELETED
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.views.touched import ViewSource, changes_of_slice
-from kappa.state.files.in_duckdb import open_exact
+from kappa.state.files.duckdb_access import open_exact
 from kappa.state.table import NUMBER, SINCE, TableBirth
 from kappa.tables.parquet import cast_sql, parquet_sql
 from kappa.tables.views import changes

@@ -14,7 +14,7 @@ from kappa.base.duck import DUCKDB_ERRORS, Connection, told_by, without_kind
 from kappa.base.errors import DeclarationError
 from kappa.base.sql import quoted
 from kappa.engine.children.rehearsal import Rehearsal
-from kappa.state.files.in_duckdb import open_for_few_rows
+from kappa.state.files.duckdb_access import open_for_few_rows
 from kappa.state.log_clock import log_clock
 from kappa.tables.parquet import cast_sql
 from kappa.tables.versions import files

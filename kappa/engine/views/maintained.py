@@ -19,7 +19,7 @@ from kappa.engine.read.rows import Rows, RowsInFiles
 from kappa.engine.views.touched import ViewSource, changes_of_slice
 from kappa.engine.write.commit import TableWriter
 from kappa.state.build import Birth
-from kappa.state.files.in_duckdb import NO_ACCESS, open_exact, renew_access
+from kappa.state.files.duckdb_access import NO_ACCESS, open_exact, renew_access
 from kappa.state.log_clock import log_clock
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets

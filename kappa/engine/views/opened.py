@@ -18,7 +18,7 @@ from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.views.touched import ViewSource
 from kappa.engine.write.commit import Merging, TableWriter
 from kappa.state.build import Birth
-from kappa.state.files.in_duckdb import open_exact
+from kappa.state.files.duckdb_access import open_exact
 from kappa.state.mark import origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

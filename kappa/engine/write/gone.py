@@ -14,7 +14,7 @@ from kappa.base.sql import quoted
 from kappa.declare.options import DELETED
 from kappa.engine.write.commit import TableWriter
 from kappa.state.build import Birth
-from kappa.state.files.in_duckdb import open_over_files
+from kappa.state.files.duckdb_access import open_over_files
 from kappa.state.frontier import Frontier
 from kappa.state.log_clock import log_clock, topic_clock
 from kappa.state.table import TableBirth

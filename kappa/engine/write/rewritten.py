@@ -22,7 +22,7 @@ from kappa.base.sql import quoted, text
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.fold import spark_ddl
 from kappa.engine.read.rows import HERE, RowsInFiles
-from kappa.state.files.in_duckdb import open_exact
+from kappa.state.files.duckdb_access import open_exact
 from kappa.state.table import TableBirth
 from kappa.tables.delta import OVERFLOW_HINT, Guard
 from kappa.tables.merge import contribution_columns, merged_sql

@@ -6,8 +6,8 @@ A name is a path with slashes, relative to the root. Read in this order:
 - bucket.py: a prefix of a bucket, by the S3 protocol
 - credentials.py: credentials of a bucket, where the environment has none
 - claim.py: which host may change what is in a bucket
-- news.py: how a watcher knows that something was put
+- markers.py: how a watcher knows that something was put
 - address.py: files of a root by path or URL, for tables; and files that this host writes for a
   root, or takes from it
-- in_duckdb.py: how DuckDB reads a bucket
+- duckdb_access.py: how DuckDB reads a bucket
 """

@@ -30,7 +30,7 @@ from kappa.base.clock import now
 from kappa.base.errors import KappaError
 from kappa.base.failpoint import failpoint
 from kappa.state.documents import Documents, NumberedRecords
-from kappa.state.files.news import MarkerWatch, touch_marker
+from kappa.state.files.markers import MarkerWatch, touch_marker
 from kappa.state.journal.events import Event, GenerationMade
 from kappa.state.root import ensure_no_copy
 from kappa.state.store import Store

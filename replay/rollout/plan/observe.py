@@ -39,12 +39,12 @@ from kappa.replay.rollout.plan.preflight import least_brokers
 from kappa.replay.rollout.state import State
 from kappa.serving.outlets.sinks.sink_status import read_state
 from kappa.state.build import Birth, read_birth, tables_folder
+from kappa.state.disk_space import free_bytes
 from kappa.state.files.address import entries_at
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.journal import JournalView
 from kappa.state.kept_frontiers import shown_frontiers
 from kappa.state.offsets import Offsets
-from kappa.state.space import free_bytes
 from kappa.state.store import Store
 from kappa.tables.archive import ArchiveMark, archived_topics, one_log
 

@@ -53,7 +53,7 @@ from typing import NamedTuple
 
 from kappa.base.scratch import make_spill_folder
 from kappa.base.sql import quoted
-from kappa.state.files.in_duckdb import NO_ACCESS, Access, open_over_files, renew_access
+from kappa.state.files.duckdb_access import NO_ACCESS, Access, open_over_files, renew_access
 
 _Found = TypeVar("_Found")
 # The content that a connection was made to show: the relations of each pipeline.

@@ -24,7 +24,7 @@ from kappa.engine.views.touched import ViewSource
 from kappa.engine.write.commit import Merging, TableWriter
 from kappa.serving.query.reader.relations import tables_of
 from kappa.state.build import Birth
-from kappa.state.files.in_duckdb import open_for_few_rows
+from kappa.state.files.duckdb_access import open_for_few_rows
 from kappa.state.frontier import Frontier
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets

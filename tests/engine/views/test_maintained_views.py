@@ -15,7 +15,7 @@ from kappa import Pipeline, Table, Topic, View, count, max_, pipeline
 from kappa.base.duck import DuckError, progress_of_queries
 from kappa.base.errors import Broken
 from kappa.base.sql import quoted
-from kappa.state.files.in_duckdb import open_for_few_rows
+from kappa.state.files.duckdb_access import open_for_few_rows
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.versions import files

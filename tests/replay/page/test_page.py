@@ -49,7 +49,7 @@ from kappa.serving.http.token import COOKIE, COOKIE_SECONDS, cookie_of, is_cooki
 from kappa.serving.outlets.sinks.sink_status import SinkState, put_state
 from kappa.serving.query.render import Form
 from kappa.serving.query.sandbox.question import Allowance
-from kappa.state import space
+from kappa.state import disk_space
 from kappa.state.build import folder_of_build, put_birth, read_birth
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import (
@@ -216,7 +216,7 @@ def test_a_full_disk_is_told_by_the_page_and_the_status(
     world = World(tmp_path)
     world.lives()
     world.be_up()
-    monkeypatch.setattr(space, "free_bytes", lambda _store: 0)
+    monkeypatch.setattr(disk_space, "free_bytes", lambda _store: 0)
 
     with serving(world) as server:
         page = got(server, "/")

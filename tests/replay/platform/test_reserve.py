@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kappa.replay.platform.reserve import DiskReserve
-from kappa.state import space
-from kappa.state.space import why_jobs_rest
+from kappa.state import disk_space
+from kappa.state.disk_space import why_jobs_rest
 from kappa.state.store import Store
 
 MB = 1_000_000
@@ -65,7 +65,7 @@ def test_everybody_sees_it_though_not_a_byte_can_be_written(
     DiskReserve(store, MB, say=print).ensure_space()
     assert why_jobs_rest(store, MB) == ""
 
-    monkeypatch.setattr(space, "free_bytes", lambda _store: 0)
+    monkeypatch.setattr(disk_space, "free_bytes", lambda _store: 0)
     assert why_jobs_rest(store, MB) == ""
     (tmp_path / "reserve").unlink()
     assert "the disk is full: 0 B are free" in why_jobs_rest(store, MB)

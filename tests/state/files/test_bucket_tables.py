@@ -23,7 +23,7 @@ from kappa.serving.query.query import answer_query
 from kappa.serving.query.reader import reader as reader_module
 from kappa.state.build import table_path
 from kappa.state.files.address import arrow_source
-from kappa.state.files.in_duckdb import open_exact
+from kappa.state.files.duckdb_access import open_exact
 from kappa.state.journal.events import Receipt, Served
 from kappa.state.journal.journal import Journal
 from kappa.state.kept_frontiers import KeptFrontierRecord, put_kept_frontier

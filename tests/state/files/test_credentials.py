@@ -29,7 +29,7 @@ from kappa.state.build import table_path
 from kappa.state.files import credentials
 from kappa.state.files.address import delta_options
 from kappa.state.files.credentials import Keys, keys_for_requests, keys_of_chain
-from kappa.state.files.in_duckdb import Access, open_exact, renew_access
+from kappa.state.files.duckdb_access import Access, open_exact, renew_access
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from view_grammar import TABLES, Grammar
 
 from kappa.base.duck import DuckError
-from kappa.state.files.in_duckdb import open_for_few_rows
+from kappa.state.files.duckdb_access import open_for_few_rows
 from kappa.state.table import TableBirth
 from kappa.tables.views.births import make_empty
 from kappa.tables.views.served import Among

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa.base.duck import Connection
-from kappa.state.files.in_duckdb import open_exact
+from kappa.state.files.duckdb_access import open_exact
 from kappa.tables.views.nulls import without_nulls
 from kappa.tables.views.trees import sql_of, tree_of
 
