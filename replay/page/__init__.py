@@ -10,7 +10,7 @@ this order:
     timeline     generations, rollouts and proofs, newest first
     table        one table or view
     topic        one topic's newest records
-    build_rates  how far a build was at which time: charts and rates
+    build_rates  the offsets of a build over time: charts and rates
     boards       dashboards of the project's own (kappa/declare/board.py), answered and drawn
 
 The API over HTTP has the documents of the commands' `-o json`, and the same intents. No decision is

@@ -1,4 +1,4 @@
-"""How far a build was at which time, for charts and rates.
+"""The offsets of a build over time, for charts and rates.
 
 Nothing is measured for this: frontiers record which offsets readers could see and since when. The
 newest frontiers are used, and the kept frontiers: a frontier a minute for an hour.
