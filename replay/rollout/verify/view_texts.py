@@ -44,7 +44,7 @@ def compare_view_texts(
         on_progress(table_step("comparing with its query:", view.name, number, len(views)))
         try:
             # Without it, a limit in a join may be computed wrongly
-            # (kappa/state/files/in_duckdb.py).
+            # (kappa/state/files/duckdb_access.py).
             reader.run_command("set disabled_optimizers = 'top_n'")
             # A text's names of tables are looked up in the pipeline's schema, as for readers.
             reader.run_command(f"set search_path = {text(schema_of(pipeline))}")

@@ -151,7 +151,7 @@ def test_a_version_without_enough_time_is_not_kept_as_tried(
         asked.extend([seconds(1), more()["seconds"] < 0.1])
         return {"web": {"tried": 0, "of": 4, "seconds": 1.5}, "endless": cut("endless", None)}
 
-    monkeypatch.setattr("kappa.replay.rollout.law.ask", ask)
+    monkeypatch.setattr("kappa.replay.rollout.law.ask_program", ask)
     store = Store(Settings(project=tmp_path).root_url)
     short = Settings(project=tmp_path, verify=VerifySettings(law_seconds=0.1))
     steps = tuple(
