@@ -37,11 +37,12 @@ KILLING = (
     ),
 )
 # Each of these kills a process by SIGKILL: a job, what drains beside it, a supervisor, a courier,
-# commands, who takes a lock.
+# commands, who delivers alerts, who takes a lock.
 REAL = (
     *("tests/engine/job/test_job.py", "tests/engine/write/test_recent.py"),
     *("tests/replay/platform/test_processes.py", "tests/e2e/test_rollouts.py"),
     *("tests/serving/outlets/test_sinks.py", "tests/commands/test_killed_commands.py"),
+    "tests/serving/outlets/test_alert_crashes.py",
     "tests/state/test_lock.py",
 )
 # At these no test that names its failpoints kills one: there tests die by an exception, which ends
@@ -76,10 +77,6 @@ IN_ONE_PROCESS = frozenset(
         *("retire.before_delete", "retire.after_delete"),
         *("claim.before_take", "claim.after_take", "claim.before_release"),
         "claim.after_release",
-        *("alert.before_take", "alert.after_take", "alert.before_send"),
-        *("alert.after_send", "alert.before_settle", "alert.after_settle"),
-        *("alert.before_give_up", "alert.after_give_up", "alert.before_delete"),
-        *("alert.after_delete", "alert.before_answer", "alert.after_answer"),
         "birth.before_copy",
         "promote.before_append",
     ]
