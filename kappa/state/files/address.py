@@ -30,6 +30,7 @@ from kappa.state.files.bucket import (
 )
 from kappa.state.files.credentials import keys_of_environment
 from kappa.state.files.ranged_file import RangedFile
+from kappa.state.files.refused import NOT_LET_IN
 
 _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")
@@ -37,6 +38,8 @@ _Answer = TypeVar("_Answer")
 _OPENED: dict[str, Bucket] = {}
 # As delta-rs writes the errors of requests.
 _OF_SERVER = "Generic S3 error"
+# As delta-rs calls an answer 401 or 403.
+_REFUSED = "The operation lacked"
 # How many requests wait for their answers at once.
 _BESIDE = 8
 
@@ -106,9 +109,15 @@ def delta_options(address: str) -> dict[str, str] | None:
     }
 
 
-def is_of_server(error: Exception) -> bool:
-    """Returns True if an error of delta-rs is of a request that failed, and so of no file."""
-    return _OF_SERVER in str(error)
+def hint_of_server(error: Exception) -> str | None:
+    """Returns the hint for an error of delta-rs about a request that failed.
+
+    Returns None for any other error: that one is about a file.
+    """
+    told = str(error)
+    if _REFUSED in told:
+        return NOT_LET_IN
+    return "see whether the S3 server can be reached" if _OF_SERVER in told else None
 
 
 def read_file(address: str) -> bytes:

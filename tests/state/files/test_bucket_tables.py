@@ -10,7 +10,7 @@ from between import Between
 from object_store import ObjectStore
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
-from kappa.base.errors import Damaged, KappaError, SettingsError
+from kappa.base.errors import Broken, Damaged, KappaError, SettingsError
 from kappa.base.sql import quoted
 from kappa.engine.fold.touched import touched_rows
 from kappa.serving.query.reader import opened
@@ -21,7 +21,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.checkpoint import ensure_checkpoint
-from kappa.tables.delta import Guard, open_version
+from kappa.tables.delta import Guard, create, open_version
 from kappa.tables.lasting import take_back
 from kappa.tables.merge import merge_for
 from kappa.tables.parquet import parquet_sql
@@ -170,6 +170,27 @@ def test_half_a_key_in_the_environment_is_named(object_store, tmp_path, monkeypa
         open_exact()
     with pytest.raises(SettingsError, match=f"{missing} is not in the environment"):
         Store(f"{root}/another", storage=storage, local=tmp_path)
+
+
+def test_a_table_whose_server_does_not_let_its_client_in_is_not_damaged(store, between):
+    """Its job goes on once the credentials are valid again, so no new build is needed."""
+    path = table_path(store, "b", "t")
+    between.denied = "ExpiredToken"
+    with pytest.raises(KappaError, match="table .* could not be made") as unmade:
+        create(path, pa.table({"n": [1]}), MARK, f"table {path} could not be made")
+    with pytest.raises(KappaError, match="cannot be opened") as unopened:
+        open_table(path)
+    between.denied = ""
+    table = made(store)
+    between.denied = "ExpiredToken"
+    with pytest.raises(KappaError) as uncommitted:
+        append(table, 1)
+    between.denied = ""
+
+    for each in (unmade, unopened, uncommitted):
+        assert not isinstance(each.value, Broken), each.value
+        assert "credentials" in each.value.hint, each.value
+    append(made(store), 1)
 
 
 def test_a_variable_that_the_client_of_buckets_does_not_take_is_told(
