@@ -37,13 +37,13 @@ KILLING = (
     ),
 )
 # Each of these kills a process by SIGKILL: a job, what drains beside it, a supervisor, a courier,
-# commands, who delivers alerts, who takes a lock.
+# commands, who delivers alerts, who claims a root, what folds parts of a slice, who takes a lock.
 REAL = (
     *("tests/engine/job/test_job.py", "tests/engine/write/test_recent.py"),
     *("tests/replay/platform/test_processes.py", "tests/e2e/test_rollouts.py"),
     *("tests/serving/outlets/test_sinks.py", "tests/commands/test_killed_commands.py"),
-    "tests/serving/outlets/test_alert_crashes.py",
-    "tests/state/test_lock.py",
+    *("tests/serving/outlets/test_alert_crashes.py", "tests/state/files/test_claim.py"),
+    *("tests/engine/job/test_splits.py", "tests/state/test_lock.py"),
 )
 # At these no test that names its failpoints kills one: there tests die by an exception, which ends
 # all that was under way, or at places that they draw.
@@ -58,13 +58,10 @@ IN_ONE_PROCESS = frozenset(
         *("birth.before_put", "birth.after_put"),
         *("stage.before_discard", "stage.after_discard"),
         *("leg.before_put", "leg.after_put"),
-        *("slice.before_begin", "slice.after_begin", "slice.before_split"),
-        "slice.after_split",
         *("table.before_create", "table.after_create", "table.before_adopt"),
         *("table.after_adopt", "table.before_commit", "table.after_commit"),
         *("table.before_compact", "table.after_compact", "table.before_checkpoint"),
-        *("table.after_checkpoint", "table.before_take_back", "table.after_take_back"),
-        *("table.before_delete", "table.after_delete"),
+        *("table.after_checkpoint", "table.before_delete", "table.after_delete"),
         *("archive.before_create", "archive.after_create", "archive.before_append"),
         "archive.after_append",
         *("frontier.before_put", "frontier.after_put", "frontier.before_delete"),
@@ -75,8 +72,6 @@ IN_ONE_PROCESS = frozenset(
         *("stopped.before_put", "stopped.after_put", "stopped.before_delete"),
         "stopped.after_delete",
         *("retire.before_delete", "retire.after_delete"),
-        *("claim.before_take", "claim.after_take", "claim.before_release"),
-        "claim.after_release",
         "birth.before_copy",
         "promote.before_append",
     ]
