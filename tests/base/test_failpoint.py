@@ -37,13 +37,15 @@ KILLING = (
     ),
 )
 # Each of these kills a process by SIGKILL: a job, what drains beside it, a supervisor, a courier,
-# commands, who delivers alerts, who claims a root, what folds parts of a slice, who takes a lock.
+# commands, who delivers alerts, who claims a root, what folds parts of a slice, who
+# keeps a proof, who takes a lock.
 REAL = (
     *("tests/engine/job/test_job.py", "tests/engine/write/test_recent.py"),
     *("tests/replay/platform/test_processes.py", "tests/e2e/test_rollouts.py"),
     *("tests/serving/outlets/test_sinks.py", "tests/commands/test_killed_commands.py"),
     *("tests/serving/outlets/test_alert_crashes.py", "tests/state/files/test_claim.py"),
     *("tests/engine/job/test_splits.py", "tests/state/test_lock.py"),
+    "tests/replay/rollout/test_prove.py",
 )
 # At these no test that names its failpoints kills one: there tests die by an exception, which ends
 # all that was under way, or at places that they draw.
@@ -53,7 +55,7 @@ IN_ONE_PROCESS = frozenset(
         *("journal.after_caught_up", "journal.before_verified", "journal.after_verified"),
         *("journal.after_held", "journal.before_released", "journal.after_released"),
         *("journal.before_failed", "journal.after_failed", "journal.before_retired"),
-        *("journal.after_retired", "journal.before_proved", "journal.after_proved"),
+        "journal.after_retired",
         *("snapshot.before_file", "snapshot.after_file"),
         *("birth.before_put", "birth.after_put"),
         *("stage.before_discard", "stage.after_discard"),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from between import Between
+from between import Answer, Between
 from object_store import ObjectStore
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
@@ -15,6 +16,7 @@ from kappa.base.sql import quoted
 from kappa.engine.fold.touched import touched_rows
 from kappa.serving.query.reader import opened
 from kappa.state.build import table_path
+from kappa.state.files.bucket import LOOKING, patient
 from kappa.state.files.in_duckdb import open_exact
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
@@ -191,6 +193,30 @@ def test_a_table_whose_server_does_not_let_its_client_in_is_not_damaged(store, b
         assert not isinstance(each.value, Broken), each.value
         assert "credentials" in each.value.hint, each.value
     append(made(store), 1)
+
+
+def test_a_commit_that_is_answered_too_late_is_there_once(store, between):
+    """Who made it is told that it failed, and its next job takes it back and commits again."""
+    late: list[str] = []
+
+    def answered_late(request: str, answer: Answer) -> Answer:
+        if request.startswith("PUT ") and "/_delta_log/" in request and not late:
+            late.append(request)
+            time.sleep(LOOKING.answer + 2)  # The server has it, and its answer comes too late.
+        return answer
+
+    with patient(LOOKING):
+        table = made(store)
+        between.changing = answered_late
+        with pytest.raises(KappaError, match="could not be appended"):
+            append(table, 1)
+
+    assert len(late) == 1
+    found = open_table(table.path)
+    assert (found.version, rows_at(table.path, found.version)) == (1, [("k1", 1)])
+    assert take_back(table.path, 0) == 1
+    append(made(store), 1)
+    assert rows_at(table.path, 1) == [("k1", 1)]
 
 
 def test_a_variable_that_the_client_of_buckets_does_not_take_is_told(
