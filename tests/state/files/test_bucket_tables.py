@@ -196,7 +196,7 @@ def test_a_table_whose_server_does_not_let_its_client_in_is_not_damaged(store, b
 
 
 def test_a_commit_that_is_answered_too_late_is_there_once(store, between):
-    """Who made it is told that it failed, and its next job takes it back and commits again."""
+    """A job is told that its commit failed, and the next one takes it back and commits again."""
     late: list[str] = []
 
     def answered_late(request: str, answer: Answer) -> Answer:
