@@ -32,7 +32,12 @@ from kappa.base.errors import (
     unreadable,
 )
 from kappa.base.process import ticks_of_threads
-from kappa.state.files.address import delta_options, files_in, is_request_error, put_new_file
+from kappa.state.files.address import (
+    delta_options,
+    files_in,
+    hint_of_server,
+    put_new_file,
+)
 from kappa.state.files.bucket import is_bucket
 from kappa.state.mark import Mark
 from kappa.tables.archive import ArchiveMark
@@ -59,7 +64,6 @@ OVERFLOW_HINT = (
     "no single record is at fault: fold into a wider type, by a cast of the column in the function"
 )
 _DISK = "see whether the disk is full or the folder may be written"
-_SERVER = "see whether the S3 server can be reached"
 # The name of deltalake's threads, and of obstore's: those are counted with them.
 _THREADS = "tokio-rt-worker"
 # Checkpoints of a table are seconds apart at least: a second look nearly always finds its log at
@@ -232,7 +236,9 @@ class Guards:
             return
         name = guard.application
         if name not in self._done:
-            self._done[name] = table.transaction_version(name)
+            self._done[name] = attempted(
+                lambda: table.transaction_version(name), f"table {self._path} could not be read"
+            )
         refuse_repeated(self._path, self._done[name], guard)
         yield
         self._done[name] = guard.number
@@ -269,7 +275,7 @@ def attempted(act: Callable[[], Answer], otherwise: str) -> Answer:
                 f"{otherwise}: {text.rsplit('error: ', 1)[-1]}", hint=OVERFLOW_HINT
             ) from error
         raise KappaError(
-            f"{otherwise}: {_first_line(error)}", hint=_SERVER if is_request_error(error) else _DISK
+            f"{otherwise}: {_first_line(error)}", hint=hint_of_server(error) or _DISK
         ) from error
     finally:
         _under_way.pop()
@@ -284,9 +290,9 @@ def progress_of_acts() -> int:
 
 
 def _unreadable(message: str, error: Exception, *, hint: str) -> KappaError:
-    if is_request_error(error):
+    if (of_server := hint_of_server(error)) is not None:
         # It shows no damage, and may succeed the next time.
-        return KappaError(message, hint=_SERVER)
+        return KappaError(message, hint=of_server)
     return unreadable(message, error, hint=hint)
 
 

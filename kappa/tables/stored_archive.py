@@ -116,7 +116,10 @@ class StoredArchive:
 
         Without a block, the slice's offsets have no record. The commit is on the disk then.
         """
-        done = self._table.transaction_version(guard.application)
+        done = attempted(
+            lambda: self._table.transaction_version(guard.application),
+            f"archive {self.path} could not be read",
+        )
         refuse_repeated(self.path, done, guard)
         old = [str(each.first) for each in replaced]
         assert block is not None or not old, "what is replaced has rows"

@@ -14,7 +14,10 @@ from collecting import until
 from crashing import Doom, World
 from house import HOUSE
 
+from kappa.base.clock import now
+from kappa.base.process import process_id
 from kappa.replay.status.doctor.scrub import scrub_root
+from kappa.replay.status.run_records import Running, put_running
 from kappa.serving.query.query import answer_query
 from kappa.state.build import folder_of_build
 from kappa.state.lease import sorted_leases
@@ -23,22 +26,32 @@ from kappa.state.store import Store
 pytestmark = [pytest.mark.long, pytest.mark.fault]
 
 FAILPOINTS = {
+    # In the order in which a collection passes them.
     "gc": [
         *("lock.before_hold", "lock.after_hold"),
+        *("floor.before_put", "floor.after_put", "floor.before_delete", "floor.after_delete"),
+        *("kept.before_put", "kept.after_put", "kept.before_delete", "kept.after_delete"),
         *("gc.before_delete", "gc.after_delete", "gc.before_rmdir", "gc.after_rmdir"),
     ],
+    # Once files of tables are gone.
+    "next gc": ["sums.before_join", "sums.after_join"],
+    "undo": ["journal.before_switch_asked", "journal.after_switch_asked"],
+    "promote": ["journal.before_promote_asked", "journal.after_promote_asked"],
+    "verify": ["journal.before_verify_asked", "journal.after_verify_asked"],
     "pause": ["journal.before_paused", "journal.after_paused"],
     "resume": ["journal.before_resumed", "journal.after_resumed"],
     "abandon": ["journal.before_abandoned", "journal.after_abandoned"],
     "retire": ["journal.before_pipeline_retired", "journal.after_pipeline_retired"],
     "query": ["lease.before_put", "lease.after_put", "lease.before_release", "lease.after_release"],
 }
+# These wait until the platform has done what they ask for.
+WAITS = {"verify", "promote", "undo"}
 SHIPS = "select count(*) as n from ships"
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    made = World(Store(tmp_path / "root"), Doom())
+    made = World(Store(tmp_path / "root"), Doom(), keep_every_seconds=0.0)
     made.serve("one", 16)
     return made
 
@@ -56,6 +69,7 @@ def kappa(world: World, *command: str, fail: str = "") -> subprocess.CompletedPr
             "PYTHONPATH": str(HOUSE),
             "KAPPA_FAIL": f"{fail}:kill" if fail else "",
             "KAPPA__ROLLOUT__LEASE_SECONDS": "1",
+            "KAPPA__HISTORY__KEEP_SECONDS": "0",
         },
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -73,6 +87,13 @@ def killed(world: World, point: str, *command: str) -> None:
 def test_queries_and_collections_leave_nothing_that_the_next_collection_leaves(
     world: World,
 ) -> None:
+    world.serve("two", 20)
+    shown = answer_query(world.store, SHIPS).rows
+    assert kappa(world, "gc").returncode == 0
+    for point in FAILPOINTS["next gc"]:
+        killed(world, point, "gc")
+        assert answer_query(world.store, SHIPS).rows == shown
+    world.serve("three", 24)
     shown = answer_query(world.store, SHIPS).rows
     live = folder_of_build(world.state().serving["ships"])
     for point in FAILPOINTS["query"]:
@@ -94,15 +115,22 @@ def test_queries_and_collections_leave_nothing_that_the_next_collection_leaves(
 
 
 def test_a_decision_is_in_the_journal_once_or_not_at_all(world: World) -> None:
-    world.begin()
-    world.stage("two", auto_promote=False)
-    world.end()
-    for command, more in (
-        ("abandon", ()),
-        ("pause", ()),
-        ("resume", ()),
-        ("retire", ("--yes",)),
+    world.serve("two", 20)
+    # This process is the supervisor, which acts between commands.
+    here = process_id(os.getpid())
+    assert here is not None
+    put_running(world.store, Running(here.pid, here.born, "127.0.0.1:1", now()))
+    for command, *more in (
+        ("verify",),
+        ("promote", "--yes"),
+        ("undo", "--yes"),
+        ("abandon",),
+        ("pause",),
+        ("resume",),
+        ("retire", "--yes"),
     ):
+        if command in {"verify", "abandon"}:
+            bring_on(world, "three" if command == "verify" else "four")
         before = world.state()
         first, then = FAILPOINTS[command]
         killed(world, first, command, "ships", *more)
@@ -111,5 +139,17 @@ def test_a_decision_is_in_the_journal_once_or_not_at_all(world: World) -> None:
         decided = world.state()
         assert decided.last == before.last + 1
         # What is done already is not done again.
-        kappa(world, command, "ships", *more)
+        kappa(world, command, "ships", *more, *(("--timeout", "0") if command in WAITS else ()))
         assert world.state() == decided
+        if command in WAITS:
+            bring_on(world)
+
+
+def bring_on(world: World, version: str | None = None) -> None:
+    """Stages a version, if one is named, and runs the platform until a rollout waits for a yes."""
+    world.begin()
+    if version is not None:
+        world.stage(version, auto_promote=False)
+    while any(not each.waits for each in world.state().active_rollouts):
+        world.round()
+    world.end()

@@ -8,11 +8,14 @@ failpoint before it. Then all its memory is thrown away.
 
 from __future__ import annotations
 
+import os
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -20,7 +23,7 @@ from crashing_job import FakeLog, Job, declared
 from plans import log as log_facts
 
 from kappa.base.errors import Broken, Conflict
-from kappa.base.failpoint import acting
+from kappa.base.failpoint import acting, parsed
 from kappa.base.sections import RolloutSettings
 from kappa.replay.platform.controller import Controller
 from kappa.replay.rollout.current import current_state
@@ -443,12 +446,13 @@ class Story:
         with acting(doom):
             world = kind(store, doom, **self.settings)  # type: ignore[arg-type]
             for goal in self.goals:
-                _reach(world, goal)
+                reach(world, goal)
             world.end()
         return world
 
 
-def _reach(world: World, goal: Goal) -> None:
+def reach(world: World, goal: Goal) -> None:
+    """Brings the platform to a goal, past deaths."""
     for _ in range(_MOST_ROUNDS):
         try:
             reached = goal(world)
@@ -466,3 +470,44 @@ def _reach(world: World, goal: Goal) -> None:
     raise AssertionError(
         f"{goal.__name__} was not reached: {world.controller.waits} {world.state().rollouts[-1:]}"
     )
+
+
+class LastingLog(FakeLog):
+    """A log that outlives the process that plays a story."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = file
+        if file.exists():
+            super().ensure(int(file.read_text(encoding="ascii")))
+
+    def ensure(self, count: int) -> None:
+        super().ensure(count)
+        self._file.write_text(str(self.count), encoding="ascii")
+
+
+def lasting_world(folder: Path, **settings: float) -> World:
+    """Returns a platform that goes on where the process before this one has died."""
+    world = World(Store(folder / "root"), Doom(), **settings)  # type: ignore[arg-type]
+    world.log = LastingLog(folder / "log")
+    world.begin()
+    world.look()
+    return world
+
+
+def ended_for_real(play: Callable[[], None], point: str = "") -> int:
+    """Forks a process that plays, and dies at a failpoint if one is named; returns its exit code.
+
+    The process that forks has played nothing itself: libraries start threads as they are used.
+    """
+    pid = os.fork()
+    if not pid:
+        try:
+            action = parsed(point and f"{point}:kill")
+            with nullcontext() if action is None else acting(action):
+                play()
+        except BaseException:  # noqa: BLE001  # whatever it is, the parent is told
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -24,6 +24,7 @@ from kappa.base.errors import KappaError
 from kappa.base.section.storage import StorageSettings
 from kappa.state.files.bucket import (
     AT_ONCE,
+    NOT_LET_IN,
     Bucket,
     RangedFile,
     is_bucket,
@@ -39,6 +40,8 @@ _Answer = TypeVar("_Answer")
 _OPENED: dict[str, Bucket] = {}
 # As delta-rs writes the errors of requests.
 _OF_SERVER = "Generic S3 error"
+# As delta-rs calls an answer 401 or 403.
+_REFUSED = "The operation lacked"
 # How many requests wait for their answers at once.
 _BESIDE = 8
 
@@ -109,9 +112,15 @@ def delta_options(address: str) -> dict[str, str] | None:
     }
 
 
-def is_request_error(error: Exception) -> bool:
-    """Returns True if an error of delta-rs is about a failed request, and so about no file."""
-    return _OF_SERVER in str(error)
+def hint_of_server(error: Exception) -> str | None:
+    """Returns the hint for an error of delta-rs about a request that failed.
+
+    Returns None for any other error: that one is about a file.
+    """
+    told = str(error)
+    if _REFUSED in told:
+        return NOT_LET_IN
+    return "see whether the S3 server can be reached" if _OF_SERVER in told else None
 
 
 def read_file(address: str) -> bytes:

@@ -79,7 +79,7 @@ _REFUSED = {
     *("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"),
     *("InvalidToken", "XAdminUserNotFound"),
 }
-_NOT_LET_IN = (
+NOT_LET_IN = (
     f"see whether the credentials ({' and '.join(IN_ENVIRONMENT)}, or this machine's) are those of "
     "a user who may read, write, list and delete there, and whether the clocks agree"
 )
@@ -509,7 +509,7 @@ def why_refused(error: Exception, at: str, bucket: str) -> tuple[str, str]:
     if code == _NO_BUCKET:
         return f"{at} has no bucket {bucket}", "make it, or set another root"
     if isinstance(error, PermissionDeniedError | UnauthenticatedError) or code in _REFUSED:
-        return f"{at} does not let this client do that in bucket {bucket}", _NOT_LET_IN
+        return f"{at} does not let this client do that in bucket {bucket}", NOT_LET_IN
     return f"{at}: {code or _first_reason(told)}", "see whether the server can be reached"
 
 

@@ -5,14 +5,20 @@ It kills each job that folds it whole, then is folded in pieces; nothing is fold
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import crashing
 import pytest
-from crashing import Doom, World, _reach
+from crashing import Died, Doom, World, ended_for_real, lasting_world, reach
+from house import HOUSE, SUPPORT
 
-from kappa.base.failpoint import acting
+from kappa.base.failpoint import acting, parsed
 from kappa.engine.job.splits import Splits
 from kappa.state.build import folder_of_build
 from kappa.state.offsets import Offsets
@@ -78,7 +84,7 @@ def played(root: Path, doom: Doom) -> World:
     """The world's reader compares each frontier's rows with the log after each round and death."""
     with acting(doom):
         world = World(Store(root), doom, slice_records=1_000)
-        _reach(world, caught_up)
+        reach(world, caught_up)
         world.end()
     return world
 
@@ -129,6 +135,19 @@ def test_killed_among_the_pieces_as_well_it_comes_to_the_same_end(tmp_path: Path
     doom = killed_at(LATE, tmp_path)
 
     assert set(doom.fired) == set(LATE)
+
+
+@pytest.mark.long
+@pytest.mark.fault
+def test_killed_for_real_among_the_pieces_it_comes_to_the_same_end(tmp_path: Path) -> None:
+    """A process whose slice is too large dies by SIGKILL, and those that go on die, too."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HOUSE), str(SUPPORT)])}
+
+    subprocess.run([sys.executable, __file__, str(tmp_path)], env=environment, check=True)
+
+    world = lasting_world(tmp_path)
+    whole = played(tmp_path / "whole", Doom())
+    assert (world.shown, tally_of(world)) == (whole.shown, tally_of(whole))
 
 
 @pytest.mark.sweep
@@ -210,3 +229,38 @@ def test_a_record_that_cannot_be_read_is_moved_aside_and_told(
     assert store.names(folder_of_build("b")) == ()
     assert len(store.names("damaged")) == 1
     assert "how slices of build b were begun and split cannot be read" in capsys.readouterr().err
+
+
+def play_on(folder: Path, point: str = "") -> None:
+    """Plays on to the end, or to a failpoint; a job dies at slices of more than half the events."""
+    world = lasting_world(folder, slice_records=1_000)
+    machine, kill = SmallMachine(world.store, EVENTS // 2), parsed(point and f"{point}:kill")
+
+    def act(name: str) -> None:
+        (folder / f"passed {name}").touch()
+        if kill is not None:
+            kill(name)
+        try:
+            machine(name)
+        except Died:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with acting(act):
+        reach(world, caught_up)
+    world.end()
+
+
+def play_with_deaths(folder: Path) -> None:
+    deaths = 0
+    for point in (*FAILPOINTS[:4], "table.after_commit", *FAILPOINTS[4:]):
+        while not (folder / f"passed {point}").exists():
+            code = ended_for_real(partial(play_on, folder, point))
+            assert code == -signal.SIGKILL, (point, code)
+            deaths += 1
+    # The machine has killed a job besides.
+    assert deaths > len(FAILPOINTS) + 1
+    assert ended_for_real(partial(play_on, folder)) == 0
+
+
+if __name__ == "__main__":
+    play_with_deaths(Path(sys.argv[1]))

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from crashing import Doom, Goal, World, _reach
+from crashing import Doom, Goal, World, reach
 from faulty import Faults
 from shares import long_except
 from test_crashes import STORIES, without_a_death
@@ -92,7 +92,7 @@ def play(story: str, root: Path, seed: int) -> tuple[World, Faults]:
         world = Ours(Store(root), doom, **STORIES[story].settings)  # type: ignore[arg-type]
         faults.on = True
         for goal in STORIES[story].goals:
-            _reach(world, typed_again(goal))
+            reach(world, typed_again(goal))
         faults.on = False
         with suppress(KappaError):
             world.end()

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import random
+import time
 from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from between import Between
+from between import Answer, Between
 from changing import RECENT, SOURCES, TOTALS, FoldedBuild, some_rows
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from kappa import View
-from kappa.base.errors import Damaged, KappaError, SettingsError
+from kappa.base.errors import Broken, Damaged, KappaError, SettingsError
 from kappa.base.sql import quoted
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.touched import touched_rows
@@ -23,6 +24,7 @@ from kappa.serving.query.query import answer_query
 from kappa.serving.query.reader import reader as reader_module
 from kappa.state.build import table_path
 from kappa.state.files.address import arrow_source
+from kappa.state.files.bucket import LOOKING, patient
 from kappa.state.files.duckdb_access import open_exact
 from kappa.state.journal.events import Receipt, Served
 from kappa.state.journal.journal import Journal
@@ -32,7 +34,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.checkpoint import ensure_checkpoint
-from kappa.tables.delta import Guard, open_version
+from kappa.tables.delta import Guard, create, open_version
 from kappa.tables.lasting import take_back
 from kappa.tables.merge import merge_for
 from kappa.tables.parquet import parquet_sql
@@ -172,6 +174,51 @@ def test_half_a_key_in_the_environment_is_named(object_store, tmp_path, monkeypa
         open_exact()
     with pytest.raises(SettingsError, match=f"{missing} is not in the environment"):
         Store(f"{root}/another", storage=storage, local=tmp_path)
+
+
+def test_a_table_whose_server_does_not_let_its_client_in_is_not_damaged(store, between):
+    """Its job goes on once the credentials are valid again, so no new build is needed."""
+    path = table_path(store, "b", "t")
+    between.denied = "ExpiredToken"
+    with pytest.raises(KappaError, match="table .* could not be made") as unmade:
+        create(path, pa.table({"n": [1]}), MARK, f"table {path} could not be made")
+    with pytest.raises(KappaError, match="cannot be opened") as unopened:
+        open_table(path)
+    between.denied = ""
+    table = made(store)
+    between.denied = "ExpiredToken"
+    with pytest.raises(KappaError) as uncommitted:
+        append(table, 1)
+    between.denied = ""
+
+    for each in (unmade, unopened, uncommitted):
+        assert not isinstance(each.value, Broken), each.value
+        assert "credentials" in each.value.hint, each.value
+    append(made(store), 1)
+
+
+def test_a_commit_that_is_answered_too_late_is_there_once(store, between):
+    """A job is told that its commit failed, and the next one takes it back and commits again."""
+    late: list[str] = []
+
+    def answered_late(request: str, answer: Answer) -> Answer:
+        if request.startswith("PUT ") and "/_delta_log/" in request and not late:
+            late.append(request)
+            time.sleep(LOOKING.answer + 2)  # The server has it, and its answer comes too late.
+        return answer
+
+    with patient(LOOKING):
+        table = made(store)
+        between.changing = answered_late
+        with pytest.raises(KappaError, match="could not be appended"):
+            append(table, 1)
+
+    assert len(late) == 1
+    found = open_table(table.path)
+    assert (found.version, rows_at(table.path, found.version)) == (1, [("k1", 1)])
+    assert take_back(table.path, 0) == 1
+    append(made(store), 1)
+    assert rows_at(table.path, 1) == [("k1", 1)]
 
 
 def test_a_variable_that_the_client_of_buckets_does_not_take_is_told(

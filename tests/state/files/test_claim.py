@@ -293,6 +293,39 @@ def test_a_host_that_dies_anywhere_claims_its_root_again(hosts, place):
     hosts.old().put("a", b"mine")
 
 
+# Claims a root, over another host's claim or not, and gives it back.
+_HOST = """
+import sys
+from pathlib import Path
+from kappa.base.section.storage import StorageSettings
+from kappa.state.store import Store
+root, endpoint, folder, over = sys.argv[1:]
+store = Store(root, storage=StorageSettings(endpoint=endpoint), local=Path(folder))
+store.control.take(over=over == "over")
+store.control.release()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.fault
+@pytest.mark.parametrize("over", ["over", "alone"])
+def test_a_host_that_is_killed_anywhere_claims_its_root_again(hosts, object_store, tmp_path, over):
+    if over == "over":
+        hosts.old()
+    arguments = [hosts.url, object_store.storage.endpoint, str(tmp_path / "new"), over]
+    for place in FAILPOINTS:
+        killed = subprocess.run(
+            [sys.executable, "-c", _HOST, *arguments],
+            env={**os.environ, "PYTHONPATH": str(HOUSE), "KAPPA_FAIL": f"{place}:kill"},
+            check=False,
+        )
+        assert killed.returncode == -signal.SIGKILL, place
+
+    store = hosts.store("new")
+    store.control.take(over=False)
+    store.put("a", b"mine")
+
+
 def test_a_claim_that_cannot_be_read_is_named(hosts):
     store = hosts.store("old")
     store.put(NAME, b"{")
