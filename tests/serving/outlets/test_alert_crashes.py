@@ -116,7 +116,7 @@ def test_a_process_that_is_killed_for_real_goes_on(world: ChangingWorld, tmp_pat
                 there.answers = [status(410)]
                 codes.append(deliver(there.url))
             for letter in dead_letters(world.store, "cities"):
-                ask_again(world.store, "cities", letter.message.id)
+                ask_to_send_again(world.store, "cities", letter.message.id)
             codes += [deliver(there.url, "" if -9 in codes else point), deliver(there.url)]
             assert (codes.count(-9), codes[-1]) == (1, 0), (point, codes)
             assert dead_letters(world.store, "cities") == ()
