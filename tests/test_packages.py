@@ -187,6 +187,33 @@ def test_a_package_imports_packages_above_it(package: str) -> None:
             assert others.isdisjoint(apart), name_of(path)
 
 
+def test_a_package_is_imported_through_its_face() -> None:
+    """`__all__` of a folder names the modules that other packages import, and no other module."""
+    used: dict[str, set[str]] = {}
+    for path in files():
+        mine = package_of(name_of(path))
+        for name in modules_imported(path):
+            folder, _, module = name.rpartition("/")
+            if (HOUSE / f"{name}.py").is_file() and package_of(name) not in {mine, None, "cli"}:
+                used.setdefault(folder, set()).add(module)
+    faces = {
+        name_of(path.parent): face
+        for path in files()
+        if path.name == "__init__.py" and package_of(name_of(path)) and (face := _face(path))
+    }
+
+    assert faces == used
+
+
+def _face(init: Path) -> set[str]:
+    """Returns the names in `__all__` of a package's `__init__.py`."""
+    for node in ast.parse(init.read_text(encoding="utf-8")).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="__all__")], value=value):
+                return {*ast.literal_eval(value)}
+    return set()
+
+
 def test_no_package_imports_a_program_that_stands_beside_it() -> None:
     beside = {"kappa.pytest_plugin", "kappa.setup", "kappa.testing"}
 

@@ -21,3 +21,23 @@ order:
     loops       loops over all records, compiled by Numba
     java/       Java on this machine, and the jars of the broker and of Spark
 """
+
+__all__ = [
+    "clock",
+    "disk",
+    "duck",
+    "errors",
+    "failpoint",
+    "forked",
+    "kafka_settings",
+    "loops",
+    "process",
+    "program",
+    "scratch",
+    "sealed",
+    "sections",
+    "settings",
+    "source",
+    "sql",
+    "units",
+]

@@ -16,3 +16,17 @@ topic and no table. Read the files in this order:
 - spark_child.py: a child process with Spark that answers requests.
 - outputs.py: the columns that a function returns, learned by a child.
 """
+
+__all__ = [
+    "code_snapshot",
+    "declaration",
+    "fingerprint",
+    "importer",
+    "outputs",
+    "project",
+    "reach",
+    "scan",
+    "sources",
+    "spark_child",
+    "task",
+]

@@ -26,3 +26,5 @@ Read in this order:
     doctor     doctor, scrub
     root       root copy, adopt
 """
+
+__all__ = ["main"]

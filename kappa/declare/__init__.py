@@ -19,3 +19,22 @@ error at once, with the user's file and line (kappa/base/source.py). Read the pa
     board            a dashboard of the project's own
     project_files    the files that declarations name
 """
+
+__all__ = [
+    "alert",
+    "board",
+    "breaker",
+    "expiry",
+    "options",
+    "ordered",
+    "pipeline",
+    "project_files",
+    "seed",
+    "sink",
+    "table",
+    "topic",
+    "topic_options",
+    "topic_patterns",
+    "view",
+    "windows",
+]

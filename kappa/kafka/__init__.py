@@ -23,3 +23,21 @@ files in this order:
 - stored_schemas: the schemas of ids, asked once and kept in the root
 - broker/: the embedded broker, a child process
 """
+
+__all__ = [
+    "acl",
+    "answers",
+    "client",
+    "client_options",
+    "cluster",
+    "headers",
+    "java_options",
+    "live_producer",
+    "log_end",
+    "producer",
+    "reader",
+    "registry",
+    "stored_schemas",
+    "topic_config",
+    "transactions",
+]

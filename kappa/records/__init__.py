@@ -11,3 +11,5 @@ Read it in this order:
     decode/      raw records to decoded records, one by one or whole batches
     lines/       records as lines of text, for `kappa produce` and for exported rejects
 """
+
+__all__ = ["identity", "keys", "record", "redrive", "tombstones"]

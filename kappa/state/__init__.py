@@ -23,3 +23,24 @@ order:
     alignment        a candidate and the live build at equal offsets
     build_status     a job's sign of life and progress, turns asked, why a job ended for good
 """
+
+__all__ = [
+    "alignment",
+    "build",
+    "build_status",
+    "disk_space",
+    "documents",
+    "file_sums",
+    "frontier",
+    "kept_frontiers",
+    "lease",
+    "lock",
+    "log_clock",
+    "mark",
+    "offsets",
+    "root",
+    "slices",
+    "store",
+    "table",
+    "witness",
+]

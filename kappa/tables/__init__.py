@@ -20,3 +20,21 @@ This package runs no Spark. Read it in this order:
 - branch.py: tables that begin with the rows of another build.
 - views/: maintained views, and parsed queries.
 """
+
+__all__ = [
+    "archive",
+    "branch",
+    "checkpoint",
+    "delta",
+    "facts",
+    "file_list",
+    "lasting",
+    "merge",
+    "mirrored_table",
+    "parquet",
+    "shape",
+    "stored_archive",
+    "stored_table",
+    "unneeded",
+    "versions",
+]

@@ -19,3 +19,5 @@ made here, and a request delays no rollout:
     api      the addresses, and the response of each
     intents  a client's intents for rollouts: explained, recorded, and done once for a key
 """
+
+__all__ = ["api", "routes"]

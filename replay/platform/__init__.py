@@ -26,3 +26,5 @@ The root as a whole, while nothing runs:
 
     copy          the copy of a root, how a cut copy continues, and the adoption of a copy
 """
+
+__all__ = ["copy", "serve", "supervisor"]

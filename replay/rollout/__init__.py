@@ -35,3 +35,23 @@ reader has pinned (law 11):
 
     garbage              finds garbage and deletes it, for the controller and `kappa gc`
 """
+
+__all__ = [
+    "current",
+    "fold",
+    "garbage",
+    "generation",
+    "history",
+    "law",
+    "libraries",
+    "operator_requests",
+    "outgoing_changes",
+    "pipeline_retirement",
+    "promote",
+    "rollout",
+    "rollout_numbers",
+    "stage",
+    "state",
+    "step",
+    "supervisor_report",
+]

@@ -19,3 +19,19 @@ page show the same. Read in this order:
     topics/           topics by hand: description, users, records, and changes
     doctor/           damage below a root, the consequences, and the repair
 """
+
+__all__ = [
+    "alerts",
+    "archive",
+    "context",
+    "follow",
+    "listings",
+    "logs",
+    "metrics",
+    "outgoing_changes",
+    "run_records",
+    "schemas",
+    "shared_looks",
+    "status",
+    "status_text",
+]

@@ -23,3 +23,5 @@ reading order:
 - stand.py: the objects that all ways in share
 - pulled/: sources whose events the collector fetches itself
 """
+
+__all__ = ["collector", "declared"]

@@ -27,3 +27,22 @@ Streams are sent for as long as a client listens:
 - moves.py: that the rows of some tables have changed.
 - changes.py: the changes of a table, as server-sent events and by websocket.
 """
+
+__all__ = [
+    "address",
+    "bounds",
+    "changes",
+    "events",
+    "exposition",
+    "gate",
+    "headers",
+    "http",
+    "login",
+    "open_streams",
+    "patience",
+    "problem",
+    "snapshots",
+    "stand",
+    "static",
+    "token",
+]

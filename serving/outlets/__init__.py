@@ -8,3 +8,5 @@ An outlet sends what serves, so candidates are mute. In reading order:
 - sinks/: a compacted topic that always has the rows of a served table
 - courier.py: the program that runs all sinks and alerts: a thread for each
 """
+
+__all__ = ["outlet"]

@@ -13,3 +13,5 @@ This package writes no file but the files of answers. Read in this order:
 - redrive.py: the export of rejects as lines, and the plan that produces fixed lines again
 - sandbox/: untrusted SQL: each query runs in its own confined process
 """
+
+__all__ = ["overflows", "pair", "query", "redrive", "rejects", "render", "tables"]

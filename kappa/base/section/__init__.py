@@ -8,3 +8,5 @@ Values; the package imports nothing of Kappa. Read it in this order:
 - collect.py: the collector's section
 - storage.py: where the server of a bucket is
 """
+
+__all__ = ["cluster", "collect", "storage"]

@@ -15,3 +15,23 @@ the recipe for another kind. Read in this order:
   their keys.
 - registry.py: the list of all kinds, by the name in birth certificates.
 """
+
+__all__ = [
+    "average",
+    "booleans",
+    "count",
+    "distinct",
+    "exactness",
+    "extremes",
+    "fold",
+    "order",
+    "picked",
+    "quantile",
+    "registry",
+    "returned",
+    "set",
+    "sketches",
+    "sum",
+    "sums",
+    "top",
+]

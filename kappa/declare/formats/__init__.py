@@ -18,3 +18,17 @@ here, with a line in `topic_formats.py`. Read the package in this order:
 - `debezium_events.py`: changes of a database's rows, as Debezium writes them;
   `debezium_envelope.py` reads one change, and `debezium_values.py` the values of rows.
 """
+
+__all__ = [
+    "avro_events",
+    "avro_loops",
+    "csv_events",
+    "debezium_events",
+    "format",
+    "json_events",
+    "protobuf_events",
+    "protobuf_loops",
+    "registry_schemas",
+    "text_events",
+    "topic_formats",
+]

@@ -13,3 +13,17 @@ Read the package in this order:
     random_values    random values, for tests of pipelines
     tally            counts of what became of the offsets that were read
 """
+
+__all__ = [
+    "arrow",
+    "columns",
+    "csv_text",
+    "exact_sql",
+    "json_schema",
+    "json_text",
+    "random_values",
+    "reason",
+    "schema_rules",
+    "tally",
+    "value",
+]

@@ -8,3 +8,5 @@ engine/read/archived.py reads them.
 - earlier.py: raw records that older archives kept, decoded again for a newer declaration
 - archive_check.py: the check that an archive equals the log
 """
+
+__all__ = ["archive_check", "archiver"]

@@ -14,3 +14,5 @@ They touch no build that serves, take no lock, and answer by files of a folder. 
 - `spare.py`: a program whose Spark is booted and warm before its task comes.
 - `warm_up.py`: what a spare runs once, so that its first task meets warm code.
 """
+
+__all__ = ["rehearsal", "served_rows", "slicings", "some_events"]

@@ -74,7 +74,7 @@ class FailedStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """How a loop treats the records that a step fails on.
+    """The way in which a loop treats the records on which a step fails.
 
     If `notes`, failures are noted and not raised. `one_by_one`: a batch has one row. `without` are
     the places of records that are to have no effect: each record is then tried alone, and undone if

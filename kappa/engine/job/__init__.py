@@ -16,3 +16,5 @@ own hold. Read in this order:
 - topic_guard.py: the topics are the same ones, and nothing of them was missed
 - rejected.py: what a build has rejected, and the limit of a candidate
 """
+
+__all__ = ["legs", "rejected"]

@@ -8,3 +8,5 @@ It decides nothing about records: decoding is `kappa/records/decode`. Read in th
 - `identities.py`: the memory of identities that a slice is decoded with.
 - `rows.py`: the type of rows that a slice contributes to a table.
 """
+
+__all__ = ["archived", "source"]

@@ -21,3 +21,5 @@ files that nothing refers to yet:
 - `reached.py`: whether its master answers, and whether it gives an executor
 - `shipped.py`: what workers need of this machine: the build's code, compiled loops
 """
+
+__all__ = ["cds", "cluster"]

@@ -7,3 +7,5 @@ Its records are read and written through kappa/kafka, as those of any cluster. R
 - properties: Kafka's settings and its log, as Java reads them
 - sizes: the sizes of its files
 """
+
+__all__ = ["broker", "last_run", "properties", "sizes"]

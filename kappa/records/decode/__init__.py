@@ -28,3 +28,5 @@ is proven valid is taken. All other records are left to the reader of records:
 - `formatted_keys.py`: keys in a format of their own.
 - `binary_columns.py`: columns of the values that those loops find.
 """
+
+__all__ = ["decode", "decoder", "fate", "raw", "remembered", "shares", "to_files"]

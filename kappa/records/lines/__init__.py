@@ -12,3 +12,5 @@ here, of JSON or of a row, is valid. Read it in this order:
 - written.py: writes a record as a line.
 - parquet.py: records as a Parquet file, and back.
 """
+
+__all__ = ["envelope", "events", "form", "given", "parquet", "parquet_rows", "produce", "written"]

@@ -11,3 +11,5 @@ A name is a path with slashes, relative to the root. Read in this order:
   root, or takes from it
 - duckdb_access.py: how DuckDB reads a bucket
 """
+
+__all__ = ["address", "bucket", "duckdb_access", "markers"]

@@ -8,3 +8,5 @@ files in this order:
 - journal: a numbered record, the way to append a record, and the view that reads each record once
 - projections: holds, pauses, retirements and numbers of rollouts, as the records make them
 """
+
+__all__ = ["events", "journal", "projections"]

@@ -23,3 +23,15 @@ Then views:
 - ways.py: the way in which a view is kept
 - changes.py: the query for the rows that have changed
 """
+
+__all__ = [
+    "births",
+    "bound",
+    "by_change",
+    "changes",
+    "exact_rows",
+    "nulls",
+    "served",
+    "trees",
+    "ways",
+]

@@ -26,3 +26,17 @@ What preflight and notes look into:
     code_diff            changes of the code, as a diff
     schema_changes       changes of tables for readers, and of the fields of events
 """
+
+__all__ = [
+    "branch",
+    "facts",
+    "finding",
+    "make_plan",
+    "observe",
+    "plan",
+    "plan_text",
+    "preflight",
+    "retry",
+    "saved_plan",
+    "validate",
+]

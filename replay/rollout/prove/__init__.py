@@ -9,3 +9,5 @@ record, which changes no rollout. Read in this order:
     row_hash    the hash of a table's rows, and the columns left out of the hash
     proof_text  a proof for people and machines
 """
+
+__all__ = ["cutting", "proof_text", "prove"]

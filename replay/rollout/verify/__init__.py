@@ -12,3 +12,5 @@ candidate passes only by a verdict that was reached. Read in this order:
     view_check             the same for a serving build, once after a deploy; a process of its own
     verification_progress  the current step of a verification, for people who wait
 """
+
+__all__ = ["diff", "diff_listing", "pairs", "verification_progress"]

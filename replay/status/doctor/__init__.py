@@ -9,3 +9,5 @@ and deletes nothing. Read in this order:
     cluster  the losses with a broker, and the rules (ACLs) that a project needs
     repair   moves aside the files that are given up
 """
+
+__all__ = ["cluster", "examine", "repair", "scrub"]

@@ -8,3 +8,5 @@ order:
     alter     the steps of a change, and the reasons to refuse the change
     records   records of a topic: a range, decoded, as text, and in files
 """
+
+__all__ = ["alter", "describe", "join", "records"]

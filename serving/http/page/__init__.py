@@ -7,3 +7,5 @@ It answers no request and reads no table: it only turns values into HTML. Read i
 - templates/: one file a page; base.html, frame.html and parts.html are shared.
 - static/: styles and scripts; static/vendor/ is the chart library.
 """
+
+__all__ = ["render"]

@@ -9,3 +9,5 @@ delivered at least once, in the order of each key's changes. In reading order:
 - channels.py: the ways to a receiver: a signed POST, a command, Kappa's own page
 - delivery.py: the delivery of an alert, step by step, while a serving build declares the alert
 """
+
+__all__ = ["message", "outbox"]

@@ -13,3 +13,5 @@ anywhere. In reading order:
 - project.py: the changes of a project's tables, for Python programs
 - hub.py: one follower for each table, for all readers of a server
 """
+
+__all__ = ["change_set", "cursor", "filter", "hub", "point", "project"]

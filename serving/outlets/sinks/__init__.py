@@ -8,3 +8,5 @@ order:
 - sink_outlet.py: the delivery of a sink: each change set is a transaction
 - sink_status.py: the state of each sink as the courier writes it down, for people and machines
 """
+
+__all__ = ["sink_status"]

@@ -11,3 +11,5 @@ order:
 - catalog.py: pins the result of a look
 - write_token.py: waiting until readers see a write
 """
+
+__all__ = ["catalog", "look", "moments", "snapshot", "write_token"]

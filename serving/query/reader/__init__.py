@@ -11,3 +11,5 @@ nothing and writes no file but folders for spilling. In reading order:
 - views.py: whether a pipeline's own tables bear its views and checks
 - sql_rules.py: the SQL that a stranger, a view and a check may use
 """
+
+__all__ = ["client", "errors", "reader", "relations", "table_sql", "views"]

@@ -14,3 +14,5 @@ nothing. Read in this order:
 - answer_writers.py: the writers of an answer, a writer for each format
 - confine.py: the limits that a process sets on itself before it runs untrusted SQL
 """
+
+__all__ = ["confine", "question", "sandbox"]

@@ -26,7 +26,7 @@ from kappa.state.files.address import arrow_source, files_in, read_file, write_f
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import Held
 from kappa.state.journal.journal import Journal
-from kappa.state.kept_frontiers import Kept as KeptFrontier
+from kappa.state.kept_frontiers import KeptFrontierRecord as KeptFrontier
 from kappa.state.kept_frontiers import kept_frontiers_of, put_kept_frontier
 from kappa.state.lease import (
     LEASES,

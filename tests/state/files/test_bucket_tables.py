@@ -24,7 +24,7 @@ from kappa.serving.query.query import answer_query
 from kappa.serving.query.reader import reader as reader_module
 from kappa.state.build import table_path
 from kappa.state.files.address import arrow_source
-from kappa.state.files.bucket import LOOKING, patient
+from kappa.state.files.bucket import LOOKING, with_patience
 from kappa.state.files.duckdb_access import open_exact
 from kappa.state.journal.events import Receipt, Served
 from kappa.state.journal.journal import Journal
@@ -207,7 +207,7 @@ def test_a_commit_that_is_answered_too_late_is_there_once(store, between):
             time.sleep(LOOKING.answer + 2)  # The server has it, and its answer comes too late.
         return answer
 
-    with patient(LOOKING):
+    with with_patience(LOOKING):
         table = made(store)
         between.changing = answered_late
         with pytest.raises(KappaError, match="could not be appended"):
