@@ -337,10 +337,6 @@ def main(arguments: list[str] | None = None) -> int:
     )
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 def judge_results(
     seen: Verified,
     tables: Iterable[TableBirth],
@@ -441,3 +437,7 @@ def _threshold_limits(
 
 def _percent_text(share: float) -> str:
     return f"{100 * share:.4g} %"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
