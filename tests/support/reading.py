@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -221,8 +221,11 @@ def how_long(bed: Testbed) -> str:
 
 
 @contextmanager
-def the_same_all_the_while(bed: Testbed) -> Iterator[None]:
-    """Pins a snapshot through it all and a collection: its answers stay the same."""
+def the_same_all_the_while(bed: Testbed) -> Iterator[Callable[[], None]]:
+    """Pins a snapshot through it all and a collection: its answers stay the same.
+
+    The block may look at them whenever it wants to.
+    """
     with pin(bed.store, lease_seconds=60) as pinned:
 
         def answers() -> list[tuple[object, ...]]:
@@ -232,7 +235,11 @@ def the_same_all_the_while(bed: Testbed) -> Iterator[None]:
                 ]
 
         at_first = answers()
-        yield
+
+        def assert_same() -> None:
+            assert answers() == at_first
+            pinned.confirm()
+
+        yield assert_same
         bed.must("gc")
-        assert answers() == at_first
-        pinned.confirm()
+        assert_same()
