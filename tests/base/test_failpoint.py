@@ -37,45 +37,21 @@ KILLING = (
     ),
 )
 # Each of these kills a process by SIGKILL: a job, what drains beside it, a supervisor, a courier,
-# commands, who delivers alerts, who claims a root, what folds parts of a slice, who
-# keeps a proof, who takes a lock.
+# commands, who delivers alerts, claims a root, keeps a proof or takes a lock, and who
+# plays supervisor, jobs and commands by hand.
 REAL = (
     *("tests/engine/job/test_job.py", "tests/engine/write/test_recent.py"),
     *("tests/replay/platform/test_processes.py", "tests/e2e/test_rollouts.py"),
     *("tests/serving/outlets/test_sinks.py", "tests/commands/test_killed_commands.py"),
     *("tests/serving/outlets/test_alert_crashes.py", "tests/state/files/test_claim.py"),
     *("tests/engine/job/test_splits.py", "tests/state/test_lock.py"),
-    "tests/replay/rollout/test_prove.py",
+    *("tests/replay/rollout/test_prove.py", "tests/replay/platform/test_crashes.py"),
 )
-# At these no test that names its failpoints kills one: there tests die by an exception, which ends
-# all that was under way, or at places that they draw.
+# An archiver is killed for real at one of these; at all of them a test dies by an exception.
 IN_ONE_PROCESS = frozenset(
     [
-        *("journal.before_staged", "journal.after_staged", "journal.before_caught_up"),
-        *("journal.after_caught_up", "journal.before_verified", "journal.after_verified"),
-        *("journal.after_held", "journal.before_released", "journal.after_released"),
-        *("journal.before_failed", "journal.after_failed", "journal.before_retired"),
-        "journal.after_retired",
-        *("snapshot.before_file", "snapshot.after_file"),
-        *("birth.before_put", "birth.after_put"),
-        *("stage.before_discard", "stage.after_discard"),
-        *("leg.before_put", "leg.after_put"),
-        *("table.before_create", "table.after_create", "table.before_adopt"),
-        *("table.after_adopt", "table.before_commit", "table.after_commit"),
-        *("table.before_compact", "table.after_compact", "table.before_checkpoint"),
-        *("table.after_checkpoint", "table.before_delete", "table.after_delete"),
-        *("archive.before_create", "archive.after_create", "archive.before_append"),
-        "archive.after_append",
-        *("frontier.before_put", "frontier.after_put", "frontier.before_delete"),
-        "frontier.after_delete",
-        *("publisher.before_acknowledge", "publisher.after_acknowledge"),
-        *("promote.before_acknowledge", "promote.after_acknowledge"),
-        *("alignment.before_put", "alignment.after_put"),
-        *("stopped.before_put", "stopped.after_put", "stopped.before_delete"),
-        "stopped.after_delete",
-        *("retire.before_delete", "retire.after_delete"),
-        "birth.before_copy",
-        "promote.before_append",
+        *("archive.before_create", "archive.after_create"),
+        *("archive.before_append", "archive.after_append"),
     ]
 )
 # Journal.append names its failpoints by the kind of the record.

@@ -35,7 +35,7 @@ from reading import (
     version_of,
 )
 from testbed import Testbed, platform
-from victims import standing_still
+from victims import jobs_of, kill, standing_still
 
 from kappa.engine.job.legs import Legs
 from kappa.replay.rollout.rollout import Phase, Rollout
@@ -86,6 +86,16 @@ def assert_served(bed: Testbed, *, version: int) -> None:
     """All that is in the log is served, and is what plain Python makes of it (I1)."""
     bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
     assert_right(bed, version=version)
+
+
+def assert_right_at_the_end(bed: Testbed, build: str) -> None:
+    """A build folds the log to its end, and its tables are what plain Python makes of it (I1)."""
+    end = bed.log.end(["orders", "items"])
+    bed.wait(
+        lambda: (found := bed.frontier(build)) is not None and found.offsets.covers(end),
+        f"{build} at the end",
+    )
+    assert_right(bed, version=version_of(bed, build), build=build)
 
 
 def version_served(bed: Testbed) -> int:
@@ -230,15 +240,8 @@ def test_readers_see_no_error_no_mix_and_nothing_backward_through_switches(
 
     assert bed.kappa("deploy", "--yes").code == 0
     assert bed.state().generation == generation + switches
-    end = bed.log.end(["orders", "items"])
     for build in pair:
-        bed.wait(
-            lambda build=build: (
-                (found := bed.frontier(build)) is not None and found.offsets.covers(end)
-            ),
-            "both at the end",
-        )
-        assert_right(bed, version=version_of(bed, build), build=build)
+        assert_right_at_the_end(bed, build)
     print(how_long(bed))
     for each in seen:
         assert each.faults == []
@@ -449,6 +452,26 @@ def test_a_live_job_that_is_killed_while_it_is_held_stops_no_promote(bed: Testbe
         V1 if bed.state().versions[idle] == bed.state().versions[before.rollouts[0].build] else V2,
     )
     assert_served(bed, version=version_served(bed))
+
+
+@pytest.mark.long
+def test_a_reader_stays_pinned_through_ten_promotes_in_which_jobs_are_killed(bed: Testbed) -> None:
+    """In every other switch the live job is killed, and in the others that of the kept build."""
+    ensure_pair(bed)
+    generation = bed.state().generation
+    with the_same_all_the_while(bed) as assert_same:
+        for turn in range(10):
+            live, idle = bed.live("shop"), bed.state().idle["shop"]
+            produce(bed)
+            asked = bed.start("undo", "--yes")
+            # What waits for an acknowledgement gets it from the next job, or without one.
+            kill(max(jobs_of(bed, (live, idle)[turn % 2])))
+            out, err = asked.communicate(timeout=300)
+            assert asked.returncode == 0, (out, err, bed.logs())
+            assert (bed.live("shop"), bed.state().generation) == (idle, generation + turn + 1)
+            assert_same()
+    for build in (bed.live("shop"), bed.state().idle["shop"]):
+        assert_right_at_the_end(bed, build)
 
 
 @pytest.mark.long

@@ -9,6 +9,7 @@ failpoint before it. Then all its memory is thrown away.
 from __future__ import annotations
 
 import os
+import pickle
 import time
 import traceback
 from collections import Counter
@@ -486,13 +487,24 @@ class LastingLog(FakeLog):
         self._file.write_text(str(self.count), encoding="ascii")
 
 
-def lasting_world(folder: Path, **settings: float) -> World:
-    """Returns a platform that goes on where the process before this one has died."""
-    world = World(Store(folder / "root"), Doom(), **settings)  # type: ignore[arg-type]
-    world.log = LastingLog(folder / "log")
-    world.begin()
-    world.look()
-    return world
+class LastingWorld(World):
+    """A platform that goes on where the process before this one has died.
+
+    Its log, and what its reader has seen, are in a folder.
+    """
+
+    def __init__(self, folder: Path, **settings: float) -> None:
+        super().__init__(Store(folder / "root"), Doom(), **settings)  # type: ignore[arg-type]
+        self.log = LastingLog(folder / "log")
+        self._seen = folder / "seen"
+        if self._seen.exists():
+            self.shown = pickle.loads(self._seen.read_bytes())
+        self.begin()
+        self.look()
+
+    def look(self) -> None:
+        super().look()
+        self._seen.write_bytes(pickle.dumps(self.shown))
 
 
 def ended_for_real(play: Callable[[], None], point: str = "") -> int:

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -60,7 +60,7 @@ while not stop.wait(float(sys.argv[2])):
             with connect(pinned.snapshot, store) as reader:
                 (row,) = reader.rows(sys.argv[3]).rows
                 by_customer, by_item, log, bought, titled, known = row
-            pinned.confirm()
+            pinned.confirm_kept()
         snapshot = pinned.snapshot
         build = snapshot.serving["shop"]
         frontier = snapshot.frontiers[build]
@@ -221,8 +221,11 @@ def how_long(bed: Testbed) -> str:
 
 
 @contextmanager
-def the_same_all_the_while(bed: Testbed) -> Iterator[None]:
-    """Pins a snapshot through it all and a collection: its answers stay the same."""
+def the_same_all_the_while(bed: Testbed) -> Iterator[Callable[[], None]]:
+    """Pins a snapshot through it all and a collection: its answers stay the same.
+
+    The block may look at them whenever it wants to.
+    """
     with pin_served(bed.store, lease_seconds=60) as pinned:
 
         def answers() -> list[tuple[object, ...]]:
@@ -232,7 +235,11 @@ def the_same_all_the_while(bed: Testbed) -> Iterator[None]:
                 ]
 
         at_first = answers()
-        yield
+
+        def assert_same() -> None:
+            assert answers() == at_first
+            pinned.confirm_kept()
+
+        yield assert_same
         bed.must("gc")
-        assert answers() == at_first
-        pinned.confirm_kept()
+        assert_same()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import crashing
 import pytest
-from crashing import Died, Doom, World, ended_for_real, lasting_world, reach
+from crashing import Died, Doom, LastingWorld, World, ended_for_real, reach
 from house import HOUSE, SUPPORT
 
 from kappa.base.failpoint import acting, parsed
@@ -145,7 +145,7 @@ def test_killed_for_real_among_the_pieces_it_comes_to_the_same_end(tmp_path: Pat
 
     subprocess.run([sys.executable, __file__, str(tmp_path)], env=environment, check=True)
 
-    world = lasting_world(tmp_path)
+    world = LastingWorld(tmp_path)
     whole = played(tmp_path / "whole", Doom())
     assert (world.shown, tally_of(world)) == (whole.shown, tally_of(whole))
 
@@ -233,7 +233,7 @@ def test_a_record_that_cannot_be_read_is_moved_aside_and_told(
 
 def play_on(folder: Path, point: str = "") -> None:
     """Plays on to the end, or to a failpoint; a job dies at slices of more than half the events."""
-    world = lasting_world(folder, slice_records=1_000)
+    world = LastingWorld(folder, slice_records=1_000)
     machine, kill = SmallMachine(world.store, EVENTS // 2), parsed(point and f"{point}:kill")
 
     def act(name: str) -> None:

@@ -8,13 +8,19 @@ tests/replay/platform/test_processes.py and tests/state/test_lock.py.
 from __future__ import annotations
 
 import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from crashing import HOUR, Doom, Story, World
+from crashing import HOUR, Doom, LastingWorld, Story, World, ended_for_real, reach
+from house import HOUSE, SUPPORT
 from object_store import ObjectStore
 from shares import long_except
 
@@ -162,6 +168,12 @@ FAILPOINTS = {
 }
 # So many slices of one record each leave files to join, a checkpoint, and versions to let go.
 SLICES = 16
+# Whoever dies there passes no release of that hold afterwards.
+ALONE = ["publisher.after_acknowledge"]
+PLAYS = [
+    *((story, side) for story in FAILPOINTS for side in ("before", "after")),
+    *(("switched", point) for point in ALONE),
+]
 EVERY = [(story, point) for story, points in FAILPOINTS.items() for point in points]
 
 
@@ -493,6 +505,28 @@ def test_a_branch_begins_where_it_was_planned(
     world.end()
 
 
+@pytest.mark.long
+@pytest.mark.fault
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("story", "side"), PLAYS)
+def test_killed_for_real_at_every_failpoint_in_turn_it_comes_to_the_same_end(
+    story: str, side: str, tmp_path: Path
+) -> None:
+    """A process plays the story and dies by SIGKILL, and the next one goes on."""
+    # Each is passed after those that a story passes first before it.
+    points = [
+        point
+        for point in without_a_death(story)[1]
+        if point in FAILPOINTS[story] and side_of(point) == side
+    ]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HOUSE), str(SUPPORT)])}
+    command = [sys.executable, __file__, story, str(tmp_path), *points]
+
+    subprocess.run(command, env=environment, check=True)
+
+    assert pickle.loads((tmp_path / "end").read_bytes()) == without_a_death(story)[0]
+
+
 @pytest.mark.slow
 def test_every_failpoint_of_a_story_is_passed_in_it() -> None:
     assert all(
@@ -510,3 +544,30 @@ def test_killed_once_at_one_failpoint_it_comes_to_the_same_end(
         doom = killed_at({point: passing}, story, tmp_path / str(passing))
 
         assert doom.fired == [point]
+
+
+def side_of(point: str) -> str:
+    return point if point in ALONE else "after" if ".after_" in point else "before"
+
+
+def play_on(story: Story, folder: Path) -> None:
+    """Plays a story from the goal at which the process before this one has died."""
+    world = LastingWorld(folder, **story.settings)
+    for number, goal in enumerate(story.goals):
+        if (reached := folder / f"goal {number}").exists():
+            continue
+        reach(world, goal)
+        reached.touch()
+    world.end()
+    (folder / "end").write_bytes(pickle.dumps(world.summary()))
+
+
+def play_with_deaths(story: Story, folder: Path, points: list[str]) -> None:
+    for point in points:
+        code = ended_for_real(partial(play_on, story, folder), point)
+        assert code == -signal.SIGKILL, (point, code)
+    assert ended_for_real(partial(play_on, story, folder)) == 0
+
+
+if __name__ == "__main__":
+    play_with_deaths(STORIES[sys.argv[1]], Path(sys.argv[2]), sys.argv[3:])
