@@ -1,23 +1,23 @@
 """The base of every package: errors, settings, processes, the clock, text for people.
 
-It imports no package but its own, and knows nothing of topics, builds or tables. Read it in this
-order:
+The base imports no other package of Kappa, and knows nothing of topics, builds or tables. Read the
+modules in this order:
 
     errors      the tree of errors, and the exit codes
     settings    kappa.toml, environment and flags; `sections` has each setting, `kafka_settings`
-                those of the cluster, and `section/` the parts that sections are made of
+                the settings of the cluster, and `section/` the types that sections are made of
     process     child processes that end with their parent
-    forked      a call in a process of its own, within limits of time and memory
-    scratch     folders of one process, deleted with it or after it; the cache of a user
-    program     the options, errors and exit code of a child's program; modes of its files
+    forked      a call in a separate process, within limits of time and memory
+    scratch     temporary folders of a process, deleted afterwards; the cache of a user
+    program     options, errors and exit code of a child's program; modes of files
     failpoint   the places at which tests kill a process
-    disk        files that are whole, or not there, also after a power loss
-    sealed      the hash by which a document shows that it is as it was written
-    clock       the time as records have it, and seconds per step for a line in a log
+    disk        files that are either whole or absent, also after a power loss
+    sealed      the hash in a document, by which a later change is noticed
+    clock       the format of timestamps in records, and seconds per step for a line in a log
     source      the place of a declaration in the user's files
     units       times and sizes as text
-    sql         names and texts as SQL has them
-    duck        the door to DuckDB
+    sql         quoted names and text literals for SQL
+    duck        the only door to DuckDB
     loops       loops over all records, compiled by Numba
     java/       Java on this machine, and the jars of the broker and of Spark
 """

@@ -1,4 +1,4 @@
-"""The time as records have it, and a stopwatch. Both are for people and decide nothing."""
+"""Timestamps for records, and a stopwatch. Both are for people and decide nothing."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # in UTC
-# 400 years have as many days, wherever they begin.
+# Any 400 years of the calendar have this many milliseconds.
 _CALENDAR_MS = 146_097 * 86_400_000
 
 
 def now() -> str:
     """Returns the time in UTC, by ISO 8601 with milliseconds.
 
-    It is for people; no decision depends on it.
+    The text is for people; no decision depends on it.
     """
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def moment_text(ms: int) -> str:
-    """Returns a time in milliseconds since 1970 as ISO 8601 has it, in any year.
+    """Returns a time in milliseconds since 1970 as a text of ISO 8601, for any year.
 
-    Python's datetime ends in 9999, and begins in 1; a record's timestamp may be beyond both.
+    Python's datetime covers the years 1 to 9999; a record's timestamp may be beyond both.
     """
-    # The calendar repeats itself.
+    # The calendar repeats after each cycle.
     cycles, rest = divmod(ms, _CALENDAR_MS)
     at = _EPOCH + timedelta(milliseconds=rest)
     year = at.year + 400 * cycles
@@ -34,7 +34,7 @@ def moment_text(ms: int) -> str:
 
 
 class Stopwatch:
-    """Seconds per named step, summed up."""
+    """The seconds that each named step has taken, summed up."""
 
     def __init__(self, on_step: Callable[[str], None] = lambda _name: None) -> None:
         """Calls `on_step` with the name of each step that begins."""
@@ -54,12 +54,12 @@ class Stopwatch:
 
     @property
     def total(self) -> float:
-        """Returns the seconds since it was made."""
+        """Returns the seconds since the stopwatch was made."""
         return time.monotonic() - self._began
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Returns the seconds per step, in the order of each step's first time."""
+        """Returns the seconds per step, in the order in which the steps first began."""
         return dict(self._seconds)
 
     def __str__(self) -> str:

@@ -1,9 +1,9 @@
-"""Files on the local disk that are whole, or not there, also after a power loss.
+"""Files on the local disk that are either whole or absent, also after a power loss.
 
-A file's bytes and its name reach the disk apart from each other, in any order, and not before they
-are synced. So a file is written under another name, synced and renamed, and then its folder is
-synced. What the platform relies on, and why: "All File Systems Are Not Created Equal" (Pillai et
-al., OSDI 2014).
+The bytes and the name of a file reach the disk separately, in any order, and for sure only by a
+sync. So a file is written under another name, synced and renamed, and then the folder is synced.
+The guarantees that the platform relies on, and the reasons, are in "All File Systems Are Not
+Created Equal" (Pillai et al., OSDI 2014).
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from pathlib import Path
 
 from kappa.base.errors import KappaError
 
-# Names of unfinished files: obstore's own are the same, and its lists leave them out.
+# The names of unfinished files. obstore gives its own the same names, and leaves them out of lists.
 _UNFINISHED = "{}#{}"
-# So many files are synced one after the other; more by so many threads.
+# Up to _FEW files are synced one after the other; more files are synced by _AT_ONCE threads.
 _FEW, _AT_ONCE = 8, 8
 
 
 def put_file(path: Path, content: bytes, *, new: bool = False, synced: bool = True) -> bool:
-    """Puts a file whole. Returns False, and changes nothing, if it is to be `new` and exists.
+    """Puts a whole file. Returns False, and changes nothing, if `new` and the file exists.
 
-    Folders that do not exist are made. If `synced`, the file survives a power loss from the return
-    on, as far as its folder does. Raises OSError.
+    Missing folders are made. If `synced`, the file survives a power loss after the return, provided
+    that the folder survives. Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(_UNFINISHED.format(path.name, secrets.randbits(63)))
@@ -55,9 +55,9 @@ def put_file(path: Path, content: bytes, *, new: bool = False, synced: bool = Tr
 
 
 def link_file(file: Path, link: Path) -> None:
-    """Links a file that never changes to another name, or copies it if the disk has no links.
+    """Links an immutable file to another name, or copies the file if the disk has no links.
 
-    Raises FileNotFoundError if the file does not exist any more, and OSError.
+    Raises FileNotFoundError if the file no longer exists, and OSError for other failures.
     """
     try:
         os.link(file, link)
@@ -66,12 +66,12 @@ def link_file(file: Path, link: Path) -> None:
     except FileNotFoundError:
         raise
     except OSError:
-        # Another disk, or one without links.
+        # The link is on another disk, or the disk has no links.
         shutil.copyfile(file, link)
 
 
 def delete_file(path: Path) -> None:
-    """Deletes a file; one that is not there is deleted already. Raises KappaError."""
+    """Deletes a file; a missing file counts as deleted. Raises KappaError."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -87,14 +87,14 @@ def not_deleted(path: Path, error: OSError) -> KappaError:
 
 
 def is_unfinished(path: Path) -> bool:
-    """Returns True if a path is of a file that was being put, by its name."""
+    """Returns True if a path has the name of an unfinished file of `put_file`."""
     return re.fullmatch(r".+#\d+", path.name) is not None
 
 
 def sync_files(paths: Iterable[Path]) -> None:
     """Waits until the bytes of files are on the disk. Raises OSError.
 
-    Many are synced beside each other: a disk writes them together.
+    Many files are synced in parallel, since a disk writes them together.
     """
     every = list(paths)
     if len(every) <= _FEW:
@@ -113,14 +113,14 @@ def sync_folders(paths: Iterable[Path]) -> None:
 
 
 def sync_tree(top: Path) -> None:
-    """Waits until a folder, with all that it contains, is on the disk. Raises OSError."""
+    """Waits until a folder with all content is on the disk. Raises OSError."""
     below = list(top.rglob("*"))
     sync_files(path for path in below if path.is_file())
     sync_folders([top.parent, top, *(path for path in below if path.is_dir())])
 
 
 def folders_between(top: Path, path: Path) -> Iterator[Path]:
-    """Yields the folders from that of `path` up to `top`, both included."""
+    """Yields the folders from the parent of `path` up to `top`, both included."""
     for folder in path.parents:
         yield folder
         if folder == top:

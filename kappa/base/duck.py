@@ -1,7 +1,7 @@
-"""DuckDB: the one place that opens a connection, and its names for everybody else.
+"""The only module that opens connections to DuckDB, with DuckDB's names for other modules.
 
-Every connection is in memory, counts in UTC and draws nothing. The demo's oracle has a door of
-its own, because it is an independent computation.
+Every connection is in memory, uses UTC and draws no progress bar. The demo's oracle alone opens a
+connection elsewhere, because the oracle is an independent computation.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ DuckError = duckdb.Error
 OutOfMemory = duckdb.OutOfMemoryException
 SELECT = duckdb.StatementType.SELECT
 
-# A message that quotes a text may cut it within a character: Python cannot make that an error of
-# DuckDB's.
+# A message that quotes a text may cut the text within a character; then Python raises
+# UnicodeDecodeError in place of DuckDB's error.
 DUCKDB_ERRORS = (duckdb.Error, UnicodeDecodeError)
-# Errors that are not the query's fault. All others are.
+# Errors of the machine. All other errors are the fault of the query.
 MACHINE_ERRORS = (
     duckdb.IOException,
     duckdb.InternalException,
@@ -31,24 +31,25 @@ MACHINE_ERRORS = (
     duckdb.ConnectionException,
 )
 
-# Errors that a file may cause, which then name it.
+# Errors that a file may cause; their messages name the file.
 DATA_ERRORS = (duckdb.IOException, duckdb.InvalidInputException, duckdb.SerializationException)
 
-# A column of that name, without quotes and without its table.
+# A column named `at`, without quotes and without its table.
 _AT = re.compile(r'(?<!["\w.])at(?!["\w])')
 _CATALOG = re.compile(r'"(pg_|duckdb_|sqlite_|information_schema|pragma_)')
 
 Setting = str | bool | int | float | list[str]
 
-# Connections whose progress is asked for, and who may ask: not while one of them is closed.
+# The connections that show their progress; the lock keeps a reader of the progress from a
+# connection that is being closed.
 _moving: list[Connection] = []
 _asking = Lock()
 
 
 def told_by(error: Exception) -> tuple[str, list[str]]:
-    """Returns DuckDB's sentence, after the kind of its error, and its hints (candidates).
+    """Returns the sentence of an error of DuckDB, with the kind of error, and the hints.
 
-    Names of its own catalog are left out.
+    The hints are DuckDB's candidates for a wrong name, without names of DuckDB's own catalog.
     """
     whole = (
         error.object.decode(errors="replace")
@@ -65,25 +66,26 @@ def told_by(error: Exception) -> tuple[str, list[str]]:
 
 
 def without_kind(message: str) -> str:
-    """Returns a sentence of DuckDB's without the kind of error that it begins with."""
+    """Returns a sentence of DuckDB without the kind of error at the beginning."""
     return message.partition(" Error: ")[2] or message
 
 
 def open_connection(config: Mapping[str, Setting] | None = None) -> Connection:
-    """Opens a DuckDB in memory, in UTC."""
+    """Opens a DuckDB database in memory, in UTC."""
     connection = duckdb.connect(":memory:", config=dict(config or {}))
     connection.execute("set TimeZone = 'UTC'")
-    # With a program given by `-c`, DuckDB would draw its progress on stdout.
+    # In a program given by `python -c`, DuckDB would draw its progress on stdout.
     connection.execute("set enable_progress_bar = false")
-    # A null that an as-of join compares is the greatest value to one of DuckDB's two plans, and no
-    # value to the other, which it takes for few rows. Rows may not depend on that.
+    # DuckDB has two plans for an as-of join. One takes a compared null for the greatest value; the
+    # other, which DuckDB uses for few rows, takes a null for no value. Rows may not depend on the
+    # plan, so the second plan is never used.
     connection.execute("set asof_loop_join_threshold = 0")
     return connection
 
 
 @contextmanager
 def showing_progress(connection: Connection) -> Iterator[Connection]:
-    """Lets other threads ask how far a connection's query is, within the block."""
+    """Lets other threads read the progress of a connection's query within the block."""
     connection.execute("set enable_progress_bar = true")
     connection.execute("set enable_progress_bar_print = false")
     with _asking:
@@ -96,6 +98,6 @@ def showing_progress(connection: Connection) -> Iterator[Connection]:
 
 
 def progress_of_queries() -> tuple[float, ...]:
-    """Returns how far the queries that show their progress are, in percent of what they scan."""
+    """Returns the progress of each query that shows progress, in percent of the rows to scan."""
     with _asking:
         return tuple(each.query_progress() for each in _moving)

@@ -1,4 +1,4 @@
-"""The errors of Kappa, and the exit codes that the command line gives for them.
+"""The errors of Kappa, and the exit code of the command line for each error.
 
     KappaError                  1  something failed
     ├── UsageError              2  a request that cannot be meant
@@ -8,18 +8,18 @@
     ├── TimedOut                5  still running, this process stopped waiting
     ├── Conflict                6  somebody else was first, or the decision's ground is stale
     ├── Superseded              6  another host has claimed the root
-    ├── Copied                  6  a root that is a copy of another one: it is read, and not changed
-    ├── ConsentNeeded           7  a question was due, without a terminal to ask it on
+    ├── Copied                  6  a root that is a copy of another root: read, and not changed
+    ├── ConsentNeeded           7  a question was due, without a terminal to ask on
     ├── Unreachable             1  broker or supervisor cannot be reached
     │   └── AccessRefused       1  the cluster does not let this client in, or is not trusted
     ├── AclMissing              1  no rule of the Kafka cluster allows an operation
     ├── NotProvable             1  the log, the code or the rules are no longer those of the build
-    └── Broken                  1  a law is broken: the job stops before it writes anything wrong
+    └── Broken                  1  a law is broken: the job stops before writing anything wrong
         └── Damaged             1  a stored record or file differs from the written one
 
-Every error is one sentence: what happened, to which named thing, and why. Its `hint` is what to do
-now, with the command to type. Errors of other libraries are translated at the doors and never reach
-the user.
+Every error is a single sentence: the event, the name of the affected thing, and the reason. The
+`hint` is the next step for the user, with the command to type. Errors of other libraries are
+translated at the doors and never reach the user.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ import re
 from collections.abc import Iterable
 from enum import IntEnum
 
-# As Rust's libraries write an error of the machine.
+# The text by which Rust's libraries report an error of the machine.
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
-# As the loader of libraries and DuckDB write it.
+# The texts by which the loader of libraries and DuckDB report that memory has run out.
 _NO_MEMORY = ("cannot allocate memory", "failed to map segment", "bad allocation")
 
 
@@ -52,7 +52,7 @@ class ExitCode(IntEnum):
 
 
 class KappaError(Exception):
-    """One sentence for the user, with a hint at what to do now."""
+    """A single sentence for the user, with a hint at the next step."""
 
     exit_code = ExitCode.FAILED
 
@@ -80,7 +80,7 @@ class DeclarationError(UsageError):
 
 
 class VerificationFailed(KappaError):
-    """A candidate that did not pass its checks; nothing was swapped."""
+    """A candidate that failed a check; nothing was swapped."""
 
     exit_code = ExitCode.VERIFICATION_FAILED
 
@@ -98,19 +98,19 @@ class Conflict(KappaError):
 
 
 class Superseded(KappaError):
-    """A root that another host has claimed: nothing that is done here can be seen."""
+    """A root that another host has claimed: no work of this host can be seen."""
 
     exit_code = ExitCode.CONFLICT
 
 
 class Copied(KappaError):
-    """A root that is a copy of another one, which may run: nobody changes it as it is."""
+    """A copied root: nobody may change the copy, since the original may be running."""
 
     exit_code = ExitCode.CONFLICT
 
 
 class ConsentNeeded(KappaError):
-    """A question that is due without a terminal to ask it on."""
+    """A question that is due without a terminal to ask on."""
 
     exit_code = ExitCode.CONSENT_NEEDED
 
@@ -120,7 +120,7 @@ class Unreachable(KappaError):
 
 
 class AccessRefused(Unreachable):
-    """A Kafka cluster that does not let this client in, or that the client does not trust."""
+    """A Kafka cluster that refuses this client, or that the client does not trust."""
 
 
 class AclMissing(KappaError):
@@ -128,7 +128,7 @@ class AclMissing(KappaError):
 
 
 class NotProvable(KappaError):
-    """A build whose log, code or rules are no longer those it was made of: no proof is possible."""
+    """A build whose log, code or rules have since changed: no proof is possible."""
 
 
 class Broken(KappaError):
@@ -140,13 +140,13 @@ class Damaged(Broken):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns a hint with the known name nearest to a wrong one; empty: none is near."""
+    """Returns a hint with the known name nearest to a wrong name; "" if no name is near."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"did you mean {near[0]}?" if near else ""
 
 
 def machine_error(error: Exception) -> int | None:
-    """Returns the number of the machine's error (errno) that an error is of, or None."""
+    """Returns the errno of the machine's error behind an error, or None."""
     found = _OS_ERROR.search(str(error))
     if found is not None:
         return int(found[1])
@@ -154,15 +154,16 @@ def machine_error(error: Exception) -> int | None:
 
 
 def lacks_memory(error: Exception) -> bool:
-    """Returns True if an error of a library says that no memory was left for this process."""
+    """Returns True if a library's error says that this process ran out of memory."""
     return any(each in str(error).lower() for each in _NO_MEMORY)
 
 
 def unreadable(message: str, error: Exception, *, hint: str) -> KappaError:
-    """Returns the error of something stored that could not be read; `hint` is for damage.
+    """Returns the error of a stored file that could not be read; `hint` is for damage.
 
-    It is Damaged if the file is gone, or is read and wrong. A call of the machine that failed
-    (EIO, EMFILE) shows no damage, and may succeed the next time: so it stops no job for good.
+    The error is Damaged if the file is gone, or was read and has wrong content. A failed call of
+    the machine (EIO, EMFILE) shows no damage, and may succeed the next time: so this error stops no
+    job for good.
     """
     if machine_error(error) in {None, errno.ENOENT}:
         return Damaged(message, hint=hint)

@@ -1,9 +1,9 @@
 """Failpoints: named places at which a test kills this process, to test crash recovery.
 
 `KAPPA_FAIL=job.before_frontier:kill` kills the process there with SIGKILL;
-`job.before_frontier:kill:3` at the third passing. One is before and one after every effect, in the
-doors that effects pass. An unknown name ends the process as it starts. Unset, a failpoint costs one
-comparison. The idea is FreeBSD's fail(9) and TiKV's fail-rs.
+`job.before_frontier:kill:3` at the third passing. A failpoint is before and after every effect, in
+the doors that effects pass. An unknown name ends the process at the start. With KAPPA_FAIL unset, a
+failpoint costs a comparison. The idea is from FreeBSD's fail(9) and TiKV's fail-rs.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _EFFECTS = {
     "sink": ("topic", "begin", "position", "commit", "release"),
 }
 
-# All names: those of effects, and the seams of a birth, of a job's slice and of a promote.
+# The names of all failpoints: those at effects, and those inside a birth, a slice and a promote.
 NAMES: tuple[str, ...] = (
     *(
         f"{kind}.{side}_{effect}"
@@ -99,14 +99,14 @@ Action = Callable[[str], None]
 
 
 def failpoint(name: str) -> None:
-    """Kills this process, as `kill -9` does, if KAPPA_FAIL names this point."""
+    """Kills this process, as `kill -9` does, if KAPPA_FAIL names this failpoint."""
     if _hook.action is not None:
         _hook.action(name)
 
 
 @contextmanager
 def acting(action: Action) -> Iterator[None]:
-    """Calls `action` at every failpoint passed within the block: a test counts them, or dies."""
+    """Calls `action` at every failpoint that the block passes, to count failpoints or to die."""
     before, _hook.action = _hook.action, action
     try:
         yield
@@ -115,9 +115,9 @@ def acting(action: Action) -> Iterator[None]:
 
 
 def parsed(text: str) -> Action | None:
-    """Parses KAPPA_FAIL, `NAME:kill` or `NAME:kill:PASSING`. Returns None if it is empty.
+    """Parses KAPPA_FAIL, `NAME:kill` or `NAME:kill:PASSING`. Returns None for an empty text.
 
-    Raises UsageError if it cannot be meant.
+    Raises UsageError for any other text.
     """
     if not text:
         return None
@@ -157,7 +157,7 @@ def _from_environment() -> Action | None:
     try:
         return parsed(os.environ.get("KAPPA_FAIL", ""))
     except UsageError as error:
-        # At import, since a test that waits for a misspelt point would wait for ever.
+        # The process ends at import: a test that waits for a misspelt name would wait for ever.
         print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr, flush=True)
         raise SystemExit(ExitCode.USAGE) from None
 

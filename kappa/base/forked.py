@@ -1,8 +1,8 @@
-"""A call in a process of its own, forked from this one, within limits of time and memory.
+"""A call in a forked process, within limits of time and memory.
 
-It is for work that nothing else can end: while DuckDB computes, Python handles no signal, and
-DuckDB does not always heed `interrupt`. The kernel ends the process, whatever the process is doing.
-Source: getrlimit(2), prctl(2).
+The fork is for work that cannot be ended otherwise: while DuckDB computes, Python handles no
+signal, and DuckDB does not always heed `interrupt`. The kernel ends the process at any point of the
+work. Source: getrlimit(2), prctl(2).
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ _TIMES_AS_LONG = 4
 
 
 class OverLimit(KappaError):
-    """A call that was ended, since it took more than it may."""
+    """A call that was ended for exceeding a limit."""
 
 
 def call_within(act: Callable[[], _Found], *, seconds: float, memory: int) -> _Found:
-    """Returns what a function returns, or raises what it raises, from a process of its own.
+    """Calls a function in a forked process. Returns the result, or raises the function's error.
 
-    The result is pickled. The process takes at most so many seconds of a core, or a few times as
-    many that pass (a busy machine is slow, and one that sleeps takes no core), and so many bytes
-    beside those that it begins with. It writes no file. Raises OverLimit if that is not enough.
+    The result is pickled. The process may take `seconds` of a core, and 4 times as many seconds of
+    the clock (a busy machine is slow, and a sleeping function takes no core). The process may take
+    `memory` bytes beside the bytes at the fork, and may write no file. Raises OverLimit if a limit
+    is exceeded.
     """
     with _forked(_call, act, seconds, memory) as (process, answer):
         if not answer.poll(_TIMES_AS_LONG * seconds):
@@ -56,17 +57,17 @@ def call_within(act: Callable[[], _Found], *, seconds: float, memory: int) -> _F
 def try_each(
     acts: Mapping[str, Callable[[], object]], *, seconds: float, memory: int
 ) -> dict[str, tuple[OverLimit, str]]:
-    """Runs functions one after the other, and returns the errors of those that had to be ended.
+    """Runs functions one after the other. Returns the errors of the functions that were ended.
 
-    Each error comes with the lines that the function was at, the innermost first, as `faulthandler`
-    writes them. What functions return or raise is lost. They run in a process of their own, and
-    each has the limits that `call_within` says; it may write files.
+    Each error comes with the stack of the function, the innermost line first, as `faulthandler`
+    writes stacks. Results and errors of the functions are lost. The functions run in a forked
+    process, each within the limits of `call_within`; but a function may write files.
     """
     cut: dict[str, tuple[OverLimit, str]] = {}
     pending = list(acts)
     while pending:
         reading, writing = os.pipe()
-        # A process that the function has started may keep the other end open.
+        # A process that a function has started may keep the other end of the pipe open.
         os.set_blocking(reading, False)
         with os.fdopen(reading, "rb", buffering=0) as lines:
             tries = [(name, acts[name]) for name in pending]
@@ -85,7 +86,7 @@ def try_each(
 def _last_begun(
     process: ForkProcess, answer: Connection, seconds: float, memory: int
 ) -> tuple[str, OverLimit | None]:
-    """Waits for functions that are tried. Returns the last one's name, and why it was ended."""
+    """Waits for the tried functions. Returns the last name, and an error if the call was ended."""
     begun = ""
     while answer.poll(_TIMES_AS_LONG * seconds):
         try:
@@ -95,7 +96,7 @@ def _last_begun(
         if told is None:
             return begun, None
         begun = told
-    # It writes where it is, and ends.
+    # The process writes its stack, and ends.
     os.kill(process.pid or 0, signal.SIGXCPU)
     process.join(1.0)
     return begun, OverLimit(_too_long(_TIMES_AS_LONG * seconds))
@@ -103,7 +104,7 @@ def _last_begun(
 
 @contextmanager
 def _forked(work: Callable[..., None], *given: object) -> Iterator[tuple[ForkProcess, Connection]]:
-    """Forks a process that does some work, and ends it; the work sends answers to here."""
+    """Forks a process for some work, and ends the process; the work sends answers by a pipe."""
     fork = multiprocessing.get_context("fork")
     answer, theirs = fork.Pipe(duplex=False)
     process = fork.Process(target=_within, args=(os.getpid(), work, theirs, *given), daemon=True)
@@ -119,7 +120,7 @@ def _forked(work: Callable[..., None], *given: object) -> Iterator[tuple[ForkPro
 
 
 def limit_memory(more: int) -> None:
-    """Lets this process have so many bytes more than it has by now, and no more."""
+    """Limits the memory of this process to `more` bytes beside the present bytes."""
     if (there := _data_bytes()) is not None:
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
         wanted = there + more
@@ -132,7 +133,7 @@ def _within(parent: int, work: Callable[..., None], *given: object) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             return
-    # A Ctrl-C is the parent's matter, who ends this process.
+    # The parent handles a Ctrl-C, and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     work(*given)
@@ -158,7 +159,7 @@ def _try(
     memory: int,
     traces: int,
 ) -> None:
-    # What is tried is done once more by the parent, who shows what it says.
+    # The parent calls the functions once more, and shows their output: here the output is dropped.
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in range(3):
         os.dup2(nowhere, standard)
@@ -177,7 +178,7 @@ def _try(
 
 
 def _limit_core(seconds: float) -> None:
-    """Lets this process take so many seconds of a core more than it has by now."""
+    """Limits this process to `seconds` of a core beside the time taken so far."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     soft = math.ceil(used.ru_utime + used.ru_stime + seconds)
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
@@ -186,7 +187,7 @@ def _limit_core(seconds: float) -> None:
 
 
 def _data_bytes() -> int | None:
-    """Returns the bytes of this process that `RLIMIT_DATA` counts, where the kernel says so."""
+    """Returns the bytes of this process that `RLIMIT_DATA` counts, or None if not known."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -196,7 +197,7 @@ def _data_bytes() -> int | None:
 
 
 def _over_limit(process: ForkProcess, seconds: float, memory: int) -> OverLimit:
-    """Returns the error of a process that has ended before it was done."""
+    """Returns the error of a process that ended before the work was done."""
     process.join()
     code = process.exitcode or 0
     return OverLimit(_too_long(seconds) if code == -signal.SIGXCPU else _ending(code, memory))

@@ -1,7 +1,7 @@
-"""`[kafka]` and `[kafka.auth]`: the cluster, and how clients get into it. Values.
+"""`[kafka]` and `[kafka.auth]`: the cluster, and the access of clients to the cluster. Values.
 
-A secret is given by the environment or a file of its own, and never in kappa.toml: that one is
-copied with the project, into images and histories.
+A secret is given by the environment or a separate file, and never in kappa.toml, which is copied
+with the project, into images and histories.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ class KafkaAuth(Section, frozen=True):
     scope: Annotated[str, "the scope of a token"] = ""
 
     def __post_init__(self) -> None:
-        """Raises SettingsError if what is given makes no sense together."""
+        """Raises SettingsError if the given settings contradict each other."""
         wrong = self._contradiction()
         if wrong:
             raise SettingsError(wrong, hint="see docs/howto/secured-kafka.md")
 
     @property
     def is_declared(self) -> bool:
-        """Returns True if any of it is given."""
+        """Returns True if any setting of this section is given."""
         return any(self._has(name) for name in self.kinds())
 
     @property
@@ -128,7 +128,7 @@ class KafkaSettings(Section, frozen=True):
     options: Annotated[
         dict[str, str],
         "any client setting, passed through to every client",
-        # Passwords are among them.
+        # Options may have passwords.
         SECRET,
     ] = field(default_factory=dict)
     heap: Annotated[Size, "heap of the embedded broker"] = "512m"

@@ -1,8 +1,8 @@
-"""Loops over all records, compiled by Numba once for a user and a machine.
+"""Loops over all records, compiled by Numba once per user and machine.
 
-The code is kept in the user's cache. `make setup` imports the modules with such loops, so that no
-worker waits for the compiler. If nothing can be kept, each process compiles for itself. The reasons
-are in docs/explain/decisions/0007-compiled-loops.md.
+The compiled code is kept in the user's cache. `make setup` imports the modules with compiled loops,
+so that no worker waits for the compiler. If the cache cannot be written, each process compiles for
+itself. The reasons are in docs/explain/decisions/0007-compiled-loops.md.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Loop = Callable[..., Any]
 
 
 def compiled(signature: Any) -> Callable[[Loop], Loop]:
-    """Compiles a function of numbers and arrays, for exactly these types of Numba's."""
+    """Compiles a function of numbers and arrays for exactly these types of Numba."""
 
     def compile_loop(loop: Loop) -> Loop:
-        # Numba would keep it beside the module, which another user may not read or write, and
-        # without a digest.
+        # By default Numba keeps the code beside the module, where another user may not read or
+        # write, and without a digest.
         before, config.CACHE_DIR = config.CACHE_DIR, _folder(loop.__code__.co_filename)
         try:
-            # The folder cannot be written, or the disk is full.
+            # These errors mean that the folder cannot be written, or that the disk is full.
             with suppress(OSError, RuntimeError):
                 return numba.njit(signature, cache=True)(loop)  # type: ignore[no-any-return]
             return numba.njit(signature)(loop)  # type: ignore[no-any-return]
@@ -41,8 +41,8 @@ def compiled(signature: Any) -> Callable[[Loop], Loop]:
 
 
 def _folder(source: str) -> str:
-    # Numba goes by a file's time and size, and writes its index before its code: a digest makes
-    # sure that changed code is compiled anew.
+    # Numba compares a file's time and size, and writes its index before its code: a digest makes
+    # sure that changed code is compiled again.
     digest = hashlib.sha256(
         f"{numba.__version__} {get_host_cpu_name()} ".encode() + Path(source).read_bytes()
     ).hexdigest()[:16]

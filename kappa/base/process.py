@@ -1,7 +1,8 @@
-"""Child processes: tied to their parent's life, and known by pid and time of birth.
+"""Child processes: tied to their parent's life, and identified by pid and time of birth.
 
-Run as a program (`python process.py PARENT NICE COMMAND...`) this file is the tie. It asks the
-kernel to kill it when PARENT dies, and becomes COMMAND. So it imports the standard library alone.
+Run as a program (`python process.py PARENT NICE COMMAND...`), this file is the tie. The program
+asks the kernel to be killed when PARENT dies, and becomes COMMAND. So this file imports the
+standard library alone.
 """
 
 from __future__ import annotations
@@ -20,25 +21,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-# prctl(2): the signal of this process when the thread that made it dies. It survives exec.
+# prctl(2): the option that sends this process a signal when the thread that started the process
+# dies. The setting survives exec.
 PR_SET_PDEATHSIG = 1
 _NAP_SECONDS = 0.02
-# A process has begun its own program within this time.
+# The longest time after its start within which a process begins its own program.
 _STARTS_SECONDS = 1.0
-# The variable by which a process of a root is known: children inherit it, daemons too.
+# The variable that marks the processes of a root: all children inherit the variable, daemons too.
 MARK = "KAPPA_PROCESS_OF"
-# Of systemd, as machine-id(5) says, and of systems without it.
+# The file of systemd, by machine-id(5), and the file of systems without systemd.
 _MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
-# A container has the id of its image, if any.
+# Files that show that this is a container, which has the machine id of its image, if any.
 _OF_CONTAINERS = ("/.dockerenv", "/run/.containerenv")
-# The niceness of what others go before: a third of what they get, if both want all of the machine.
-# One of 10 is a tenth, and starves beside a few busy processes.
+# The niceness of processes that give way to others: such a process gets a third of the share of an
+# ordinary process if both want the whole machine. A niceness of 10 would get a tenth, and starve
+# beside a few busy processes.
 LOW_PRIORITY = 5
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """One process for good: a pid may be reused, a pid with a time of birth may not."""
+    """A permanent identity of a process: a pid may be reused, a pid with its birth may not."""
 
     pid: int
     born: str
@@ -49,18 +52,18 @@ class ProcessId:
 
 
 def cores_here() -> int:
-    """Counts the cores that this process may use: containers often have fewer than the machine."""
+    """Counts the cores that this process may use, in a container often not all of the machine's."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def process_id(pid: int) -> ProcessId | None:
-    """Names a running process. Returns None if none has that pid."""
+    """Returns the identity of a running process, or None if no process has that pid."""
     found = born(pid)
     return None if found is None else ProcessId(pid, found)
 
 
 def born(pid: int) -> str | None:
-    """Returns a process's birth in the kernel's words, or None if it is gone or a zombie."""
+    """Returns the birth of a process as the system writes it; None if the process is dead."""
     found = started(pid)
     if found is None:
         return None if Path("/proc/self/stat").exists() else _born_by_ps(pid)
@@ -68,29 +71,29 @@ def born(pid: int) -> str | None:
 
 
 def started(pid: int) -> int | None:
-    """Returns a process's birth in clock ticks since boot, or None if it is gone or a zombie."""
+    """Returns the birth of a process in clock ticks since boot; None if the process is dead."""
     fields = _stat(pid)
     return None if fields is None else int(fields[19])
 
 
 def boot() -> str:
-    """Returns the id of the machine's boot; pids and times of birth mean nothing beyond it."""
+    """Returns the id of the machine's boot; pids and times of birth are valid within a boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
 
 
 def mark_children(root: str) -> None:
-    """Marks all that this process starts from now on as processes of a root, by its id."""
+    """Marks all processes that this process starts from now on as processes of a root."""
     if root:
         os.environ[MARK] = root
 
 
 def marked_root() -> str:
-    """Returns the id of the root that this process is of; "" if it is of none."""
+    """Returns the id of the root whose mark this process has; "" without a mark."""
     return os.environ.get(MARK, "")
 
 
 def is_marked(pid: int, root: str) -> bool:
-    """Returns True if a process was started as one of this root; False if that cannot be seen."""
+    """Returns True if a process has the mark of a root; False if the mark cannot be read."""
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -110,13 +113,13 @@ def has_open(pid: int, path: Path) -> bool:
 
 
 def send_signal(process: ProcessId, number: int) -> None:
-    """Sends a signal to exactly this process; to none if it is gone, and its pid another's."""
+    """Sends a signal to exactly this process, and never to another with the same pid."""
     with contextlib.suppress(ProcessLookupError):
         if not hasattr(os, "pidfd_open"):
             if process.alive():
                 os.kill(process.pid, number)
             return
-        # The handle is of one process for good, and the look is behind it.
+        # The handle always refers to the same process, and `alive` is checked after it is opened.
         handle = os.pidfd_open(process.pid)
         try:
             if process.alive():
@@ -127,7 +130,7 @@ def send_signal(process: ProcessId, number: int) -> None:
 
 @functools.cache
 def machine() -> str:
-    """Returns the id of this machine; "" if none is known, as in a container."""
+    """Returns the id of this machine; "" if no id is known, as in a container."""
     if os.environ.get("KUBERNETES_SERVICE_HOST") or any(map(os.path.exists, _OF_CONTAINERS)):
         return ""
     for path in _MACHINE_IDS:
@@ -138,9 +141,9 @@ def machine() -> str:
 
 
 def set_by_sigterm() -> threading.Event:
-    """Makes an event that SIGTERM sets from now on."""
+    """Returns an event that SIGTERM sets from now on."""
     ended = threading.Event()
-    # In a thread of its own: the interrupted thread may have the event's lock.
+    # The event is set in another thread, since the interrupted thread may hold the event's lock.
     signal.signal(signal.SIGTERM, lambda _number, _frame: _thread.start_new_thread(ended.set, ()))
     return ended
 
@@ -155,12 +158,13 @@ def start_tied(
     inherits: Sequence[int] = (),
     source: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
-    """Starts a command, in its own session, that is killed (SIGKILL) when this process dies.
+    """Starts a command in a new session; SIGKILL ends the command when this process dies.
 
-    On Linux the kernel does it. By its rule the tie is to the THREAD that starts the command. So
-    call it from the main thread, or from one that lives as long as the process. Elsewhere the next
-    start kills a command left over from a crash (`kill_and_see_gone`). `nice` is the command's
-    niceness, 0 to 19. It `inherits` these open files, by their numbers; its input is `source`.
+    On Linux the kernel kills the command. By the kernel's rule the tie is to the THREAD that starts
+    the command. So call this function from the main thread, or from a thread that lives as long as
+    the process. On other systems the next start kills a command that a crash has left
+    (`kill_and_see_gone`). `nice` is the command's niceness, 0 to 19. The command `inherits` the
+    open files of these numbers, and reads standard input from `source`.
     """
     return subprocess.Popen(
         tied(command, nice=nice),
@@ -177,9 +181,9 @@ def start_tied(
 def start_apart(
     command: Sequence[str], *, output: IO[bytes], inherits: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """Starts a command, in its own session, that outlives this process.
+    """Starts a command in a new session; the command outlives this process.
 
-    It `inherits` these open files, by their numbers.
+    The command `inherits` the open files of these numbers.
     """
     return subprocess.Popen(
         command,
@@ -192,22 +196,22 @@ def start_apart(
 
 
 def name_process(name: Callable[[str], str]) -> None:
-    """Changes this process's command line, for `ps` and for people; it takes the former one.
+    """Changes the command line of this process, for `ps` and for people.
 
-    It is cut where the first one ended.
+    `name` takes the former command line. The new text is cut to the length of the first.
     """
-    # Else the environment, which follows in memory, would be written over.
+    # Without this variable setproctitle would overwrite the environment, which follows in memory.
     os.environ["SPT_NOENV"] = "1"
-    # Only a process that does something else than it was started for needs it.
+    # Only a process that changes its task needs this library.
     from setproctitle import getproctitle, setproctitle  # noqa: PLC0415
 
     setproctitle(name(getproctitle()))
 
 
 def lower_priority(nice: int, pids: Sequence[int]) -> None:
-    """Gives processes of this user a niceness, 0 to 19, with all threads that they have now.
+    """Gives processes of this user, with all of their present threads, a niceness, 0 to 19.
 
-    Those that have a greater one keep it: nobody but root may take it away.
+    A thread with a greater niceness keeps that niceness: only root may reduce a niceness.
     """
     if nice and os.getsid(0) == os.getpid():
         _group_niceness(nice)
@@ -221,12 +225,12 @@ def lower_priority(nice: int, pids: Sequence[int]) -> None:
 
 
 def tied(command: Sequence[str], *, nice: int = 0) -> list[str]:
-    """Returns a command that is killed when the thread that starts it ends (`start_tied`)."""
+    """Returns a command that the end of the starting thread kills (`start_tied`)."""
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(nice), *command]
 
 
 def kill_and_see_gone(process: ProcessId, *, patience_seconds: float = 10.0) -> bool:
-    """Kills a process, if it runs, and waits. Returns False if it stays alive."""
+    """Kills a running process, and waits. Returns False if the process stays alive."""
     send_signal(process, signal.SIGKILL)
     deadline = time.monotonic() + patience_seconds
     while process.alive():
@@ -239,12 +243,13 @@ def kill_and_see_gone(process: ProcessId, *, patience_seconds: float = 10.0) -> 
 def ensure_session_gone(
     session: int, *, since: int = 0, root: str | None = None, patience_seconds: float = 30.0
 ) -> bool:
-    """Kills every process of a session born at or after `since`, and waits until none is left.
+    """Kills every process of a session born at or after `since`, and waits until all are gone.
 
-    `since` is in clock ticks since boot. Returns False if one stays alive. A session's id is not
-    given to another process while any member lives. So it names what its leader has left behind (a
-    job's JVM, Spark's Python workers), whatever their process groups. But once all have ended it
-    may: a session that a file names has to be of a `root`, and others than its processes are left.
+    `since` is in clock ticks since boot. Returns False if a process stays alive. While any member
+    of a session lives, no other process gets the session's id. So the id identifies all processes
+    that the leader has left (a job's JVM, Spark's Python workers), in any process group. After the
+    last member has ended, the id may be reused. So for a session that was read from a file, give
+    the `root`: only processes with the root's mark are killed.
     """
     deadline = time.monotonic() + patience_seconds
     while True:
@@ -259,9 +264,10 @@ def ensure_session_gone(
 
 
 def _may_be_starting(session: int, since: int) -> bool:
-    """Returns True if a process of a session may not have begun its own program yet.
+    """Returns True if a process of a session may not have begun the intended program yet.
 
-    Until then the process shows no environment, or that of its parent, which has no mark.
+    Before the program begins, a process shows no environment, or the environment of the parent,
+    which has no mark.
     """
     newest = time.clock_gettime(time.CLOCK_BOOTTIME) - _STARTS_SECONDS
     for member in session_members(session, since=since):
@@ -276,9 +282,10 @@ def _may_be_starting(session: int, since: int) -> bool:
 def session_members(
     session: int, *, since: int = 0, root: str | None = None
 ) -> tuple[ProcessId, ...]:
-    """Lists the processes of a session that are born at or after `since`, or a root's of them.
+    """Lists the processes of a session born at or after `since`; with `root`, only the root's.
 
-    Its leader is the root's if it was born at `since`: it marks others, and not itself.
+    A leader that was born at `since` counts as a process of the root: a leader marks children, and
+    not itself.
     """
     found = []
     for entry in Path("/proc").iterdir():
@@ -293,15 +300,16 @@ def session_members(
 
 
 def bytes_moved(program: str) -> dict[int, int]:
-    """Returns the bytes that processes of this session have read and written, by process.
+    """Returns the bytes that processes of this session have read and written, by pid.
 
-    Those are the processes with `program` in their command line. A process that computes for ever
-    reads and writes nothing. Where the kernel does not tell them (proc_pid_io(5)) there are none.
+    Only processes with `program` in the command line are counted. A process in an endless
+    computation reads and writes nothing. The result is empty if the kernel does not count the bytes
+    (proc_pid_io(5)).
     """
     moved: dict[int, int] = {}
     for member in session_members(os.getsid(0)) if Path("/proc/self/io").exists() else ():
         folder = Path(f"/proc/{member.pid}")
-        # It may have ended.
+        # The process may have ended.
         with contextlib.suppress(OSError):
             if program.encode() in (folder / "cmdline").read_bytes():
                 counts = dict(
@@ -312,13 +320,13 @@ def bytes_moved(program: str) -> dict[int, int]:
 
 
 def ticks_of_threads(name: str) -> int:
-    """Returns for how many clock ticks the threads of this name in this process have computed.
+    """Returns the clock ticks that this process's threads of a name have computed.
 
-    Where the kernel does not tell them (proc_pid_task(5)) there are none.
+    The result is 0 if the kernel does not list the threads (proc_pid_task(5)).
     """
     ticks, tasks = 0, Path("/proc/self/task")
     for task in tasks.iterdir() if tasks.is_dir() else ():
-        # It may have ended.
+        # The thread may have ended.
         with contextlib.suppress(OSError):
             if (task / "comm").read_text().strip() == name:
                 fields = (task / "stat").read_text().rpartition(")")[2].split()
@@ -328,8 +336,9 @@ def ticks_of_threads(name: str) -> int:
 
 def _stat(pid: int) -> list[str] | None:
     # Fields are counted behind the last parenthesis, since the program's name may contain anything
-    # (proc_pid_stat(5)). A zombie can do nothing any more, and may never be reaped; but one whose
-    # first thread alone has ended (the 18th field counts them) still has its ports and locks.
+    # (proc_pid_stat(5)). A zombie counts as dead: it does nothing any more, and may never be
+    # reaped. But a process whose first thread alone has ended also shows as a zombie, and still
+    # has its ports and locks; the 18th field counts the threads.
     try:
         fields = (
             Path(f"/proc/{pid}/stat")
@@ -344,7 +353,7 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def _born_by_ps(pid: int) -> str | None:
-    # For systems without /proc; the state letter is first.
+    # This is for systems without /proc. The state letter is first.
     printed = subprocess.run(
         ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
@@ -353,8 +362,8 @@ def _born_by_ps(pid: int) -> str | None:
 
 
 def _group_niceness(nice: int) -> None:
-    # If the kernel groups processes by session, niceness counts within a session only; the group
-    # has a niceness of its own. (sched(7), "The autogroup feature")
+    # If the kernel groups processes by session, niceness counts only within a session, and the
+    # group has its own niceness (sched(7), "The autogroup feature").
     with contextlib.suppress(OSError):
         Path("/proc/self/autogroup").write_text(str(nice), encoding="utf-8")
 
@@ -364,11 +373,11 @@ def _become(parent: int, nice: int, command: list[str]) -> None:
         os.nice(nice)
         _group_niceness(nice)
     if sys.platform == "linux":
-        # Only the tie needs it, and every start waits for the tie.
+        # Only the tie needs this module, and every start waits for the tie.
         import ctypes  # noqa: PLC0415
 
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        # The parent may have died before this call: then this process is adopted already.
+        # If the parent died before this call, this process has been adopted.
         if os.getppid() != parent:
             os.kill(os.getpid(), signal.SIGKILL)
     # Spark ends its Python workers by SIGHUP; under nohup they would ignore it and stay.

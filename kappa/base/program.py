@@ -1,8 +1,8 @@
-"""Programs of child processes: how one is started, which options it takes, and how it ends.
+"""Programs of child processes: command lines, options, errors and exit codes.
 
-A program is a module with a `main`. Each takes the project and the root, and names its other
-options. It writes an error to stderr as the command line does, and ends with the error's exit code.
-All that a command and its children keep is for their user alone.
+A program is a module with a `main`. Every program takes the project and the root, and names all
+other options. A program writes an error to stderr as the command line does, and ends with the exit
+code of the error. All files that a command and its children keep are for the user alone.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from typing import TYPE_CHECKING
 from kappa.base.errors import KappaError
 
 if TYPE_CHECKING:
-    # A program that needs no settings is smaller without them.
+    # A program that needs no settings takes less memory without this module.
     from kappa.base.settings import Settings
 
-# The user's own umask, once a command has replaced it.
+# The user's own umask, after a command has replaced the umask.
 _users_umask: list[int] = []
 
 
 def keep_private() -> None:
-    """Makes what this process and its children create from now on readable by their user alone."""
+    """Makes new files of this process and its children readable by the user alone."""
     before = os.umask(0o077)
     if not _users_umask:
         _users_umask.append(before)
 
 
 def hand_out(file: Path) -> None:
-    """Gives a file that the user has named the mode that the user's other programs give it."""
+    """Gives a file that the user has named the mode that the user's own umask allows."""
     if _users_umask:
         file.chmod(0o666 & ~_users_umask[0])
 
 
 def command_of(module: str, *options: str) -> list[str]:
     """Returns the command line that runs a module as a program."""
-    # -P: a file of the user's folder must not be imported instead of a library of that name.
+    # -P keeps a file of the user's folder from being imported in place of a library with its name.
     return [sys.executable, "-P", "-m", module, *options]
 
 
@@ -55,9 +55,9 @@ def run_program(
     arguments: Sequence[str] | None = None,
     **options: Callable[[str], object],
 ) -> int:
-    """Runs a program's work on its options, and returns its exit code.
+    """Runs a program's work on the parsed options, and returns the exit code.
 
-    `options` are those besides the project and the root, each with the type of its value.
+    `options` are the options besides the project and the root, each with the type of the value.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {module}")
     parser.add_argument("--project", type=Path, required=True)
@@ -68,12 +68,12 @@ def run_program(
     try:
         return int(work(given))
     except KappaError as error:
-        # A full disk costs the lines, and not the exit code.
+        # A full disk loses the lines, but not the exit code.
         with suppress(OSError):
             print(error_text(error), file=sys.stderr, flush=True)
         return int(error.exit_code)
 
 
 def error_text(error: KappaError) -> str:
-    """Returns an error as lines: what is wrong, and what to do about it if that is known."""
+    """Returns an error as lines: the message, and the hint if there is a hint."""
     return f"error: {error.message}" + (f"\nhint: {error.hint}" if error.hint else "")

@@ -1,10 +1,11 @@
-"""Folders of one process, for as long as it needs them, and the user's cache.
+"""Temporary folders of a process, and the user's cache.
 
-A reader spills into one what does not fit in its memory. A stranger's query finds in one the files
-of a bucket that it may read. A proof folds a build in one, an archive is checked in one, and a
-child of Spark's has one for its request and its files. Each is named by its process, for its user
-alone, and deleted with its reader, query, proof, check or child. Those of a killed process are
-deleted by the next process that makes its folder, or by `kappa gc`.
+A reader spills rows that do not fit in memory into a temporary folder. A stranger's query finds the
+files of a bucket that the query may read in a temporary folder. A proof folds a build there, an
+archive is checked there, and a child of Spark keeps its request and its files there. The name
+of each folder names the process. Each folder is for the user alone, and is deleted at the end of
+the reader, query, proof, check or child. The folders of a killed process are deleted by the next
+process that makes a folder there, or by `kappa gc`.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ SPILL = "spill-"
 PROVE = "prove-"
 ARCHIVE = "archive-check-"
 QUERY = "query-"
-# Below the machine's temporary folder: sockets are in it, whose paths have to be short.
+# This folder is below the machine's temporary folder: it has sockets, whose paths must be short.
 CHILD = "kappa-child-"
-# By what a user has them elsewhere.
+# The setting by which a user moves the folders elsewhere.
 _SETTINGS = {CHILD: "TMPDIR", QUERY: "local in kappa.toml"}
-# Process, its birth, chance: other files of the user's may be beside them, in any folder.
+# A name has the process, its birth and a random part: any folder may have other files of the user.
 _OURS = re.compile(
     rf"(?:{SPILL}|{PROVE}|{ARCHIVE}|{QUERY}|{CHILD})(?P<pid>\d+)-(?P<born>\d+)-[0-9a-f]{{8}}"
 )
 
 
 def make_spill_folder(parent: Path) -> Path:
-    """Makes a folder of this process below `parent`; deletes those of dead processes."""
+    """Makes a spill folder of this process below `parent`; deletes folders of dead processes."""
     return make_folder(parent, SPILL)
 
 
 def make_folder(parent: Path, prefix: str) -> Path:
-    """Makes a folder of this process below `parent`; deletes those of dead processes.
+    """Makes a folder of this process below `parent`; deletes folders of dead processes.
 
-    Its name begins as given.
+    The name of the folder begins with `prefix`.
     """
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +66,7 @@ def delete_left_behind(parent: Path) -> None:
 def left_behind(parent: Path) -> tuple[Path, ...]:
     """Lists this user's folders below `parent` whose processes have died."""
     found = ((path, _OURS.fullmatch(path.name)) for path in parent.glob("*"))
-    # By pid and time of birth: the pid alone may be another process by now.
+    # The birth is compared, too: the pid may belong to another process by now.
     return tuple(
         sorted(
             path
@@ -87,7 +88,7 @@ def _is_mine(path: Path) -> bool:
 def user_cache(name: str) -> Path:
     """Returns `kappa/NAME` in the user's cache folder, which all projects of a user share.
 
-    Raises RuntimeError without a home.
+    Raises RuntimeError if the user has no home folder.
     """
     home = os.environ.get("XDG_CACHE_HOME")
     return (Path(home) if home else Path.home() / ".cache") / "kappa" / name

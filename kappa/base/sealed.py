@@ -1,8 +1,8 @@
-"""The seal of a document: a hash of all its other bytes, which the document itself has.
+"""The seal of a document: a field of the document with a hash of all other bytes.
 
-All that is written down below a root and read back is sealed, so a bit that has changed is noticed.
-A document that an earlier Kappa wrote has no seal, and is read as it is. Nobody is kept from
-writing a document with a seal that fits: this is against rot, not malice.
+Every document below a root that is read back is sealed, so a changed bit is noticed. A document
+that an earlier Kappa wrote has no seal, and is read without this check. Anybody can write a
+document with a valid seal: the seal protects from rot, not from malice.
 """
 
 from __future__ import annotations
@@ -17,31 +17,32 @@ _DIGITS = 32
 
 
 class SealBroken(ValueError):
-    """A document that is not as it was written."""
+    """A document that has changed since it was written."""
 
 
 def encoded(document: object) -> bytes:
-    """Returns a document as JSON: equal documents are equal bytes."""
+    """Returns a document as JSON; equal documents give equal bytes."""
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False, sort_keys=True).encode()
 
 
 def sealed(document: Mapping[str, Any]) -> tuple[bytes, str]:
-    """Returns a document as JSON with its seal, and the seal."""
+    """Returns a document as JSON with a seal, and the seal."""
     assert SEAL not in document, "a document gets its seal here"
     seal = _seal_of(encoded(document))
     return encoded({**document, SEAL: seal}), seal
 
 
 def unsealed(content: bytes) -> tuple[Any, str]:
-    """Returns the document of some bytes without its seal, and the seal: "" if it has none.
+    """Decodes a document. Returns the document without the seal, and the seal, "" if missing.
 
-    Raises ValueError if the bytes are no JSON, and SealBroken if they are not as they were written.
+    Raises ValueError if the bytes are no JSON, and SealBroken if the bytes have changed since the
+    document was written.
     """
     document = json.loads(content)
     if not isinstance(document, dict):
         return document, ""
     if SEAL not in document:
-        # A seal whose key has changed would be passed over, as a field that is not known.
+        # Readers skip unknown fields, and a seal with a damaged key would look like such a field.
         if any(_is_sealed_by(content, key, value) for key, value in document.items()):
             raise SealBroken("its seal is not as it was written")
         return document, ""
@@ -52,7 +53,7 @@ def unsealed(content: bytes) -> tuple[Any, str]:
 
 
 def _is_sealed_by(content: bytes, key: str, seal: object) -> bool:
-    """Returns True if a member of a document is the seal of all its other bytes."""
+    """Returns True if a field of a document is the seal of all other bytes."""
     if not isinstance(seal, str) or len(seal) != _DIGITS:
         return False
     before, _, after = content.partition(f'"{key}":"{seal}"'.encode())

@@ -1,7 +1,7 @@
-"""The settings of a project: kappa.toml, beaten by the environment, beaten by flags.
+"""The settings of a project: flags override the environment, which overrides kappa.toml.
 
-A variable of the environment is named as in `KAPPA__KAFKA__BOOTSTRAP_SERVERS`. A project is the
-nearest parent folder with a kappa.toml. Unknown keys are errors with a suggestion.
+An example of a variable is `KAPPA__KAFKA__BOOTSTRAP_SERVERS`. A project is the nearest parent
+folder with a kappa.toml. Unknown keys are errors with a suggestion.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ from kappa.base.units import parse_memory
 FILE = "kappa.toml"
 _PREFIX = "KAPPA__"
 
-# kappa.toml is copied with the project, into images and histories.
+# Sections with secrets: kappa.toml may not have them, since it is copied with the project, into
+# images and histories.
 _WITHOUT_SECRETS: Mapping[tuple[str, ...], type[Section]] = {
     ("kafka", "auth"): KafkaAuth,
     ("registry",): RegistrySettings,
-    # Of any name.
+    # `*` stands for any name.
     ("collect", "pull", "*"): PullSettings,
 }
 
@@ -97,7 +98,7 @@ class Settings(Section, frozen=True):
 
     @property
     def root_url(self) -> str:
-        """Returns the root, made absolute from the project's folder; URLs stay as they are."""
+        """Returns the root as a URL, or as a path made absolute from the project's folder."""
         return self.root if "://" in self.root else str((self.project / self.root).absolute())
 
     @property
@@ -107,7 +108,7 @@ class Settings(Section, frozen=True):
 
     @property
     def syncs(self) -> bool:
-        """Returns True if what is acknowledged is to survive a power loss."""
+        """Returns True if an acknowledged record has to survive a power loss."""
         return self.durability is Durability.DISK
 
     @property
@@ -117,7 +118,7 @@ class Settings(Section, frozen=True):
 
 
 def find_project(start: Path) -> Path:
-    """Finds the nearest folder from `start` upwards with a kappa.toml, or raises SettingsError."""
+    """Finds the nearest folder with a kappa.toml, from `start` upwards. Raises SettingsError."""
     here = start.absolute()
     for folder in (here, *here.parents):
         if (folder / FILE).is_file():
@@ -131,8 +132,8 @@ def find_project(start: Path) -> Path:
 def load_settings(start: Path, **flags: Any) -> Settings:
     """Loads the settings of the project around `start`.
 
-    `flags` (`root=...`) beat file and environment; None means not given. Raises SettingsError that
-    names the key, its file or variable, and the nearest known one.
+    `flags` (`root=...`) override file and environment; None means not given. Raises SettingsError,
+    which names the key, the file or variable, and the nearest known key.
     """
     project = find_project(start)
     try:
@@ -165,7 +166,7 @@ def load_settings(start: Path, **flags: Any) -> Settings:
 
 
 def _in_environment() -> dict[str, Any]:
-    """Returns what the environment sets, in the form of the file; a setting's value is text."""
+    """Returns the settings of the environment in the form of the file, with values as text."""
     found: dict[str, Any] = {}
     for name in sorted(os.environ, key=str.upper):
         if not name.upper().startswith(_PREFIX):
@@ -176,7 +177,7 @@ def _in_environment() -> dict[str, Any]:
             try:
                 given = msgspec.json.decode(given)
             except ValueError:
-                # The reason may show a secret.
+                # The reason of the error may show a secret.
                 raise SettingsError(
                     f"the environment cannot be read: {name} is not JSON",
                     hint=(
@@ -191,7 +192,7 @@ def _in_environment() -> dict[str, Any]:
 
 
 def _beaten(given: Any, other: Any) -> Any:
-    """Returns what is given with what the other has in its place, setting by setting."""
+    """Merges two settings or sections; `other` overrides `given`, setting by setting."""
     if not (isinstance(given, dict) and isinstance(other, dict)):
         return other
     beaten = {name: _beaten(given[name], other[name]) for name in given.keys() & other.keys()}
@@ -199,7 +200,7 @@ def _beaten(given: Any, other: Any) -> Any:
 
 
 def _read(kind: Any, given: Any, path: list[str], project: Path) -> Any:
-    """Returns the value of a setting, or of a section, from what is given for it."""
+    """Converts a given value to that of a setting or a section."""
     if isinstance(given, dict) and _is_section(kind):
         kinds = kind.kinds()
         for name in given:
@@ -213,7 +214,7 @@ def _read(kind: Any, given: Any, path: list[str], project: Path) -> Any:
         )
     if isinstance(given, dict) and _has_parts(kind):
         part = _kind_of_parts(kind)
-        # Passwords are among options.
+        # Options may have passwords.
         secret = part if _is_section(part) else Annotated[part, SECRET]
         return {name: _read(secret, each, [*path, name], project) for name, each in given.items()}
     try:
@@ -230,7 +231,7 @@ def _path_of(kind: type, given: Any) -> Path:
 
 def _wrong(kind: Any, given: Any, path: list[str], project: Path, why: str) -> SettingsError:
     hint = f"mend it in {project / FILE} or in {_PREFIX}{'__'.join(path).upper()}"
-    # A whole section, in whatever form it was given, has its secrets in it.
+    # A whole section, in any form, has secrets.
     hidden = is_secret(kind) or _is_section(kind)
     value = f"of the type {type(given).__name__}" if hidden else repr(given)
     return SettingsError(
@@ -251,7 +252,7 @@ def _unknown(path: list[str], project: Path) -> SettingsError:
 
 
 def _kind_at(path: list[str]) -> Any:
-    """Returns the type of the setting or section at a path, or None if none is there."""
+    """Returns the type of the setting or section at a path, or None for an unknown path."""
     kind: Any = Settings
     for part in path:
         if _is_section(kind):
@@ -262,7 +263,7 @@ def _kind_at(path: list[str]) -> Any:
 
 
 def _kind_of_parts(kind: Any) -> Any:
-    """Returns the type of each part of a setting that has parts by name."""
+    """Returns the type of the parts of a setting that has named parts."""
     return get_args(get_args(kind)[0])[1]
 
 

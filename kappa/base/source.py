@@ -1,4 +1,4 @@
-"""The place of a declaration in the user's files. An error about it begins with this place."""
+"""The place of a declaration in the user's files, with which errors begin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Source:
     @classmethod
     def of_caller(cls, depth: int = 1) -> Source:
         """Returns the file and line of the frame `depth` levels above the caller."""
-        # The documented way to a caller's line without building a whole stack.
+        # This is the documented way to get a caller's line without building a whole stack.
         frame = sys._getframe(depth + 1)  # noqa: SLF001
         return cls(frame.f_code.co_filename, frame.f_lineno)
 

@@ -1,23 +1,23 @@
-"""Names and texts as SQL has them. Pure.
+"""Quoted names and text literals for SQL. Pure.
 
-Whatever a user may name or write goes through here before it is a part of a statement.
+Every name or text of a user passes this module before becoming a part of a statement.
 """
 
 from __future__ import annotations
 
 
 def quoted(name: str) -> str:
-    """Returns a name as standard SQL has it, which DuckDB and delta-rs read."""
+    """Quotes a name as in standard SQL, which DuckDB and delta-rs read."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def spark_quote(name: str) -> str:
-    """Returns a name as Spark's SQL has it."""
+    """Quotes a name as in Spark's SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def lowered(name: str) -> str:
-    """Returns a name as DuckDB compares it: only letters of ASCII have a case."""
+    """Lowers a name as DuckDB does to compare names: only ASCII letters have a case."""
     return name.encode(errors="surrogatepass").lower().decode(errors="surrogatepass")
 
 

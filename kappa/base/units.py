@@ -1,6 +1,6 @@
-"""Times and sizes: as text for people, and as settings and declarations have them. Pure.
+"""Times and sizes as text for people, and as values of settings and declarations. Pure.
 
-The page writes times and numbers shorter, in serving/http/page/marks.py.
+The page has shorter forms of times and numbers (serving/http/page/marks.py).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _UNITS_MS = {
     "d": 86_400_000,
     "day": 86_400_000,
 }
-# More digits than any log lasts milliseconds.
+# No log lasts so long that its milliseconds need more digits.
 _DURATION = re.compile(r"([0-9]{1,12}) ?([a-z]+)")
-# The JVM's and DuckDB's, in powers of two.
+# The units of the JVM and of DuckDB, in powers of two.
 _MEMORY = {"m": 1 << 20, "g": 1 << 30}
 
 
 def parse_duration(text: object) -> int | None:
-    """Reads a duration (`"5 minutes"`, `"90s"`) in milliseconds. Returns None if it is none."""
+    """Parses a duration (`"5 minutes"`, `"90s"`) to milliseconds. Returns None for other text."""
     found = _DURATION.fullmatch(text.strip().lower()) if isinstance(text, str) else None
     if found is None:
         return None
@@ -43,7 +43,7 @@ def exact_duration(milliseconds: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Writes a duration about: `40 s`, `12 min`, `3 h 20 min`, `2 days`."""
+    """Writes a rounded duration: `40 s`, `12 min`, `3 h 20 min`, `2 days`."""
     minutes = round(seconds / 60)
     if seconds < 100:
         return f"{max(1, round(seconds))} s"
@@ -55,7 +55,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Writes a number of bytes about, in SI units, by which disks are sold."""
+    """Writes a rounded number of bytes in SI units, the units by which disks are sold."""
     value = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000:
@@ -65,33 +65,33 @@ def size(count: int) -> str:
 
 
 def growth(before: float, now: float, seconds: float) -> float:
-    """Returns how fast a count grows, a second; 0 if the count has fallen: work began again."""
+    """Returns the growth of a count per second; 0 if the count fell, as when work begins again."""
     return max(0.0, now - before) / seconds
 
 
 def seconds_left(done: float, total: float, rate: float | None) -> float | None:
-    """Returns how long the rest takes at a rate, never less than 0. None without a rate."""
+    """Returns the seconds that the rest takes at a rate, at least 0. None without a rate."""
     return max(0.0, total - done) / rate if rate is not None and rate > 0 else None
 
 
 def pace_text(done: float, total: float, rate: float | None) -> str:
-    """Writes a rate and how long the rest takes: `1,200/s, 40 s left`; "" if neither is known."""
+    """Writes a rate and the time left: `1,200/s, 40 s left`; "" if the time is not known."""
     left = seconds_left(done, total, rate)
     return f"{rate:,.0f}/s, {left:,.0f} s left" if left else ""
 
 
 def count_of(number: int, what: str) -> str:
-    """Writes a number of things, by their name in the singular: `1 row`, `1,200 rows`."""
+    """Writes a count with a noun, given in the singular: `1 row`, `1,200 rows`."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def parse_memory(setting: str) -> int:
-    """Reads the bytes of a setting like `512m` or `2g`."""
+    """Parses a setting like `512m` or `2g` to bytes."""
     return int(setting[:-1]) * _MEMORY[setting[-1]]
 
 
 def memory(count: int) -> str:
-    """Writes a number of bytes as a setting has it: `512m`."""
+    """Writes a number of bytes in the form of a setting: `512m`."""
     return f"{count // _MEMORY['m']}m"
 
 

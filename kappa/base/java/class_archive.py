@@ -1,8 +1,8 @@
-"""Class archives (AppCDS): the classes of Kafka or of Spark as a JVM keeps them.
+"""Class archives (AppCDS): the loaded classes of Kafka or of Spark, stored by a JVM.
 
-With one, a JVM starts in half the time. It is never required: if it is missing or stale, a start is
-only slower. Archives are with the installed packages. `kappa.setup` makes them from the class lists
-beside this file, which `make classes` writes.
+With a class archive, a JVM starts in half the time. Archives are optional: without a valid archive,
+a start is only slower. Archives are beside the installed packages. `kappa.setup` makes archives
+from the class lists beside this file, which `make classes` writes.
 See https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html
 """
 
@@ -23,14 +23,14 @@ from pathlib import Path
 from kappa.base.errors import KappaError
 from kappa.base.java.jars_lock import Use
 
-# One minute on a quiet core.
+# An archive takes one minute on a quiet core.
 _LONGEST_MAKING_SECONDS = 600
 _HINT = "JVMs start without it, only slower; try again with: python -m kappa.setup"
 
 
 @dataclass(frozen=True)
 class ClassArchive:
-    """The archive of a Java program (`java`), for one class path and the files that are on it."""
+    """The archive of a `java` program for a class path and the files on the class path."""
 
     use: Use
     class_path: str
@@ -39,39 +39,40 @@ class ClassArchive:
 
     @cached_property
     def path(self) -> Path:
-        """Returns its path, which depends on Java, the class list and the class path's files."""
+        """Returns the archive's path, by Java, the class list and the class path's files."""
         home = Path(self.java).resolve().parent.parent
         made_from = hashlib.sha256(f"{home} {self.class_path}".encode() + _packed_list(self.use))
-        # The JVM compares names, sizes and times of the files on its class path; so do we.
+        # The JVM compares names, sizes and times of the files on its class path, too.
         for file in (home / "lib" / "modules", *self.files):
             found = file.stat() if file.exists() else None
             made_from.update(f"{file} {found and (found.st_size, found.st_mtime_ns)}\n".encode())
         return Path(sys.prefix) / "kappa" / f"{self.use}-{made_from.hexdigest()[:16]}.jsa"
 
     def options(self, list_classes: Path | None = None) -> list[str]:
-        """Returns a JVM's options for starting with it; none if it is missing.
+        """Returns a JVM's options to start with the archive; empty if the archive is missing.
 
-        With `list_classes` they are those for writing its class list to that path, until it ends.
+        With `list_classes`, the options make the JVM write a class list to that path at the end.
         """
         if list_classes is not None:
-            # It would not name all classes that come from an archive.
+            # With sharing on, the list would lack some classes that come from an archive.
             return [f"-XX:DumpLoadedClassList={list_classes}", "-Xshare:off"]
         if not self.path.exists():
             return []
         return [
             f"-XX:SharedArchiveFile={self.path}",
-            # The JVM ignores a stale one; `auto` keeps it from ending because of that.
+            # With `auto` the JVM ignores a stale archive; otherwise the JVM would end.
             "-Xshare:auto",
-            # At the archive's own address two thirds of it are shared by all JVMs; elsewhere each
-            # has a copy of 210 MiB.
+            # At the archive's own address, all JVMs share two thirds of the archive; at another
+            # address, each JVM has a copy of 210 MiB.
             "-XX:+UnlockDiagnosticVMOptions",
             "-XX:ArchiveRelocationMode=0",
         ]
 
     def make(self) -> None:
-        """Makes it, and deletes older ones of its use.
+        """Makes the archive, and deletes older archives of the same use.
 
-        Raises KappaError, with the JVM's last line, if that fails: the caller may go on without.
+        Raises KappaError, with the JVM's last line, on failure: the caller may go on without an
+        archive.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="making-", dir=self.path.parent) as scratch:
@@ -80,7 +81,7 @@ class ClassArchive:
             self._dump(listed, made)
             for old in self.path.parent.glob(f"{self.use}-*.jsa"):
                 old.unlink(missing_ok=True)
-            # Two set-ups at once both make one; either file will do.
+            # Two set-ups at once both make an archive, and either file will do.
             made.replace(self.path)
 
     def _dump(self, listed: Path, made: Path) -> None:
@@ -91,7 +92,7 @@ class ClassArchive:
                     "-Xshare:dump",
                     f"-XX:SharedClassListFile={listed}",
                     f"-XX:SharedArchiveFile={made}",
-                    # It would report each class of a signed jar, which it leaves out.
+                    # The JVM would report each class of a signed jar, which it leaves out.
                     "-Xlog:disable",
                     "-Xlog:all=error:stderr",
                     "-cp",
@@ -116,12 +117,12 @@ class ClassArchive:
 
 
 def class_list(use: Use) -> bytes:
-    """Returns the list of the classes that a JVM of this use loads, as the JVM writes it."""
+    """Returns the list of the classes that a JVM of this use loads, as a JVM writes the list."""
     return gzip.decompress(_packed_list(use))
 
 
 def put_class_list(use: Use, listed: bytes) -> None:
-    """Puts what a JVM has listed in place of the list of this use, in the tree that runs."""
+    """Replaces the class list of a use by a JVM's list, in the running source tree."""
     Path(str(_list_file(use))).write_bytes(gzip.compress(listed, mtime=0))
 
 

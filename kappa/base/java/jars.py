@@ -1,10 +1,10 @@
 """The jars of the broker and of Spark: locked in `jars.lock`, fetched once per user by Ivy.
 
-Those by which Spark uses a bucket are fetched where a root is in one.
+The jars by which Spark uses a bucket are fetched only for a root in a bucket.
 
-Each is checked against its SHA-256. Ivy ships inside pyspark, so nothing but Java is needed. Ivy's
-own default repository is used unless `jars.repository` names another. Ivy resolves nothing: each
-jar is named with its exact version and without its dependencies.
+Each jar is checked against the SHA-256 in the lock. Ivy ships inside pyspark, so only Java is
+needed. Ivy's own default repository is used unless `jars.repository` names another. Ivy resolves no
+dependencies: each jar is named with an exact version.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from kappa.base.scratch import user_cache
 
 _ALWAYS: tuple[Use, ...] = ("broker", "spark")
 
-# The time of change that marks a verified jar; any other is read again. It is the same on each
-# fetch, since the JVM's class archive (class_archive.py) refuses jars whose time has changed.
+# The modification time that marks a verified jar; a jar with another time is read again. The time
+# is the same on each fetch, since the JVM's class archive (class_archive.py) refuses jars whose
+# time has changed.
 _VERIFIED_NS = 1_000_000_000 * 10**9
-# Ivy's own timeouts are between bytes; this one only catches a process that hangs.
+# Ivy's own timeouts are between bytes; this timeout catches a process that hangs.
 _LONGEST_SILENCE_SECONDS = 180.0
 
 
@@ -44,7 +45,7 @@ class Jars:
 
     broker: tuple[Path, ...]
     spark: tuple[Path, ...]
-    # Those that Spark needs besides for a root in a bucket; none if they were not asked for.
+    # The further jars that Spark needs for a root in a bucket; empty if not asked for.
     bucket: tuple[Path, ...] = ()
 
 
@@ -55,11 +56,11 @@ def ensure_jars(
     repository: str | None = None,
     for_bucket: bool = False,
 ) -> Jars:
-    """Returns the paths of all jars, and fetches those that the cache lacks or has damaged.
+    """Returns the paths of all jars, and fetches jars that are missing or damaged in the cache.
 
-    Those of Spark's client of a bucket are among them `for_bucket`. The cache is `kappa/jars` in
-    the user's cache folder unless `cache` names another. Raises Unreachable if the repository does
-    not answer, and Damaged if it gives other bytes.
+    With `for_bucket`, the jars of Spark's client for buckets are included. The cache is
+    `kappa/jars` in the user's cache folder unless `cache` names another folder. Raises Unreachable
+    if the repository does not answer, and Damaged if the repository gives other bytes.
     """
     text = resources.files("kappa.base.java").joinpath("jars.lock").read_text(encoding="utf-8")
     uses: tuple[Use, ...] = (*_ALWAYS, "bucket") if for_bucket else _ALWAYS
@@ -67,7 +68,7 @@ def ensure_jars(
     folder = user_cache("jars") if cache is None else cache
     if any(not _is_verified(folder, jar) for jar in locked):
         with _alone_in(folder):
-            # Another process may have fetched them meanwhile.
+            # Another process may have fetched the jars meanwhile.
             missing = [jar for jar in locked if not _verify(folder / jar.file_name, jar)]
             if missing:
                 _fetch(missing, folder, java, repository)
@@ -80,7 +81,7 @@ def ensure_jars(
 
 @cache
 def spark_home() -> Path:
-    """Returns the folder of the installed PySpark, with Spark's jars, without importing it."""
+    """Returns the folder of the installed PySpark, with Spark's jars, without an import."""
     found = find_spec("pyspark")
     assert found is not None, "it is installed with Kappa"
     assert found.origin is not None, "it is a package of files"
@@ -96,7 +97,7 @@ def _is_verified(folder: Path, jar: Jar) -> bool:
 
 
 def _verify(path: Path, jar: Jar) -> bool:
-    """Marks a file as verified if it is byte for byte the locked one. Returns whether it is."""
+    """Marks a file as verified if the hash of its bytes is in the lock. Returns True if so."""
     try:
         with path.open("rb") as content:
             matches = hashlib.file_digest(content, "sha256").hexdigest() == jar.sha256
@@ -110,7 +111,7 @@ def _verify(path: Path, jar: Jar) -> bool:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Keeps other processes from fetching; the kernel ends the lock with its holder."""
+    """Locks the cache against fetches of other processes; the lock ends with the holder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "lock").open("w")
@@ -129,7 +130,7 @@ def _fetch(missing: Sequence[Jar], folder: Path, java: Java, repository: str | N
     complaint = _run_ivy(missing, ivy, java, repository)
     wrong, absent = [], []
     for jar in missing:
-        # Ivy files a jar under its packaging, which is `jars` or `bundles`.
+        # The folder in which Ivy puts a jar is named by its packaging, `jars` or `bundles`.
         fetched = next(iter(ivy.glob(f"cache/{jar.group}/{jar.artifact}/*/{jar.file_name}")), None)
         if fetched is None:
             absent.append(jar)
@@ -139,7 +140,7 @@ def _fetch(missing: Sequence[Jar], folder: Path, java: Java, repository: str | N
             fetched.unlink()
             wrong.append(jar)
     if wrong:
-        # What the repository gave is thrown away: the next attempt asks it again.
+        # The files of the repository are deleted: the next attempt fetches them again.
         shutil.rmtree(ivy, ignore_errors=True)
         names = ", ".join(jar.file_name for jar in wrong)
         raise Damaged(
@@ -149,7 +150,7 @@ def _fetch(missing: Sequence[Jar], folder: Path, java: Java, repository: str | N
             ),
         )
     if absent:
-        # What Ivy has is kept, so that the next attempt goes on from there.
+        # Ivy's files are kept, so that the next attempt continues with them.
         raise Unreachable(
             f"{len(absent)} of {len(missing)} jars could not be fetched, "
             f"{absent[0].file_name} among them: {complaint}",
@@ -162,11 +163,11 @@ def _fetch(missing: Sequence[Jar], folder: Path, java: Java, repository: str | N
 
 
 def _run_ivy(missing: Sequence[Jar], ivy: Path, java: Java, repository: str | None) -> str:
-    """Runs Ivy, which puts the jars into its own cache below `ivy`. Returns its last complaint."""
+    """Runs Ivy, which puts the jars into a cache below `ivy`. Returns Ivy's last complaint."""
     ivy.mkdir(exist_ok=True)
     (ivy / "ivy.xml").write_text(ivy_module(missing), encoding="utf-8")
     program = next(spark_home().glob("jars/ivy-*.jar"))
-    # Its user folder is moved too: nothing is read from or left in the user's home.
+    # Ivy's user folder is moved too: Ivy reads nothing from the user's home, and leaves nothing.
     command = [java.command, f"-Divy.default.ivy.user.dir={ivy / 'user'}", "-jar", str(program)]
     command += ["-ivy", str(ivy / "ivy.xml"), "-cache", str(ivy / "cache")]
     if repository is not None:
@@ -195,7 +196,7 @@ def _run_ivy(missing: Sequence[Jar], ivy: Path, java: Java, repository: str | No
 def _show_progress(
     process: subprocess.Popen[bytes], missing: Sequence[Jar], ivy_cache: Path
 ) -> None:
-    # If nothing is to be fetched, importing them would cost a job's start more than all else here.
+    # These imports take longer than all else here, and a job's start mostly has nothing to fetch.
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import (  # noqa: PLC0415
         BarColumn,
@@ -231,7 +232,7 @@ def _size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:
-        # Ivy renames its part files when they are complete.
+        # The file may be gone: Ivy renames a part file when it is complete.
         return 0
 
 
@@ -257,7 +258,7 @@ def ivy_module(jars: Sequence[Jar]) -> str:
 
 
 def ivy_settings(repository: str) -> str:
-    """Writes Ivy settings with this one repository, of Maven's layout."""
+    """Writes Ivy settings with a single repository of Maven's layout."""
     resolver = f'<ibiblio name="repository" m2compatible="true" root={quoteattr(repository)}/>'
     return f"""<ivysettings>
   <settings defaultResolver="repository"/>

@@ -1,4 +1,4 @@
-"""The lock of the jars: what each line of `jars.lock` says. Pure."""
+"""The lock of the jars: the format of `jars.lock`. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RESTORE = "restore kappa/base/java/jars.lock from the repository"
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One line of the lock: a jar's use, its coordinates, and the bytes it must have."""
+    """A line of the lock: a jar's use, coordinates, and expected size and hash."""
 
     use: Use
     size: int
@@ -24,12 +24,12 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """Returns the jar's name in the cache."""
+        """Returns the name of the jar's file in the cache."""
         return f"{self.artifact}-{self.version}.jar"
 
 
 def parse_lock(text: str) -> tuple[Jar, ...]:
-    """Reads the lock: one jar a line, `use bytes sha256 group:artifact:version`; `#` is prose."""
+    """Parses the lock: a jar per line, `use bytes sha256 group:artifact:version`, or `#` prose."""
     jars: list[Jar] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith("#"):

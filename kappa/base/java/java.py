@@ -1,4 +1,4 @@
-"""Java on this machine: its place and its version. Starts nothing but `java -version`."""
+"""Java on this machine: the place and the version, found by `java -version` alone."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 
 from kappa.base.errors import KappaError
 
-# Kafka 4 and Spark 4 are compiled for 17.
+# Kafka 4 and Spark 4 are compiled for Java 17.
 OLDEST = 17
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """One Java runtime: `home` is its folder, `version` its major number, `build` its full name."""
+    """A Java runtime: `home` is the folder, `version` the major number, `build` the full name."""
 
     home: Path
     version: int
@@ -32,10 +32,10 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """Finds the Java of JAVA_HOME or else of PATH, as Spark does.
+    """Finds the Java of JAVA_HOME, or else of PATH, as Spark does.
 
-    Raises KappaError, with what to install, if there is none or it is older than 17. A wrong
-    JAVA_HOME is an error and no reason to look further: Spark would not look further either.
+    Raises KappaError, with the package to install, if Java is missing or older than 17. A wrong
+    JAVA_HOME is an error, and PATH is not searched then: Spark would not search PATH either.
     """
     program = locate_java(environment)
     java = parse_properties(_printed(program, environment), program)
@@ -48,7 +48,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
 
 
 def locate_java(environment: Mapping[str, str] = os.environ) -> str:
-    """Returns the `java` program that will be used, without a look at its version."""
+    """Returns the path of the `java` program to use, without a check of the version."""
     home = environment.get("JAVA_HOME")
     if home:
         program = str(Path(home) / "bin" / "java")
@@ -68,12 +68,12 @@ def locate_java(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def parse_properties(printed: str, program: str) -> Java:
-    """Reads what `java -XshowSettings:properties -version` prints.
+    """Parses the output of `java -XshowSettings:properties -version`.
 
-    Its properties are the same in every vendor's build; the `-version` lines are not.
+    The properties are the same in every vendor's build; the `-version` lines are not.
     """
     properties = dict(re.findall(r"^\s+(java\.[a-z.]+) = (.*?)\s*$", printed, re.MULTILINE))
-    # Java 8 and older call themselves 1.8.
+    # Java 8 and older versions are numbered as 1.8.
     version = re.fullmatch(r"(?:1\.)?(\d+)", properties.get("java.specification.version", ""))
     if version is None or "java.home" not in properties:
         last = (printed.strip().splitlines() or ["it printed nothing"])[-1]
@@ -90,7 +90,8 @@ def parse_properties(printed: str, program: str) -> Java:
 
 def _printed(program: str, environment: Mapping[str, str]) -> str:
     try:
-        # In English, since errors are quoted; the property lines are the same in all languages.
+        # The output is in English, since errors quote lines of it; the property lines are the
+        # same in all languages.
         asked = subprocess.run(
             [program, "-XshowSettings:properties", "-version"],
             capture_output=True,
