@@ -1,14 +1,14 @@
 """The command line: a file for each group of commands.
 
-A command parses its arguments, calls one function, and renders the result. Nothing is decided here.
-Each command imports what it needs in its own body: `kappa query` starts no JVM and imports no
-Spark, `kappa --help` neither that nor DuckDB (tests/test_packages.py).
+A command parses the arguments, calls a function, and renders the result. Nothing is decided here.
+Each command imports other packages in the body of its function: `kappa query` starts no JVM and
+imports no Spark; `kappa --help` imports neither Spark nor DuckDB (tests/test_packages.py).
 
-Read in this order:
+Read the modules in this order:
 
     main       the program: signals, arguments, exit code
     app        the app itself: all commands in the order of the help, errors, exit codes
-    terminal/  what commands share: options, output, lines, and how a rollout is followed
+    terminal/  shared parts of commands: options, output, lines, and following a rollout
     run        up, down, serve, gc
     topics     topics create, list, describe, alter, delete, lag; `join`, `records` (tail, export,
                import), `produce`
@@ -21,7 +21,7 @@ Read in this order:
     rejects    rejects list, show, export, redrive
     archive    archive status, verify
     changes    the rows of a table, then each net change
-    outlets    sinks: how far each is
+    outlets    sinks: the progress of each sink
     alerts     alerts list, alerts retry
     doctor     doctor, scrub
     root       root copy, adopt

@@ -1,4 +1,4 @@
-"""Alerts: what was delivered, what waits, and the dead letters, which can be sent again."""
+"""Alerts: delivered messages, waiting messages, and dead letters, which can be sent again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The app `kappa`: its commands in the order of the help, and exit codes of errors."""
+"""The app `kappa`: the commands in the order of the help, and exit codes of errors."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ _GROUPS = {
 
 
 def app_of(typed: str | None = None) -> typer.Typer:
-    """Returns the app with the command that was typed, or with all.
+    """Returns the app with the command that was typed, or with all commands.
 
-    To make all takes as long as to answer a small query.
+    Making all commands takes as long as a small query.
     """
     app = typer.Typer(
         name="kappa",
@@ -125,16 +125,16 @@ def everywhere(
 
 
 def run_command(arguments: list[str]) -> int:
-    """Runs one command and returns its exit code.
+    """Runs a command and returns the exit code.
 
-    An error is one sentence and a hint on stderr.
+    An error is printed to stderr, as a sentence and a hint.
     """
     if sys.stdout is None:
-        # The parent closed it: the command still runs, without an answer.
+        # The parent has closed stdout: the command still runs, without an answer.
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # to the end of the process
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # Data are UTF-8 whatever the machine's language is.
+            # Data are UTF-8 in every locale of the machine.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         # Typer's own main has other exit codes for an interrupt and a broken pipe.
@@ -155,7 +155,7 @@ def run_command(arguments: list[str]) -> int:
         _write_no_more()
         return ExitCode.OK
     except ImportError as error:
-        # Such as with too many open files: a library in C cannot be loaded then.
+        # With too many open files, for example, a library in C cannot be loaded.
         return show_failure(
             KappaError(
                 f"{error.name or 'a module'} cannot be loaded: {error}",
@@ -178,7 +178,7 @@ def run_command(arguments: list[str]) -> int:
 
 
 def _typed(arguments: list[str]) -> str | None:
-    """Returns the command that is typed, or None if it is not plain which one that is."""
+    """Returns the name of the command that is typed, or None if the name is not clear."""
     match arguments:
         case ["--project" | "--root", _, *rest]:
             return _typed(rest)
@@ -203,7 +203,7 @@ def _write_no_more() -> None:
 
 def _misused(error: TyperException) -> int:
     context, message = getattr(error, "ctx", None), error.format_message()
-    # Without a message it was the bare name of a group, and its help is printed.
+    # An error without a message comes from the bare name of a group, whose help is printed.
     if message:
         say(f"error: {message}")
         say(f"hint: {context.command_path if context is not None else 'kappa'} --help")

@@ -1,4 +1,4 @@
-"""Archives of topics: their state, and the check against the topics."""
+"""Archives of topics: the state of each, and the check against the topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The changes of a served table: its rows, then what is inserted, updated and deleted."""
+"""The changes of a served table: all rows, then each inserted, updated and deleted row."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _write_text(change_set: ChangeSet, chosen: Filter | None) -> None:
 
 
 def change_text(change: RowChange) -> str:
-    """Returns one change as a line for people: a sign, and the columns with their values."""
+    """Returns a change as a line for people: a sign, and the columns with values."""
     from kappa.serving.query.render import cell_text
 
     before, after = change.before, change.after

@@ -1,4 +1,4 @@
-"""Commands before and at the begin of rollouts: validate, plan, deploy, replay, branch, ..."""
+"""Commands that prepare and begin rollouts: validate, plan, deploy, replay, branch, ..."""
 
 from __future__ import annotations
 

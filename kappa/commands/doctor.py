@@ -1,4 +1,4 @@
-"""Damage below the root, and its repair; the scrub of its data files."""
+"""Damage below the root, its repair, and the scrub of data files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kappa.serving.query.render import Form, Listing
 if TYPE_CHECKING:
     from kappa.kafka.client import Log
 
-# What the broker adds is not what was asked for: one that is away is not waited for.
+# The broker only adds to the answer, so the command does not wait long for an absent broker.
 _PATIENCE_SECONDS = 3.0
 
 
@@ -84,7 +84,7 @@ def doctor(
     except Copied as error:
         say(f"{error.message}; {error.hint}")
     except Damaged:
-        # It was named before.
+        # The damage was named before.
         pass
     say("not looked at: the rows in data files and archives (kappa scrub reads them), and the log")
     if unsealed:
@@ -126,7 +126,7 @@ def doctor(
 
 
 def _answering(here: ProjectContext) -> Log | None:
-    """Returns the broker's client if it answers soon; reports a cluster that does not."""
+    """Returns the broker's client if the broker answers soon; reports a cluster that is silent."""
     try:
         log = here.log()
         if log.wait_until_ready(_PATIENCE_SECONDS):
@@ -139,11 +139,11 @@ def _answering(here: ProjectContext) -> Log | None:
 
 
 def _say_unread(here: ProjectContext, log: Log) -> None:
-    """Names topics that match a pattern and are not read."""
+    """Prints the topics that match a pattern and are not read."""
     from kappa.replay.status.status import unread_topics
     from kappa.state.build import read_birth
 
-    # What is damaged was named before.
+    # Damaged records were named before.
     with suppress(KappaError):
         births = [read_birth(here.store, build) for build in here.state().wanted_builds()]
         for each in unread_topics(births, log):
@@ -151,7 +151,7 @@ def _say_unread(here: ProjectContext, log: Log) -> None:
 
 
 def _tell_risks(here: ProjectContext, log: Log) -> None:
-    """Reports what the loss of one broker would take; our own broker is the only one."""
+    """Reports the damage that the loss of a broker would do; nothing for Kappa's own broker."""
     if here.settings.runs_broker:
         return
     from kappa.replay.status.doctor.cluster import broker_loss_risks

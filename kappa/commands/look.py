@@ -1,4 +1,4 @@
-"""Looks at what runs and what happened, and comparisons of rows."""
+"""Commands that show the present state and the history, and that compare rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _WATCH_SECONDS = 1.0
-# A build that rests starts its job first, which may take 45 s (engine.hung_seconds).
+# A resting build first starts its job, which may take 45 s (engine.hung_seconds).
 _TOGETHER_SECONDS = 60.0
 
 
@@ -281,10 +281,10 @@ def logs(
 
 
 def _status_text(here: ProjectContext, form: Form) -> tuple[str, bool]:
-    """Returns the status as text, and whether a record that it needs is damaged."""
+    """Returns the status as text, and True if a record that the status needs is damaged."""
     from kappa.state.files.bucket import LOOKING, with_patience
 
-    # Who looks wants to know soon that the server of the root is away.
+    # A person who looks wants to learn soon that the server of the root is away.
     with with_patience(LOOKING):
         return _status_of(here, form)
 
@@ -308,7 +308,7 @@ def _status_of(here: ProjectContext, form: Form) -> tuple[str, bool]:
     now = datetime.now(UTC)
     document = status_document(seen, running, broker, http, now)
     waiting = ""
-    # What is damaged is in the heading.
+    # The heading names the damage.
     with suppress(Damaged):
         state, _ = readable_state(here.store)
         waiting = waiting_text(here.store, state, most=here.settings.alerts.most)

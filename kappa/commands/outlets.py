@@ -1,4 +1,4 @@
-"""Sinks: how far each is."""
+"""Sinks: the progress of each sink."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kappa produce`: the events of a file, or of standard input, to a topic."""
+"""The command `kappa produce`: it sends the events of a file, or of stdin, to a topic."""
 
 from __future__ import annotations
 
@@ -100,20 +100,23 @@ def produce(
 
 @dataclass(slots=True)
 class _Events:
-    """The records of a file, in bytes or rows of which so many were taken; None: without an end."""
+    """The records of a file, with the bytes or rows in total and taken so far.
+
+    The total is None for stdin, whose end is not known.
+    """
 
     placed: Iterable[Placed] = ()
     total: int | None = None
     taken: int = 0
 
     def counted(self, lines: Iterable[bytes]) -> Iterator[bytes]:
-        """Yields lines, and counts their bytes."""
+        """Yields lines, and counts the bytes taken."""
         for line in lines:
             self.taken += len(line)
             yield line
 
     def each(self, placed: Iterable[Placed]) -> Iterator[Placed]:
-        """Yields records, and counts them."""
+        """Yields records, and counts the records taken."""
         for each in placed:
             self.taken += 1
             yield each

@@ -1,4 +1,4 @@
-"""Commands that bring a rollout to its end: wait, verify, promote, undo, abandon."""
+"""Commands that finish a rollout: wait, verify, promote, undo, abandon."""
 
 from __future__ import annotations
 

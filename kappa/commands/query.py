@@ -1,4 +1,4 @@
-"""Queries, now or as of the past, and the tables that they can name."""
+"""Queries, now or as of the past, and the tables that queries can name."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def query(
 
 
 def _say_moment(when: Past | None, snapshot: Snapshot) -> None:
-    """Prints on stderr the frontiers of an answer of the past."""
+    """Prints the frontiers of an answer of the past to stderr."""
     if when is None:
         return
     from kappa.serving.query.pin.snapshot import head_of
@@ -136,7 +136,10 @@ def _moment(
     *,
     after: str | None = None,
 ) -> Past | None:
-    """Returns the moment of the past that the flags name, or None for now, after a write or not."""
+    """Returns the moment of the past that the flags name, or None for the present.
+
+    With `after`, the present is the moment after a write.
+    """
     from kappa.serving.query.pin.moments import (
         AtEventTime,
         AtGeneration,
@@ -168,7 +171,7 @@ def _moment(
 
 
 def _parse_time(text: str) -> datetime:
-    """Parses a time, and notes on stderr if it has no zone."""
+    """Parses a time, and prints a note to stderr if the time has no zone."""
     from kappa.serving.query.pin.moments import parse_time
 
     time, with_zone = parse_time(text)

@@ -1,4 +1,4 @@
-"""Commands on the records of a topic: tail, export, import; topics.py has them in the group."""
+"""Commands on the records of a topic: tail, export, import; topics.py puts them in its group."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NEWEST = 10
 
 
 class SeenAs(StrEnum):
-    """The lines that records are printed as."""
+    """The format in which records are printed."""
 
     TEXT = "text"
     JSONL = "jsonl"
@@ -109,7 +109,7 @@ def tail(
         begin = newest_offsets(topic, begin, end, most)
     seen: Iterable[SeenRecord] = filter(is_wanted, map(decode, log.records([topic], begin, end)))
     if start is None and most is not None:
-        # The newest of all partitions, in the order of their times.
+        # These are the newest records of all partitions, in the order of time.
         seen = heapq.nlargest(most, seen, key=lambda each: each.order_key)[::-1]
     elif most is not None:
         seen = itertools.islice(seen, most)
@@ -171,7 +171,7 @@ def export(
             else:
                 count = export_lines(records, decode, made)
         except BaseException:
-            # A part would look like the whole.
+            # A partial file would look complete.
             if file != "-":
                 Path(file).unlink()
             raise

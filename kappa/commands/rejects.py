@@ -1,4 +1,4 @@
-"""Rejects: list and show them, export them to be fixed, redrive those that are fixed."""
+"""Commands on rejects: list, show, export to be fixed, and redrive the fixed rejects."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from kappa.serving.query.render import Form, Listing
 
 
 class _Rejects(TyperGroup):
-    """`kappa rejects [PIPELINE]` is `kappa rejects list [PIPELINE]`."""
+    """The group `rejects`: `kappa rejects [PIPELINE]` is `kappa rejects list [PIPELINE]`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        # Typer has no public name for that type.
+        # Typer has no public name for the type of `ctx`.
         return super().parse_args(
             ctx,
             args if args and (args[0] in self.commands or args[0] == "--help") else ["list", *args],

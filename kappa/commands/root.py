@@ -1,4 +1,4 @@
-"""The root of the project, as a whole."""
+"""The root of the project as a whole: copy and adopt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The platform itself: start it, stop it, run a part of it alone, delete what is not needed."""
+"""The platform itself: start, stop, a single part alone, and the deletion of garbage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas: what the registry has, and what of it the project pins."""
+"""Schemas: the subjects of the registry, and the versions that the project pins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics: create, list, describe, change and delete them."""
+"""Commands on topics: create, list, describe, alter, delete, lag."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def delete_topic(
 def _typed(
     command: str, topic: str, option: str, values: Sequence[str] | None, *others: str
 ) -> str:
-    """Returns a command with its options, as it would be typed."""
+    """Returns a command with options, as a user would type the command."""
     given = (each for value in values or () for each in (option, value))
     return shlex.join(("topics", command, topic, *given, *others))
 

@@ -1,4 +1,4 @@
-"""The bar of a step that counts what it has done: on a terminal alone, with the rate beside."""
+"""The bar of a step that counts: shown on a terminal alone, with the rate beside."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 def bar(
     text: str, total: int | None, *, console: Console | None = None
 ) -> Iterator[Callable[[int, int], None]]:
-    """Shows a bar on stderr for as long as the block runs; without a terminal, nothing.
+    """Shows a bar on stderr while the block runs; without a terminal, nothing is shown.
 
-    Yields a function that takes how many are acknowledged, and how much of `total` is read: of an
-    unknown total (None) the bar moves without an end. It leaves nothing behind.
+    Yields a function that takes the number of acknowledged records and the part of `total` that has
+    been read. With an unknown total (None), the bar moves without an end. At the end the bar
+    disappears.
     """
     on = talk() if console is None else console
     if not on.is_terminal:

@@ -1,4 +1,4 @@
-"""The way from a plan to its rollouts: plan, show, ask, try the law of slices, begin."""
+"""The way from a plan to rollouts: plan, show, ask, try the law of slices, begin."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def roll_out(
     auto_promote: bool,
     timeout: float | None,
 ) -> None:
-    """Plans and begins rollouts with a yes, and follows each until it serves."""
+    """Plans and begins rollouts with a yes, and follows each rollout until its build serves."""
     bring_on(
         here,
         begin_planned(
@@ -56,7 +56,7 @@ def begin_planned(
     yes: bool,
     auto_promote: bool,
 ) -> tuple[int, ...]:
-    """Plans, and begins the rollouts of the plan. Returns their ids."""
+    """Plans, and begins the rollouts of the plan. Returns the ids of the rollouts."""
     from kappa.code.spark_child import one_child
 
     here.must_run()
@@ -68,7 +68,7 @@ def begin_planned(
 def plan_changes(
     here: ProjectContext, pipelines: Sequence[str], *, again: bool, accepting: Allowances
 ) -> tuple[Plan, Observed]:
-    """Plans what is declared. Returns the plan with the facts that it was made of."""
+    """Plans the declared pipelines. Returns the plan and the facts behind the plan."""
     from kappa.replay.rollout.plan.make_plan import make_plan
 
     observed = observed_for(here, pipelines)
@@ -95,7 +95,7 @@ def begin(
 ) -> tuple[int, ...]:
     """Shows a plan, asks for a yes, tries the law of slices, and begins the rollouts.
 
-    Returns their ids: none if the plan has no changes.
+    Returns the ids of the rollouts, none if the plan has no changes.
     """
     from kappa.replay.rollout.plan.plan_text import plan_text
 
@@ -109,7 +109,7 @@ def begin(
 
 
 def apply_saved(here: ProjectContext, file: Path, *, timeout: float | None) -> None:
-    """Brings a saved plan to its end with no question: saving it was the yes.
+    """Applies a saved plan to the end without a question: saving the plan was the yes.
 
     Raises Conflict if the plan is stale.
     """
@@ -138,7 +138,8 @@ def _begun(here: ProjectContext, made: Plan, *, auto_promote: bool) -> tuple[int
             show(line)
 
         ensure_lawful(here.settings, here.store, here.log(), made, say=report)
-    # A minute has passed: what is begun now, nobody would bring on if the supervisor has ended.
+    # A minute may have passed: if the supervisor has ended meanwhile, nobody would continue the
+    # rollouts that are begun now.
     here.must_run()
     with moving("beginning the rollouts"):
         return stage_plan(here.store, made, auto_promote=auto_promote)

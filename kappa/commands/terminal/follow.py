@@ -1,4 +1,4 @@
-"""The progress of rollouts, shown to their end or until they wait for a yes."""
+"""The progress of rollouts, shown to the end or until a rollout waits for a yes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def follow_rollout(
     to_the_yes: bool = False,
     known: Rollout | None = None,
 ) -> Rollout:
-    """Shows the progress of a rollout to its end, or until it waits for a yes.
+    """Shows the progress of a rollout to the end, or until the rollout waits for a yes.
 
-    Raises the error that its end means if it does not serve.
+    If the rollout ends without serving, raises the error for this kind of end.
     """
     from kappa.replay.status.follow import follow_rollout, raise_unless_served, show_progress
     from kappa.replay.status.outgoing_changes import sends_at_switch
@@ -67,9 +67,9 @@ def follow_rollout(
 
 
 def _log_of(here: ProjectContext, begun: Rollout, birth: Birth) -> tuple[Log, Offsets]:
-    """Returns the broker's client and the end of what a rollout reads.
+    """Returns the broker's client and the end offsets of the topics that a rollout reads.
 
-    Raises Unreachable, which says that the rollout has begun all the same.
+    Raises Unreachable; the message says that the rollout has begun nevertheless.
     """
     try:
         log = here.log()
@@ -84,14 +84,14 @@ def _log_of(here: ProjectContext, begun: Rollout, birth: Birth) -> tuple[Log, Of
 
 
 def _outcome(state: State, ended: Rollout) -> str:
-    """Returns a line about a rollout that served: its generation, and what serves by now."""
+    """Returns a line about a rollout that served: the generation, and the build that serves now."""
     from kappa.replay.rollout.history import RolloutEntry
     from kappa.replay.rollout.rollout import Phase
 
     told = f"{ended.pipeline}: build {ended.build} (version {ended.version})"
     made = RolloutEntry(ended, state.served_in(ended.id)).generation
     serving = state.serving.get(ended.pipeline)
-    # A later undo may have brought the same build back, by a generation of its own.
+    # A later undo may have brought back the same build in another generation.
     is_last = not any(
         later.pipeline == ended.pipeline and later.phase is Phase.SERVED
         for later in state.rollouts[ended.number :]
@@ -103,14 +103,14 @@ def _outcome(state: State, ended: Rollout) -> str:
 
 
 def approve(here: ProjectContext, ready: Iterable[Rollout], timeout: float | None) -> None:
-    """Gives one yes to these candidates together and follows each until it serves."""
+    """Approves these candidates together, and follows each candidate until it serves."""
     from kappa.replay.rollout.operator_requests import ask_promote
     from kappa.replay.status.follow import ensure_not_waiting
     from kappa.state.journal.events import PromoteAsked
 
     asked = ask_promote(here.store, seen=[rollout.id for rollout in ready]).event
     assert isinstance(asked, PromoteAsked)
-    # What happened before the yes is on the screen already.
+    # All events before the yes are on the screen already.
     for_each_rollout(
         lambda id_: ensure_not_waiting(
             follow_rollout(here, id_, timeout, to_the_yes=True, known=here.state().rollout(id_))
@@ -120,9 +120,9 @@ def approve(here: ProjectContext, ready: Iterable[Rollout], timeout: float | Non
 
 
 def for_each_rollout(act: Callable[[int], object], ids: Iterable[int]) -> None:
-    """Does it for each rollout, even after an error.
+    """Calls a function for each rollout, even after an error.
 
-    All errors are printed or raised; the first one decides the exit code.
+    The first error is raised, and decides the exit code; the other errors are printed.
     """
     refused = []
     for id_ in ids:
@@ -137,7 +137,7 @@ def for_each_rollout(act: Callable[[int], object], ids: Iterable[int]) -> None:
 
 
 def bring_on(here: ProjectContext, ids: tuple[int, ...], timeout: float | None) -> None:
-    """Follows rollouts until each serves or waits for a yes, and asks for that."""
+    """Follows rollouts until each serves or waits for a yes, and asks for the yes."""
     waiting: list[Rollout] = []
 
     def bring_on(id_: int) -> None:

@@ -1,7 +1,7 @@
-"""Steps that take a while: a command says what it does and how far it is.
+"""Progress of steps that take a while: the name of the step, and the seconds so far.
 
-On a terminal one line moves, and leaves nothing behind. Elsewhere a plain line is written once the
-step has taken two seconds, and then every five.
+On a terminal a single line moves, and disappears at the end. Elsewhere a plain line is written
+after two seconds of the step, and then every five seconds.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 _LOOK_SECONDS = 0.2
-# Sooner a line would only flicker.
+# A line that appears sooner would only flicker.
 _TERMINAL_SECONDS = 0.3
 _FIRST_SECONDS = 2.0
 _NEXT_SECONDS = 5.0
 
 
 class PlainLines:
-    """The lines of a step without a terminal: which are due, by the seconds it has taken."""
+    """The plain lines of a step without a terminal, due by the seconds of the step."""
 
     def __init__(self) -> None:
         """Begins a step."""
@@ -42,7 +42,7 @@ class PlainLines:
 
 
 def with_time(text: str, seconds: float) -> str:
-    """Returns what a step does, with how long it has taken."""
+    """Returns the text of a step with the seconds so far."""
     return f"{text} ({seconds:,.0f} s)"
 
 
@@ -50,7 +50,7 @@ def with_time(text: str, seconds: float) -> str:
 def moving(text: str, *, console: Console | None = None) -> Iterator[Callable[[str], None]]:
     """Shows a step on stderr for as long as the block runs.
 
-    Yields a function that changes its text.
+    Yields a function that changes the text of the step.
     """
     step = _Step(text, console)
     thread = Thread(target=step.run, name="moving", daemon=True)
@@ -71,7 +71,7 @@ class _Step:
 
     @cached_property
     def _console(self) -> Console:
-        # A step that is over at once needs none.
+        # A step that ends at once needs no console.
         return talk() if self._given is None else self._given
 
     def update(self, text: str) -> None:
@@ -79,7 +79,7 @@ class _Step:
 
     def run(self) -> None:
         """Shows the text until the step is over."""
-        # A terminal that is gone stops no command.
+        # A terminal that is gone must not stop the command.
         with contextlib.suppress(OSError, ValueError):
             self._show()
 

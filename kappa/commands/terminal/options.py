@@ -1,4 +1,4 @@
-"""The options and arguments that several commands take, each declared once."""
+"""The options and arguments that several commands share, each declared once."""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ OfBuild = Annotated[
 
 
 def refuse_numbers(context: typer.Context, given: str | list[str] | None) -> object:
-    """Returns the pipelines given. Raises UsageError if one is digits only: a rollout's number."""
-    from kappa.replay.rollout.rollout_numbers import is_number  # most commands need none of it
+    """Returns the given pipelines. Raises UsageError for a name of digits: a rollout's number."""
+    from kappa.replay.rollout.rollout_numbers import is_number  # most commands do not need this
 
     for name in [given] if isinstance(given, str) else given or ():
         if is_number(name):
@@ -176,7 +176,7 @@ SomePipelines = Annotated[
 
 
 def here_of(context: typer.Context) -> ProjectContext:
-    """Returns the project and root of this command, as the callback has set them."""
+    """Returns the project and root of this command, which the app's callback has set."""
     here = context.obj
     assert isinstance(here, ProjectContext), "the callback has run"
     return here

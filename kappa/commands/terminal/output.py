@@ -34,18 +34,18 @@ def talk() -> Console:
 def print_listing(
     form: Form, listing: Listing, *, document: object = None, heading: str = ""
 ) -> None:
-    """Writes a listing to stdout in the form that was asked for."""
+    """Writes a listing to stdout in the requested form."""
     sys.stdout.write(render_listing(form, listing, document=document, heading=heading))
 
 
 def write_bytes(content: bytes) -> None:
-    """Writes bytes of a log to stdout; those that are no UTF-8 are escaped."""
+    """Writes bytes of a log to stdout, and escapes bytes that are no UTF-8."""
     sys.stdout.write(content.decode(errors="backslashreplace"))
     sys.stdout.flush()
 
 
 def show_failure(error: KappaError) -> int:
-    """Writes what went wrong and its hint to stderr. Returns the exit code."""
+    """Writes an error with its hint to stderr. Returns the exit code."""
     say(f"error: {error.message}")
     if error.hint:
         say(f"hint: {error.hint}")
@@ -53,7 +53,7 @@ def show_failure(error: KappaError) -> int:
 
 
 def typed(command: str, pipeline: str | None) -> str:
-    """Returns a command as it would be typed."""
+    """Returns a command as a user would type the command."""
     return command if pipeline is None else f"{command} {pipeline}"
 
 
@@ -65,7 +65,7 @@ def ask_consent(
     what: str = "this changes what serves",
     undone: str = "what serves was not changed",
 ) -> None:
-    """Asks once, on a terminal.
+    """Asks for consent once, on a terminal, unless `yes` was given.
 
     Raises ConsentNeeded if the answer is no, or if there is no terminal.
     """

@@ -1,4 +1,4 @@
-"""Commands that wait for what was just written: until readers see it, or time is up."""
+"""Waits of commands until readers see the records just written, or until a timeout."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from kappa.kafka.producer import Acknowledged
     from kappa.replay.status.context import ProjectContext
 
-# Many times what a slice takes, and a build that rests is woken within.
+# The time is many times that of a slice, and long enough to wake a resting build.
 _SECONDS = 30.0
 
 
 def ensure_shown(here: ProjectContext, token: Offsets, timeout: float | None) -> None:
-    """Waits until what serves and reads the token's topics shows it; shows that it waits.
+    """Waits until all serving builds that read the token's topics show the token's offsets.
 
-    Raises TimedOut, with the reasons that are known, if it takes too long.
+    Meanwhile a line shows the wait. Raises TimedOut, with the known reasons, after the timeout.
     """
     from kappa.serving.query.pin.write_token import ensure_covered
 
@@ -34,7 +34,7 @@ def ensure_shown(here: ProjectContext, token: Offsets, timeout: float | None) ->
 
 
 def ensure_some_reads(here: ProjectContext, topic: str) -> None:
-    """Raises UsageError if nothing that serves reads a topic: a wait for it would have no end."""
+    """Raises UsageError if no serving build reads a topic: a wait for the topic would not end."""
     from kappa.serving.query.pin.write_token import ServedLook, pipelines_behind
 
     pipelines_behind(Offsets({topic: {}}), ServedLook(here.store).shown_offsets())
@@ -43,9 +43,9 @@ def ensure_some_reads(here: ProjectContext, topic: str) -> None:
 def ensure_written_shown(
     here: ProjectContext, acknowledged: Acknowledged, timeout: float | None
 ) -> None:
-    """Waits until readers see records; what the command has printed is given out before.
+    """Flushes the command's output, and waits until readers see the written records.
 
-    Raises TimedOut, which says that they are acknowledged, if that takes too long.
+    Raises TimedOut after the timeout; the message says that the records are acknowledged.
     """
     sys.stdout.flush()
     try:
