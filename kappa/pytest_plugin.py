@@ -1,6 +1,6 @@
-"""A plugin of pytest: tests find a project's pipelines, and share one Spark that is warm.
+"""A plugin of pytest: tests can import a project's pipelines, and share a warm Spark session.
 
-pytest finds it by itself where Kappa is installed. A file of tests asks for Spark in one line:
+pytest finds the plugin of an installed Kappa by itself. A file of tests asks for Spark by a line:
 
     pytestmark = pytest.mark.usefixtures("warm_spark")
 """
@@ -14,19 +14,20 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Lets tests import from the project that they are in, as `from pipelines.web import web`."""
+    """Lets tests import from the project around, as in `from pipelines.web import web`."""
     root = config.rootpath
     for folder in (root, *root.parents):
         if (folder / "kappa.toml").is_file():
-            # Last: a file of the project's must not be imported instead of a library of that name.
+            # The folder is last in the path, so that no file of the project is imported in place of
+            # a library with the same name.
             sys.path.append(str(folder))
             return
 
 
 @pytest.fixture(scope="session")
 def warm_spark() -> Iterator[None]:
-    """Keeps one Spark for `tables_of` and the laws until the last test has ended."""
-    # A run without such tests does not wait for the import.
+    """Keeps a Spark session for `tables_of` and the laws until the last test has ended."""
+    # A run without tests on Spark does not wait for this import.
     from kappa.engine.children.rehearsal import local_session  # noqa: PLC0415
 
     with local_session():

@@ -1,7 +1,7 @@
 """The setup of a machine before the first run: Java, jars, class archive, compiled loops.
 
-Run it with `python -m kappa.setup` in a project, whose `[jars]` settings name the source of jars.
-The first time takes a minute or two, any other some seconds.
+Run `python -m kappa.setup` in a project, whose `[jars]` settings name the source of jars. The first
+run takes a minute or two, and later runs take some seconds.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from kappa.state.files.bucket import is_bucket
 
 
 def set_up(console: Console, settings: JarsSettings, *, for_bucket: bool = False) -> Jars:
-    """Makes everything ready, `for_bucket`: for a root in one, too.
+    """Prepares the machine; with `for_bucket`, also for a root in a bucket.
 
-    Raises KappaError if it cannot; the class archive is optional.
+    Raises KappaError on failure, but not for the class archives, which are optional.
     """
     java = find_java()
     jars = ensure_jars(
@@ -42,7 +42,8 @@ def set_up(console: Console, settings: JarsSettings, *, for_bucket: bool = False
                     f"{error.message}. JVMs start more slowly without it.",
                     soft_wrap=True,
                 )
-    # Otherwise each worker of a catch-up waits for the compiler (kappa/base/loops.py).
+    # These imports compile loops; otherwise each worker of a catch-up waits for the compiler
+    # (kappa/base/loops.py).
     for module in (
         "kappa.kafka.message_loops",
         "kappa.records.decode.find_loops",
@@ -59,7 +60,7 @@ def set_up(console: Console, settings: JarsSettings, *, for_bucket: bool = False
 
 
 def main() -> int:
-    """Runs the command: prints to stderr, and returns the exit code."""
+    """Runs the setup with output on stderr, and returns the exit code."""
     console = Console(stderr=True)
     try:
         settings = load_settings(Path.cwd())

@@ -1,4 +1,4 @@
-"""Tests of pipelines: these events give these rows, and the laws. No broker is needed.
+"""Helpers for tests of pipelines: the rows that events give, and the laws, without a broker.
 
     from kappa.testing import law_of_slices, some_events, tables_of
 
@@ -9,10 +9,11 @@
     def test_the_law_of_slices():
         law_of_slices(web, some_events(web, 200))
 
-The law of slices is about any cut of the log into contiguous slices. Folding them one after the
-other gives the same tables as one slice of the whole log. So a replay in large slices equals a tail
-in small ones. All of it runs on a Spark in this process (engine/children/rehearsal.py), which the
-fixture `warm_spark` keeps from one test to the next (pytest_plugin.py).
+The law of slices is about any cut of the log into contiguous slices. Folding the slices one after
+the other gives the same tables as a single slice of the whole log. So a replay in large slices
+equals a tail in small slices. All helpers run on a Spark session in this process
+(engine/children/rehearsal.py), which the fixture `warm_spark` keeps between tests
+(pytest_plugin.py).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from kappa.tables.views.changes import SEVERAL_ROWS
 
 __all__ = ["Event", "LawBroken", "law_of_slices", "law_of_views", "some_events", "tables_of"]
 
-# A slice per event of more than so many would take minutes.
+# With more slices than this, a check with a slice per event would take minutes.
 _MOST_SLICES = 64
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -43,12 +44,12 @@ _ONE_EACH = (
     "in a test, events need ids of their own, as those that send them make them:"
     ' some_events(..., distinct=("orders.id",))'
 )
-# Given per topic, in the order of the log.
+# The events of each topic, in the order of the log.
 Events = Mapping[str, Iterable[Event | Mapping[str, Any]]]
 
 
 def _short(check: Callable[P, T]) -> Callable[P, T]:
-    """Makes pytest show the line of the test and the error, and nothing of what is between."""
+    """Makes pytest show the line of the test and the error, without the frames between."""
 
     @wraps(check)
     def shortly(*given: P.args, **named: P.kwargs) -> T:
@@ -111,7 +112,7 @@ def law_of_slices(pipeline: Pipeline, events: Events, *, cuts: int = 6, seed: in
     with local_pipeline(pipeline) as local:
         held = hold_to_law(local, log, cuts=cuts, most_slices=_MOST_SLICES, seed=seed)
     rejected = held.rejected.copy()
-    # The records of these are folded.
+    # Records with this reason are folded all the same.
     del rejected[Reason.WAKE_FAILED]
     if rejected.total() == len(log.records):
         why = ", ".join(f"{reason} {count}" for reason, count in rejected.most_common())
