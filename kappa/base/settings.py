@@ -45,8 +45,8 @@ from kappa.base.units import parse_memory
 FILE = "kappa.toml"
 _PREFIX = "KAPPA__"
 
-# Sections with secrets: kappa.toml may not have them, since it is copied with the project, into
-# images and histories.
+# The sections whose secrets may not be in kappa.toml, since the file is copied with the project,
+# into images and histories.
 _WITHOUT_SECRETS: Mapping[tuple[str, ...], type[Section]] = {
     ("kafka", "auth"): KafkaAuth,
     ("registry",): RegistrySettings,

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from kappa.base.section.engine import EngineSettings
 from kappa.base.section.storage import without_secrets
 
-# What Kappa reads of them itself.
+# The settings of Spark that Kappa itself reads.
 CORES_MAX, INSTANCES, EXECUTOR_CORES, MAX_INSTANCES = NUMBERS = (
     "spark.cores.max",
     "spark.executor.instances",
@@ -24,20 +24,21 @@ CORES_MAX, INSTANCES, EXECUTOR_CORES, MAX_INSTANCES = NUMBERS = (
 IS_DYNAMIC = "spark.dynamicAllocation.enabled"
 YARN = "yarn"
 _MASTER = re.compile(rf"spark://[^/\s,]+:\d+(?:,[^/\s,]+:\d+)*|k8s://\S+|{YARN}")
-# Where YARN's resource managers are: the host of each or all of its address, and its id.
+# The settings with the places of YARN's resource managers: the host or the whole address of each
+# manager, and its id.
 _MANAGER = re.compile(r"spark\.hadoop\.yarn\.resourcemanager\.(hostname|address)(\.\w+)?")
 _MANAGERS_PORT = 8032
 _HOST = "spark.hadoop.yarn.resourcemanager.hostname"
 _STAGING = "spark.yarn.stagingDir"
-# An executor's heap, by which the size of its container is reckoned, and what it is unless set.
+# The heap of an executor, from which the size of its container is computed, and the default.
 HEAP, HEAP_UNLESS_SET = "spark.executor.memory", "1g"
 _SIZE = re.compile(r"\d+[mg]")
 _DELTA = "commits to a table, and what is kept of it, are Kappa's"
 _ROWS = "the function has to give the same rows on the cluster and on this machine"
 _UNUSED = "spark-submit alone reads it, and a job does without"
 _JVM = "the driver is the job's own JVM: see engine.memory"
-# By the beginning of a name: why it is refused. The longest beginning that fits decides; None
-# allows.
+# For the beginning of a setting's name, the reason for a refusal; None allows the setting. The
+# longest beginning that matches decides.
 _RULES: Mapping[str, str | None] = {
     "spark.master": "engine.master names the cluster",
     "spark.app.name": "it is the name of the build",
@@ -63,7 +64,7 @@ _RULES: Mapping[str, str | None] = {
     "spark.python.": "Python's workers import and decode as the job does",
     "spark.executorEnv.TZ": _ROWS,
     "spark.executorEnv.KAPPA_": "Kappa tells its own workers by such variables",
-    # Spark hides what it takes for a secret by its name; AWS_ACCESS_KEY_ID is none to it.
+    # Spark hides values whose names look like secrets; to Spark AWS_ACCESS_KEY_ID does not.
     "spark.executorEnv.AWS_": "Spark shows its settings, and these are credentials",
     "spark.pyspark.driver.python": "the driver is the job's own Python",
     "spark.executor.pyspark.memory": "engine.worker_memory is the memory of Python's workers",
@@ -82,7 +83,7 @@ _MENDS: Mapping[str, str] = {
     "spark.executorEnv.AWS_": "give it to each worker in its own environment, or its machine a "
     "role; on Kubernetes by spark.kubernetes.executor.secretKeyRef.AWS_...",
 }
-# A setting whose value is a secret, by its name; a reference to a secret of Kubernetes is none.
+# The names of settings whose values are secrets; a reference to a secret of Kubernetes is none.
 _SECRET = re.compile(
     r"(?!spark\.kubernetes\.\w+\.secretKeyRef\.).*(secret|password|passphrase|token|access[._]?key)",
     re.IGNORECASE,
@@ -165,7 +166,7 @@ def addresses(master: str, conf: Mapping[str, str] = MappingProxyType({})) -> li
 
 def _managers(conf: Mapping[str, str]) -> list[tuple[str, int]]:
     found: dict[str | None, tuple[str, int]] = {}
-    # An address is more than a host, and is sorted before it.
+    # An address says more than a host name, and its setting sorts before that of the host.
     for name in sorted(conf):
         manager = _MANAGER.fullmatch(name)
         if manager is not None:
@@ -184,7 +185,7 @@ def _is_master(text: str) -> bool:
     if not _MASTER.fullmatch(text):
         return False
     try:
-        # A socket takes no other name, and an empty one is this machine.
+        # A socket takes no other names, and an empty name means this machine.
         return all(host.encode("idna") for host, _ in addresses(text))
     except ValueError:
         return False

@@ -27,7 +27,7 @@ def secrets_in(
                 yield ".".join((*named, name)), f"{mend}{file_mend if own in kinds else ''}"
     for named, given in _sections_at(file, ("engine", "conf")):
         for name in filter(is_secret_of_spark, given):
-            # Names of variables have no dots, and all that are set there are lower case to us.
+            # Names of variables have no dots, and Kappa reads all of them as lower case.
             variable = _variable(prefix, named)
             mend = f"""give it in the variable {variable}, as JSON: {{"{name}": "..."}}"""
             yield ".".join((*named, name)), mend

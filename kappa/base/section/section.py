@@ -10,12 +10,12 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 from msgspec import Meta, Struct
 
-# The type of a setting has its bounds, its description and whether it is a secret.
+# The type of a setting has the bounds, the description and, for a secret, the mark SECRET.
 SECRET = object()
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
-# Such as 512m and 4g; 90s, 30m, 1h and 2d.
+# Examples of sizes are 512m and 4g; of durations 90s, 30m, 1h and 2d.
 Size = Annotated[str, Meta(pattern=r"^\d+[mg]\Z")]
 Duration = Annotated[str, Meta(pattern=r"^\d{1,12}[smhd]\Z")]
 
