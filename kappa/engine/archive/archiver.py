@@ -6,7 +6,8 @@ Each commit has a range `[start, end)` of a partition and records the range
 (kappa/tables/archive.py). The next commit begins at the end of the last committed range. So a
 killed archiver goes on from there, whatever it had written. A changed declaration of an event has
 another archive, made of the records that the topic has. Records that the topic has lost are added
-if an older archive kept them raw. Exit code 0: no topic is archived; 130: asked to stop (SIGTERM).
+from an older archive that kept raw records. Exit code 0: no topic is archived; 130: asked to stop
+(SIGTERM).
 """
 
 from __future__ import annotations
