@@ -42,7 +42,7 @@ from kappa.tables.versions import files
 class Merging:
     """The way in which contributions by key are merged into their table.
 
-    Contributions of Spark are merged in this process if they have at most `at_most_bytes`. Few
+    Spark's contributions are merged in this process if their size is at most `at_most_bytes`. Few
     contributions wait beside a table of `large_rows` or more; None: contributions never wait. Where
     Spark's workers see no file of this machine, `elsewhere` is the name of the job's own folder.
     """

@@ -41,7 +41,7 @@ from kappa.tables.versions import list_of, list_since
 _TARGET_BYTES = 32 * 1024 * 1024
 # This many small files are worth joining: each costs every query about a millisecond.
 _MANY = 8
-# A log of this length is worth a checkpoint: opening the table reads it all.
+# A log of this length is worth a checkpoint: opening the table reads the whole log.
 _LONG_LOG = 20
 
 
@@ -90,7 +90,7 @@ class Maintenance:
         self._settled = (0, 0)
 
     def run_if_due(self) -> bool:
-        """Runs the upkeep if it is due. Returns True if it ran."""
+        """Runs the upkeep if due. Returns True if the upkeep ran."""
         if not self.is_due():
             return False
         self.run()

@@ -92,8 +92,8 @@ def _latest_rows(
     """Returns a slice's contributions to the table of a topic's latest rows.
 
     A truncation hides each key that the table has before the slice, and each key that the slice has
-    before the truncation. The hidden keys may be many, so they are found in files. Raises Broken if
-    nobody knows which changes were made before the truncation.
+    before the truncation. The hidden keys may be many, so DuckDB finds the keys in files. Raises
+    Broken if nobody knows which changes were made before the truncation.
     """
     rows = decoded.latest(topic, writer.birth)
     truncated = decoded.truncated(topic)

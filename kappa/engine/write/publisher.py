@@ -1,7 +1,7 @@
 """The publisher of a build's frontier: the record that decides what readers see.
 
 The first record of a process repeats the published frontier under the process's own epoch. So a
-late record of a dead process finds its number taken (law 10). A hold is acknowledged once, in a
+late record of a dead process finds the number taken (law 10). A hold is acknowledged once, in a
 frontier that names the hold. Then nothing is published until the hold ends. If a hold lasts too
 long, the job releases it by a journal record, and the journal decides which record was first. Two
 threads use the publisher: a thread folds and publishes, the other watches the journal.
@@ -48,9 +48,9 @@ class Stopping(Exception):
 class Keeper:
     """The past frontiers that a build's job keeps, each before the next is published.
 
-    While the build serves, the job keeps a frontier at regular intervals, and one at each switch:
-    always the frontier that readers see at that moment. A job that was away at a switch keeps the
-    frontier when the job begins, since readers saw no other frontier meanwhile.
+    While the build serves, the job keeps a frontier at regular intervals and at each switch: always
+    the frontier that readers see at that moment. A job that was away at a switch keeps the frontier
+    when the job begins, since readers saw no other frontier meanwhile.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Keeper:
         self._keep(shown, record.event.generation, stays=before != self._serving)
 
     def look(self, shown: Frontier) -> None:
-        """Keeps the frontier that readers see, if it is due and new."""
+        """Keeps the frontier that readers see, if due and new."""
         self._begun = True
         serves = self._serving in self._shown_by
         if serves and shown.number != self._newest_kept and self._clock() >= self._due:
@@ -168,7 +168,7 @@ class Publisher:
         return self._newest
 
     def take_over(self) -> Frontier | None:
-        """Begins this process's epoch: repeats the newest frontier, and returns it.
+        """Begins this process's epoch: repeats and returns the newest frontier.
 
         Returns None if the build has published no frontier. Afterwards no put of a dead process can
         land, so tables can be taken back to this frontier.
@@ -185,7 +185,7 @@ class Publisher:
         return self._newest
 
     def begin(self, first: Frontier) -> Frontier:
-        """Publishes the first frontier if the build has none; returns the newest one."""
+        """Publishes the first frontier if the build has none; returns the newest frontier."""
         with self._turn:
             if self._newest is None:
                 self._newest = self._frontiers.publish_next(

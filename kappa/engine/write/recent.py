@@ -2,10 +2,10 @@
 
 The cost of a merge grows with its table: merging 2,000 random keys into 10 million rows takes
 seconds, into 100,000 rows some 50 ms. So a table of many rows has two small tables of contributions
-beside it (kappa/tables/merge.py), and a slice is merged into one of the two. When that small table
-is full, the other one takes over, and a thread drains the full one into the table by the same
-merge. Readers fold all three tables (merge on read), at the versions that a frontier names. So
-the rows are the same before, during and after a drain.
+beside it (kappa/tables/merge.py), and a slice is merged into one small table. When that small table
+is full, the other small table takes over, and a thread drains the full one into the large table by
+the same merge. Readers fold all three tables (merge on read), at the versions that a frontier
+names. So the rows are the same before, during and after a drain.
 
 One frontier names both the table after a drain and the emptied recent table, or neither: a crash
 between the two is taken back. Tables whose folds no merge can express have no recent rows.
@@ -69,7 +69,7 @@ class RecentRows:
         # Since the last upkeep: the number of drains, and whether contributions were merged.
         self._drains = 0
         self._fed = True
-        # The table's rows, by the version that they were counted at.
+        # The number of the table's rows, and the version at which the rows were counted.
         self._rows_at_version = (-1, 0)
         # The part that was fed last is fed again; the other part is drained if it has rows.
         self._active = max(self._parts, key=lambda part: (part.rows > 0, part.fed_at))
@@ -140,7 +140,7 @@ class RecentRows:
             self._drain_if(due=self._is_full())
 
     def drain(self) -> None:
-        """Drains all waiting rows, and returns when they are in the table."""
+        """Drains all waiting rows, and returns when the table has the rows."""
         while self.holds:
             self._drain_if(due=True)
             if self._draining is not None:

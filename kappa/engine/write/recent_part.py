@@ -1,4 +1,4 @@
-"""A recent table beside a large table, and the bounds of its sums.
+"""A recent table beside a large table, and the bounds of sums.
 
 Each large table has two recent tables.
 """
@@ -31,7 +31,7 @@ class RecentPart:
     """A recent table of contributions, with one row per key."""
 
     def __init__(self, name: str, path: str, birth: TableBirth, limited: Iterable[str]) -> None:
-        """Opens the table if it exists. `limited` are the columns of `sum_limits`."""
+        """Opens an existing table. `limited` are the columns of `sum_limits`."""
         self.name = name
         self._path = path
         self._birth = birth
@@ -56,7 +56,7 @@ class RecentPart:
         return (-1, -1, -1) if self.stored is None else self.stored.mark().place
 
     def ensure(self, mark: Mark) -> None:
-        """Makes the table, empty and with this mark, if it does not exist."""
+        """Makes the table, empty and with this mark, if missing."""
         if self.stored is None:
             self.stored = ensure_table(self._path, self._birth.columns, mark)
 

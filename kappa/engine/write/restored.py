@@ -69,10 +69,10 @@ def restored_frontier(store: Store, birth: Birth) -> Frontier | None:
 def common(
     marks: Mapping[str, Sequence[tuple[int, Mark]]],
 ) -> tuple[Mark, Mapping[str, int]] | None:
-    """Returns the newest mark that all tables have, and the tables' versions with it. Pure.
+    """Returns the newest common mark of all tables, and the tables' versions. Pure.
 
-    `marks` has the versions of each table, the newest first; of several versions with the mark the
-    newest is taken. Returns None if the tables have no mark in common.
+    `marks` has the versions of each table, the newest first. If several versions of a table have
+    the mark, the newest version is returned. Returns None if the tables have no mark in common.
     """
     places = [{mark.place: version for version, mark in reversed(each)} for each in marks.values()]
     shared = set.intersection(*(set(each) for each in places)) if places else set()
