@@ -33,8 +33,8 @@ from kappa.tables.stored_archive import Block, ensure_archive
 # A file of this size is left alone: it has a few million events, and a slice reads some of its row
 # groups.
 _BLOCK_BYTES = 32 * 1024 * 1024
-# This many small files at a partition's end, each less than that part of a large one, are joined by
-# the next commit. Fewer would be written again and again.
+# The next commit joins this many small files at a partition's end, each smaller than that part of a
+# large file. Fewer files would be rewritten again and again.
 _FEW = 8
 _SMALL = 4
 # A row group: large enough that repeated values are written once, and small enough that a slice
