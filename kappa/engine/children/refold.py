@@ -66,7 +66,7 @@ def refold(
     pipeline = load_snapshot(root, birth)
     spark = session()
     source = LogSource(kafka, log)
-    # A proof decodes the log again. An archive is read only if the log lacks some of it.
+    # A proof decodes the log again. An archive is read only if the log lacks records.
     lost = lost_ranges(birth.begins, log.beginning(birth.topic_ids))
     archives = Archives(root, pipeline.topics, birth.topic_ids, log) if lost else None
     publisher = Publisher(folder, birth, hold_seconds=settings.rollout.hold_seconds)

@@ -247,7 +247,7 @@ class Rehearsal:
         """Reads the rows of a table at the frontier, with the platform's own columns."""
         writer = next(writer for writer in self.slices.writers if writer.birth.name == name)
         schema = arrow_schema(writer.birth.columns)
-        # The two writers have different Arrow types for one type of Delta's.
+        # The two writers have different Arrow types for a type of Delta.
         stored = [
             pq.ParquetFile(arrow_source(path), pre_buffer=True)
             .read()

@@ -13,7 +13,7 @@ from kappa.base.errors import ExitCode
 from kappa.code.task import Task, socket_name, taken_socket
 
 _MOST_BYTES = 1 << 16
-# poll(2): the other side has closed its end. Linux alone has the first.
+# poll(2): the other side has closed its end. Only Linux has POLLRDHUP.
 _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP
 
 
@@ -25,7 +25,7 @@ class Tasks:
 
     def __init__(self, door_at: Path | None) -> None:
         """Takes the path of the door's socket, or None for no door."""
-        # A program that reads its input finds an empty one.
+        # A program that reads standard input finds an empty input.
         self._input = os.dup(0)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
