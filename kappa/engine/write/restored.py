@@ -1,4 +1,4 @@
-"""A frontier made of the tables' own marks, for a build whose frontier records are lost.
+"""A frontier made of the tables' marks, if a build's frontier records are lost.
 
 Every commit of a table carries the mark of the slice that was folded last. So the newest slice that
 all tables have is a frontier: the mark has the offsets, log time and tally. The restored frontier

@@ -1,4 +1,4 @@
-"""A merge that writes a table anew: many contributions, beside a table not much larger.
+"""A merge of many contributions that writes a not much larger table anew.
 
 DuckDB folds the contributions as readers fold waiting contributions (kappa/tables/merge.py), and
 spills to disk when its memory is exceeded. The merge of delta-rs takes ten to forty times the

@@ -1,4 +1,4 @@
-"""The commits that Spark makes: rows that are appended, and contributions that are merged."""
+"""The commits that Spark makes: appended rows, and merged contributions."""
 
 from __future__ import annotations
 
