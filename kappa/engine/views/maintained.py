@@ -1,4 +1,4 @@
-"""The maintained views of a build, computed after a slice's tables for the same frontier.
+"""The maintained views of a build, computed for the frontier of a slice's tables.
 
 DuckDB computes a view whose sources have changed, over the files of the versions that the frontier
 will name: whole, or for the keys that the slice touched (kappa/tables/views/ways.py). Differences
