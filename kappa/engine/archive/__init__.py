@@ -1,6 +1,6 @@
-"""The archives: typed copies of topics' logs in columns, written exactly once without a JVM.
+"""Archives: typed copies of topics' logs in columns, written exactly once.
 
-This package writes and checks archives; kappa/tables/archive.py defines archives, and
+This package writes and checks archives without a JVM; kappa/tables/archive.py defines archives, and
 engine/read/archived.py reads archives.
 
 - archiver.py: the process, which finds the topics and partitions that are due
