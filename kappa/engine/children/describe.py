@@ -1,4 +1,4 @@
-"""A spare's program that finds the columns of functions, and refuses forbidden operations.
+"""A spare's program that finds the columns of functions, and judges functions.
 
 The argument is a folder that has request.json (code/outputs.py writes it) and gets answer.json: for
 each pipeline the columns of the tables, or a sentence that refuses the pipeline. The function is

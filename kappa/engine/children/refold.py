@@ -1,4 +1,4 @@
-"""A program that folds the log of a build once more, for a proof to compare with the build.
+"""A program that folds the log of a build once more, for a proof.
 
     python -m kappa.engine.children.refold --project DIR --root ROOT
         --bootstrap HOST:PORT --build BUILD --folder FOLDER

@@ -1,4 +1,4 @@
-"""The check of the frames that a function returned: one frame per table, of valid columns."""
+"""The check of a function's frames: a frame per table, of valid columns."""
 
 from __future__ import annotations
 

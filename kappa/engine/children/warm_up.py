@@ -1,7 +1,8 @@
-"""The warm-up of a spare: runs the same code as tasks, so the first task meets warm code.
+"""The warm-up of a spare: runs the same code as tasks do.
 
-The warm-up folds a few records of a separate pipeline, streams a few rows and describes the
-pipeline. All steps use the warm-up's own session and folder, and no task sees any result.
+So the first task meets warm code. The warm-up folds a few records of a separate pipeline, streams a
+few rows and describes the pipeline. All steps use the warm-up's own session and folder, and no task
+sees any result.
 """
 
 from __future__ import annotations
