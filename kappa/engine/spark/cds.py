@@ -39,7 +39,10 @@ def missing_archives(jars: Jars) -> list[ClassArchive]:
 
 
 def ensure_archives(jars: Jars) -> None:
-    """Makes the archives that do not exist, in parallel. Raises KappaError if an archive fails."""
+    """Makes the archives that do not exist, in parallel.
+
+    Raises KappaError if an archive fails.
+    """
     missing = missing_archives(jars)
     with ThreadPoolExecutor(max_workers=len(missing) or 1) as beside:
         for made in [beside.submit(archive.make) for archive in missing]:

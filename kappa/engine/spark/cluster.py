@@ -1,4 +1,4 @@
-"""A Spark cluster that folds bounded legs, and Spark's settings for the cluster's sessions."""
+"""A Spark cluster that folds bounded legs, and the settings of its sessions."""
 
 from __future__ import annotations
 

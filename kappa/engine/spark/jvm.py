@@ -1,4 +1,4 @@
-"""The command line of a session's JVM: program, options and class path; and the JVM's variables."""
+"""The command line and the variables of a session's JVM."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ FOREIGN = (
 
 
 class Profile(StrEnum):
-    """The use of a session: a catch-up needs throughput, a tail a quick start and quick answers."""
+    """The use of a session: a catch-up or a tail.
+
+    A catch-up needs throughput; a tail needs a quick start and quick answers.
+    """
 
     LONG_CATCH_UP = "long catch-up"
     CATCH_UP = "catch-up"

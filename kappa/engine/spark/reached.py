@@ -1,4 +1,4 @@
-"""The checks that a cluster can be used: the master answers, and the cluster gives an executor.
+"""The checks that a cluster's master answers and gives an executor.
 
 A failed check is reported in a sentence. Spark itself would try a master for a minute and report no
 reason, and wait for an executor for ever.

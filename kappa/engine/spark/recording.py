@@ -1,4 +1,4 @@
-"""The run that records the class lists: a small job that loads the classes of a real job.
+"""The run that records the class lists: a small job with the classes of a real job.
 
 `make classes` starts this run after a change of jars or of a job's work:
 

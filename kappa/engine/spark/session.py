@@ -229,7 +229,7 @@ def boot_for(
     local_dir: Path,
     output: int | None = None,
 ) -> Machine:
-    """Starts the JVM of this process's session by a project's settings, with the project's jars.
+    """Starts the JVM of this process's session by a project's settings and jars.
 
     Raises Unreachable if tasks are to run on a cluster that does not answer.
     """

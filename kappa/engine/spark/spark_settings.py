@@ -28,7 +28,7 @@ def spark_settings(
     jars: Sequence[Path] = (),
     storage: StorageSettings | None = None,
 ) -> Mapping[str, str]:
-    """Returns the settings of a session that may write to `local_dir` alone on this machine.
+    """Returns the settings of a session that writes on this machine to `local_dir` alone.
 
     Each of the session's Python workers may take `worker_memory` (`4g`). Tasks run on this many
     `cores` of this machine (0: all), or on a cluster, whose executors get the `jars`. A root in a

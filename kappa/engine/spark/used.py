@@ -18,7 +18,7 @@ _ID = re.compile(r"#(\d+)")
 def used_columns(
     plan: Iterable[Mapping[str, Any]], output: str
 ) -> list[tuple[frozenset[str], frozenset[str]]]:
-    """Returns the names of all columns and of used columns, for each file that a plan reads.
+    """Returns all columns and the used columns of each file that a plan reads, by name.
 
     Any part of the plan, or its output (`List(a#0, b#1L)`), may use columns. If the plan reads
     parts of structs, Spark has already left unused columns out of the first names.
