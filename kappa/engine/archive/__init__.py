@@ -1,10 +1,10 @@
-"""The archives: typed copies of topics' logs in columns, written exactly once without a JVM.
+"""Archives: typed copies of topics' logs in columns, written exactly once.
 
-This package writes and checks archives; kappa/tables/archive.py defines them, and
-engine/read/archived.py reads them.
+This package writes and checks archives without a JVM; kappa/tables/archive.py defines archives, and
+engine/read/archived.py reads archives.
 
-- archiver.py: the process, and which topic and partition is due
-- archive_writer.py: one range of one partition becomes one commit
+- archiver.py: the process, which finds the topics and partitions that are due
+- archive_writer.py: makes a commit of a range of a partition
 - earlier.py: raw records that older archives kept, decoded again for a newer declaration
 - archive_check.py: the check that an archive equals the log
 """

@@ -1,8 +1,8 @@
-"""The check of an archive: each partition is the log, once and without a gap.
+"""The check of an archive: each partition equals the log, once and without a gap.
 
 Records that the topic has lost cannot be compared any more. The marks of the commits record that
-they were read without a gap. The check is that the files contain exactly the records that the marks
-have counted.
+the archiver read these records without a gap. The check is that the files contain exactly the
+records that the marks have counted.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ Ranges = Iterable[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class PartitionCheck:
-    """The result for one partition: `[start, end)` with its number of records.
+    """The result for a partition: `[start, end)` with its number of records.
 
-    Those from `compared_from` on were compared with the topic's. `wrong` is the first mistake;
-    None: there is none.
+    Records from `compared_from` on were compared with the topic's records. `wrong` is the first
+    mistake; None: there is no mistake.
     """
 
     partition: int
@@ -57,12 +57,13 @@ def check_archive(
     into: Path,
     cut: Iterable[LostEnd] = (),
 ) -> Iterator[PartitionCheck]:
-    """Checks all partitions of an archive as it is now.
+    """Checks all partitions of an archive in its present state.
 
-    Its files are linked into a folder, and may be deleted meanwhile. `topic` is the declaration of
-    the archive, and `beginning` has the first offsets of its partitions now; without a topic,
-    nothing is compared. `cut` are the partitions that have lost their ends: they are compared up to
-    there, and what follows is in the archive alone.
+    The archive's files are linked into the folder `into`, so the archiver may delete files
+    meanwhile. `topic` is the declaration of the archive; without a topic, nothing is compared.
+    `beginning` has the present first offsets of the topic's partitions. `cut` are the partitions
+    that have lost their ends: each is compared up to its lost end, and later records are in the
+    archive alone.
     """
     mark = archive.mark()
     cut_at = {each.partition: each for each in cut}
@@ -165,7 +166,7 @@ def _compared(
     read: Read,
     raw: Ranges,
 ) -> tuple[int, str | None]:
-    """Decodes the topic again, and compares.
+    """Decodes the topic again, and compares the records with the archive.
 
     Returns the number of records compared, and the first difference from the archive.
     """

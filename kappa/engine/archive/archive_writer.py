@@ -1,7 +1,7 @@
-"""The writer of one topic's archive: appends decoded ranges, and joins small files.
+"""The writer of a topic's archive: appends decoded ranges, and joins small files.
 
-A commit holds one range `[start, end)` of one partition, and its mark records it. The range ends at
-the reader's position, never at its last row, so that holes count.
+A commit holds a range `[start, end)` of a partition, and the commit's mark records the range. The
+range ends at the reader's position, never at its last row, so that holes count.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from kappa.tables.archive import ArchiveMark, folder
 from kappa.tables.delta import Guard
 from kappa.tables.stored_archive import Block, ensure_archive
 
-# A file of this size is left alone: a few million events, of which a slice takes some row groups.
+# A file of this size is left alone: it has a few million events, and a slice reads some of its row
+# groups.
 _BLOCK_BYTES = 32 * 1024 * 1024
-# This many small files at a partition's end, each less than that part of a large one, are joined by
-# the next commit. Fewer would be written again and again.
+# The next commit joins this many small files at a partition's end, each smaller than that part of a
+# large file. Fewer files would be rewritten again and again.
 _FEW = 8
 _SMALL = 4
 # A row group: large enough that repeated values are written once, and small enough that a slice
@@ -41,12 +42,12 @@ _SMALL = 4
 _GROUP_ROWS = 250_000
 _GROUP_BYTES = 64 * 1024 * 1024
 _LONG_LOG = 50
-# Their values only rise, as timestamps nearly do: the differences are written.
+# The values of these columns only rise, and timestamps nearly do: the differences are written.
 _RISING = ("_offset", "_log_time")
 
 # The raw records of a partition's range, in order.
 Read = Callable[[int, int, int], Iterable[pa.RecordBatch]]
-# Partition, the end of what was read, and its last record -> that record as the log has it.
+# Maps partition, end of the read range, and last record to that record as the log has it.
 Confirmed = Callable[[int, int, Witness], Witness]
 
 
@@ -55,7 +56,7 @@ def _as_read(_partition: int, _reached: int, read: Witness) -> Witness:
 
 
 class _Noted:
-    """The last of the raw records that pass through."""
+    """A pass-through for raw records that notes the last record."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -64,7 +65,7 @@ class _Noted:
             yield batch
 
     def last(self) -> Witness:
-        """Returns the last record that was read, without its leader's epoch."""
+        """Returns the last record that was read, without the leader's epoch."""
         offset, at, key, value = (
             self._last.column(name)[0] for name in ("offset", "timestamp", "key", "value")
         )
@@ -76,7 +77,7 @@ class _Noted:
 
 
 class ArchiveWriter:
-    """The writer of one topic's archive, for the holder of the archives' lock only."""
+    """The writer of a topic's archive, for the holder of the archives' lock only."""
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class ArchiveWriter:
         block_bytes: int = _BLOCK_BYTES,
         group_rows: int = _GROUP_ROWS,
     ) -> None:
-        """Opens the archive, or makes it. Raises Damaged if its folder has something else."""
+        """Opens the archive, or makes it. Raises Damaged if the folder has something else."""
         name = archive_fingerprint(topic)
         self._store = store
         self._topic = topic
@@ -100,25 +101,27 @@ class ArchiveWriter:
             self._columns,
             ArchiveMark(topic.name, topic_id, name),
         )
-        # Files are written on this host: of a root on the disk, where they are to be.
+        # Files are written on this host. If the root is on the disk, files are written at their
+        # final place.
         self._folder = store.local.path(folder(topic.name, name))
         if str(self._folder) != self._archive.path:
-            # A process that was killed may have left one.
+            # A killed process may have left a file.
             delete_folder(str(self._folder))
             self._folder.mkdir(parents=True)
         self._archive.tidy(store, long_log=_LONG_LOG)
 
     def mark(self) -> ArchiveMark:
-        """Returns the mark: what is archived."""
+        """Returns the mark, which has the archived ranges."""
         return self._archive.mark()
 
     def append(
         self, partition: int, start: int, end: int, read: Read, confirmed: Confirmed = _as_read
     ) -> int:
-        """Archives a partition from `start`, the end of its archive, towards `end`, in one file.
+        """Archives a partition from `start` towards `end`, in one file.
 
-        Returns the offset that it has reached. `confirmed` is called before the commit with the
-        last record that was read. Raises Broken if its archive does not end at `start`.
+        `start` is the end of the partition's archive. Returns the offset that the archive has
+        reached. Calls `confirmed` before the commit with the last record that was read. Raises
+        Broken if the archive does not end at `start`.
         """
         mark, keeps_raw = self.mark(), self._topic.archive is Archive.RAW
         reached_before = mark.end.get(partition, start)
@@ -187,7 +190,7 @@ class ArchiveWriter:
         first_batch = next(batches, None)
         if first_batch is None:
             return None, end, None
-        # What is wrong in a file would be right in the next one.
+        # An error in a joined file would pass for right in the next file.
         self._archive.ensure_whole(self._store, taken_along)
         first = taken_along[0].first if taken_along else start
         name = f"{partition}-{first:020d}-{secrets.token_hex(4)}.parquet"
@@ -218,7 +221,7 @@ class ArchiveWriter:
                         batch = next(batches, None)
                     _write(into, waiting)
                 file.flush()
-                # If a commit outlives the machine's death, so must its file.
+                # If a commit outlives a crash of the machine, so must its file.
                 os.fsync(file.fileno())
         except BaseException as error:
             path.unlink(missing_ok=True)
@@ -256,14 +259,14 @@ def _rows_of(blocks: Iterable[Block], schema: pa.Schema) -> Iterator[pa.RecordBa
 
 
 def _write(into: pq.ParquetWriter, waiting: list[pa.RecordBatch]) -> None:
-    """Writes the waiting batches as one group, and empties the list."""
+    """Writes the waiting batches as a row group, and empties the list."""
     if waiting:
         into.write_table(pa.Table.from_batches(waiting))
         waiting.clear()
 
 
 def _file(into: object, schema: pa.Schema) -> pq.ParquetWriter:
-    """Opens a file for decoded records that is kept: small, and searched by offset."""
+    """Opens a lasting file of decoded records: small, and searched by offset."""
     rising = [
         field.name for field in schema if field.name in _RISING or pa.types.is_timestamp(field.type)
     ]

@@ -2,11 +2,12 @@
 
     python -m kappa.engine.archive.archiver --project DIR --root ROOT --bootstrap HOST:PORT
 
-Each commit has one range `[start, end)` of one partition and records it (kappa/tables/archive.py).
-The next begins at the end of the last committed one, so an archiver that was killed goes on from
-there, whatever it had written. An event that is declared differently has another archive. It is
-made of the records that the topic has. Those that the topic has lost are added if an older archive
-kept them raw. Exit code 0: no topic is archived; 130: asked to stop (SIGTERM).
+Each commit has a range `[start, end)` of a partition and records the range
+(kappa/tables/archive.py). The next commit begins at the end of the last committed range. So a
+killed archiver goes on from there, whatever it had written. A changed declaration of an event has
+another archive, made of the records that the topic has. Records that the topic has lost are added
+from an older archive that kept raw records. Exit code 0: no topic is archived; 130: asked to stop
+(SIGTERM).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _NAP_SECONDS = 0.5
 
 
 class Archiver:
-    """The loop that archives topics until it is asked to stop."""
+    """The loop that archives topics until asked to stop."""
 
     def __init__(
         self,
@@ -62,9 +63,10 @@ class Archiver:
         clock: Callable[[], float] = time.monotonic,
         say: Callable[[str], None],
     ) -> None:
-        """Appends to a partition if many records wait, or `every_seconds` have passed.
+        """Sets the pace: a partition is due if many records wait, or by time.
 
-        `say` gets the reason why a topic is not archived.
+        A partition is due by time after `every_seconds`. `say` gets the reason why a topic is not
+        archived.
         """
         self._store = store
         self._log = log
@@ -76,13 +78,14 @@ class Archiver:
         self._writers: dict[str, ArchiveWriter] = {}
         self._last: dict[tuple[str, int], float] = {}
         self._hindered: dict[str, str] = {}
-        # Per topic, the archived offsets at which its end was looked at last, and what was wrong.
+        # Per topic, the archived offsets at the last check of its end, and the error that the check
+        # found.
         self._known: dict[str, tuple[Offsets, str | None]] = {}
 
     def run(self, stop: threading.Event, *, ends: Callable[[], bool] = lambda: False) -> None:
         """Archives until asked to stop, or until `ends` returns True.
 
-        Raises KappaError if broker or disk does not answer.
+        Raises KappaError if the broker or the disk does not answer.
         """
         while not (stop.is_set() or ends()):
             went_on = [self.step(topic, stop) for topic in self._topics]
@@ -90,7 +93,7 @@ class Archiver:
                 stop.wait(_NAP_SECONDS)
 
     def step(self, topic: Topic, stop: threading.Event) -> bool:
-        """Appends the due ranges of one topic. Returns True if more may be due."""
+        """Appends the due ranges of a topic. Returns True if more may be due."""
         facts = self._log.facts(topic.name)
         try:
             writer = self._writer(topic, None if facts is None else facts.id)
@@ -121,7 +124,7 @@ class Archiver:
                 start = mark.end.get(partition, earlier.beginning(partition, first, None))
                 if not stop.is_set() and self._is_due(topic.name, partition, last - start):
                     if start < first:
-                        # The records after it are read from the topic.
+                        # Later records are read from the topic.
                         went_on |= (
                             writer.append(
                                 partition,
@@ -145,7 +148,8 @@ class Archiver:
                         )
                     self._last[topic.name, partition] = self._clock()
         except (Broken, UsageError) as error:
-            # Others go on; this one does when its cause is mended, or the topic exists again.
+            # Other topics go on. This topic goes on when the cause is mended, or when the topic
+            # exists again.
             self._writers.pop(topic.name, None)
             self._hinder(topic.name, str(error))
             return False
@@ -167,7 +171,7 @@ class Archiver:
         return self._writers[topic.name]
 
     def _known_again(self, mark: ArchiveMark, end: Offsets) -> str | None:
-        """Explains why the topic's end is not the archived one any more, or returns None.
+        """Explains why the topic's end differs from the archived end, or returns None.
 
         The broker is asked once after each commit, and again while the topic is shorter.
         """
@@ -179,10 +183,10 @@ class Archiver:
         return why
 
     def _confirmed(self, mark: ArchiveMark, partition: int, reached: int, read: Witness) -> Witness:
-        """Returns the last record that was read as the log has it, with its leader's epoch.
+        """Returns the last read record as the log has it, with the leader's epoch.
 
-        Raises Broken if the log has another one, or if it is of another leader and the log has lost
-        the end of what was archived before.
+        Raises Broken if the log has another record there. Raises Broken too if another leader has
+        written the record and the log has lost the end of the earlier archived records.
         """
         place = mark.topic, partition
         found = self._log.last_before(Offsets({mark.topic: {partition: reached}})).get(place, read)
@@ -255,7 +259,7 @@ def main(arguments: list[str] | None = None) -> int:
                 try:
                     topics = archived_topics(settings.project)
                 except KappaError as error:
-                    # What was declared before goes on; a file that is mended is seen.
+                    # The earlier declarations stay in use; a mended file is noticed.
                     print(
                         f"kept as they were declared: {error.message}", file=sys.stderr, flush=True
                     )

@@ -1,4 +1,4 @@
-"""Raw records in archives of earlier declarations, which the topic may have lost since."""
+"""Raw records in archives of earlier declarations, which the topic may have lost."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _AT_ONCE = 50_000
 
 @dataclass(frozen=True, slots=True)
 class RawStretch:
-    """The raw records that one archive has of a partition: all of `[start, end)`.
+    """The raw records that an archive has of a partition: all of `[start, end)`.
 
-    `check` raises Damaged if a block is not as it was written.
+    `check` raises Damaged if a block differs from the block that was written.
     """
 
     start: int
@@ -71,7 +71,7 @@ class Earlier:
         return cls(kept)
 
     def beginning(self, partition: int, first: int, done: int | None) -> int:
-        """Returns the beginning of the log that these and the topic are together.
+        """Returns the beginning of the log that the archives and the topic form together.
 
         The topic's own first offset is `first`. If all is archived up to `done`, the log goes on
         from there.
@@ -88,7 +88,7 @@ class Earlier:
         )
 
     def read(self, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Reads the raw records of `[start, end)`, which are in one archive."""
+        """Reads the raw records of `[start, end)`, all from one archive."""
         found = next(
             each for each in self.kept[partition] if each.start <= start and each.end >= end
         )

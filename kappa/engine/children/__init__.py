@@ -1,18 +1,19 @@
-"""Spark processes that do one thing and end, and builds that are folded for a test.
+"""Spark processes with a single task, and builds that are folded for a test.
 
-They touch no build that serves, take no lock, and answer by files of a folder. Read in this order:
+The processes touch no serving build, take no lock, and answer by files of a folder. Read in this
+order:
 
-- `describe.py`: a program that finds out which columns a pipeline's function returns.
-- `watch.py`, `returned.py`: what the function may not call, and what it must return.
+- `describe.py`: a program that finds the columns that a pipeline's function returns.
+- `watch.py`, `returned.py`: the calls that a function may not make, and checks of returned frames.
 - `rehearsal.py`: a build that is folded in this process, from a log in memory.
 - `some_events.py`: events of a pipeline's topics, by hand or at random.
-- `slicings.py`: the laws of slices and of views, tried on one log.
-- `same_rows.py`, `served_rows.py`: the rows of two foldings, compared; and those that readers see.
-- `law.py`: a program that tries the law on pipelines before they are replayed.
+- `slicings.py`: the laws of slices and of views, tried on a log.
+- `same_rows.py`, `served_rows.py`: the comparison of two foldings, and the rows that readers see.
+- `law.py`: a program that tries the law on pipelines before a replay.
 - `refold.py`: a program that folds the log of a build once more, for a proof.
-- `tasks.py`: the tasks that come on a spare's input, or through its door.
-- `spare.py`: a program whose Spark is booted and warm before its task comes.
-- `warm_up.py`: what a spare runs once, so that its first task meets warm code.
+- `tasks.py`: the tasks that come on a spare's input, or through a door.
+- `spare.py`: a program whose Spark is booted and warm before a task comes.
+- `warm_up.py`: the steps that a spare runs once, so that the first task meets warm code.
 """
 
 __all__ = ["rehearsal", "served_rows", "slicings", "some_events"]

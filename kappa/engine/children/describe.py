@@ -1,9 +1,9 @@
-"""A spare's program that finds the columns of functions, and refuses what they may not do.
+"""A spare's program that finds the columns of functions, and judges functions.
 
-Its argument is a folder that has request.json (code/outputs.py writes it) and gets answer.json:
-for each pipeline its tables' columns, or one sentence that refuses it.
-The function is run on empty frames in a real Spark session. No row is read and none computed: calls
-that would look at rows are refused (watch.py). engine/spark/rowlocal.py judges the plan.
+The argument is a folder that has request.json (code/outputs.py writes it) and gets answer.json: for
+each pipeline the columns of the tables, or a sentence that refuses the pipeline. The function is
+run on empty frames in a real Spark session. No row is read and no row is computed: calls that would
+look at rows are refused (watch.py). engine/spark/rowlocal.py judges the plan.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+$")
 
 
 def main(arguments: list[str]) -> int:
-    """Answers one request; returns the exit code."""
+    """Answers a request; returns the exit code."""
     scratch = Path(arguments[0])
     request = json.loads((scratch / "request.json").read_text(encoding="utf-8"))
     sources = Sources(Path(request["folder"]))
     open_sources(sources)
-    # While the JVM boots: what a file makes at its top is made without a session.
+    # This runs while the JVM boots: the top of a file is run without a session.
     pipelines = {
         name: next(
             each for _, each in pipelines_in(load_module(module, sources)) if each.name == name
@@ -60,9 +60,9 @@ def main(arguments: list[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The columns, with Spark's types, that a function returns for each of its tables.
+    """The columns that a function returns for each table, with Spark's types.
 
-    `changing` names what gives another value each time it is computed.
+    `changing` names expressions that give another value each time.
     """
 
     tables: Mapping[str, list[tuple[str, str]]]
@@ -103,7 +103,7 @@ def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> Descripti
                 name
                 for leaf in _leaves(rows[ordered.name])
                 for topic in topics_of[leaf]
-                # What joins a pattern later is another topic, too.
+                # A topic that joins a pattern later is another topic, too.
                 for name in (topic.name, topic.of_pattern)
                 if name is not None
             },
@@ -133,9 +133,9 @@ def _plan(frame: DataFrame) -> list[Any]:
 
 
 def _leaves(frame: DataFrame) -> list[int | None]:
-    """Returns, for each leaf of a frame's plan in order, the number of what it reads.
+    """Returns the numbers of the relations at the leaves of a frame's plan, in order.
 
-    Names do not identify it, since Spark renames.
+    Names do not identify a relation, since Spark renames.
     """
     leaves = _analyzed(frame).collectLeaves()
     each = [leaves.apply(place) for place in range(leaves.size())]

@@ -1,8 +1,8 @@
 """A spare's program that tries the law of slices on pipelines.
 
-Its argument is a folder. replay/rollout/law.py writes request.json there. The program writes
-answer.json: for each pipeline one sentence that refuses it, or how many slicings it tried. Before
-each slicing a line of progress is written to stderr.
+The argument is a folder. replay/rollout/law.py writes request.json there. The program writes
+answer.json: for each pipeline the number of slicings tried, or a sentence that refuses the
+pipeline. Before each slicing the program writes a line of progress to stderr.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from kappa.engine.spark.workers import tell_workers
 from kappa.kafka.stored_schemas import open_registry
 from kappa.state.store import open_store
 
-# A person waits, and each takes the time of a small slice. Slices that are empty, or folded once
-# more, are no matter of a pipeline's code.
+# A person waits, and each slice takes the time of a small slice. Empty slices and slices that are
+# folded once more do not depend on a pipeline's code.
 _SLICES = 4
 
 
 def main(arguments: list[str]) -> int:
-    """Tries the law on the records of one request; returns the exit code."""
+    """Tries the law on the records of a request; returns the exit code."""
     scratch = Path(arguments[0])
     request = json.loads((scratch / "request.json").read_text(encoding="utf-8"))
     sources = Sources(Path(request["folder"]))
     machine = booted_ahead()
     if request["by_spark"]:
-        # What serves meanwhile keeps its freshness.
+        # Builds that serve meanwhile stay fresh.
         machine.lower_priority(LOW_PRIORITY)
     settings = load_settings(Path(request["folder"]), root=request["root"])
     open_registry(settings, open_store(settings))
@@ -66,15 +66,15 @@ def tried_in_time(
     pipelines: Mapping[str, Pipeline],
     begin: Callable[[str], None],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields an answer per pipeline; all of them together take about `request["seconds"]`.
+    """Yields an answer per pipeline.
 
-    `begin` is called before each.
+    All answers together take about `request["seconds"]`. Calls `begin` before each pipeline.
     """
     ends_at = time.monotonic() + request["seconds"]
     for number, (name, pipeline) in enumerate(pipelines.items()):
         begin(name)
         began = time.monotonic()
-        # The time that one pipeline leaves of its share is left to those after it.
+        # The time that a pipeline leaves of its share is left to the pipelines after it.
         share_ends_at = began + (ends_at - began) / (len(pipelines) - number)
         log = MemoryLog()
         for topic, partition, ms, key, value in request["records"][name]:
@@ -95,7 +95,7 @@ def tried_in_time(
         except (LawBroken, DeclarationError) as broken:
             yield name, {"message": broken.message, "hint": broken.hint}
         except Broken as broken:
-            # It would stop the replay, too: for one, its function fails on a record.
+            # The error would stop the replay, too; an example is a function that fails on a record.
             message = f"{broken.message} (in a sample of the log; offsets count its records)"
             yield name, {"message": message, "hint": broken.hint}
 

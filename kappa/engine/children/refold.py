@@ -1,13 +1,13 @@
-"""A program that folds the log of a build once more, for a proof to compare the build with.
+"""A program that folds the log of a build once more, for a proof.
 
     python -m kappa.engine.children.refold --project DIR --root ROOT
         --bootstrap HOST:PORT --build BUILD --folder FOLDER
 
-It uses the build's own code snapshot and topics, and the job's own way from slice to table. The
-slices are others and the folder is its own; it takes no lock and no lease, and touches nothing of
-the build. FOLDER is a root: it has the cuts (kappa/state/slices.py) and gets tables and
-frontiers, which show how far the program is. It prints an error to stderr and leaves it there as a
-stopped job does.
+The program uses the build's own code snapshot and topics, and the job's own way from slice to
+table. The slices differ from the build's slices, and the folder is separate. The program takes no
+lock and no lease, and touches nothing of the build. FOLDER is a root: it has the cuts
+(kappa/state/slices.py) and gets tables and frontiers, which show the program's progress. An error
+is printed to stderr and left in the root, as by a stopped job.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from kappa.state.offsets import lost_ranges
 from kappa.state.slices import Slice, read_cuts
 from kappa.state.store import Store, open_store
 
-# No job has such a leg: transactions of a branch's base were copied with its tables.
+# No job has this leg: transactions of a branch's base were copied with its tables.
 REFOLDED = 0
 
 
@@ -52,9 +52,9 @@ def refold(
     folder: Store,
     session: Callable[[], SparkSession],
 ) -> None:
-    """Folds the log from the build's origin, or where it was interrupted, to the last cut.
+    """Folds the log from the build's origin to the last cut.
 
-    Raises Broken if a law does not hold, as a job does.
+    Goes on from an interruption. Raises Broken if a law does not hold, as a job does.
     """
     root = open_store(settings)
     open_registry(settings, root)
@@ -66,7 +66,7 @@ def refold(
     pipeline = load_snapshot(root, birth)
     spark = session()
     source = LogSource(kafka, log)
-    # A proof decodes the log again. An archive is read only if the log lacks some of it.
+    # A proof decodes the log again. An archive is read only if the log lacks records.
     lost = lost_ranges(birth.begins, log.beginning(birth.topic_ids))
     archives = Archives(root, pipeline.topics, birth.topic_ids, log) if lost else None
     publisher = Publisher(folder, birth, hold_seconds=settings.rollout.hold_seconds)
@@ -102,7 +102,10 @@ def refold(
 
 
 def _seen_from(settings: Settings) -> Settings:
-    """Returns settings whose workers see the proof's folder: it is on this host's disk."""
+    """Returns settings for workers that see the proof's folder.
+
+    The folder is on this host's disk.
+    """
     here = replace(settings.engine, master="")
     return replace(settings, engine=here) if is_bucket(settings.root) else settings
 

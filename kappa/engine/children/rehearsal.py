@@ -1,7 +1,7 @@
 """A build that is folded in this process, from a log in memory, in any slices.
 
-The code is that of a job. It has no broker, no lock, and tables in a folder of its own. The law of
-slices is tried on it (kappa/testing.py).
+The code is the code of a job, without a broker and without a lock, and with tables in a folder of
+its own. The law of slices is tried on a rehearsal (kappa/testing.py).
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ from kappa.tables.views.changes import Unfit
 
 @dataclass
 class MemoryLog:
-    """A log in memory that gives raw records as Kafka's sources do; offsets may have no record."""
+    """A log in memory that gives raw records as Kafka's sources do.
+
+    Offsets without a record are possible.
+    """
 
     records: list[RawRecord] = field(default_factory=list)
     ends: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
@@ -76,14 +79,14 @@ class MemoryLog:
 
     @property
     def end(self) -> Offsets:
-        """Returns the end of each partition: behind its last record."""
+        """Returns the end of each partition: the offset after the last record."""
         ends: dict[str, dict[int, int]] = {}
         for (topic, partition), offset in self.ends.items():
             ends.setdefault(topic, {})[partition] = offset
         return Offsets(ends)
 
     def beginning(self, topics: Iterable[str]) -> Offsets:
-        """Returns offset 0 of each topic: nothing is ever lost here."""
+        """Returns offset 0 of each topic: a log in memory loses nothing."""
         return Offsets.zero(dict.fromkeys(topics, 1))
 
     def facts(self, name: str) -> TopicFacts:
@@ -107,11 +110,11 @@ class MemoryLog:
         return {}
 
     def last_before(self, _end: Offsets) -> Mapping[tuple[str, int], Witness]:
-        """Finds no witness, as `witnesses`."""
+        """Returns no witness, like `witnesses`."""
         return {}
 
     def lost_ends(self, _end: Offsets, _witnesses: Witnesses) -> tuple[LostEnd, ...]:
-        """Finds no lost end."""
+        """Returns no lost end."""
         return ()
 
     def ranges(self, piece: Slice, topic: str) -> list[RawRange]:
@@ -132,7 +135,7 @@ def _in_order(records: pa.Table, partition: int, start: int, end: int) -> Iterat
 
 @dataclass(frozen=True)
 class LocalPipeline:
-    """A pipeline, a session, and the columns that its function returns per table."""
+    """A pipeline, a session, and the columns that the function returns per table."""
 
     pipeline: Pipeline
     spark: SparkSession
@@ -140,7 +143,7 @@ class LocalPipeline:
 
 
 class Rehearsal:
-    """A build of a pipeline in a folder, or a root, of its own.
+    """A build of a pipeline in a separate folder or root.
 
     Folding raises Unfit if a maintained view cannot be computed.
     """
@@ -155,9 +158,9 @@ class Rehearsal:
         birth: Birth | None = None,
         leg: int = 1,
     ) -> None:
-        """Begins a build, or continues the one that `birth` is of.
+        """Begins a build, or continues the build of `birth`.
 
-        Slices of more than `driver_rows` offsets are computed by Spark alone, and are of that leg.
+        Spark alone computes slices of more than `driver_rows` offsets. All slices are of leg `leg`.
         """
         pipeline = local.pipeline
         self._spark = local.spark
@@ -190,8 +193,8 @@ class Rehearsal:
     def begin(self, *, driver_rows: int, merge_bytes: int = 0) -> None:
         """Begins the folding job, anew as after a restart.
 
-        Spark commits what it has computed, but for contributions by key of at most `merge_bytes`.
-        None waits.
+        Spark commits the rows that Spark has computed, except for contributions by key of at most
+        `merge_bytes`. No contribution waits.
         """
         self.publisher = Publisher(self.store, self.birth, hold_seconds=1)
         self.publisher.take_over()
@@ -206,7 +209,10 @@ class Rehearsal:
         self.publisher.begin(self.slices.first_frontier())
 
     def fold(self, end: Offsets, watch: Stopwatch | None = None) -> Slice:
-        """Folds the next slice, up to `end`, and returns it; `watch` has the time of its steps."""
+        """Folds the next slice, up to `end`, and returns the slice.
+
+        `watch` measures the time of the steps.
+        """
         piece = self._next(end)
         self._fold(piece, self.publisher, watch)
         return piece
@@ -216,7 +222,10 @@ class Rehearsal:
         self._fold(piece, self.publisher)
 
     def die_before_the_frontier_of(self, end: Offsets) -> None:
-        """Commits the next slice, up to `end`, as a job does that dies before it publishes it."""
+        """Commits the next slice, up to `end`, without a frontier.
+
+        A job that dies before publishing leaves the same state.
+        """
         with suppress(Stopping):
             self._fold(self._next(end), _Dying(self.publisher))  # type: ignore[arg-type]  # its half
         self.close()
@@ -230,7 +239,7 @@ class Rehearsal:
     def _fold(self, piece: Slice, publisher: Publisher, watch: Stopwatch | None = None) -> None:
         watch = watch or Stopwatch()
         self.slices.fold(piece, lambda: self._spark, self._log, publisher, watch)  # type: ignore[arg-type]  # what a source gives, from memory
-        # A build goes on without such a view; what tries its pipeline is to say so.
+        # A build goes on without a failing view; a test of a pipeline has to report the failure.
         for why in publisher.newest.failing.values():
             raise Unfit(why, hint="mend the view's query, or its keys")
 
@@ -238,7 +247,7 @@ class Rehearsal:
         """Reads the rows of a table at the frontier, with the platform's own columns."""
         writer = next(writer for writer in self.slices.writers if writer.birth.name == name)
         schema = arrow_schema(writer.birth.columns)
-        # The two writers have different Arrow types for one type of Delta's.
+        # The two writers have different Arrow types for a type of Delta.
         stored = [
             pq.ParquetFile(arrow_source(path), pre_buffer=True)
             .read()
@@ -249,12 +258,12 @@ class Rehearsal:
         return pa.concat_tables([schema.empty_table(), *stored])
 
     def close(self) -> None:
-        """Ends its threads."""
+        """Ends the threads of the job."""
         self.slices.close()
 
 
 class _Dying:
-    """The publisher of a job that dies when it is about to publish."""
+    """The publisher of a job that dies just before publishing."""
 
     def __init__(self, publisher: Publisher) -> None:
         self.newest = publisher.newest
@@ -265,7 +274,7 @@ class _Dying:
 
 @contextmanager
 def local_session() -> Iterator[SparkSession]:
-    """Gives this process's session, or one that ends with the block."""
+    """Gives this process's session, or a session that ends with the block."""
     spark = SparkSession.getActiveSession()
     if spark is not None:
         yield spark
@@ -286,9 +295,10 @@ def local_session() -> Iterator[SparkSession]:
 
 @contextmanager
 def local_pipeline(pipeline: Pipeline) -> Iterator[LocalPipeline]:
-    """Describes a pipeline in this process's session, or in one that ends with the block.
+    """Describes a pipeline in this process's session.
 
-    Raises DeclarationError if it is no function of a pipeline.
+    Without a session, begins a session that ends with the block. Raises DeclarationError if the
+    function does something that a pipeline's function may not do.
     """
     with local_session() as spark:
         # The pipeline's file is in its project's `pipelines`, or beside a test.

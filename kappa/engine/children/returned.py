@@ -1,4 +1,4 @@
-"""The frames that a function returned, checked: one per table, of valid columns."""
+"""The check of a function's frames: a frame per table, of valid columns."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from kappa.declare.table import Table
 from kappa.declare.values.columns import parse_type
 
 _PLATFORM_NAMES = frozenset(name for name, _ in (*ORIGIN_COLUMNS, *FOLD_ORDER_COLUMNS))
-# What Delta takes for a column's name without column mapping, which other readers don't know.
+# Column names that Delta accepts without column mapping, which other readers do not know.
 _COLUMN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def frames_returned(pipeline: Pipeline, returned: object) -> dict[str, DataFrame]:
-    """Returns the frame of each table. Raises DeclarationError if one is missing, or extra."""
+    """Returns the frame of each table.
+
+    Raises DeclarationError if a frame is missing, or extra.
+    """
     source, name = pipeline.source, pipeline.name
     if not isinstance(returned, Mapping):
         what = "nothing" if returned is None else f"a {type(returned).__name__}"
@@ -60,11 +63,11 @@ def frames_returned(pipeline: Pipeline, returned: object) -> dict[str, DataFrame
 
 
 def columns_of(table: Table, frame: DataFrame) -> Iterator[tuple[str, str]]:
-    """Yields the columns that a table takes of its frame, with Spark's types.
+    """Yields the columns that a table takes from a frame, with Spark's types.
 
-    Raises DeclarationError if a table cannot have one of them.
+    Raises DeclarationError if a column is not allowed in a table.
     """
-    # A keyed table takes only the columns of its keys and folds; others may be of any type.
+    # A keyed table takes only the columns of its keys and folds; other columns may be of any type.
     order = [name for name, _ in FOLD_ORDER_COLUMNS] if table.by_order else []
     needs = None if table.is_append_only or table.ordered is not None else _needs(table)
     needed = None if needs is None else {*needs, *order}
@@ -106,7 +109,7 @@ def columns_of(table: Table, frame: DataFrame) -> Iterator[tuple[str, str]]:
 
 
 def _needs(table: Table) -> dict[str, str]:
-    """Returns the columns that keys and folds need, each with what it is needed for."""
+    """Returns the columns that keys and folds need, with the reasons."""
     return {
         **{
             column: f"{name} = {fold}"

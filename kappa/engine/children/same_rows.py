@@ -1,4 +1,4 @@
-"""The rows of two foldings of one log, compared as each column's fold demands."""
+"""The comparison of two foldings of a log, by the fold of each column."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kappa.state.table import TableBirth
 from kappa.tables.views.exact_rows import python_rows
 from kappa.tables.views.served import least_kept
 
-# A table's rows: by key if it has keys, else the number of times each occurs.
+# A table's rows: by key if the table has keys, else the number of times each row occurs.
 FoldedRows = Mapping[tuple[Any, ...], Any]
 
 # A longer value is cut in an error.
@@ -26,7 +26,7 @@ _LONGEST = 200
 
 
 def rows_of(build: Rehearsal, table: TableBirth) -> FoldedRows:
-    """Reads the rows of a table as they are compared, without those that are gone.
+    """Reads the rows of a table for a comparison, without gone rows.
 
     Raises Broken if a key occurs twice.
     """
@@ -41,7 +41,7 @@ def rows_of(build: Rehearsal, table: TableBirth) -> FoldedRows:
         found = found.filter(pc.fill_null(is_kept, fill_value=True))
     rows = [{column: _plain(value) for column, value in row.items()} for row in python_rows(found)]
     if table.view is not None:
-        # Whether a row that is gone was ever there depends on the slices.
+        # The slices decide whether a gone row was ever stored.
         rows = [row for row in rows if not row[DELETED]]
     if table.keys:
         by_key = {tuple(row[key] for key in table.keys): row for row in rows}
@@ -55,7 +55,7 @@ def rows_of(build: Rehearsal, table: TableBirth) -> FoldedRows:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value that can be compared and counted."""
+    """Returns a value in a form that can be compared and counted."""
     match value:
         case list():
             return tuple(map(_plain, value))
@@ -68,9 +68,12 @@ def _plain(value: Any) -> Any:
 
 
 def differences(table: TableBirth, whole: FoldedRows, found: FoldedRows) -> Iterator[str]:
-    """Yields a sentence for each difference between the rows of one slice and those of many."""
+    """Yields a sentence for each difference between two foldings of a table.
+
+    `whole` are the rows after a single slice, and `found` the rows after many slices.
+    """
     name = f"{'table' if table.view is None else 'view'} {table.name}"
-    # Rows that are appended have nothing to be compared by but themselves.
+    # Appended rows can only be compared whole.
     columns = [
         column for column, _ in table.columns if column in dict(table.served) or column == DELETED
     ]

@@ -1,7 +1,7 @@
 """The rows that readers would see of a build that is folded in this process.
 
-DuckDB reads the files of the frontier, as a query does. With the views' queries beside the stored
-rows it is also the test of the law of views.
+DuckDB reads the files of the frontier, as in a query. A comparison of the views' queries with the
+stored rows also tests the law of views.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHOWN = 3
 
 
 def served_rows(build: Rehearsal) -> dict[str, list[dict[str, Any]]]:
-    """Reads all tables and views at the frontier, each one's rows ordered by all its columns.
+    """Reads all tables and views at the frontier, rows ordered by all columns.
 
     Raises DeclarationError if a view cannot be read, or computed.
     """
@@ -40,9 +40,9 @@ def served_rows(build: Rehearsal) -> dict[str, list[dict[str, Any]]]:
 
 
 def unlike_queries(build: Rehearsal) -> list[str]:
-    """Returns a sentence for each maintained view that is not its query at the frontier (I11).
+    """Returns a sentence for each maintained view that differs from the query (I11).
 
-    Raises DeclarationError if one cannot be read, or computed.
+    Compares at the frontier. Raises DeclarationError if a view cannot be read, or computed.
     """
     births = [table for table in build.birth.tables if table.view is not None]
     tables, found = _tables(build), list[str]()
@@ -66,7 +66,7 @@ def unlike_queries(build: Rehearsal) -> list[str]:
 
 
 def _tables(build: Rehearsal) -> dict[str, str]:
-    """Returns the query for each table's rows at the frontier."""
+    """Returns the query for each table's rows at the frontier, by name."""
     newest = build.publisher.newest
     clock = log_clock(build.birth, newest.log_time)
     return {
@@ -96,7 +96,7 @@ def _opened(
                 name: why for name, sql in pending.items() if (why := _make(duck, name, sql))
             }
             if len(refused) == len(pending):
-                # One that reads another is refused for that one.
+                # A view that reads a refused view is refused only for that reason.
                 source = {view.name: view.source for view in build.pipeline.views}
                 name, why = next(iter(refused.items()))
                 raise DeclarationError(f"{source[name]}: view {name} cannot be read: {why}")
@@ -106,7 +106,7 @@ def _opened(
 
 @contextmanager
 def _told_of_views(build: Rehearsal, name: str) -> Iterator[None]:
-    """Raises DeclarationError, with its line, if DuckDB cannot compute a view of that name."""
+    """Raises DeclarationError, with the view's line, if DuckDB cannot compute the view."""
     try:
         yield
     except DUCKDB_ERRORS as error:

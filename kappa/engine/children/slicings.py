@@ -1,8 +1,8 @@
-"""The law of slices, tried on one log: any way to cut it gives the same tables.
+"""The law of slices, tried on a log: any way to cut the log gives the same tables.
 
-It makes a replay in large slices equal to a tail in small ones. Users hold their pipelines to it in
-tests (kappa/testing.py); a deploy does on a sample of the log, before a version is replayed
-(law.py).
+The law makes a replay in large slices equal to a tail in small slices. Users try the law on their
+pipelines in tests (kappa/testing.py). A deploy tries the law on a sample of the log before a
+version is replayed (law.py).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _ALL_HERE = 1_000_000
 
 
 class LawBroken(Broken):
-    """A pipeline that gives other rows when its log is cut otherwise.
+    """A pipeline that gives other rows when the log is cut otherwise.
 
-    `ends` are the ends of the slices of the smallest such cut.
+    `ends` are the ends of the slices of the smallest cut that gives other rows.
     """
 
     def __init__(self, message: str, *, hint: str, ends: Sequence[Offsets]) -> None:
@@ -47,7 +47,7 @@ class LawBroken(Broken):
 
 
 class OutOfTime(Exception):
-    """The time in which slicings are tried is over."""
+    """The end of the time in which slicings are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,10 @@ class LawTrials:
 
 @dataclass(frozen=True, slots=True)
 class _Slicing:
-    """One way to cut the log. With `again`, some slices are folded once more, as after a crash."""
+    """A way to cut the log.
+
+    With `again`, some slices are folded once more, as after a crash.
+    """
 
     ends: Sequence[Offsets]
     driver_rows: int = _ALL_HERE
@@ -79,13 +82,13 @@ def hold_to_law(
     say: Callable[[str], None] = lambda _line: None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> LawTrials:
-    """Tries the law on one pipeline and one log.
+    """Tries the law on a pipeline and a log.
 
-    Slicings are a slice per event (or `most_slices` of them), and `cuts` random cuts. These have
-    empty slices, and slices that are folded again. `by_spark` tries the way in which large slices
-    are computed, too. `say` takes a line before each. Once `is_over` returns True no further slice
-    is folded, and the slicing at hand counts as not tried. Raises LawBroken with the smallest cut
-    found, and the rows that differ.
+    The first slicings have a slice for all events, and a slice per event (or `most_slices` slices).
+    `cuts` random slicings follow, which have empty slices, and slices that are folded again.
+    `by_spark` tries the way in which large slices are computed, too. `say` takes a line before each
+    slicing. Once `is_over` returns True no further slice is folded, and the slicing at hand counts
+    as not tried. Raises LawBroken with the smallest cut found, and the rows that differ.
     """
     of, tried = 2 + cuts + by_spark, 0
     with tempfile.TemporaryDirectory(prefix="kappa-law-") as scratch:
@@ -105,9 +108,9 @@ def hold_to_law(
 def hold_views_to_law(
     local: LocalPipeline, log: MemoryLog, *, cuts: int, most_slices: int, seed: int = 0
 ) -> None:
-    """Tries the law of views (I11) on one pipeline and one log, slicing after slicing.
+    """Tries the law of views (I11) on a pipeline and a log, slicing after slicing.
 
-    Raises LawBroken with the smallest cut found, and the rows that differ at its last frontier.
+    Raises LawBroken with the smallest cut found, and the rows that differ at the last frontier.
     """
     with tempfile.TemporaryDirectory(prefix="kappa-law-") as scratch:
         trial = _Trial(Path(scratch), local, log, lambda: False)
@@ -152,13 +155,13 @@ def _slicings(
 def _rejected(whole: Mapping[str, FoldedRows]) -> Counter[str]:
     rejected: Counter[str] = Counter()
     for row, count in whole[REJECTS].items():
-        # One that was redriven and folded leaves a row without a reason.
+        # A reject that was redriven and folded leaves a row without a reason.
         rejected[str(dict(row)["reason"])] += count * (dict(row)["reason"] is not None)
     return +rejected
 
 
 class _Trial:
-    """One pipeline over one log, folded again and again."""
+    """A pipeline over a log, folded again and again."""
 
     def __init__(
         self, scratch: Path, local: LocalPipeline, log: MemoryLog, is_over: Callable[[], bool]
@@ -171,7 +174,7 @@ class _Trial:
         self._number = 0
 
     def hold(self, whole: Mapping[str, FoldedRows], slicing: _Slicing) -> None:
-        """Raises LawBroken if this slicing gives other tables than one slice of everything."""
+        """Raises LawBroken if this slicing gives other tables than a single slice."""
 
         def differing(tried: Sequence[Offsets]) -> list[str]:
             tables = self.tables(replace(slicing, ends=tried), self._is_over)
@@ -194,7 +197,7 @@ class _Trial:
             f"{self._local.pipeline.source}: pipeline {self._local.pipeline.name} breaks the law of"
             f" slices: {how} gives other rows than one slice of all:"
             f" {_few(found)}",
-            # A view that reads a table which differs is not to blame.
+            # A view that reads a differing table is not to blame.
             hint=_OF_VIEWS
             if all(each.startswith("view ") for each in found)
             else "a row's contribution may depend on that row alone: no clock, no chance, nothing"
@@ -205,7 +208,10 @@ class _Trial:
     def tables(
         self, slicing: _Slicing, is_over: Callable[[], bool] = lambda: False
     ) -> dict[str, FoldedRows]:
-        """Returns the rows of the tables after these slices. Raises OutOfTime once `is_over`."""
+        """Returns the rows of the tables after these slices.
+
+        Raises OutOfTime once `is_over` returns True.
+        """
         build = self._begun(slicing.driver_rows)
         try:
             for end in slicing.ends:
@@ -220,7 +226,10 @@ class _Trial:
             build.close()
 
     def _ensure_texts(self, build: Rehearsal, end: Offsets, slicing: _Slicing) -> None:
-        """Raises LawBroken if a view is not its text: each way is rewritten, and no own oracle."""
+        """Raises LawBroken if a view differs from the rows of the query's text.
+
+        Each way rewrites the query, so a comparison of two ways is no proof.
+        """
         if all(table.view is None for table in self._tables):
             return
         if found := unlike_queries(build):
@@ -232,9 +241,10 @@ class _Trial:
             )
 
     def unlike_queries(self, ends: Sequence[Offsets]) -> tuple[list[str], int]:
-        """Returns how views differ from their queries at the first of these ends where they do.
+        """Returns the first differences between views and their queries.
 
-        The number is that of the slices up to there.
+        Folds slice after slice up to the first end with a difference. The number counts the slices
+        up to that end.
         """
         build = self._begun(_ALL_HERE)
         try:
@@ -269,7 +279,10 @@ def _of_doubles(tables: Sequence[TableBirth]) -> str:
 
 
 def _upset(build: Rehearsal, end: Offsets, draw: random.Random, driver_rows: int) -> None:
-    """Begins a job anew now and then, one time in two after the last has died in the slice."""
+    """Begins a job anew now and then.
+
+    In half of these cases the last job has died in the slice.
+    """
     chance = draw.random()
     if chance < 0.2:
         build.die_before_the_frontier_of(end)
@@ -283,9 +296,10 @@ def _upset(build: Rehearsal, end: Offsets, draw: random.Random, driver_rows: int
 def _smallest(
     ends: list[Offsets], found: list[str], differing: Callable[[Sequence[Offsets]], list[str]]
 ) -> tuple[list[Offsets], list[str]]:
-    """Returns a cut of as few slices as still differ, or of fewer than before once time is over.
+    """Returns the cut with the fewest slices that still differs.
 
-    Cuts are taken out, half of them at once, then ever fewer (Zeller's ddmin).
+    Removes ends from the cut, half of the ends at first, then ever fewer (Zeller's ddmin). Once the
+    time is over, returns the smallest cut so far.
     """
     size = len(ends) - 1
     while size > 0:
@@ -306,7 +320,10 @@ def _smallest(
 
 
 def _each_event(log: MemoryLog, most: int) -> list[Offsets]:
-    """Returns the ends of a slice per record, in the order of time, or of at most `most` slices."""
+    """Returns the ends of a slice per record, in the order of time.
+
+    Returns at most `most` slices.
+    """
     order = sorted(log.records, key=lambda record: (record[3], record[0], record[1], record[2]))
     size = -(-len(order) // most) or 1
     ends: list[Offsets] = []

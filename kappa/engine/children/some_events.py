@@ -1,4 +1,4 @@
-"""Events of a pipeline's topics for its tests: by hand, or at random. No broker is needed."""
+"""Events of a pipeline's topics for tests: by hand, or at random. No broker is needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kappa.records.keys import written_key
 _BEGAN = 1_700_000_000_000
 # Milliseconds that pass before an event where a step is woken on time.
 _LEAPS = (0, 0, 0, 60_000, 3_600_000, 86_400_000)
-# Of these each event may have a value of its own.
+# Types for which each event can have a distinct value.
 _DISTINCT = {Scalar("string"), *map(Scalar, INTEGERS)}
 
 
@@ -79,9 +79,9 @@ def some_events(
 
 
 def event_of(topic: Topic, given: object) -> Event:
-    """Returns an event, or the one that a producer makes of this value.
+    """Returns the event itself, or the event that a producer makes of this value.
 
-    Raises UsageError if it is neither.
+    Raises UsageError if the value is neither an event nor a mapping.
     """
     if isinstance(given, Event):
         return given
@@ -105,7 +105,7 @@ def sent(topic: Topic, event: Event) -> bytes | None:
 
 
 def encoded(value: Any) -> bytes | None:
-    """Encodes a value as it is sent: bytes and text as they are, all else as JSON."""
+    """Encodes a value for sending: bytes and text unchanged, all else as JSON."""
     match value:
         case None | bytes():
             return value
@@ -162,7 +162,7 @@ def _some_events(
 
 
 def _appended(topic: Topic, draw: random.Random, number: int, began: int, event: Event) -> Event:
-    """Gives an event a rising timestamp, an event time near it, and an identity of its own.
+    """Gives an event a rising timestamp, a near event time, and a new identity.
 
     The timestamps pass a horizon every few events.
     """
@@ -187,7 +187,7 @@ def _appended(topic: Topic, draw: random.Random, number: int, began: int, event:
 
 
 def _another(kind: Type, draw: random.Random, taken: set[Any]) -> Any:
-    """Draws a value that is not taken yet: one of the usual ones as long as there are some."""
+    """Draws a value that is not taken yet: a usual value as long as there are some."""
     drawn = (some_value(kind, draw) for _ in range(20))
     some = chain(drawn, map(str if kind == Scalar("string") else int, numbers(1)))
     value = next(each for each in some if each not in taken)
@@ -196,7 +196,7 @@ def _another(kind: Type, draw: random.Random, taken: set[Any]) -> Any:
 
 
 def _timed(topic: Topic, value: Any, event_time_ms: int) -> Any:
-    """Returns the same event at another event time, if it has one."""
+    """Returns the same event at another event time, if the event has an event time."""
     return (
         {**value, topic.event_time: event_time_ms}
         if isinstance(value, Mapping) and topic.event_time in value
@@ -205,7 +205,7 @@ def _timed(topic: Topic, value: Any, event_time_ms: int) -> Any:
 
 
 def _partition(key: bytes | None, topic: Topic) -> int:
-    """Returns the one partition of a key, as a producer chooses it."""
+    """Returns the partition of a key, as a producer chooses it."""
     return sum(key or b"") % topic.partitions
 
 

@@ -1,12 +1,13 @@
-"""A process with Python imported and Spark booted and warm, which waits for its task.
+"""A process with Python imported and Spark booted and warm, which waits for a task.
 
     python -m kappa.engine.children.spare --project DIR --root ROOT --folder FOLDER --door yes|no
 
-FOLDER takes what Spark spills and leaves; it is for this process alone, which is killed with the
-one that started it. A task comes on the input, also before Spark has booted: then nothing is warmed
-up. With a door, a command may take the spare, too: by a socket in FOLDER's parent, named for this
-process (task.py), which goes when one has come. Only the tasks of one command are run in one
-process, one after the other, and only one job: nothing of a build is in it when another's begins.
+FOLDER takes Spark's spills and leftovers, and belongs to this process alone. The process is killed
+with the process that started it. A task comes on the input. If the task comes before Spark has
+booted, nothing is warmed up. With a door, a command may take the spare, too: by a socket in
+FOLDER's parent, named for this process (task.py), which goes when a command has come. A process
+runs only the tasks of a single command, one after the other, and only a single job: so a job never
+meets the leftovers of another build.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from kappa.engine.children.tasks import Tasks
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import boot_ahead, end_process
 
-# What tasks use is imported while the JVM boots.
+# Modules that tasks use are imported while the JVM boots.
 _IMPORTED = ("kappa.engine.children.describe", "kappa.engine.job.legwork")
 
 

@@ -1,4 +1,4 @@
-"""The tasks of a spare: they come on its input, or through its door."""
+"""The tasks of a spare, which come on the spare's input or through a door."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from kappa.base.errors import ExitCode
 from kappa.code.task import Task, socket_name, taken_socket
 
 _MOST_BYTES = 1 << 16
-# poll(2): the other side has closed its end. Linux alone has the first.
+# poll(2): the other side has closed its end. Only Linux has POLLRDHUP.
 _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP
 
 
 class Tasks:
-    """The tasks of this process, from one side: who started it, or a command that has come."""
+    """The tasks of this process, all from the same side.
+
+    Tasks come from the process that started this process, or from a command that has come in.
+    """
 
     def __init__(self, door_at: Path | None) -> None:
-        """Takes the socket that is to be the door, or None."""
-        # A program that reads its input finds an empty one.
+        """Takes the path of the door's socket, or None for no door."""
+        # A program that reads standard input finds an empty input.
         self._input = os.dup(0)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
@@ -32,7 +35,7 @@ class Tasks:
         self._door: socket.socket | None = None
 
     def is_there(self) -> bool:
-        """Returns True if a task waits, or nobody is there to give one."""
+        """Returns True if a task waits, or if nobody is left to give a task."""
         return b"\n" in self._rest or bool(select.select([self._input], [], [], 0)[0])
 
     def open_door(self) -> None:
@@ -41,9 +44,9 @@ class Tasks:
             self._door = _listening(self._door_at)
 
     def __iter__(self) -> Iterator[Task]:
-        """Yields each task; ends when nobody can hand over another.
+        """Yields each task; ends when nobody can hand over another task.
 
-        While a task runs, this process ends as soon as nobody waits for it any more.
+        While a task runs, this process ends as soon as nobody waits any more.
         """
         if self._door is not None:
             select.select([self._input, self._door.fileno()], [], [])
@@ -56,12 +59,15 @@ class Tasks:
             yield Task.of_line(line)
 
     def _let_in(self, at: socket.socket) -> None:
-        """Closes the door behind a command, unless the one who started this process was first."""
+        """Closes the door behind a command.
+
+        If the process that started this process was first, no command comes in.
+        """
         if self._door_at is not None:
             self._door_at.rename(taken_socket(self._door_at.parent, os.getpid()))
         if not self.is_there():
             guest, _ = at.accept()
-            # What programs say is for the command to read.
+            # The output of programs is for the command to read.
             os.dup2(guest.fileno(), 2)
             os.dup2(guest.detach(), self._input)
         at.close()
@@ -84,7 +90,7 @@ class Tasks:
 
 def _listening(path: Path) -> socket.socket:
     listens = socket.socket(socket.AF_UNIX)
-    # One that has a name and does not listen yet refuses whoever comes.
+    # A socket that has a name and does not listen yet refuses all connections.
     named = path.with_suffix(".part")
     with socket_name(named) as name:
         listens.bind(name)

@@ -1,7 +1,8 @@
-"""The warm-up of a spare: it runs what tasks run, so the first task meets warm code.
+"""The warm-up of a spare: runs the same code as tasks do.
 
-It folds a few records of a pipeline of its own, streams a few rows and describes the pipeline. All
-of that has the warm-up's own session and folder, and no task sees any of it.
+So the first task meets warm code. The warm-up folds a few records of a separate pipeline, streams a
+few rows and describes the pipeline. All steps use the warm-up's own session and folder, and no task
+sees any result.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from kappa.engine.children.rehearsal import LocalPipeline, MemoryLog, Rehearsal
 from kappa.engine.children.watch import Watch
 
 _RECORDS = 20
-# What the function returns, as `describe` would say it.
+# The columns that the function returns, as in the result of `describe`.
 _OUTPUTS = {
     "by_kind": {"kind": "string", "n": "bigint", "day": "date"},
     "kept": {"id": "string", "kind": "string", "n": "bigint"},
@@ -42,7 +43,7 @@ _EVENTS = Topic("warm_up", key="id", event="id string not null, kind string not 
     ],
 )
 def warm_up(events: DataFrame) -> dict[str, DataFrame]:
-    """Has rows counted by key, and others kept: what most pipelines do."""
+    """Has rows counted by key, and keeps other rows: the work of most pipelines."""
     known = events.where(F.col("n").isNotNull())
     return {
         "by_kind": known.withColumn("day", F.to_date(F.col("_timestamp"))),
@@ -51,9 +52,10 @@ def warm_up(events: DataFrame) -> dict[str, DataFrame]:
 
 
 def steps(spark: SparkSession, folder: Path) -> Iterator[Callable[[], object]]:
-    """Yields what is to be run, in short steps: a task that comes meanwhile waits for one.
+    """Yields the steps of the warm-up.
 
-    What jobs need is first: a command that took the last spare is followed by one.
+    The steps are short, since a task that comes meanwhile waits for the step to end. The steps that
+    jobs need come first: a command that took the last spare is followed by a job.
     """
     yield partial(_fold, spark, folder / "warm-up")
     yield partial(_stream, spark, folder / "warm-up")
@@ -79,7 +81,7 @@ def _fold(spark: SparkSession, folder: Path) -> None:
 
 
 def _stream(spark: SparkSession, folder: Path) -> None:
-    """Streams a few rows, as the tail does: Spark's own planning of micro-batches."""
+    """Streams a few rows as the tail does, for Spark's own planning of micro-batches."""
     query = (
         spark.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", "1")

@@ -1,4 +1,4 @@
-"""A watch over a function's calls: their lines, and those that it may not make."""
+"""A watch over a function's calls: notes lines, and refuses forbidden calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from kappa.base.errors import DeclarationError
 from kappa.engine.spark.rowlocal import TELLING_CALLS
 
-# Calls that run a job, or keep something: their answer would be about one slice only.
+# Calls that run a job, or keep something: the answer would depend on a single slice.
 _LOOKING = (
     *(
         "collect",
@@ -50,7 +50,10 @@ _LOOKING_PROPERTIES = ("rdd", "write", "writeStream")
 
 
 class Watch:
-    """A context that notes the line of each telling call, and refuses those that look at rows."""
+    """A context that watches the calls of a pipeline's function.
+
+    Notes the line of each telling call, and refuses calls that look at rows.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

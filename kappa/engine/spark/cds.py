@@ -1,4 +1,4 @@
-"""The class archives of an installation: which are missing, and the making of them."""
+"""The class archives of an installation: finds and makes missing archives."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from kappa.kafka.broker.broker import broker_archive
 def spark_archive(jars: Jars, java: str) -> ClassArchive:
     """Returns the archive of a session's JVM.
 
-    Its class path is the session's: a class loader that no class archive covers would load what
-    `spark.jars` names.
+    The archive has the session's class path: a class loader that no class archive covers would load
+    jars that `spark.jars` names.
     """
     files = [*_large_first(jars.spark), *_large_first((spark_home() / "jars").glob("*.jar"))]
     return ClassArchive("spark", os.pathsep.join(map(str, files)), files, java)
 
 
 def _large_first(files: Iterable[Path]) -> list[Path]:
-    """Orders jars by size: large ones have most classes, and are looked into first.
+    """Orders jars by size: large jars have the most classes, and are searched first.
 
-    An archive is made in two thirds of the time so.
+    In this order making an archive takes two thirds of the time.
     """
     return sorted(files, key=lambda file: (-file.stat().st_size, file.name))
 
@@ -39,7 +39,10 @@ def missing_archives(jars: Jars) -> list[ClassArchive]:
 
 
 def ensure_archives(jars: Jars) -> None:
-    """Makes the archives that do not exist, side by side. Raises KappaError if one fails."""
+    """Makes the archives that do not exist, in parallel.
+
+    Raises KappaError if an archive fails.
+    """
     missing = missing_archives(jars)
     with ThreadPoolExecutor(max_workers=len(missing) or 1) as beside:
         for made in [beside.submit(archive.make) for archive in missing]:

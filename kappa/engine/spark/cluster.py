@@ -1,4 +1,4 @@
-"""A Spark cluster that folds bounded legs, and Spark's settings for a session on it."""
+"""A Spark cluster that folds bounded legs, and the settings of its sessions."""
 
 from __future__ import annotations
 
@@ -22,58 +22,61 @@ from kappa.engine.spark.yarn import on_yarn
 if TYPE_CHECKING:
     from kappa.base.settings import Settings
 
-# Tasks of a shuffle if nobody says how many cores there are; Spark joins the small ones.
+# The number of tasks of a shuffle if the number of cores is not set; Spark joins small tasks.
 _PARALLELISM = 16
-# A path of a socket in it has to be short (unix(7)), and there on each machine.
+# The path of a socket in this folder must be short (unix(7)), and exist on each machine.
 _SOCKETS = "/tmp"  # noqa: S108  # a socket has a name by chance, and is for its user alone
 
 
 @dataclass(frozen=True, slots=True)
 class SparkCluster:
-    """A cluster by its master; its workers connect to this machine at `driver_host`."""
+    """A cluster by its master; workers connect to this machine at `driver_host`."""
 
     master: str
     driver_host: str
-    # Secrets may be among them.
+    # The settings may include secrets.
     conf: Mapping[str, str] = field(repr=False)
     # Options of the executors' JVMs, if the project sets none.
     jvm: Sequence[str] = ()
 
     @property
     def python(self) -> str:
-        """Returns the Python of the workers: this one's path, unless they have another."""
+        """Returns the Python of the workers.
+
+        Unless the project sets another path, this is the path of this process's Python.
+        """
         return self.conf.get("spark.pyspark.python", sys.executable)
 
     @property
     def parallelism(self) -> int:
-        """Returns how many tasks a shuffle has."""
+        """Returns the number of tasks of a shuffle."""
         cores = int(self.conf.get(INSTANCES, 0)) * self._executor_cores
         return int(self.conf.get(CORES_MAX, cores)) or _PARALLELISM
 
     @property
     def cores(self) -> int:
-        """Returns how many cores its tasks may have at once; 0: not known."""
+        """Returns the number of cores that tasks may use at once; 0: not known."""
         is_dynamic = self.conf.get(IS_DYNAMIC, "").strip().lower() == "true"
         executors = int(self.conf.get(MAX_INSTANCES if is_dynamic else INSTANCES, 0))
         return int(self.conf.get(CORES_MAX, executors * self._executor_cores))
 
     def settings(self, worker_memory: str, jars: Sequence[Path]) -> Mapping[str, str]:
-        """Returns Spark's settings that differ from those of a session on this machine.
+        """Returns Spark's settings that differ from a session on this machine.
 
-        Executors get the `jars` from the driver: a worker needs no folder of them.
+        Executors get the `jars` from the driver: a worker needs no folder of jars.
         """
         given = self.conf.get("spark.executor.extraJavaOptions")
-        # A JVM goes by the last of two options that set the same.
+        # If two options set the same, a JVM uses the last.
         options = (*((given,) if given else self.jvm), "-Duser.timezone=UTC")
         shipped = filter(None, (*map(str, jars), self.conf.get("spark.jars")))
-        # Spark divides it among the cores of an executor.
+        # Spark divides the memory among the cores of an executor.
         workers = parse_memory(worker_memory) * self._executor_cores
         return {
             "spark.driver.bindAddress": self.driver_host,
             "spark.python.unix.domain.socket.dir": _SOCKETS,
             "spark.sql.shuffle.partitions": str(self.parallelism),
             "spark.default.parallelism": str(self.parallelism),
-            # Or a pod of Kubernetes has no memory for Python's workers (Spark 4.2.0).
+            # Otherwise a pod of Kubernetes has no memory for Python's workers (Spark 4.2.0).
             "spark.kubernetes.resource.type": "python",
             **(on_yarn(self.conf, beside=workers) if self.master == YARN else {}),
             **self.conf,
@@ -90,6 +93,6 @@ class SparkCluster:
 
 
 def cluster_of(settings: Settings) -> SparkCluster | None:
-    """Returns the cluster of a project, or None if this machine folds all there is."""
+    """Returns the cluster of a project, or None if this machine folds everything."""
     engine = settings.engine
     return SparkCluster(engine.master, engine.driver_host, engine.conf) if engine.master else None

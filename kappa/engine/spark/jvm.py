@@ -1,4 +1,4 @@
-"""The command line of a session's JVM: program, options and class path; and its variables."""
+"""The command line and the variables of a session's JVM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from kappa.kafka.java_options import secret_variables
 
 # Variables of another Spark or Hadoop would change the class path or the settings.
 FOREIGN = (
-    # With it, workers would import PySpark from an archive there, and compile it each time.
+    # With this variable, workers would import PySpark from an archive there, and compile PySpark
+    # each time.
     "SPARK_HOME",
     "SPARK_CONF_DIR",
     "SPARK_DIST_CLASSPATH",
@@ -35,7 +36,10 @@ FOREIGN = (
 
 
 class Profile(StrEnum):
-    """The use of a session: a catch-up needs throughput, a tail a quick start and quick answers."""
+    """The use of a session: a catch-up or a tail.
+
+    A catch-up needs throughput; a tail needs a quick start and quick answers.
+    """
 
     LONG_CATCH_UP = "long catch-up"
     CATCH_UP = "catch-up"
@@ -43,21 +47,22 @@ class Profile(StrEnum):
 
     @classmethod
     def of_catch_up(cls, offsets: int) -> Profile:
-        """Returns the profile of a catch-up that has so many offsets to fold."""
+        """Returns the profile of a catch-up that has this many offsets to fold."""
         return cls.LONG_CATCH_UP if offsets >= _LONG else cls.CATCH_UP
 
 
 # C1 alone starts a third quicker and makes small slices quicker. On one core a catch-up of 340,000
-# records is an eighth quicker: compiling by C2 costs more than it saves. On two cores, 20 million
-# of few keys take as long with both; of many keys C2 is quicker from 10 million on, by a sixth at
-# 50.
+# records is an eighth quicker: compiling by C2 costs more than C2 saves. On two cores, 20 million
+# records of few keys take as long with both. With many keys C2 is quicker from 10 million records
+# on, by a sixth at 50 million.
 _C1_ALONE = "-XX:TieredStopAtLevel=1"
 _LONG = 10_000_000
 _JVM_OPTIONS = {
     Profile.LONG_CATCH_UP: ("-XX:+UseParallelGC",),
     Profile.CATCH_UP: (_C1_ALONE, "-XX:+UseParallelGC"),
-    # Against G1 a tail's start and first batches take a tenth less CPU, and 100 MiB less stay. A
-    # heap that begins small and keeps little free is 80 MiB less, at a fiftieth more CPU.
+    # Compared with G1, a tail's start and first batches take a tenth less CPU, and the process
+    # keeps 100 MiB less. A heap that begins small and keeps little free saves 80 MiB, at a fiftieth
+    # more CPU.
     Profile.TAIL: (
         _C1_ALONE,
         "-XX:+UseSerialGC",
@@ -67,8 +72,9 @@ _JVM_OPTIONS = {
     ),
 }
 
-# spark-submit's options for each JVM (launcher/.../JavaModuleOptions.java of Spark 4.2), but for
-# the vector module: only MLlib's fastest loops use it, and it costs a start, and a warning.
+# spark-submit's options for each JVM (launcher/.../JavaModuleOptions.java of Spark 4.2), except for
+# the vector module: only MLlib's fastest loops use that module, which slows the start and prints a
+# warning.
 _OPENED = (
     *(
         f"java.base/java.{name}"
@@ -113,7 +119,8 @@ def command(
 ) -> list[str]:
     """Returns the command that starts a session's JVM.
 
-    PySpark has `spark-submit` do that, in half a second and a JVM more (pyspark/java_gateway.py).
+    PySpark would have `spark-submit` start the JVM, which takes half a second and another JVM
+    (pyspark/java_gateway.py).
     """
     options = [
         # query.stop() can die of a StackOverflowError with the default.
@@ -125,7 +132,7 @@ def command(
     ]
     java = locate_java()
     archive = spark_archive(jars, java)
-    # A class archive stays valid if its class path is the beginning of another.
+    # A class archive stays valid if its class path is the beginning of another class path.
     for_bucket = (*jars.bucket, classes_in(local_dir)) if jars.bucket else ()
     return [
         java,
@@ -134,7 +141,7 @@ def command(
         f"-Xmx{memory}",
         *options,
         *archive.options(list_classes),
-        # It would report a stale archive on stdout.
+        # The JVM would report a stale archive on stdout.
         "-Xlog:disable",
         "-Xlog:all=error:stderr",
         *_SPARKS_OPTIONS,
@@ -144,7 +151,7 @@ def command(
 
 def secrets_of(settings: Settings) -> Mapping[str, str]:
     """Returns the variables by which a JVM has the secrets of the project's cluster."""
-    # A session need not read the log: a secret that is missing is reported by what does.
+    # A session need not read the log: a missing secret is reported by the code that reads the log.
     with suppress(SettingsError):
         return secret_variables(client_options(settings))
     return {}
@@ -153,7 +160,7 @@ def secrets_of(settings: Settings) -> Mapping[str, str]:
 def cluster_for(settings: Settings, profile: Profile) -> SparkCluster | None:
     """Returns the cluster that runs the tasks of a session, or None if this machine does.
 
-    A tail's slices are small: to send them elsewhere costs more than they do.
+    A tail's slices are small: sending slices elsewhere costs more than folding.
     """
     cluster = None if profile is Profile.TAIL else cluster_of(settings)
     return cluster and replace(cluster, jvm=_JVM_OPTIONS[profile])

@@ -1,4 +1,4 @@
-"""Spark for one leg of a job: it starts beside other work, and ends with the leg."""
+"""Spark for a leg of a job: starts beside other work, and ends with the leg."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 class LegSession:
-    """The JVM and the session of one leg."""
+    """The JVM and the session of a leg."""
 
     def __init__(self, settings: Settings, build: str, profile: Profile, local_dir: Path) -> None:
-        """Takes the job's own `local_dir`: it may contain what a killed job has left."""
+        """Takes the job's own `local_dir`, which may contain leftovers of a killed job."""
         self._settings = settings
         self._build = build
         self._profile = profile
         self._folder = local_dir
         self._machine: Machine | None = None
-        # The spare's own JVM, if it is warm and not of this profile, and its session.
+        # The spare's own JVM, if warm and of another profile, and the JVM's session.
         self._warm: Machine | None = None
         self._at_hand: SparkSession | None = None
         self._beginning: Future[SparkSession] | None = None
@@ -38,9 +38,9 @@ class LegSession:
         self._beside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="session")
 
     def begin(self) -> None:
-        """Starts the JVM, and begins the session in another thread, if that was not done yet.
+        """Starts the JVM, and begins the session in another thread, unless already done.
 
-        Where a spare's JVM is at hand, the session begins when it is asked for.
+        If a spare's JVM is at hand, the session begins when asked for.
         """
         if self._machine is not None:
             return
@@ -48,20 +48,23 @@ class LegSession:
         self._machine = boot_for(
             self._settings, profile=self._profile, name=self._build, local_dir=self._folder
         )
-        # Its modules import each other in circles: of two threads that import them at once, one may
-        # find half of a module.
+        # PySpark's modules import each other in circles: of two threads that import PySpark at
+        # once, one may find half of a module.
         import_module("pyspark.sql")
         if self._warm is None:
             self._beginning = self._beside.submit(self._machine.session)
 
     @property
     def has_spare(self) -> bool:
-        """True if a spare's JVM, which is warm, is at hand for few rows."""
+        """Returns True if a spare's warm JVM is at hand for few rows."""
         return self._warm is not None
 
     @property
     def is_elsewhere(self) -> bool:
-        """True if its tasks run on machines that see the root, in a bucket, and no file of this."""
+        """Returns True if the tasks run on machines that see no file of this machine.
+
+        These machines see only the root, in a bucket.
+        """
         cluster = cluster_for(self._settings, self._profile)
         return cluster is not None and storage_of(self._settings) is not None
 
@@ -80,8 +83,8 @@ class LegSession:
     def at_hand(self) -> SparkSession:
         """Returns a session for few rows, active in this thread.
 
-        That is one of the spare's own JVM, which is warm, until the leg's own was asked for. What
-        was made with it is worth nothing then.
+        Until the leg's own session is asked for, the session belongs to the spare's warm JVM.
+        Afterwards frames of that session are worth nothing.
         """
         self.begin()
         if self._warm is None:
@@ -92,13 +95,13 @@ class LegSession:
         return self._at_hand
 
     def begin_workers(self, is_asked_to_stop: Callable[[], bool] = lambda: False) -> None:
-        """Starts the Python workers of the leg's own session, once, if they are to decode.
+        """Starts the Python workers of the leg's own session, once, if workers are to decode.
 
-        On a cluster it waits until there is an executor, or the job is asked to stop.
+        On a cluster, waits until there is an executor, or the job is asked to stop.
         """
         if self._beginning is None or self._profile is Profile.TAIL or self._has_workers:
             return
-        # It imports PySpark.
+        # This module imports PySpark.
         from kappa.engine.spark.workers import begin_executors, begin_workers  # noqa: PLC0415
 
         self._has_workers = True
@@ -109,12 +112,12 @@ class LegSession:
             begin_executors(spark, cluster, self._folder, is_asked_to_stop)
 
     def __enter__(self) -> Self:
-        """Returns itself, with a clean folder."""
+        """Returns the object itself, with a clean folder."""
         shutil.rmtree(self._folder, ignore_errors=True)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends both, in order where they were in use."""
+        """Ends the session and the JVM, in order if in use."""
         if self._machine is not None:
             if (
                 self._beginning is not None

@@ -1,7 +1,7 @@
-"""Whether a cluster can be used: its master answers, and it gives an executor.
+"""The checks that a cluster's master answers and gives an executor.
 
-If not, that is one sentence. Spark itself would try a master for a minute and report no reason, and
-wait for an executor for ever.
+A failed check is reported in a sentence. Spark itself would try a master for a minute and report no
+reason, and wait for an executor for ever.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CONNECT_SECONDS = 5.0
-# A worker starts an executor's JVM in a few seconds; one on Kubernetes may fetch its image first.
+# A worker starts an executor's JVM in a few seconds; a worker on Kubernetes may fetch its image
+# first.
 _EXECUTOR_SECONDS = 120.0
 _NAP_SECONDS = 0.1
 _AGAIN = "the job is started again by itself"
 
 
 def ensure_master(cluster: SparkCluster) -> None:
-    """Raises Unreachable if no master of a cluster takes a connection."""
+    """Raises Unreachable if no master of a cluster accepts a connection."""
     refused: list[str] = []
     for host, port in addresses(cluster.master, cluster.conf):
         try:
@@ -49,9 +50,10 @@ def ensure_executor(
     *,
     patience_seconds: float = _EXECUTOR_SECONDS,
 ) -> None:
-    """Waits until a session has an executor, or its job is asked to stop.
+    """Waits until a session has an executor, or the job is asked to stop.
 
-    Some task has to be under way that wants one. Raises KappaError if the cluster gives none.
+    A task that needs an executor must be under way. Raises KappaError if the cluster gives no
+    executor.
     """
     context = spark.sparkContext._jsc.sc()  # noqa: SLF001  # PySpark does not list executors
     deadline = time.monotonic() + patience_seconds
@@ -62,7 +64,7 @@ def ensure_executor(
                 "executor",
                 hint=f"see its page, and above what Spark has logged, for the reason; {_AGAIN}",
             )
-        # The driver is one of those listed.
+        # The driver is in the list, too.
         if len(context.statusTracker().getExecutorInfos()) > 1:
             return
         if time.monotonic() > deadline:
@@ -76,10 +78,11 @@ def ensure_executor(
 
 
 def not_begun(error: Py4JJavaError) -> KappaError:
-    """Returns the error of a session that Spark refuses to begin, while its JVM still runs."""
+    """Returns the error of a session that Spark refuses to begin, while the JVM still runs."""
     cause = error.java_exception
     reason = str(cause.getMessage() or cause.toString()).removeprefix("requirement failed: ")
-    # Spark names the setting if the address is another machine's, and nothing if it is none.
+    # Spark names the setting if the address belongs to another machine, and names nothing if the
+    # text is no address.
     is_of_address = "bindAddress" in reason or "UnresolvedAddress" in reason
     return KappaError(
         f"Spark's session does not begin: {reason}",

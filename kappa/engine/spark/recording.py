@@ -1,6 +1,6 @@
-"""The run that the class lists are recorded from: a small job that loads as a real one.
+"""The run that records the class lists: a small job with the classes of a real job.
 
-`make classes` runs it, after jars or what a job does have changed:
+`make classes` starts this run after a change of jars or of a job's work:
 
     python -m kappa.engine.spark.recording
 """
@@ -144,7 +144,7 @@ def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _end(machine: Machine) -> None:
-    """Waits for the end of a JVM, which lists lambdas as the last thing it does."""
+    """Waits for the end of a JVM, which lists lambdas last."""
     stdin = machine.process.stdin
     assert stdin is not None, "it is tied to this process by it"
     stdin.close()

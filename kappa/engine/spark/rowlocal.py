@@ -1,9 +1,9 @@
 """The operations that a pipeline's function may not use, each with Kappa's own way.
 
 Pure: reads Spark's plan as JSON. A function must give each row's contribution from that row alone.
-Otherwise a replay in large slices would give other rows than the tail in small ones (the law of
-slices). The analysed plan is what Spark made of the function, however it is written; operators not
-known here are refused too.
+Otherwise a replay in large slices would give other rows than the tail in small slices (the law of
+slices). The analysed plan shows the operations of a function, however the function is written;
+operators that are unknown here are refused too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class NotRowLocal:
-    """A part of a plan that looks beyond a row: what it does, a way without it, and its calls."""
+    """A part of a plan that looks beyond a row.
+
+    `what` describes the part's work, `hint` shows a way without the part, and `calls` are the calls
+    that make the part.
+    """
 
     what: str
     hint: str
@@ -162,8 +166,8 @@ _CHANGING = frozenset(
 def not_row_local(plan: list[Any], given: Sequence[bool]) -> NotRowLocal | None:
     """Returns the first part of a plan that looks beyond a row, or None.
 
-    `plan` is an analysed plan (TreeNode.toJSON).
-    `given` has True for each leaf, in order, that is a frame of the function's inputs.
+    `plan` is an analysed plan (TreeNode.toJSON). `given` has a value for each leaf, in order: True
+    if the leaf is a frame of the function's inputs.
     """
     leaves = iter(given)
     for node in plan:
@@ -184,7 +188,7 @@ def not_row_local(plan: list[Any], given: Sequence[bool]) -> NotRowLocal | None:
 
 
 def changing(plan: list[Any]) -> tuple[str, ...]:
-    """Returns Spark's names of the expressions in a plan whose value changes from run to run."""
+    """Returns Spark's names of the expressions in a plan that change from run to run."""
     return tuple(
         sorted(
             {

@@ -1,4 +1,4 @@
-"""Orders and questions to a session that runs, beside its work."""
+"""Orders and questions to a running session, beside the session's work."""
 
 from __future__ import annotations
 
@@ -10,33 +10,37 @@ from kappa.engine.spark.spark_settings import WORKERS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# It logs the error that ends a stream.
+# This class logs the error that ends a stream.
 _STREAMS = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 
 
 def activate(spark: SparkSession) -> None:
-    """Makes a session that another thread has begun the active one of this thread, too.
+    """Makes a session of another thread the active session of this thread, too.
 
-    Spark reads it, and a user's function may ask for it.
+    Spark reads the active session, and a user's function may ask for the active session.
     """
-    # PySpark does it so itself; it has no public way.
+    # PySpark activates sessions in the same way; there is no public way.
     sessions = getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession")  # noqa: SLF001
     sessions.setActiveSession(spark._jsparkSession)  # noqa: SLF001
 
 
 def hush_streams(spark: SparkSession) -> None:
-    """Keeps Spark's words on why a stream has failed out of the log: for errors of our own."""
+    """Keeps Spark's reports of a failed stream out of the log.
+
+    For streams that fail by an error of Kappa.
+    """
     log4j = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001
     log4j.core.config.Configurator.setLevel(_STREAMS, log4j.Level.OFF)
 
 
 def progress_of_tasks(spark: SparkSession) -> object:
-    """Returns something that changes while the tasks under way do their work.
+    """Returns a value that changes while the tasks under way do their work.
 
-    It is made of the classes that the JVM has loaded (a cold start is mostly that), of the bytes of
-    files that it has moved, of those that Python's workers here have, and of the tasks that are
-    done of each stage. Of a worker elsewhere it has the last alone. A function that never returns
-    changes nothing here: its task reads no more rows once the pipe to its worker is full.
+    The value consists of the classes that the JVM has loaded (a cold start mostly loads classes),
+    the bytes of files that the JVM has moved, the bytes that Python's workers on this machine have
+    moved, and the number of finished tasks of each stage. For a worker elsewhere only the last part
+    counts. A function that never returns leaves the value unchanged: the function's task reads no
+    more rows once the pipe to the worker is full.
     """
     context = spark.sparkContext
     jvm = context._jvm  # noqa: SLF001  # PySpark has no door to these
@@ -49,7 +53,7 @@ def progress_of_tasks(spark: SparkSession) -> object:
         bytes_moved(WORKERS),
         [(each.getBytesRead(), each.getBytesWritten()) for each in files],
         [
-            # The rows of a task under way stay 0 here (Spark 4.2), though executors tell them.
+            # The rows of a task under way stay 0 here (Spark 4.2), though executors report them.
             (stage.stageId(), stage.attemptId(), stage.numCompleteTasks())
             for stage in map(stages.apply, range(stages.size()))
         ],

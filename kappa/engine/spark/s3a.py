@@ -1,7 +1,7 @@
-"""Spark's client of a bucket, S3A: the names of its files, its settings, its log of a table.
+"""Spark's client of a bucket, S3A: names of files, settings, and Delta's log store.
 
-Credentials are in no setting of Spark, which shows them. A JVM takes them as the rest of Kappa
-does: from its environment, or by the usual chain.
+Credentials are in no setting of Spark, since Spark shows settings. A JVM takes credentials as the
+rest of Kappa does: from its environment, or by the usual chain.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _LOG_STORE = "kappa.ConditionalLogStore"
 _SOURCE = Path(__file__).with_name("ConditionalLogStore.java")
-# Java 17's, which Spark needs anyhow.
+# The class files are for Java 17, which Spark needs anyway.
 _JAVA = 17
 _PROVIDERS = (
     "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider",
@@ -28,7 +28,7 @@ _PROVIDERS = (
     "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider",
     "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
 )
-# Spark copies credentials of the driver's environment into these, which executors get.
+# Spark copies credentials of the driver's environment into these settings, which executors get.
 _COPIES = (
     *("fs.s3.awsAccessKeyId", "fs.s3n.awsAccessKeyId", "fs.s3a.access.key"),
     *("fs.s3.awsSecretAccessKey", "fs.s3n.awsSecretAccessKey", "fs.s3a.secret.key"),
@@ -54,28 +54,28 @@ def bucket_settings(storage: StorageSettings) -> Mapping[str, str]:
         "fs.s3a.endpoint.region": region_of(storage),
         "fs.s3a.path.style.access": str(storage.path_style).lower(),
         "fs.s3a.connection.ssl.enabled": str(not is_plain_http(storage)).lower(),
-        # A machine's own folder: that of its JVM.
+        # The folder of the machine's own JVM.
         "fs.s3a.buffer.dir": "${java.io.tmpdir}/s3a",
         **({} if storage.endpoint is None else {"fs.s3a.endpoint": storage.endpoint}),
     }
     return {
         **{f"spark.hadoop.{name}": value for name, value in hadoop.items()},
         "spark.delta.logStore.s3a.impl": _LOG_STORE,
-        # A commit that finds its version taken is of a job that has ended: it is not to be made
-        # behind that of its successor.
+        # If a commit finds its version taken, its job has ended: the commit must not be made after
+        # the commit of the job's successor.
         "spark.databricks.delta.maxCommitAttempts": "0",
     }
 
 
 def classes_in(local_dir: Path) -> Path:
-    """Returns the folder on a JVM's class path for the classes that are compiled in it."""
+    """Returns the folder for classes that a JVM compiles, on the JVM's class path."""
     return local_dir / "tmp" / "classes"
 
 
 def compile_log_store(spark: SparkSession, classes: Path) -> None:
-    """Compiles the store of Delta's logs in a session's JVM, by the compiler that Spark brings.
+    """Compiles the store of Delta's logs in a session's JVM.
 
-    The JVM loads it with its first table.
+    The compiler comes with Spark. The JVM loads the store with the first table.
     """
     compiler = spark._jvm.org.codehaus.janino.SimpleCompiler()  # type: ignore[union-attr]  # noqa: SLF001  # there is no other door
     compiler.setSourceVersion(_JAVA)

@@ -1,9 +1,9 @@
 """The only door to SparkSession: one session per process, for Kappa's jobs.
 
-A job owns its process: this sets environment variables of it. Nothing is written outside
-`local_dir`. The session's JVM boots while the process does other things (`boot`). It takes two
-seconds, in which a job imports and opens what it needs. The timings behind the settings are in
-docs/design.md.
+A job owns its process, so this module sets environment variables of the process. Nothing is written
+outside `local_dir`. The session's JVM boots while the process does other things (`boot`). The boot
+takes two seconds, in which a job imports and opens modules and files. docs/design.md has the
+timings behind the settings.
 """
 
 from __future__ import annotations
@@ -38,42 +38,44 @@ if TYPE_CHECKING:
     from kappa.base.settings import Settings
 
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
-# PySpark sets these when a session begins. Until then they have its own defaults: a present session
-# reads them while the next JVM boots.
+# PySpark sets these variables when a session begins. Until then the variables have PySpark's
+# defaults: a present session reads the variables while the next JVM boots.
 _SET_BY_PYSPARK = {
     _PORT: "",
     _SECRET: "",
     "SPARK_AUTH_SOCKET_TIMEOUT": "15",
     "SPARK_BUFFER_SIZE": "65536",
 }
-# Ctrl-C is for the process to answer, and its JVM outlives it.
+# The process answers Ctrl-C, and its JVM outlives the signal.
 _WITHOUT_INTERRUPTS = ("/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh")
 _NAP_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A JVM that boots for this process's one session, and ends when this process does.
+    """A JVM that boots for this process's session, and ends with this process.
 
-    It writes its port and secret to the file `gateway`.
+    The JVM writes its port and secret to the file `gateway`.
     """
 
     process: subprocess.Popen[bytes]
     gateway: Path
     name: str
     memory: str
-    # Those of a cluster may have secrets.
+    # The settings of a cluster may have secrets.
     settings: Mapping[str, str] = field(repr=False)
     profile: Profile
-    # For classes that are compiled in it, if the root is in a bucket.
+    # For classes that are compiled in the JVM, if the root is in a bucket.
     classes: Path | None = None
 
     def session(self) -> SparkSession:
         """Waits for the JVM, and begins its session. Raises KappaError if the JVM has ended.
 
-        One that was booted ahead gives each task a session that knows nothing of the one before.
+        A JVM that was booted ahead gives each task a new session, without traces of the session
+        before.
         """
-        # It is imported while the JVM boots, which takes as long as the rest of a process's start.
+        # The import runs while the JVM boots, and the boot takes as long as the rest of a process's
+        # start.
         from py4j.protocol import Py4JJavaError  # noqa: PLC0415
         from pyspark.sql import SparkSession  # noqa: PLC0415
 
@@ -95,26 +97,26 @@ class Machine:
             raise
 
     def end(self) -> None:
-        """Ends the session in order, and then the JVM; this process may boot another."""
+        """Ends the session in order, and then the JVM; this process may boot another JVM."""
         from pyspark import SparkContext as Context  # noqa: PLC0415  # it is imported by now
 
-        # PySpark gives up no JVM, and one that has died does not end in order.
+        # PySpark gives up no JVM, and a dead JVM does not end in order.
         with suppress(Exception):
             Context._active_spark_context.stop()  # type: ignore[union-attr]  # noqa: SLF001
         with suppress(Exception):
             Context._gateway.shutdown()  # type: ignore[union-attr]  # noqa: SLF001
         Context._active_spark_context = Context._gateway = Context._jvm = None  # noqa: SLF001
         self.kill()
-        # The next one is a session of another JVM.
+        # The next session is a session of another JVM.
         if self in _ahead:
             _ahead.remove(self)
 
     def lower_priority(self, nice: int) -> None:
-        """Leaves the machine to others first: this process and its JVM, whatever they do next."""
+        """Lowers the priority of this process and its JVM for all later work."""
         lower_priority(nice, (os.getpid(), self.process.pid))
 
     def kill(self) -> None:
-        """Ends the JVM, whatever it is doing."""
+        """Ends the JVM, whatever the JVM is doing."""
         with self.process:
             self.process.kill()
 
@@ -122,13 +124,13 @@ class Machine:
         builder = builder.master(self.settings["spark.master"]).appName(self.name)
         for key, value in self.settings.items():
             builder = builder.config(key, value)
-        # PySpark connects to a JVM that exists already by these.
+        # By these variables PySpark connects to an existing JVM.
         os.environ.update({_PORT: str(port), _SECRET: secret})
         try:
             spark = builder.getOrCreate()
         finally:
             os.environ.update({_PORT: "", _SECRET: ""})
-        # PySpark keeps one that it has started itself here: it must not be released while in use.
+        # PySpark keeps its own JVM's process here: the process must not be released while in use.
         spark.sparkContext._gateway.proc = self.process  # type: ignore[union-attr]  # noqa: SLF001
         if self.classes is not None:
             compile_log_store(spark, self.classes)
@@ -149,7 +151,7 @@ class Machine:
         return port, written[8 : 8 + length].decode()
 
 
-# The JVM that this process has booted before it knew what for (`boot_ahead`).
+# The JVM that this process has booted before its task was known (`boot_ahead`).
 _ahead: list[Machine] = []
 
 
@@ -168,17 +170,17 @@ def boot(
     cluster: SparkCluster | None = None,
     storage: StorageSettings | None = None,
 ) -> Machine:
-    """Starts the JVM of this process's session, and does not wait for it.
+    """Starts the JVM of this process's session, and does not wait for the JVM.
 
-    `memory` is its heap (`2g`), `worker_memory` that of a Python worker; `cores` of 0 are all.
-    `local_dir` takes what Spark spills and leaves; it belongs to this process alone. `list_classes`
-    is a path for the list of the JVM's classes (only recording.py asks for it). The JVM's output
-    goes to the file `output`, or where this process's own goes. Its environment has `secrets`.
-    Tasks run on the `cluster`, if there is one. Tables may be in a bucket of the `storage`: then
-    the jars for it are among `jars`.
+    `memory` is the JVM's heap (`2g`), `worker_memory` the memory of a Python worker; `cores` of 0
+    are all. `local_dir` takes Spark's spills and leftovers; the folder belongs to this process
+    alone. `list_classes` is a path for the list of the JVM's classes (only recording.py asks for
+    the list). The JVM's output goes to the file `output`, or to this process's own output. The
+    JVM's environment has `secrets`. Tasks run on the `cluster`, if there is one. Tables may be in a
+    bucket of the `storage`: then the jars for buckets are among `jars`.
 
-    One that was booted ahead for this profile is taken as it is; any other ends when the session of
-    this one begins.
+    A JVM that was booted ahead for this profile is returned unchanged. Any other JVM that was
+    booted ahead ends when the session of this JVM begins.
     """
     for machine in _ahead:
         if machine.profile is profile:
@@ -189,10 +191,10 @@ def boot(
     for variable in (*FOREIGN, *_SET_BY_PYSPARK):
         os.environ.pop(variable, None)
     os.environ.update({"SPARK_LOCAL_DIRS": str(local_dir / "spark"), "SPARK_LOCAL_IP": "127.0.0.1"})
-    # Workers here must be this Python, with these packages.
+    # Workers on this machine must be this Python, with these packages.
     python = sys.executable if cluster is None else cluster.python
     os.environ.update({"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable})
-    # PySpark reckons in the zone of its process, as for a datetime that is a literal.
+    # PySpark uses the time zone of its process, for example for a datetime that is a literal.
     os.environ["TZ"] = "UTC"
     time.tzset()
     gateway = Path(tempfile.mkdtemp(dir=local_dir / "tmp")) / "gateway"
@@ -203,7 +205,7 @@ def boot(
         DECODING: "" if profile is Profile.TAIL else "1",
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(gateway),
     }
-    # It ends when its input does.
+    # The JVM ends when its input ends.
     process = subprocess.Popen(
         [*_WITHOUT_INTERRUPTS, *command(profile, memory, jars, local_dir, list_classes)],
         stdin=subprocess.PIPE,
@@ -211,7 +213,8 @@ def boot(
         stderr=output,
         env=environment,
     )
-    # Another thread may change a variable while it is read, but not add or remove one (getenv(3)).
+    # Another thread may change a variable while it is read, but not add or remove a variable
+    # (getenv(3)).
     os.environ.update(_SET_BY_PYSPARK)
     shipped = (*jars.spark, *jars.bucket)
     settings = spark_settings(local_dir, cores, worker_memory, cluster, shipped, storage)
@@ -226,9 +229,9 @@ def boot_for(
     local_dir: Path,
     output: int | None = None,
 ) -> Machine:
-    """Starts the JVM of this process's session by a project's settings, with its jars.
+    """Starts the JVM of this process's session by a project's settings and jars.
 
-    Raises Unreachable if the tasks are to run on a cluster, and it does not answer.
+    Raises Unreachable if tasks are to run on a cluster that does not answer.
     """
     cluster = cluster_for(settings, profile)
     if cluster is not None:
@@ -256,9 +259,9 @@ def boot_for(
 
 
 def boot_ahead(settings: Settings, *, profile: Profile, local_dir: Path) -> Machine:
-    """Starts a JVM for whatever this process is given to do: the next `boot` returns it.
+    """Starts a JVM for a task that this process gets later: the next `boot` returns the JVM.
 
-    What it says goes where this process's own output goes by then.
+    The JVM's output goes to this process's own output at the time.
     """
     says, output = os.pipe()
     try:
@@ -273,13 +276,16 @@ def boot_ahead(settings: Settings, *, profile: Profile, local_dir: Path) -> Mach
 
 
 def booted_ahead() -> Machine:
-    """Returns the JVM that this process has booted ahead; there is one in a spare."""
+    """Returns the JVM that this process has booted ahead; a spare has one."""
     (machine,) = _ahead
     return machine
 
 
 def warm_ahead(*, other_than: Profile) -> Machine | None:
-    """Returns a JVM that this process has booted ahead for another profile, and has warmed up."""
+    """Returns a warm JVM that this process has booted ahead for another profile.
+
+    Returns None without a JVM that is warm and of another profile.
+    """
     from pyspark.sql import SparkSession  # noqa: PLC0415  # it is imported by now
 
     if SparkSession._instantiatedSession is None:  # noqa: SLF001  # as above

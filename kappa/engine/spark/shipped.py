@@ -1,9 +1,9 @@
-"""An archive for the workers of a cluster, with all that they need of this machine.
+"""An archive of the files that the workers of a cluster need from this machine.
 
-It has the build's code, so that a worker needs no project, and the loops that Numba has compiled
-here, so that a worker with the same Kappa on the same kind of processor need not compile them.
-Kappa itself, and the packages that pipelines import, are installed on the workers. `same_kappa`
-makes sure that both sides run the same.
+The archive has the build's code, so that a worker needs no project. The archive also has the loops
+that Numba has compiled here, so that a worker with the same Kappa on the same kind of processor
+need not compile. Kappa and the packages that pipelines import are installed on the workers.
+`same_kappa` makes sure that both sides run the same Kappa.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _HOME = Path(__file__).parents[2]
-# The folder that Spark unpacks the archive into, in an executor's own.
+# The folder into which Spark unpacks the archive, within an executor's own folder.
 _FOLDER = "kappa-shipped"
 _CODE, _COMPILED = "code", "compiled"
-# A worker's variables: where the archive is, and which Kappa has made it.
+# A worker's variables: the place of the archive, and the digest of the Kappa that made the archive.
 SHIPPED = "KAPPA_SHIPPED"
 _KAPPA = "KAPPA_DIGEST"
 
 
 def ship(spark: SparkSession, code: Path, into: Path) -> Mapping[str, str]:
-    """Ships a folder of code to a session's executors; returns how their workers find it.
+    """Ships a folder of code to a session's executors.
 
-    That is by variables. The archive is written below `into`.
+    Returns the variables by which workers find the code. The archive is written below `into`.
     """
     path = into / f"shipped-{secrets.token_hex(4)}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -52,7 +52,7 @@ def ship(spark: SparkSession, code: Path, into: Path) -> Mapping[str, str]:
 
 
 def same_kappa(environment: Mapping[str, str] = os.environ) -> None:
-    """Raises KappaError in a worker whose Kappa is not that of its job."""
+    """Raises KappaError in a worker whose Kappa differs from the job's Kappa."""
     wanted = environment.get(_KAPPA)
     if wanted is not None and wanted != kappa_digest():
         raise KappaError(
@@ -62,7 +62,7 @@ def same_kappa(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def take_compiled(shipped: Path) -> None:
-    """Puts compiled loops that were shipped into this user's cache, if it lacks them."""
+    """Puts shipped compiled loops into this user's cache, if the cache lacks them."""
     with suppress(OSError, RuntimeError):
         cached = user_cache(_COMPILED)
         cached.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ def take_compiled(shipped: Path) -> None:
 
 @cache
 def kappa_digest() -> str:
-    """Returns a digest of Kappa's own code, as far as workers run it."""
+    """Returns a digest of Kappa's own code, as far as workers run the code."""
     assert _HOME.name == "kappa"
     digest = hashlib.sha256()
     for file in sorted(_HOME.rglob("*.py")):

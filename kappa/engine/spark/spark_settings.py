@@ -1,4 +1,4 @@
-"""Spark's settings in a session of Kappa's, each with its reason."""
+"""Spark's settings in a session of Kappa, each with the reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kappa.engine.spark.s3a import bucket_settings
 
 # A variable of a JVM whose Python workers are to decode (workers.py).
 DECODING = "KAPPA_DECODING"
-# The module of their daemon, which is in their command lines.
+# The module of the workers' daemon, which appears in the workers' command lines.
 WORKERS = "kappa.engine.spark.workers"
 # The system's limit (104 on macOS, 108 on Linux) without `/.`, a UUID, `.sock` and an end.
 _SOCKET_FOLDER_BYTES = 104 - 44
@@ -28,10 +28,11 @@ def spark_settings(
     jars: Sequence[Path] = (),
     storage: StorageSettings | None = None,
 ) -> Mapping[str, str]:
-    """Returns the settings of a session that may write to `local_dir` alone on this machine.
+    """Returns the settings of a session that writes on this machine to `local_dir` alone.
 
-    Each of its Python workers may take `worker_memory` (`4g`). Tasks run here on so many `cores`
-    (0: all), or on a cluster, whose executors get the `jars`. A root in a bucket has a `storage`.
+    Each of the session's Python workers may take `worker_memory` (`4g`). Tasks run on this many
+    `cores` of this machine (0: all), or on a cluster, whose executors get the `jars`. A root in a
+    bucket has a `storage`.
     """
     local = {
         **_local_settings(local_dir, cores or cores_here(), worker_memory),
@@ -49,10 +50,10 @@ def spark_settings(
 def _local_settings(local_dir: Path, cores: int, worker_memory: str) -> Mapping[str, str]:
     return {
         "spark.master": f"local[{cores}]",
-        # Local mode listens on the outer address otherwise.
+        # By default local mode listens on the outer address.
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        # Its history makes the heap grow.
+        # The history of the UI makes the heap grow.
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.structuredLogging.enabled": "false",
@@ -65,31 +66,32 @@ def _local_settings(local_dir: Path, cores: int, worker_memory: str) -> Mapping[
         # A snapshot of a small table in 50 tasks takes seconds.
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.session.timeZone": "UTC",
-        # A UDF of Python is given times in the zone of its worker.
+        # A Python UDF gets times in the zone of its worker.
         "spark.executorEnv.TZ": "UTC",
         # The default of 200 costs seconds a batch on two cores.
         "spark.sql.shuffle.partitions": str(cores),
         "spark.default.parallelism": str(cores),
-        # Other readers do not take INT96, the default, for a timestamp.
+        # Other readers do not read INT96, the default, as a timestamp.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # Workers import a pipeline's modules from the same place as this process.
         "spark.python.daemon.module": WORKERS,
-        # A function that takes more raises a MemoryError in its worker, and is named: no other is
-        # killed for it.
+        # A function that takes more memory raises a MemoryError in its worker, and is named: no
+        # other process is killed for the function.
         "spark.executor.pyspark.memory": worker_memory,
-        # By TCP, each task of a worker waits 40 ms for its input: Nagle's algorithm against delayed
-        # acknowledgements.
+        # By TCP, each task of a worker waits 40 ms for its input: Nagle's algorithm and delayed
+        # acknowledgements work against each other.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.unix.domain.socket.dir": str(_socket_folder(local_dir)),
-        # Spark 4.2.0 waits forever for a UDF over Parquet: it sends such rows in another form than
-        # its own workers read.
+        # Spark 4.2.0 waits forever for a UDF over Parquet: Spark sends the rows in a form that its
+        # own workers do not read.
         "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
-        # Of a slice that works nothing is cut off after a time (engine.slice_seconds).
+        # No part of a working slice is cut off after a time (engine.slice_seconds).
         "spark.sql.broadcastTimeout": "-1",
-        # Batches for Python, for steps and the user's functions: large ones are the fastest way.
+        # Batches for Python, for steps and the user's functions: large batches are the fastest way.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-        # A tail waits for records by itself (engine/job/tail.py); Spark asks only before its first.
+        # A tail waits for records by itself (engine/job/tail.py); Spark asks only before its first
+        # record.
         "spark.sql.streaming.pollingDelay": "100ms",
         # Checkpoints are on a local disk, where rename is atomic: a third of the default's time per
         # micro-batch.
@@ -106,6 +108,6 @@ def _socket_folder(local_dir: Path) -> Path:
     if len(os.fsencode(folder)) <= _SOCKET_FOLDER_BYTES:
         return folder
     if Path("/proc/self/fd").is_dir():
-        # The workers and the JVM find it there as long as this process lives.
+        # The workers and the JVM find the folder there as long as this process lives.
         return Path(f"/proc/{os.getpid()}/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}")
     return Path(tempfile.mkdtemp(prefix="kappa-"))

@@ -9,5 +9,8 @@ from pyspark.sql import DataFrame
 
 
 def united(frames: Iterable[DataFrame]) -> DataFrame:
-    """Returns the rows of a parameter's topics as one frame; they have the same columns."""
+    """Returns the rows of a parameter's topics as one frame.
+
+    The topics have the same columns.
+    """
     return functools.reduce(lambda one, other: one.union(other), frames)

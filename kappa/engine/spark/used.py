@@ -1,4 +1,4 @@
-"""The columns of its topics that a pipeline's function uses.
+"""The columns of topics that a pipeline's function uses.
 
 Pure: reads Spark's optimised plan as JSON (TreeNode.toJSON).
 """
@@ -18,10 +18,10 @@ _ID = re.compile(r"#(\d+)")
 def used_columns(
     plan: Iterable[Mapping[str, Any]], output: str
 ) -> list[tuple[frozenset[str], frozenset[str]]]:
-    """Returns, for each file that a plan reads, its columns' names and those that are used.
+    """Returns all columns and the used columns of each file that a plan reads, by name.
 
-    Any part of the plan, or its output (`List(a#0, b#1L)`), may use them. If the plan reads parts
-    of structs, Spark has left unused columns out of the first, too.
+    Any part of the plan, or its output (`List(a#0, b#1L)`), may use columns. If the plan reads
+    parts of structs, Spark has already left unused columns out of the first names.
     """
     nodes = list(plan)
     used = {

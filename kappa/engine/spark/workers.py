@@ -1,15 +1,15 @@
 """The daemon of Spark's Python workers: PySpark's own, with four differences.
 
 - Workers import the project's modules as the driver does. `spark.python.daemon.module` names this
-  module, and `KAPPA_SOURCES` the folder (importer.py sets it). So a worker finds a function that a
-  UDF calls under the name it has in the driver, whatever module it is in. It does so without a
-  `sys.path` on which the project's files could hide the standard library.
-- A worker ends in silence if the JVM has closed its socket. PySpark prints a traceback then, and a
-  healthy job's log would be full of them. The JVM closes workers that rest, and those of tasks that
-  need no more rows.
-- On a cluster they make sure that their Kappa is the job's, and find the code in what was shipped.
-- Where they are to decode, the daemon imports the decoder before it forks them. Each would take a
-  second for it.
+  module, and `KAPPA_SOURCES` the folder (importer.py sets the variable). So a worker finds a
+  function that a UDF calls under the name that the function has in the driver, whatever its module.
+  The project's files are on no `sys.path`, so no file can hide the standard library.
+- A worker ends in silence if the JVM has closed its socket. PySpark would print a traceback, and a
+  healthy job's log would be full of tracebacks. The JVM closes resting workers, and workers of
+  tasks that need no more rows.
+- Workers on a cluster check that their Kappa is the job's, and find the code in the shipped files.
+- Where workers decode, the daemon imports the decoder before the daemon forks. Otherwise each
+  worker would take a second for the import.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from kappa.engine.spark.cluster import SparkCluster
 
-# PySpark raises what it would print. (pyspark/daemon.py, `worker`)
+# PySpark raises the error instead of printing it. (pyspark/daemon.py, `worker`)
 _RAISES = "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"
 _worker = daemon.worker
 _DECODER = (
@@ -49,9 +49,10 @@ _DECODER = (
 
 
 def tell_workers(spark: SparkSession) -> None:
-    """Lets workers of a session import what this process has opened since its JVM was started.
+    """Lets a session's workers import the sources that this process has opened.
 
-    They have the environment of the JVM; those of a cluster have what was shipped to them.
+    Workers have the environment of the JVM, which may have started before the sources were opened.
+    The workers of a cluster have shipped sources.
     """
     environment = spark.sparkContext.environment
     if SHIPPED not in environment:
@@ -61,9 +62,9 @@ def tell_workers(spark: SparkSession) -> None:
 def begin_executors(
     spark: SparkSession, cluster: SparkCluster, into: Path, is_asked_to_stop: Callable[[], bool]
 ) -> None:
-    """Ships what this process has opened to a cluster, and waits for the first executor.
+    """Ships the sources of this process to a cluster, and waits for the first executor.
 
-    What is shipped is written below `into`. Raises KappaError if the cluster gives no executor.
+    The shipped archive is written below `into`. Raises KappaError if the cluster gives no executor.
     """
     code = Path(os.environ[FOLDER_VARIABLE])
     spark.sparkContext.environment.update(ship(spark, code, into))
@@ -72,15 +73,16 @@ def begin_executors(
 
 
 def begin_workers(spark: SparkSession) -> None:
-    """Starts the daemon of a session in a thread: it imports while Spark makes its first plan.
+    """Starts the daemon of a session in a thread.
 
-    They have been told what to import (`tell_workers`): the environment is part of a daemon.
+    The daemon imports while Spark makes its first plan. First call `tell_workers`: a daemon keeps
+    the environment of its start.
     """
     threading.Thread(target=_begin, args=(spark,), name="workers", daemon=True).start()
 
 
 def _begin(spark: SparkSession) -> None:
-    # The first task of a slice reports what is wrong with it.
+    # The first task of a slice reports an error of the daemon.
     with suppress(Exception):
         spark.range(0, 1, 1, 1).mapInArrow(_as_they_are, "id bigint").collect()
 
@@ -90,7 +92,7 @@ def _as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def worker(sock: socket.socket, authenticated: bool) -> int:
-    """Runs one task as PySpark's worker does; ends the worker if its socket is closed."""
+    """Runs a task as PySpark's worker does; ends the worker if its socket is closed."""
     try:
         return _worker(sock, authenticated)
     except (BrokenPipeError, ConnectionResetError):

@@ -1,9 +1,9 @@
-"""The maintained views of a build, computed after a slice's tables for the same frontier.
+"""The maintained views of a build, computed for the frontier of a slice's tables.
 
 DuckDB computes a view whose sources have changed, over the files of the versions that the frontier
-will name: whole, or for the keys that the slice touched (kappa/tables/views/ways.py). What differs
-from its stored rows is committed as contributions are (commit.py), with the slice's mark. So a
-view's table is one of the build's tables to all others.
+will name: whole, or for the keys that the slice touched (kappa/tables/views/ways.py). Differences
+from the view's stored rows are committed like contributions (commit.py), with the slice's mark. So
+for all other code a view's table is an ordinary table of the build.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from kappa.tables.views.ways import ways_of
 
 
 class MaintainedViews:
-    """The maintained views among the tables of one build."""
+    """The maintained views among the tables of a build."""
 
     def __init__(self, writers: Sequence[TableWriter], birth: Birth, *, are_current: bool) -> None:
-        """Takes all tables of the build; a view comes after those it reads.
+        """Takes all tables of the build; a view comes after its sources.
 
-        They `are_current` unless slices before have left them to the end of a leg.
+        The views `are_current` unless earlier slices have postponed them to the end of a leg.
         """
         self._birth = birth
         lists = FileLists()
@@ -43,9 +43,9 @@ class MaintainedViews:
         clock = log_clock(birth, self._views[0].mark().log_time) if self._views else None
         self._sources = {writer.birth.name: ViewSource(writer, lists, clock) for writer in writers}
         names = {writer.birth.name for writer in self._views}
-        # Those that are computed whole next.
+        # The views that are computed whole next.
         self._stale = set() if are_current else names
-        # Those that have been computed: their queries suit the log so far.
+        # The views that have been computed before: the log so far suits their queries.
         self._computed = names - self._stale
         self._ways = ways_of(writer.birth for writer in writers)
         self._duck: Connection | None = None
@@ -60,12 +60,13 @@ class MaintainedViews:
         are_due: bool,
         failing: Mapping[str, str] | None = None,
     ) -> Mapping[str, str]:
-        """Commits a slice to all views, after its tables.
+        """Commits a slice to all views, after the slice's tables.
 
         Views that are not `are_due` yet keep their rows, and are computed later. Returns the views
-        that fail at the slice's end by the rows that are there, with the reasons; `failing` are
-        those at its start. Each keeps its rows and is tried again with every slice. Raises Broken
-        if a view cannot be computed for another reason, or could never be computed.
+        that fail at the slice's end because of the rows in their sources, with the reasons;
+        `failing` are the views that failed at the slice's start. A failing view keeps its rows and
+        is tried again with every slice. Raises Broken if a view cannot be computed for another
+        reason, or was never computed before.
         """
         if not self._views:
             return {}
@@ -77,7 +78,7 @@ class MaintainedViews:
         clock = log_clock(self._birth, mark.log_time)
         for source in self._sources.values():
             source.clock_before, source.clock = source.clock, clock
-        # Rows of these go, though nothing is folded.
+        # Rows of these tables expire, though nothing is folded.
         changed |= {name for name, source in self._sources.items() if source.has_passed}
         for writer in self._views:
             name, reads = writer.birth.name, changed.intersection(writer.birth.reads)
@@ -104,14 +105,14 @@ class MaintainedViews:
         return still
 
     def close(self) -> None:
-        """Ends its DuckDB."""
+        """Ends the DuckDB connection of the views."""
         if self._duck is not None:
             self._duck.close()
             self._duck = None
 
     @staticmethod
     def _ensure_sources(view: TableBirth, failing: Mapping[str, str]) -> None:
-        """Raises Unfit if a view reads another one that fails."""
+        """Raises Unfit if a view reads another view that fails."""
         below = next((each for each in view.reads if each in failing), None)
         if below is not None:
             raise Unfit(f"view {view.name} reads view {below}, which fails: {failing[below]}")
@@ -119,14 +120,17 @@ class MaintainedViews:
     def _changes(
         self, writer: TableWriter, mark: Mark, spark: SparkSession, changed: set[str]
     ) -> Rows:
-        """Returns what differs from a view's stored rows, after these of its sources changed."""
+        """Returns the differences from a view's stored rows.
+
+        `changed` are the sources of the view that have changed.
+        """
         birth = writer.birth
         if birth.name not in self._stale:
             try:
                 found = self._of_slice(writer, mark, changed)
             except DuckError:
-                # A query that DuckDB cannot compute so may be one that it can compute whole, which
-                # says why if not. After some errors a connection takes no query more.
+                # DuckDB may be able to compute the query whole, and the whole query reports the
+                # reason if not. After some errors a connection accepts no further query.
                 self.close()
                 found = None
             if found is not None:
@@ -146,7 +150,10 @@ class MaintainedViews:
         )
 
     def _of_slice(self, writer: TableWriter, mark: Mark, changed: set[str]) -> pa.Table | None:
-        """Returns what differs in rows that the slice touched; None: it takes the whole view."""
+        """Returns the differences in the rows that the slice touched.
+
+        Returns None if the whole view must be computed.
+        """
         birth = writer.birth
         sources = {name: self._sources[name] for name in (*birth.reads, birth.name)}
         with showing_progress(self._connection(writer)) as duck:

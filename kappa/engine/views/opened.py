@@ -1,7 +1,8 @@
-"""The tables of a build, opened or made, with the rows that they have before any slice.
+"""The tables of a build, opened or made, with the rows that exist before any slice.
 
-Those are the rows of files, and those of maintained views over them. They are a table's version 0,
-which the build's first frontier names. So every frontier has them, whatever the slices.
+First rows are the rows of files, and the rows of maintained views over files. First rows are a
+table's version 0, which the build's first frontier names. So every frontier has the first rows,
+whatever the slices.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from kappa.tables.views.ways import ways_of
 def open_tables(
     store: Store, birth: Birth, pipeline: Pipeline, *, driver_rows: int, merging: Merging
 ) -> tuple[TableWriter, ...]:
-    """Opens the tables of a build, and makes the missing ones; see `TableWriter`.
+    """Opens the tables of a build, and makes missing tables; see `TableWriter`.
 
     Raises Broken if a maintained view over rows of files cannot be computed.
     """
@@ -60,7 +61,7 @@ def open_tables(
 
 
 def seed_rows(file: SeedFile, table: TableBirth) -> pa.Table:
-    """Returns the rows of a file as they are stored; raises as `read_seed` does."""
+    """Returns the rows of a file as stored in the table; raises as `read_seed` does."""
     schema = arrow_schema(table.columns)
     _, values = read_seed(file)
     return pa.table(
@@ -69,7 +70,7 @@ def seed_rows(file: SeedFile, table: TableBirth) -> pa.Table:
 
 
 def _first_rows(view: TableBirth, birth: Birth, writers: Mapping[str, TableWriter]) -> pa.Table:
-    """Computes a maintained view over the tables that it reads, as they are made."""
+    """Computes the first rows of a maintained view from the view's newly made sources."""
     changes = changes_sql(
         view,
         ways_of(birth.tables)[view.name].whole,

@@ -1,7 +1,7 @@
-"""The keys of a view that a slice touches: those that rows of its sources have, or had.
+"""The keys of a view that a slice touches: keys of old and new rows of the sources.
 
-The slice's contributions to a source are at hand. Their keys say which of its rows have changed;
-those that were appended are themselves what is new.
+The slice's contributions to a source are in memory. The keys of the contributions show which rows
+of the source have changed. Appended contributions are the new rows themselves.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _MOST_KEYS = 100_000
 
 
 class ViewSource:
-    """A table of the build as views read it: at the newest versions, and at those before.
+    """A table of the build as views read it: after the slice, and before the slice.
 
-    Beside the versions the log's clock decides which rows there are: at the slice's end, and
-    before it.
+    The versions differ, and the log's clock as well: the clock decides which rows have expired at
+    the slice's end, and before the slice.
     """
 
     def __init__(self, writer: TableWriter, lists: FileLists, clock: int | None = None) -> None:
@@ -48,26 +48,29 @@ class ViewSource:
 
     @property
     def has_changed(self) -> bool:
-        """Returns True if the slice has contributed rows to it."""
+        """Returns True if the slice has contributed rows to the table."""
         return self._writer.has_new_rows
 
     @property
     def has_passed(self) -> bool:
-        """Returns True if the log's clock may have passed rows of it."""
+        """Returns True if rows of the table may have expired by the log's clock."""
         return self.clock != self.clock_before and least_kept(self.birth, self.clock) is not None
 
     @property
     def is_known(self) -> bool:
-        """Returns True if what the slice has contributed is at hand."""
+        """Returns True if the slice's contributions are in memory, or there are none."""
         return not self.has_changed or self._writer.new_rows is not None
 
     @property
     def new_rows(self) -> pa.Table | None:
-        """Returns what the slice has contributed, if anything, and if that is at hand."""
+        """Returns the slice's contributions, or None if none are in memory."""
         return self._writer.new_rows if self.has_changed else None
 
     def passed_sql(self) -> str | None:
-        """Returns the query for its rows before the slice that are gone since, if there may be."""
+        """Returns the query for rows that have expired with the slice.
+
+        Returns None if no row can have expired.
+        """
         gone = gone_condition(self.birth, self.clock)
         if not self.has_passed or gone is None:
             return None
@@ -81,9 +84,9 @@ class ViewSource:
         among: Among | None = None,
         before: bool = False,
     ) -> str:
-        """Returns the query for its served rows, its recent rows folded in.
+        """Returns the query for the table's served rows, recent rows folded in.
 
-        `before`: those before the slice. `columns` and `among` are as `read_sql` takes them.
+        `before` asks for the rows before the slice. `columns` and `among` are as in `read_sql`.
         """
         writer = self._writer
         versions = writer.versions_before if before else writer.versions()
@@ -111,10 +114,10 @@ def changes_of_slice(
     *,
     since: int,
 ) -> pa.Table | None:
-    """Returns what differs from a view's stored rows in those that the slice touched.
+    """Returns the differences from a view's stored rows, in rows that the slice touched.
 
-    `sources` are the tables that it reads, of which `changed` have changed, and its own. `since` is
-    as in `changes_sql`. None: its way takes the whole view.
+    `sources` are the view's own table and the tables that the view reads, of which `changed` have
+    changed. `since` is as in `changes_sql`. Returns None if the whole view must be computed.
     """
     if way.change is None and not way.whole_after.keys().isdisjoint(changed):
         return None
@@ -155,7 +158,7 @@ def changes_of_slice(
 
 
 def register_changes(duck: Connection, sources: Iterable[ViewSource]) -> None:
-    """Makes the slice's contributions to these sources relations of DuckDB."""
+    """Registers the slice's contributions to these sources as relations of DuckDB."""
     for source in sources:
         if source.new_rows is not None:
             duck.register(_contributed(source.birth.name), source.new_rows)
@@ -164,9 +167,10 @@ def register_changes(duck: Connection, sources: Iterable[ViewSource]) -> None:
 def touched_sql(
     view: TableBirth, way: Way, sources: Mapping[str, ViewSource], changed: Collection[str]
 ) -> str:
-    """Returns the query for the keys of a view that this slice's changes of its sources touch.
+    """Returns the query for the keys of a view that changes of its sources touch.
 
-    `sources` are all that it reads. Those `changed` are registered (`register_changes`).
+    `sources` are all tables that the view reads. The contributions to `changed` tables are
+    registered (`register_changes`).
     """
     found = [
         each
@@ -182,7 +186,7 @@ def touched_sql(
 
 
 def changed_groups(change: ByChange, sources: Mapping[str, ViewSource]) -> dict[str, str]:
-    """Returns the queries for the state of the rows that a slice has brought and taken, by name."""
+    """Returns the queries for the state of added and removed rows, by name."""
     names = {False: COME, True: GONE}
     return {
         names[before]: f"with {change.table} as ({rows}) {change.inner}"
@@ -191,13 +195,16 @@ def changed_groups(change: ByChange, sources: Mapping[str, ViewSource]) -> dict[
 
 
 def touched_groups(view: TableBirth, change: ByChange, parts: Iterable[str]) -> str:
-    """Returns the query for the groups that a slice touches, by the names of its parts."""
+    """Returns the query for the groups that a slice touches.
+
+    `parts` are the names of the relations of `changed_groups`.
+    """
     keys = ", ".join(map(quoted, change.keys))
     return _distinct_keys(view, change.keys, [f"select {keys} from {name}" for name in parts])
 
 
 def _distinct_keys(view: TableBirth, keys: Sequence[str], found: Iterable[str]) -> str:
-    """Returns the query for the keys that some of these queries find, in the view's types."""
+    """Returns the query for the distinct keys in these queries, in the view's types."""
     kinds = dict(view.columns)
     casts = ", ".join(cast_sql(key, kinds[key]) for key in keys)
     return f"select distinct {casts} from ({' union all '.join(found)})"
@@ -206,7 +213,7 @@ def _distinct_keys(view: TableBirth, keys: Sequence[str], found: Iterable[str]) 
 def _of_changed_rows(read: Read, source: ViewSource) -> Iterator[str]:
     """Yields queries for the view's `by` columns of a source's changed rows, new and old."""
     selected = ", ".join(f"{quoted(column)} as {quoted(by)}" for by, column in read.by.items())
-    # Their keys are those of what the slice has contributed.
+    # The changed rows have the keys of the slice's contributions.
     has_all = set(read.by.values()) <= set(source.birth.row_keys) and not source.has_passed
     changed = [f"from {_contributed(read.table)}"] if has_all else changed_rows(source).values()
     for rows in changed:
@@ -214,7 +221,7 @@ def _of_changed_rows(read: Read, source: ViewSource) -> Iterator[str]:
 
 
 def _reached(read: Read, way: Way, sources: Mapping[str, ViewSource]) -> Iterator[str]:
-    """Yields queries for the keys that changed rows reach, new ones and old ones."""
+    """Yields queries for the keys that changed rows reach through joins, new and old."""
     for before, rows in changed_rows(sources[read.table]).items():
         relations = {
             each.name: rows if each is read else sources[each.table].sql(before=before)
@@ -225,9 +232,10 @@ def _reached(read: Read, way: Way, sources: Mapping[str, ViewSource]) -> Iterato
 
 
 def changed_rows(source: ViewSource) -> dict[bool, str]:
-    """Returns queries for a source's changed rows as they are (False), and were before (True).
+    """Returns queries for a source's changed rows, after and before the slice.
 
-    They read its contributions, which `register_changes` has registered.
+    The key is False for the rows after the slice, and True for the rows before. The queries read
+    the contributions that `register_changes` has registered.
     """
     birth, rows, passed = source.birth, source.new_rows, source.passed_sql()
     columns = shown_columns(birth)
@@ -243,7 +251,7 @@ def changed_rows(source: ViewSource) -> dict[bool, str]:
     else:
         has_nulls = any(rows.column(key).null_count for key in birth.row_keys)
         among = Among(_contributed(birth.name), {key: key for key in birth.row_keys}, has_nulls)
-        # Those before come first: files are listed by the commits since a version.
+        # The rows before come first: files are listed by the commits since a version.
         for before in (True, False):
             found[before].append(source.sql(columns, among=among, before=before))
         if passed is not None:
@@ -256,7 +264,7 @@ def changed_rows(source: ViewSource) -> dict[bool, str]:
 
 
 def shown_columns(birth: TableBirth) -> list[tuple[str, str]]:
-    """Lists the columns of a table that identify a row, and those that readers see."""
+    """Lists the columns of a table that identify a row, and the columns that readers see."""
     wanted = {*birth.row_keys, *(name for name, _ in birth.served)}
     return [column for column in birth.columns if column[0] in wanted]
 

@@ -1,10 +1,10 @@
-"""The commit of a slice to one table, by one of three writers with equal results.
+"""The commit of a slice to a table, by any of three writers with equal results.
 
-Rows in Arrow are committed from the driver by delta-rs, in some ten milliseconds. Rows of Spark, or
-in files, are committed by delta-spark, unless they turn out to be few or, of contributions by key,
-small; many contributions by key are folded by DuckDB beside a table not much larger (rewritten.py).
-There is one process, and a table's commits follow one another. Law 2 is checked in follows.py: a
-slice that does not begin where the frontier ends stops the job.
+delta-rs commits Arrow rows from the driver, in about ten milliseconds. delta-spark commits rows of
+Spark and rows in files, with two exceptions. Few rows, or small contributions by key, are committed
+by delta-rs. Many contributions by key, beside a table that is not much larger, are folded by DuckDB
+(rewritten.py). One process commits, and the commits of a table follow one another. follows.py
+checks law 2: a slice that does not begin where the frontier ends stops the job.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from kappa.tables.versions import files
 class Merging:
     """The way in which contributions by key are merged into their table.
 
-    Those of Spark are merged in this process if they have at most `at_most_bytes`. Few of them wait
-    beside a table of `large_rows` or more; None: beside none. Where Spark's workers see no file of
-    this machine, `elsewhere` is the name of a folder of this job's own.
+    Spark's contributions are merged in this process if their size is at most `at_most_bytes`. Few
+    contributions wait beside a table of `large_rows` or more; None: contributions never wait. Where
+    Spark's workers see no file of this machine, `elsewhere` is the name of the job's own folder.
     """
 
     at_most_bytes: int = 0
@@ -56,13 +56,13 @@ class Merging:
 AT_ONCE = Merging()
 
 
-# A merge in this process may take so many times the bytes of what is merged.
+# A merge in this process may take this many times the bytes of the merged rows.
 _MEMORY = 20
 _REPLAY = "kappa replay makes a new build from offset zero"
 
 
 class TableWriter:
-    """The writer of one table of a build."""
+    """The writer of a table of a build."""
 
     def __init__(
         self,
@@ -75,20 +75,22 @@ class TableWriter:
         merging: Merging = AT_ONCE,
         first: Callable[[], pa.Table] | None = None,
     ) -> None:
-        """Opens the table, or makes it with its `first` rows and the mark of the build's origin.
+        """Opens the table, or makes it.
 
-        Of Spark's rows delta-rs commits up to `driver_rows`, and merges more as `merging` has it.
+        A new table has its `first` rows and the mark of the build's origin. delta-rs commits up to
+        `driver_rows` rows of Spark, and merges more rows as `merging` allows.
         """
         self.birth = birth
         self.path = table_path(store, build, birth.name)
         self._build = build
-        # Of the commit that was made last: whether it had rows, these rows if they were committed
-        # here, and the versions before it.
+        # About the last commit: whether it had rows, the rows if this process committed them, and
+        # the versions before the commit.
         self.has_new_rows = False
         self.new_rows: pa.Table | None = None
         self.versions_before: Mapping[str, int] = {}
         self._driver_rows = driver_rows
-        # Combined rows were read beside those of their keys, by Spark: they stay there.
+        # Spark read combined rows beside the stored rows of their keys: combined rows stay at
+        # Spark.
         self._elsewhere = bool(merging.elsewhere)
         scratch = slice_scratch(store, build, merging.elsewhere)
         self._merge_bytes = merging.at_most_bytes if birth.row_keys and not birth.is_combined else 0
@@ -104,7 +106,7 @@ class TableWriter:
             store.local.path(f"{folder_of_build(build)}/mirror/{birth.name}"),
         )
         if isinstance(self.stored, MirroredTable):
-            # It was fetched whole. What is wrong in it would be folded into other files.
+            # The mirror was fetched whole. An error in a file would be folded into other files.
             ensure_whole(store, build, self.stored.files(), copies=self.stored.copy)
         recent = {name: table_path(store, build, name) for name in recent_names(birth.name)}
         self.rewriting = (
@@ -125,11 +127,11 @@ class TableWriter:
 
     @property
     def version(self) -> int:
-        """The newest version of the table."""
+        """Returns the newest version of the table."""
         return self.stored.version
 
     def versions(self) -> dict[str, int]:
-        """Returns the newest versions of the table and its recent ones, by name."""
+        """Returns the newest versions of the table and of its recent tables, by name."""
         return {name: stored.version for name, stored in self._all_stored()}
 
     def mark(self) -> Mark:
@@ -137,16 +139,17 @@ class TableWriter:
         return max((stored.mark() for _, stored in self._all_stored()), key=lambda mark: mark.place)
 
     def stored_sql(self, columns: Sequence[str]) -> str:
-        """Returns DuckDB's query for these columns of all rows, once none waits beside the table.
+        """Returns DuckDB's query for these columns of all stored rows.
 
-        Hidden rows are among them. It is for a slice that the table does not have yet (law 1).
+        First drains the recent rows, so that no row waits beside the table. The query includes
+        hidden rows. The caller's slice must not be in the table yet (law 1).
         """
         self._drain()
         wanted = tuple(column for column in self.birth.columns if column[0] in columns)
         return parquet_sql(wanted, files(self.path, self.version, None))
 
     def at_rest(self) -> Iterator[tuple[str, StoredTable]]:
-        """Yields the tables without a commit under way between slices, by name."""
+        """Yields the tables that have no commit under way between slices, by name."""
         return self._all_stored() if self.recent is None else self.recent.at_rest()
 
     def close(self) -> None:
@@ -162,7 +165,7 @@ class TableWriter:
     def commit(self, rows: Rows, mark: Mark) -> str:
         """Commits a slice's rows with its mark.
 
-        Returns the writer: `delta-rs`, `spark`, `duckdb`, or `mark` without rows.
+        Returns the writer: `delta-rs`, `spark`, `duckdb`, or `mark` if there are no rows.
         """
         self.new_rows, self.versions_before = None, self.versions()
         writer = self._commit(rows, mark)
@@ -171,7 +174,7 @@ class TableWriter:
 
     def _commit(self, rows: Rows, mark: Mark) -> str:
         mark = mark.of_table(self.birth.name)
-        # Within a leg it rises from each (sub-)slice to the next, be it empty.
+        # Within a leg the number rises from each (sub-)slice to the next, even if a slice is empty.
         guard = Guard(
             f"{self._build}/{self.birth.name}/{mark.leg}", mark.end.distance(Offsets()) + mark.slice
         )
@@ -198,8 +201,8 @@ class TableWriter:
     def _commit_arrow(self, rows: pa.Table, mark: Mark, guard: Guard) -> None:
         rows = self.new_rows = rows.cast(self._contributed)
         if self._combiner is not None:
-            # The table has not folded this slice, so its newest version is that of the slice before
-            # (law 1).
+            # The table has not folded this slice, so its newest version is the version of the slice
+            # before (law 1).
             with folding(self.birth):
                 rows = self._combiner.here(rows, self.version)
         rows = rows.cast(self._schema)
@@ -213,9 +216,9 @@ class TableWriter:
             self.stored.append(rows, mark, guard)
 
     def _commit_frame(self, rows: DataFrame, mark: Mark, guard: Guard) -> str:
-        # Contributions by key are counted and used: they are kept. Rows to append are as many as
-        # the slice's: counting them reads one decoded column, keeping them would take as much
-        # memory again.
+        # Contributions by key are counted and then used, so they are persisted. Rows to append are
+        # as many as the slice's rows: counting reads one decoded column, and persisting would take
+        # as much memory again.
         kept = rows.persist() if self.birth.row_keys else rows
         try:
             count = kept.count()
@@ -239,7 +242,7 @@ class TableWriter:
             if self.birth.row_keys:
                 kept.unpersist()
         self.stored.refresh()
-        # Delta skips a transaction that it has seen without a word.
+        # Delta silently skips a transaction that it has seen.
         if self.version == before or self.stored.mark() != mark:
             raise Broken(
                 f"Spark did not commit slice {mark.leg}/{mark.slice} to table {self.birth.name} "
@@ -276,7 +279,7 @@ class TableWriter:
         if self._combiner is None:
             spark_merge(rows, self.birth, self.path, mark, guard)
             return
-        # A merge reads its rows twice, and a KLL sketch would be another each time.
+        # A merge reads its rows twice, and each reading would make another KLL sketch.
         combined = self._combiner.at_spark(rows, self.version).persist()
         try:
             spark_merge(combined, self.birth, self.path, mark, guard)
@@ -285,6 +288,6 @@ class TableWriter:
 
 
 def _bytes_kept(rows: DataFrame) -> int:
-    """Returns the size of persisted rows as Spark keeps them, not compressed."""
+    """Returns the uncompressed size of persisted rows as Spark keeps them."""
     size: int = rows._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()  # noqa: SLF001  # as in describe.py
     return size

@@ -1,4 +1,7 @@
-"""The commits of one slice to several tables, beside each other and beside other work."""
+"""The parallel commits of a slice to several tables.
+
+The commits also run beside other work of the job.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from kappa.state.mark import Mark
 
 
 class Commits:
-    """The threads that commit, one for each table."""
+    """The threads that commit, one thread per table."""
 
     def __init__(self, at_once: int) -> None:
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="commits")
@@ -23,9 +26,10 @@ class Commits:
     def beside(
         self, writers: Sequence[TableWriter], rows: Mapping[str, Rows], mark: Mark
     ) -> Iterator[None]:
-        """Commits a slice to these tables beside the block, and is done when the block ends.
+        """Commits a slice to these tables beside the block.
 
-        Rows of Spark, or that it may have to merge, are committed before the block begins.
+        All commits are done when the block ends. Rows that Spark holds or may have to merge are
+        committed before the block begins.
         """
         beside: list[Future[str]] = []
         try:

@@ -1,11 +1,11 @@
-"""The deletion of rows that nobody sees any more from the files of a build's tables.
+"""The deletion of expired rows from the files of a build's tables.
 
-Readers leave out rows that are gone by the log's clock, so nobody sees the deletion; frontiers that
-are still needed name older versions, which have the rows that were there then. No accepted
-contribution reaches a row that is gone (kappa/state/log_clock.py), so a folded one is never made
-anew. The newest row of a key stands in the way of older records, so it stays until none can follow:
-no contribution waits beside the table, and each partition of its topic is past the row. A view's
-hidden rows stand in the way of contributions that wait, and of nothing else.
+Readers leave out rows that are gone by the log's clock, so no reader sees the deletion. Frontiers
+that are still needed name older versions, which still have the deleted rows. No accepted
+contribution reaches a gone row (kappa/state/log_clock.py), so a folded row is never made anew. The
+newest row of a key protects the table from older records. So the row stays until no older record
+can follow: no contribution waits beside the table, and each partition of its topic is past the row.
+A view's hidden rows protect the table from waiting contributions, and from nothing else.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from kappa.tables.parquet import parquet_sql
 from kappa.tables.versions import files
 from kappa.tables.views.served import least_kept
 
-# Deleting rewrites the files in which gone rows are among others: worth it from this part on.
+# Deleting rewrites the files that mix gone rows with others: worth it from this part on.
 _SHARE = 10
 
 
 def ensure_gone_deleted(birth: Birth, writer: TableWriter, frontier: Frontier) -> None:
-    """Deletes a table's rows that are gone at the newest frontier, if they are a tenth of it.
+    """Deletes a table's rows that are gone at the newest frontier.
 
-    The table must be at rest, and at that frontier.
+    Deletes only if at least a tenth of the rows is gone. The table must be at rest, and at that
+    frontier.
     """
     table, stored = writer.birth, writer.stored
     is_mergeable = table.latest is not None or table.view is not None
@@ -40,7 +41,7 @@ def ensure_gone_deleted(birth: Birth, writer: TableWriter, frontier: Frontier) -
         return
     rows = parquet_sql(table.columns, files(stored.path, stored.version, None))
     with open_over_files() as duck:
-        # Times are compared as DataFusion has them, in which the rows are deleted.
+        # Times are compared as in DataFusion, which deletes the rows.
         duck.execute("create macro arrow_cast(micros, kind) as make_timestamptz(micros)")
         gone, every = duck.execute(
             f"select count(*) filter ({condition}), count(*) from ({rows})"

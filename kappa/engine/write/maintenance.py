@@ -1,12 +1,12 @@
 """The upkeep of a build's tables, between slices: a table has one writer (laws 3, 11).
 
-Beside slices, logs are checkpointed at versions of published frontiers, which never change, and the
-files of versions that stay are listed. Between slices, rows that are gone are deleted, small files
-are joined, and the frontier is published again at the new versions. Then the floor is put, and only
-then the leases are listed and unneeded files deleted: by file list, never by age. Kept are the
-newest version of each table, those that a lease pins, and those of kept frontiers. A kept frontier
-whose time is over is deleted before the leases are listed. kappa/state/lease.py has the reader's
-half.
+Beside slices, the job checkpoints logs at versions of published frontiers, which never change, and
+lists the files of versions that stay. Between slices, the job deletes gone rows, joins small files
+and publishes the frontier again at the new versions. Then the job puts the floor. Only then does
+the job list the leases and delete unneeded files: by file list, never by age. The files of three
+kinds of versions are kept: the newest version of each table, versions that a lease pins, and
+versions of kept frontiers. A kept frontier whose time is over is deleted before the leases are
+listed. kappa/state/lease.py has the reader's half.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from kappa.tables.stored_table import StoredTable, open_table
 from kappa.tables.unneeded import delete_unneeded
 from kappa.tables.versions import list_of, list_since
 
-# Files of this size are left alone: a table of a gigabyte is some thirty of them, and joining small
-# ones writes no more than fits into a second.
+# Files of this size are left alone: a table of a gigabyte has about thirty of them, and joining
+# smaller files takes less than a second.
 _TARGET_BYTES = 32 * 1024 * 1024
 # This many small files are worth joining: each costs every query about a millisecond.
 _MANY = 8
-# A log of this length is worth a checkpoint: opening the table reads it all.
+# A log of this length is worth a checkpoint: opening the table reads the whole log.
 _LONG_LOG = 20
 
 
 class Maintenance:
-    """The upkeep of one build's tables."""
+    """The upkeep of a build's tables."""
 
     def __init__(
         self,
@@ -59,9 +59,10 @@ class Maintenance:
         keep_seconds: float = 3600.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Two runs are at least `seconds` apart; `keep_seconds`: see kappa/state/kept_frontiers.py.
+        """Sets the times: two runs are at least `seconds` apart.
 
-        `clock` gives seconds since 1970, as leases have them.
+        kappa/state/kept_frontiers.py explains `keep_seconds`. `clock` gives seconds since 1970, as
+        leases have them.
         """
         self._store = store
         self._birth = birth
@@ -72,31 +73,34 @@ class Maintenance:
         self._keep_seconds = keep_seconds
         self._clock = clock
         self._last = clock()
-        # By the names of tables and recent ones: the newest version with a checkpoint, and files of
-        # versions that stay and of the last run's newest.
+        # By the names of tables and of recent tables: the newest version with a checkpoint, and the
+        # files of versions that stay and of the newest version at the last run.
         self._checkpoints: dict[str, int] = {}
         self._listed: dict[str, dict[int, FileList]] = {}
         # Versions in the history whose checkpoint is on the disk.
         self._lasting: dict[str, frozenset[int]] = {}
         # Tables opened at their newest checkpoint, for the next run; and the checkpoints at which
-        # those in use were.
+        # the tables in use were opened.
         self._newer: dict[str, StoredTable] = {}
         self._read_from: dict[str, int] = {}
         # Whether the next run is prepared.
         self._prepared = False
-        # Frontier and leases after the last run: nothing new and no lease then means nothing to do
-        # now.
+        # The number of the frontier and the count of leases after the last run: no new frontier and
+        # no lease mean that nothing is to be done now.
         self._settled = (0, 0)
 
     def run_if_due(self) -> bool:
-        """Runs if it is due. Returns True if it ran."""
+        """Runs the upkeep if due. Returns True if the upkeep ran."""
         if not self.is_due():
             return False
         self.run()
         return True
 
     def is_due(self) -> bool:
-        """Returns True if it is time and there is work, and no hold keeps the frontier still."""
+        """Returns True if a run is due: time has passed, and there is work.
+
+        While a hold keeps the frontier still, no run is due.
+        """
         if self._prepared:
             return not self._publisher.is_held()
         recent = [writer.recent for writer in self._writers if writer.recent is not None]
@@ -113,13 +117,13 @@ class Maintenance:
             and not waits
             and not self._has_past()
         ):
-            # A build at rest would list its folders at every look.
+            # Without this, a build at rest would list its folders at every look.
             self._last = self._clock()
             return False
         return True
 
     def prepare(self) -> None:
-        """Does the part of a run that slices need not wait for, unless it is done."""
+        """Does the part of a run for which slices need not wait, unless it is done."""
         if self._prepared:
             return
         kept = kept_frontiers_of(self._store, self._build)
@@ -129,8 +133,9 @@ class Maintenance:
             path, in_history = table_path(self._store, self._build, name), kept_versions(kept, name)
             vouched = newest.file_lists.get(name)
             if self._store.is_on_disk:
-                # The job knows its own commits: what a disk has done to them since, the log shows.
-                # In a bucket it looks when it checkpoints, since each commit is a request.
+                # The job knows its own commits. The log shows damage that a disk has done to them
+                # since. In a bucket the job looks only when it checkpoints, since each commit is a
+                # request.
                 ensure_vouched(path, read_list(path, version), vouched)
             self._ensure_checkpoints(name, path, in_history, version, vouched)
             if self._read_from.get(name, 0) < self._checkpoints[name]:
@@ -145,7 +150,7 @@ class Maintenance:
         self._prepared = True
 
     def run(self) -> None:
-        """Brings all tables of the build into shape, but for those that are being drained.
+        """Maintains all tables of the build except for tables that are being drained.
 
         No slice may be committed meanwhile.
         """
@@ -153,7 +158,8 @@ class Maintenance:
         self._prepared = False
         newest = self._publisher.newest
         if not all(newest.offsets.covers(writer.mark().end) for writer in self._writers):
-            # A slice failed behind its commits: they belong to no frontier, and this process ends.
+            # A slice failed after its commits: the commits belong to no frontier, and this process
+            # ends.
             self._last = self._clock()
             return
         for writer in self._writers:
@@ -174,7 +180,7 @@ class Maintenance:
         leases = live_leases(self._store, self._clock())
         for name, stored in (each for writer in self._writers for each in writer.at_rest()):
             if name in self._newer:
-                # What the handle has read of the log goes.
+                # The handle forgets the part of the log that it has read.
                 stored.go_on_with(self._newer[name])
                 self._read_from[name] = self._checkpoints[name]
             listed = self._listed.setdefault(name, {})
@@ -211,14 +217,15 @@ class Maintenance:
         newest: int,
         vouched: str | None,
     ) -> None:
-        """Checkpoints a table's log at what is in the history, and at the newest if it is long.
+        """Checkpoints a table's log at the versions in the history.
 
-        Each version is a published frontier's, so it is never taken back: a checkpoint that a
-        stopped host puts late is right (law 18).
+        Checkpoints at the newest version too if the log is long. Each version is a published
+        frontier's, so it is never taken back: a checkpoint that a stopped host puts late is right
+        (law 18).
         """
         lasting = self._lasting.get(name, frozenset()) & in_history.keys()
         for version in sorted(in_history.keys() - lasting):
-            # One that was let go before it was kept is passed over.
+            # A version that was let go before it was kept is passed over.
             with suppress(Damaged):
                 ensure_checkpoint(self._store, path, version, in_history[version])
                 lasting |= {version}
@@ -236,7 +243,7 @@ def wants_joining(sizes: Iterable[int]) -> bool:
 
 
 def pinned_versions(leases: Iterable[Lease], build: str, table: str) -> frozenset[int]:
-    """Returns the versions of one table that leases pin. Pure."""
+    """Returns the versions of a table that leases pin. Pure."""
     return frozenset(
         lease.pins[build].versions[table]
         for lease in leases
@@ -245,7 +252,10 @@ def pinned_versions(leases: Iterable[Lease], build: str, table: str) -> frozense
 
 
 def kept_versions(kept: Iterable[KeptFrontierRecord], table: str) -> Mapping[int, str | None]:
-    """Returns the versions of one table that kept frontiers pin, and vouch for. Pure."""
+    """Returns the versions of a table that kept frontiers pin.
+
+    Each version has the frontier's sum of its file list, or None. Pure.
+    """
     return {
         each.frontier.versions[table]: each.frontier.file_lists.get(table)
         for each in kept

@@ -30,9 +30,10 @@ def rows_of_topics(
     mark: Mark,
     spark: SparkSession,
 ) -> Mapping[str, Rows]:
-    """Returns the rows of those tables of a pipeline that have a writer, by name.
+    """Returns the rows of the tables that topics fill, by name.
 
-    `mark` is the slice's. Raises Broken as `_latest_rows` does.
+    Only tables in `writers` are included. `mark` is the slice's mark. Raises Broken as
+    `_latest_rows` does.
     """
     rows = {
         table.name: _latest_rows(decoded, table.latest, writers[table.name], mark, spark)
@@ -47,10 +48,10 @@ def rows_of_topics(
 def refuse_truncations(
     decoded: Decoded, pipeline: Pipeline, end: Offsets, source: LogSource
 ) -> None:
-    """Makes rejects of truncations that a table of latest rows cannot follow.
+    """Rejects truncations that a table of latest rows cannot follow.
 
-    They are those in topics of several partitions: nobody knows which changes of the other ones
-    were made before. `end` is the slice's.
+    A truncation in a topic of several partitions cannot be followed: nobody knows which changes in
+    the other partitions were made before it. `end` is the end of the slice.
     """
     latest = {t.latest.name: t.latest for t in pipeline.latest_tables if t.latest is not None}
     for topic in latest.values():
@@ -78,7 +79,7 @@ def refuse_truncations(
 
 
 def with_more_rejects(rows: Rows, more: pa.Table, spark: SparkSession) -> Rows:
-    """Adds rows, of this process, to the rows of the rejects table."""
+    """Adds rows of this process to the rows of the rejects table."""
     if isinstance(rows, DataFrame):
         return rows.unionAll(spark.createDataFrame(more))
     assert not isinstance(rows, RowsInFiles), "rejects are found by Arrow or by Spark"
@@ -88,11 +89,11 @@ def with_more_rejects(rows: Rows, more: pa.Table, spark: SparkSession) -> Rows:
 def _latest_rows(
     decoded: Decoded, topic: Topic, writer: TableWriter, mark: Mark, spark: SparkSession
 ) -> Rows:
-    """Returns what a slice contributes to the table of a topic's latest rows.
+    """Returns a slice's contributions to the table of a topic's latest rows.
 
-    A truncation hides each key that the table has before the slice, or that the slice has before
-    it: however many, they are found in files. Raises Broken if nobody knows which changes were made
-    before.
+    A truncation hides each key that the table has before the slice, and each key that the slice has
+    before the truncation. The hidden keys may be many, so DuckDB finds the keys in files. Raises
+    Broken if nobody knows which changes were made before the truncation.
     """
     rows = decoded.latest(topic, writer.birth)
     truncated = decoded.truncated(topic)

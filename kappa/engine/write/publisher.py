@@ -1,10 +1,11 @@
-"""The publisher of a build's frontier: what readers may see, record by record.
+"""The publisher of a build's frontier: the record that decides what readers see.
 
-The first record of a process repeats the published one under its own epoch. So a late one of a dead
-process finds its number taken (law 10). A hold is acknowledged once, in a frontier that names it.
-Then nothing is published until it ends. If it lasts too long, this job releases it by a record, and
-the journal decides which was first. Two threads use it: one folds and publishes, one watches the
-journal. kappa/state/journal/projections.py defines holds.
+The first record of a process repeats the published frontier under the process's own epoch. So a
+late record of a dead process finds the number taken (law 10). A hold is acknowledged once, in a
+frontier that names the hold. Then nothing is published until the hold ends. If a hold lasts too
+long, the job releases it by a journal record, and the journal decides which record was first. Two
+threads use the publisher: a thread folds and publishes, the other watches the journal.
+kappa/state/journal/projections.py defines holds.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ _LOOK_SECONDS = 0.05
 
 
 class Stopping(Exception):
-    """The job was asked to stop while it waited, or before it began."""
+    """A request to stop that came while the job waited, or before the job began."""
 
 
 class Keeper:
-    """The past frontiers that one build's job keeps, each before the next is published.
+    """The past frontiers that a build's job keeps, each before the next is published.
 
-    While the build serves it keeps one every so often, and one at each switch: always the frontier
-    that readers see at that moment. A job that was away at a switch keeps it when it begins, since
-    readers saw no other meanwhile.
+    While the build serves, the job keeps a frontier at regular intervals and at each switch: always
+    the frontier that readers see at that moment. A job that was away at a switch keeps the frontier
+    when the job begins, since readers saw no other frontier meanwhile.
     """
 
     def __init__(
@@ -61,21 +62,24 @@ class Keeper:
         every_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Switches aside, at most one frontier in `every_seconds` is kept."""
+        """Sets the pace: apart from switches, one frontier per `every_seconds` at most."""
         self._store = store
         self._build = build
         self._pipeline = pipeline
         self._every_seconds = every_seconds
         self._clock = clock
         self._begun = False
-        # The build itself and its overlays: what one of them serves, readers see of this build.
+        # The build itself and its overlays: readers of an overlay see this build's tables.
         self._shown_by = {build}
         self._serving: str | None = None
         self._newest_kept: int | None = None
         self._due = clock()
 
     def hear(self, record: JournalRecord, shown: Frontier | None) -> None:
-        """Takes in the next record of the journal; readers see `shown`, or nothing yet (None)."""
+        """Reads the next record of the journal.
+
+        Readers see the frontier `shown`; None: readers see no frontier yet.
+        """
         if isinstance(record.event, Staged) and record.event.tables_of == self._build:
             self._shown_by.add(record.event.build)
         if not isinstance(record.event, GenerationMade):
@@ -83,14 +87,14 @@ class Keeper:
         before, self._serving = self._serving, record.event.serving.get(self._pipeline)
         if shown is None or self._shown_by.isdisjoint({before, self._serving}):
             return
-        # A job reads the journal from its beginning: at older switches their frontier was kept
-        # then.
+        # A job reads the journal from its beginning: the frontiers of older switches were kept at
+        # the time.
         if not self._begun and parse_moment(record.at) < parse_moment(shown.published_at):
             return
         self._keep(shown, record.event.generation, stays=before != self._serving)
 
     def look(self, shown: Frontier) -> None:
-        """Keeps the frontier that readers see, if it is due and new."""
+        """Keeps the frontier that readers see, if due and new."""
         self._begun = True
         serves = self._serving in self._shown_by
         if serves and shown.number != self._newest_kept and self._clock() >= self._due:
@@ -117,7 +121,7 @@ class Keeper:
 
 
 class Publisher:
-    """The publisher of one build's job."""
+    """The publisher of a build's job."""
 
     def __init__(
         self,
@@ -129,9 +133,9 @@ class Publisher:
         stop: threading.Event | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """A hold lasts at most `hold_seconds`; `keep_every_seconds`: see Keeper.
+        """Sets the longest time of a hold, `hold_seconds`.
 
-        `stop` ends the wait for the end of a hold.
+        Keeper explains `keep_every_seconds`. `stop` ends the wait for the end of a hold.
         """
         self._store = store
         self._birth = birth
@@ -159,15 +163,15 @@ class Publisher:
 
     @property
     def newest(self) -> Frontier:
-        """The frontier that readers see."""
+        """Returns the frontier that readers see."""
         assert self._newest is not None, "begin comes first"
         return self._newest
 
     def take_over(self) -> Frontier | None:
-        """Begins this process's epoch: repeats the newest frontier, and returns it.
+        """Begins this process's epoch: repeats and returns the newest frontier.
 
-        Returns None if the build has published none. From then on no put of a dead process can
-        land, so that tables can be taken back to this frontier.
+        Returns None if the build has published no frontier. Afterwards no put of a dead process can
+        land, so tables can be taken back to this frontier.
         """
         with self._turn:
             self._newest = self._frontiers.publish_next(
@@ -181,7 +185,7 @@ class Publisher:
         return self._newest
 
     def begin(self, first: Frontier) -> Frontier:
-        """Publishes the first frontier if the build has published none; returns the newest one."""
+        """Publishes the first frontier if the build has none; returns the newest frontier."""
         with self._turn:
             if self._newest is None:
                 self._newest = self._frontiers.publish_next(
@@ -198,11 +202,10 @@ class Publisher:
         heard_at: str | None = None,
         failing: Mapping[str, str] | None = None,
     ) -> Frontier:
-        """Publishes that all tables have folded the slice of `mark`, and `heard_at` if given.
+        """Publishes that all tables have folded the slice of `mark`.
 
-        `failing` are the views that cannot be computed there.
-
-        Waits while a hold is open. Raises Stopping if asked to stop meanwhile.
+        Publishes `heard_at` as well if given. `failing` are the views that cannot be computed at
+        this frontier. Waits while a hold is open. Raises Stopping if asked to stop meanwhile.
         """
         return self._when_free(
             lambda last: replace(
@@ -220,17 +223,26 @@ class Publisher:
         )
 
     def republish(self, versions: Mapping[str, int]) -> Frontier:
-        """Publishes the same frontier at other versions of the same rows, after maintenance."""
+        """Publishes the same frontier at new versions of the same rows.
+
+        Maintenance makes new versions without a change of rows.
+        """
         return self._when_free(
             lambda last: replace(last, versions=dict(versions), heard_at=last.heard_time)
         )
 
     def hear(self, heard_at: str) -> Frontier:
-        """Publishes the same frontier, for a build that has read all of its compacted topics."""
+        """Publishes the same frontier with the time `heard_at`.
+
+        The build has then read all of its compacted topics.
+        """
         return self._when_free(lambda last: replace(last, heard_at=heard_at))
 
     def look(self) -> None:
-        """Reads on in the journal: acknowledges a hold, releases one that lasts too long."""
+        """Reads on in the journal, and keeps the frontier if due.
+
+        Acknowledges an open hold, and releases a hold that lasts too long.
+        """
         with self._turn:
             self._read_journal(self._newest)
             if self._newest is not None:
@@ -298,7 +310,10 @@ class Publisher:
         self._newest = frontier
 
     def _synced(self, frontier: Frontier) -> Frontier:
-        """Returns a frontier that may be put: all that it names is on the disk, and summed."""
+        """Returns a frontier that may be published.
+
+        The files that the frontier names are synced to the disk, and their sums are recorded.
+        """
         last, versions = self._newest, frontier.versions
         before = {} if last is None else last.versions
         return replace(

@@ -1,11 +1,11 @@
 """Recent rows: contributions that wait beside a large table, folded by key.
 
-The cost of a merge grows with its table: 2,000 random keys into 10 million rows take seconds, into
-100,000 some 50 ms. So a table of many rows has two small ones beside it, of contributions
-(kappa/tables/merge.py), and a slice is merged into one of them. When that is full the other one
-takes over, and a thread drains the full one into the table by the same merge. Readers fold all
-three (merge on read), at the versions that one frontier names. So the rows are the same before,
-during and after a drain.
+The cost of a merge grows with its table: merging 2,000 random keys into 10 million rows takes
+seconds, into 100,000 rows some 50 ms. So a table of many rows has two small tables of contributions
+beside it (kappa/tables/merge.py), and a slice is merged into one small table. When that small table
+is full, the other small table takes over, and a thread drains the full one into the large table by
+the same merge. Readers fold all three tables (merge on read), at the versions that a frontier
+names. So the rows are the same before, during and after a drain.
 
 One frontier names both the table after a drain and the emptied recent table, or neither: a crash
 between the two is taken back. Tables whose folds no merge can express have no recent rows.
@@ -28,17 +28,19 @@ from kappa.tables.facts import greatest
 from kappa.tables.merge import contributions_of, merge_for
 from kappa.tables.stored_table import StoredTable, open_table
 
-# Full at this part of the table's rows, within these bounds. Reads then nearly always cost at most
-# 5 times as much (docs/performance.md), and a drain rewrites so many rows per waiting row.
+# A recent table is full at this part of the table's rows, within these bounds. Reads then nearly
+# always cost at most 5 times as much (docs/performance.md), and a drain rewrites this many rows per
+# waiting row.
 _SHARE, _LEAST, _MOST = 300, 10_000, 100_000
-# After this many drains the next waits for upkeep: each may leave all of the table's files behind.
+# After this many drains the next drain waits for upkeep: each drain may leave all old files of the
+# table behind.
 _COPIES = 4
 
 
 class RecentRows:
-    """The recent rows of one table of a build, used by the thread that folds.
+    """The recent rows of a table of a build, used by the thread that folds.
 
-    A thread of its own drains; the first merge or upkeep starts it.
+    A separate thread drains; the first merge or upkeep starts that thread.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class RecentRows:
     ) -> None:
         """Opens the recent tables that exist; `paths` has both by name.
 
-        A table of `large_rows` or more is large; None: no table is.
+        A table of `large_rows` or more is large; None: no table is large.
         """
         self._birth = birth
         self._table = table
@@ -64,22 +66,28 @@ class RecentRows:
         )
         self._draining: tuple[RecentPart, Future[None]] | None = None
         self._thread: ThreadPoolExecutor | None = None
-        # Since the last upkeep: how often it was drained, and whether it was fed.
+        # Since the last upkeep: the number of drains, and whether contributions were merged.
         self._drains = 0
         self._fed = True
-        # The table's rows, by the version that they were counted at.
+        # The number of the table's rows, and the version at which the rows were counted.
         self._rows_at_version = (-1, 0)
-        # The part that was fed last is fed again; the other one is drained if it has rows.
+        # The part that was fed last is fed again; the other part is drained if it has rows.
         self._active = max(self._parts, key=lambda part: (part.rows > 0, part.fed_at))
 
     @property
     def holds(self) -> bool:
-        """Returns True while rows wait: the table itself then takes drains and upkeep only."""
+        """Returns True while rows wait.
+
+        The table itself then takes drains and upkeep only.
+        """
         return any(part.rows for part in self._parts)
 
     @property
     def wants_upkeep(self) -> bool:
-        """Returns True if a full recent table waits for the deletion of files left by drains."""
+        """Returns True if a full recent table waits for upkeep.
+
+        Upkeep deletes the files that drains have left.
+        """
         return self._draining is None and self._drains >= _COPIES and self._is_full()
 
     def stored(self) -> Iterator[tuple[str, StoredTable]]:
@@ -87,7 +95,10 @@ class RecentRows:
         yield from ((part.name, part.stored) for part in self._parts if part.stored is not None)
 
     def at_rest(self) -> Iterator[tuple[str, StoredTable]]:
-        """Yields the tables that no drain is at, by name; a drained one keeps its version."""
+        """Yields the tables that no drain reads or writes, by name.
+
+        A table that is being drained keeps its version meanwhile, and is left out.
+        """
         drained = () if self._draining is None else (self._table, self._draining[0].stored)
         yield from (
             (name, stored)
@@ -96,7 +107,10 @@ class RecentRows:
         )
 
     def takes(self, rows: pa.Table) -> bool:
-        """Returns True if the table is large, the rows few, and no sum could pass a limit."""
+        """Returns True if contributions may wait beside the table.
+
+        The table must be large, the rows few, and no sum may pass a limit.
+        """
         if (
             self._large_rows is None
             or self._rows() < self._large_rows
@@ -126,7 +140,7 @@ class RecentRows:
             self._drain_if(due=self._is_full())
 
     def drain(self) -> None:
-        """Drains all waiting rows, and returns when they are in the table."""
+        """Drains all waiting rows, and returns when the table has the rows."""
         while self.holds:
             self._drain_if(due=True)
             if self._draining is not None:
@@ -134,9 +148,10 @@ class RecentRows:
             self._note_drained()
 
     def begin_upkeep(self) -> None:
-        """Notes a drain that has ended, and begins one if nothing was merged since the last upkeep.
+        """Notes a drain that has ended, and begins a drain if one is due.
 
-        Maintenance then tidies up the tables `at_rest`.
+        A drain is due if nothing was merged since the last upkeep. Maintenance then tidies up the
+        tables `at_rest`.
         """
         self._note_drained()
         self._drain_if(due=not self._fed)
@@ -145,7 +160,10 @@ class RecentRows:
             self._drains = 0
 
     def close(self) -> None:
-        """Waits for the thread that drains: it commits only while the build's lock is held."""
+        """Waits for the thread that drains.
+
+        That thread commits only while the build's lock is held.
+        """
         if self._thread is not None:
             self._thread.shutdown()
 
@@ -156,11 +174,14 @@ class RecentRows:
             ended.result()
             self._table.refresh()
             part.empty()
-            # Last: after a failure nothing more is begun, and the next call raises it again.
+            # Last: after a failure no other drain begins, and the next call raises the error again.
             self._draining = None
 
     def _drain_if(self, *, due: bool) -> None:
-        """Begins a drain if none is under way: of another job's rows, or of due ones."""
+        """Begins a drain unless a drain is under way.
+
+        Rows that an earlier job left are drained first; the active rows are drained if `due`.
+        """
         if self._draining is not None:
             return
         fed, other = self._active, next(part for part in self._parts if part is not self._active)
@@ -173,7 +194,7 @@ class RecentRows:
             self._draining = other, self._thread.submit(self._drain, other)
 
     def _drain(self, part: RecentPart) -> None:
-        # A handle of its own: the other one gives the version for readers meanwhile.
+        # A separate handle: meanwhile the other handle gives the version for readers.
         table = open_table(self._table.path)
         assert table is not None
         assert part.stored is not None

@@ -1,4 +1,7 @@
-"""One of the two recent tables beside a large table, and the sums that still fit in it."""
+"""A recent table beside a large table, and the bounds of sums.
+
+Each large table has two recent tables.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,10 @@ from kappa.tables.versions import files
 
 
 class RecentPart:
-    """One recent table: contributions, a row per key."""
+    """A recent table of contributions, with one row per key."""
 
     def __init__(self, name: str, path: str, birth: TableBirth, limited: Iterable[str]) -> None:
-        """Opens it if it exists. `limited` are the columns of `sum_limits`."""
+        """Opens an existing table. `limited` are the columns of `sum_limits`."""
         self.name = name
         self._path = path
         self._birth = birth
@@ -46,11 +49,14 @@ class RecentPart:
 
     @property
     def fed_at(self) -> tuple[int, int, int]:
-        """Returns the place of its last slice, by which the part fed later is found."""
+        """Returns the place of the table's last slice.
+
+        The greater place tells which of the two tables was fed later.
+        """
         return (-1, -1, -1) if self.stored is None else self.stored.mark().place
 
     def ensure(self, mark: Mark) -> None:
-        """Makes the table, empty and with this mark, if it does not exist."""
+        """Makes the table, empty and with this mark, if missing."""
         if self.stored is None:
             self.stored = ensure_table(self._path, self._birth.columns, mark)
 
@@ -63,13 +69,13 @@ class RecentPart:
         self.stored.merge(rows, self._into, mark, guard)
         self.rows = self.stored.rows()
         # An upper bound for every key: the sum of a key's contributions is within the sum of the
-        # greatest ones.
+        # greatest contributions.
         self.greatest = {
             name: most + greatest_in(rows, name) for name, most in self.greatest.items()
         }
 
     def read(self) -> pa.Table:
-        """Returns all of its rows. Raises Damaged if one of its files cannot be read."""
+        """Returns all rows of the table. Raises Damaged if a file cannot be read."""
         assert self.stored is not None
         held = [self._schema.empty_table()]
         for path in files(self._path, self.stored.version, None):
@@ -95,9 +101,9 @@ class RecentPart:
 
 
 def sum_limits(birth: TableBirth) -> dict[str, Any]:
-    """Returns the amount that each sum may reach at most which may not fit its column.
+    """Returns the greatest allowed amount for each sum that may overflow its column.
 
-    Only builds that are older than wide totals have some (kappa/declare/folds/sums.py).
+    Only builds that are older than wide totals have these sums (kappa/declare/folds/sums.py).
     """
     kinds = dict(birth.columns)
     narrow = (each for name, fold in birth.folds.items() for each in fold.narrow_sums(name, kinds))
@@ -113,7 +119,7 @@ def sum_limits(birth: TableBirth) -> dict[str, Any]:
 
 
 def greatest_in(rows: pa.Table, column: str) -> Any:
-    """Returns the greatest amount, without its sign, in a column of rows."""
+    """Returns the greatest absolute amount in a column of rows."""
     bounds = pc.min_max(rows.column(column))
     return max(
         (abs(end) for end in (bounds["min"].as_py(), bounds["max"].as_py()) if end is not None),

@@ -1,8 +1,8 @@
-"""A frontier made of the tables' own marks, where all records of it are lost.
+"""A frontier made of the tables' marks, if a build's frontier records are lost.
 
-Every commit of a table carries the mark of the slice that it folded last. So the newest slice that
-all tables have is a frontier: its offsets, log time and tally are in the mark. It is numbered above
-all that readers ever saw.
+Every commit of a table carries the mark of the slice that was folded last. So the newest slice that
+all tables have is a frontier: the mark has the offsets, log time and tally. The restored frontier
+gets a number above all numbers that readers ever saw.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from kappa.state.store import Store
 from kappa.tables.delta import LOG_FOLDER
 from kappa.tables.versions import mark_of
 
-# What a build has as soon as it has published a frontier.
+# Folders that a build has as soon as it has published a frontier.
 _FOLLOWS = ("floor", "kept", "legs")
 
 
 def restored_frontier(store: Store, birth: Birth) -> Frontier | None:
-    """Returns the frontier of a build whose records of it are lost. None: it has published none.
+    """Returns the frontier of a build whose frontier records are lost.
 
-    The caller holds the build's lock. Raises Damaged if the tables have no slice in common, or
-    contributions wait beside one: then it is not known which of them were drained.
+    Returns None if the build has published no frontier. The caller holds the build's lock. Raises
+    Damaged if the tables have no slice in common, or if contributions wait beside a table: then
+    nobody knows which contributions were drained.
     """
     if not any(store.names(f"{folder_of_build(birth.build)}/{each}") for each in _FOLLOWS):
         return None
@@ -68,9 +69,10 @@ def restored_frontier(store: Store, birth: Birth) -> Frontier | None:
 def common(
     marks: Mapping[str, Sequence[tuple[int, Mark]]],
 ) -> tuple[Mark, Mapping[str, int]] | None:
-    """Returns the newest mark that all tables have, and each one's newest version with it. Pure.
+    """Returns the newest common mark of all tables, and the tables' versions. Pure.
 
-    `marks` has each table's versions, the newest first. Returns None if they have none in common.
+    `marks` has the versions of each table, the newest first. If several versions of a table have
+    the mark, the newest version is returned. Returns None if the tables have no mark in common.
     """
     places = [{mark.place: version for version, mark in reversed(each)} for each in marks.values()]
     shared = set.intersection(*(set(each) for each in places)) if places else set()
@@ -82,7 +84,7 @@ def common(
 
 
 def _marks(path: str) -> Iterator[tuple[int, Mark]]:
-    """Yields a table's versions that can be read, the newest first, with their marks."""
+    """Yields a table's readable versions, the newest first, with their marks."""
     for name in sorted(files_in(f"{path}/{LOG_FOLDER}"), reverse=True):
         try:
             version = int(name.removesuffix(".json"))

@@ -1,8 +1,9 @@
-"""A merge that writes a table anew: many contributions, beside a table not much larger.
+"""A merge of many contributions that writes a not much larger table anew.
 
-DuckDB folds them in as readers fold in those that wait (kappa/tables/merge.py), and spills to disk
-what exceeds its memory. Delta-rs's merge takes ten to forty times the contributions' bytes, and
-Spark's ten times as long. DuckDB also finds contributions in a slice's decoded files.
+DuckDB folds the contributions as readers fold waiting contributions (kappa/tables/merge.py), and
+spills to disk when its memory is exceeded. The merge of delta-rs takes ten to forty times the
+contributions' bytes, and the merge of Spark takes ten times as long. DuckDB also finds
+contributions in a slice's decoded files.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ if TYPE_CHECKING:
     from kappa.state.mark import Mark
     from kappa.tables.stored_table import StoredTable
 
-# A table of so many rows per contribution is written anew: Spark's merge may leave files alone.
+# A table of at most this many rows per contribution is written anew: Spark's merge may leave files
+# alone.
 _MOST_ROWS = 4
-# It needs some for each of its threads.
+# DuckDB needs some memory for each of its threads.
 _LEAST_BYTES = 256 << 20
 # DuckDB's errors about a value that does not fit.
 _UNFIT = ("Conversion Error", "Out of Range Error")
@@ -47,10 +49,10 @@ _BATCH_ROWS = 100_000
 
 
 class Rewriting:
-    """The rewrites of one table; its `folder` is for what a slice contributes, and for spills."""
+    """The rewrites of a table; `folder` is for a slice's contributions and for spills."""
 
     def __init__(self, birth: TableBirth, stored: StoredTable, folder: Path, memory: int) -> None:
-        """DuckDB takes at most about `memory` bytes."""
+        """Limits DuckDB's memory to about `memory` bytes."""
         self._birth = birth
         self._stored = stored
         # A folder of Parquet files.
@@ -62,7 +64,7 @@ class Rewriting:
 
     @property
     def bounds(self) -> dict[str, Setting]:
-        """Returns DuckDB's settings within which it spills what exceeds the memory."""
+        """Returns DuckDB's settings for its memory, and for spilling what exceeds the memory."""
         return {
             "memory_limit": f"{self._memory}B",
             "temp_directory": str(self._folder / "spilled"),
@@ -70,7 +72,10 @@ class Rewriting:
         }
 
     def find(self, rows: RowsInFiles) -> tuple[int, int]:
-        """Makes the rows of a query what is `contributed`. Returns how many, and their bytes."""
+        """Writes the rows of a query into the folder `contributed`.
+
+        Returns the number of rows, and their bytes.
+        """
         self.clear()
         self.contributed.mkdir(parents=True)
         path = self._found
@@ -85,26 +90,26 @@ class Rewriting:
         return found.num_rows, sum(group.total_byte_size for group in groups)
 
     def found(self) -> pa.Table:
-        """Returns what was found, here."""
+        """Returns the found rows as an Arrow table."""
         return pq.ParquetFile(self._found).read().cast(self._contributions)
 
     def found_at(self, spark: SparkSession) -> DataFrame:
-        """Returns what was found, at Spark."""
+        """Returns the found rows as rows of Spark."""
         ddl = spark_ddl(contribution_columns(self._birth))
         return spark.read.schema(ddl).parquet(str(self.contributed))
 
     def clear(self) -> None:
-        """Deletes what is contributed, and spilled."""
+        """Deletes contributed and spilled files."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def takes(self, contributions: int) -> bool:
-        """Returns True if so many contributions are a reason to write the table anew."""
+        """Returns True if this many contributions justify writing the table anew."""
         return self._stored.rows() <= _MOST_ROWS * contributions
 
     def fold(self, mark: Mark, guard: Guard) -> None:
-        """Folds what is `contributed`, one row per key, into the table; deletes it.
+        """Folds the rows in `contributed`, one row per key, into the table.
 
-        Raises Broken if a value overflows.
+        Deletes the contributed rows then. Raises Broken if a value overflows.
         """
         try:
             with self._duck() as duck:
@@ -133,7 +138,7 @@ class Rewriting:
         )
         if self._birth.view is None:
             return merged
-        # A view is read by keys at each slice, and keys that are near often come together.
+        # A view is read by keys at each slice, and neighbouring keys often come together.
         keys = ", ".join(map(quoted, self._birth.row_keys))
         return f"select * from ({merged}) order by {keys}"
 

@@ -1,4 +1,4 @@
-"""The commits that Spark makes: rows that are appended, and contributions that are merged."""
+"""The commits that Spark makes: appended rows, and merged contributions."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def spark_merge(rows: DataFrame, table: TableBirth, path: str, mark: Mark, guard
         with folding(table):
             matched.whenNotMatchedInsert(values=insert).execute()  # type: ignore[arg-type]  # as above
     finally:
-        # Left set, they would make Delta skip the session's next write.
+        # If the settings stayed set, Delta would skip the session's next write.
         for name in settings:
             session.conf.unset(name)
 
 
 @contextmanager
 def folding(table: TableBirth) -> Iterator[None]:
-    """Reports a value that does not fit as the fold's, not as one record's fault."""
+    """Reports a value that does not fit as the fold's error, not as a record's fault."""
     try:
         yield
     except SPARK_ERRORS as error:
