@@ -1,6 +1,6 @@
 """The log of one Kafka cluster: its topics and offsets, and their records.
 
-Topics and offsets are in cluster.py; this file produces records and reads them back.
+Topics and offsets are in cluster.py; this file produces records and reads records back.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class Log(Cluster):
 
         The consumer is closed when the batches end.
         """
-        # Imported late: it loads a compiler, which takes a second, and most never read that much.
+        # Imported late: the module loads a compiler, which takes a second, and most callers never
+        # read so many records.
         from kappa.kafka.bulk import BulkReader  # noqa: PLC0415
 
         with making("a consumer"):
@@ -116,9 +117,9 @@ class Log(Cluster):
             )
 
     def lost_ends(self, end: Offsets, witnesses: Witnesses) -> tuple[LostEnd, ...]:
-        """Finds the partitions that are not the ones any more that were read up to `end`.
+        """Finds the partitions that differ by now from the partitions read up to `end`.
 
-        `witnesses` are the last records that were read of them.
+        `witnesses` are the last records that were read of each partition.
         """
         names = sorted(end.next)
         with making("a consumer"):
@@ -132,9 +133,9 @@ class Log(Cluster):
             )
 
     def keys(self, topic: str, start: Offsets) -> Iterator[bytes]:
-        """Yields the keys of a topic's committed records from `start` to the end that it has now.
+        """Yields the keys of a topic's committed records from `start` to the present end.
 
-        A key is repeated for each record that has it.
+        A key is repeated for each record with that key.
         """
         # The log may have lost its beginning meanwhile.
         start = start.only({topic}).highest_with(self.beginning([topic]))

@@ -12,11 +12,11 @@ from kappa.kafka.acl import READERS, topic
 from kappa.kafka.answers import PATIENCE_SECONDS
 from kappa.state.offsets import Offsets
 
-# Raises the error that one of the broker's means; the text names the failed action, and the rules
-# are those that it takes.
+# Raises the error that a broker's error means; the text names the failed action, and the rules are
+# the rules for that action.
 Refuse = Callable[..., NoReturn]
 
-# A group's name is demanded; nothing is ever committed under it.
+# Kafka demands a group's name; no consumer ever commits under this name.
 EXACT = {
     "group.id": READERS,
     "enable.auto.commit": "false",

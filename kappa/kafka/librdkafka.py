@@ -54,7 +54,7 @@ RD = _librdkafka()
 
 
 def new_consumer(options: Options) -> int:
-    """Returns the handle of a new consumer. Raises KafkaException if it cannot be made."""
+    """Returns the handle of a new consumer. Raises KafkaException for refused options."""
     reason = ctypes.create_string_buffer(_REASON_BYTES)
     conf = RD.rd_kafka_conf_new()
     # A plugin may know the options that follow.

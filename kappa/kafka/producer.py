@@ -1,4 +1,4 @@
-"""A producer: sends records to topics, each exactly once, and counts the acknowledged ones."""
+"""A producer: sends records to topics, each exactly once, and counts acknowledgements."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.5
 # A record that could not be delivered within this time is reported as not acknowledged.
 _DELIVERY_SECONDS = 60.0
-# These make a producer exact; no option of the user may undo them. The partitioner is that of
-# Kafka's Java clients, so a key is in the same partition whichever client wrote it.
+# These options make a producer exact; no option of the user may undo them. The partitioner is the
+# default of Kafka's Java clients, so a key is in the same partition whichever client wrote the key.
 EXACT = {"enable.idempotence": "true", "acks": "all", "partitioner": "murmur2_random"}
-# These make it fast: large compressed batches, and a queue for some seconds of them.
+# These options make a producer fast: large compressed batches, and a queue for some seconds of
+# batches.
 _FAST = {
     "compression.type": "lz4",
     "linger.ms": "20",
@@ -55,7 +56,7 @@ class ProducedRecord(Struct, frozen=True):
 class Acknowledged:
     """The records that all in-sync replicas have.
 
-    They are given as their count, and per partition the offset behind the last of them.
+    The fields are the number of records, and per partition the offset behind the last record.
     """
 
     count: int
@@ -65,8 +66,8 @@ class Acknowledged:
 class Producer:
     """A producer that sends each record exactly once and in order within its partition.
 
-    One thread may use it at a time. A record is safe when it is acknowledged: `send` only queues
-    it. After the first record that cannot be delivered, the next call raises.
+    One thread may use the producer at a time. A record is safe when it is acknowledged: `send` only
+    queues the record. After the first record that cannot be delivered, the next call raises.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class Producer:
         self._raise_failure()
 
     def flush(self) -> Acknowledged:
-        """Waits until all records sent are acknowledged. Raises if any of them is not."""
+        """Waits until all sent records are acknowledged. Raises if any record is not."""
         deadline = time.monotonic() + _DELIVERY_SECONDS + 5
         while (left := len(self._kafka)) and time.monotonic() < deadline:
             self._serve(_LOOK_SECONDS)

@@ -1,6 +1,7 @@
 """The embedded broker: one real Apache Kafka, as a child process with data below the root.
 
-Its records are read and written through kappa/kafka, as those of any cluster. Read in this order:
+Its records are read and written through kappa/kafka, like the records of any cluster. Read the
+files in this order:
 
 - broker: the process, from its start to its end
 - last_run: the process and the ports of the last run
