@@ -1,10 +1,10 @@
 """Kafka: the only door to confluent_kafka, and to a schema registry.
 
-This package knows offsets and bytes. It may not decode an event, and never waits without a limit.
-Read its files in this order:
+This package knows offsets and bytes. No module may decode an event, or wait without a limit. Read
+the files in this order:
 
 - client: the log of a cluster, which all other packages use
-- cluster: topics and their offsets
+- cluster: topics and offsets
 - producer: records that are sent and acknowledged; live_producer: records of many senders at once
 - transactions: records and a position that are sent all or none
 - reader: small ranges, record by record
@@ -13,12 +13,12 @@ Read its files in this order:
 - headers: the names and values beside a record
 - consumers: the settings and errors that both readers share
 - client_options: `[kafka.auth]` as librdkafka's options, with the content of files
-- java_options: the same for Kafka's Java client, with secrets in its environment alone
+- java_options: the same for Kafka's Java client, with secrets in the JVM's environment alone
 - acl: the rules that a client needs, and the sentence for a missing rule
 - probe: the nature of a listener, asked by a connection of our own
 - answers: the meaning of the broker's answers and errors
-- topic_config: the settings of a topic at the broker, and their change
-- replicated: a topic is made so that its records survive the loss of one broker
+- topic_config: the settings of a topic at the broker, and changes to settings
+- replicated: topics whose records survive the loss of one broker
 - registry: the requests to a schema registry over HTTP, in Confluent's dialect
 - stored_schemas: the schemas of ids, asked once and kept in the root
 - broker/: the embedded broker, a child process

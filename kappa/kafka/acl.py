@@ -36,7 +36,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Acl:
-    """A rule that allows one operation on one resource; names are Kafka's."""
+    """A rule that allows an operation on a resource; names are Kafka's."""
 
     kind: AclKind
     name: str
@@ -66,7 +66,7 @@ def sink_id(of: str) -> str:
 def writer_id(of: str, writer: str) -> str:
     """Returns the transactional id of the writer of a sink's topic.
 
-    An adopted root has an id of its own.
+    An adopted root has its own id.
     """
     return f"{sink_id(of)}-{writer}" if writer else sink_id(of)
 
@@ -81,7 +81,7 @@ def missing_of(code: int, *needed: Acl) -> Acl | None:
 
 
 def acl_missing(acl: Acl, servers: str, principal: str) -> AclMissing:
-    """Returns the error of a missing rule; the principal is empty if it is unknown."""
+    """Returns the error of a missing rule; an unknown principal is empty."""
     return AclMissing(
         f"the cluster at {servers} does not allow {principal or 'this client'} the operation "
         f"{acl.operation} on {acl.kind} {acl.name}",

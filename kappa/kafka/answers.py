@@ -69,7 +69,7 @@ NOT_YET = frozenset(
 
 
 class Answers:
-    """The answers of one cluster, or the errors that its refusals mean.
+    """The answers of a cluster, or the errors that its refusals mean.
 
     librdkafka tries again for ever, whatever the reason: only `ears` hears the reason.
     """
@@ -114,7 +114,7 @@ class Answers:
             raise self._refused()
 
     def waited(self, future: Future[_Answer]) -> _Answer:
-        """Waits for an answer. Raises its error, and Unreachable if no answer arrives."""
+        """Waits for an answer. Raises the answer's error, and Unreachable without an answer."""
         began = time.monotonic()
         while True:
             try:
@@ -164,9 +164,9 @@ class Answers:
     def ended(self, act: Callable[[], None], ask: Callable[[float], object]) -> bool:
         """Makes a call that may never end in librdkafka after an absence of the broker.
 
-        The call then takes no account of its time-out, nor of the broker's return. So `ask` asks
-        the broker by another client. Returns False if that client gets an answer while the call
-        goes on. Raises the error of the call, and Unreachable if neither ends.
+        The call then ignores its time-out, and the broker's return. So `ask` asks the broker by
+        another client. Returns False if that client gets an answer while the call goes on. Raises
+        the error of the call, and Unreachable if neither ends.
         """
         raised = list[Exception]()
 

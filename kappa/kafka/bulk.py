@@ -1,7 +1,7 @@
-"""A reader of a long range of one partition into Arrow, by librdkafka's own interface.
+"""A reader of a long range of a partition into Arrow, by librdkafka's own interface.
 
-No message becomes a Python object. Python's objects, and the calls for their contents, cost three
-times the work of librdkafka itself (docs/performance.md).
+No message becomes a Python object. Objects, and the calls for their contents, cost three times the
+work of librdkafka itself (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WAIT_MS = 200
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Records of one partition as the log has them, column by column.
+    """Records of a partition as they are in the log, column by column.
 
     `headers` are null for a record without headers.
     """
@@ -45,7 +45,7 @@ class Columns:
 
 
 class BulkReader:
-    """A consumer that reads one range."""
+    """A consumer that reads a single range."""
 
     def __init__(
         self,
@@ -135,8 +135,8 @@ class BulkReader:
     def _receive(self, end: int) -> bool:
         """Takes the arrived messages, or waits a little. Returns False if there is none.
 
-        Only the first message is waited for: a request for many messages makes librdkafka wait
-        until all of them are there.
+        Only the first message is waited for: a request for many messages makes librdkafka wait for
+        that many.
         """
         messages, count = self._messages, 0
         try:
@@ -193,7 +193,7 @@ class BulkReader:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """The copies of some messages (`take`), with their headers by place.
+    """The copies of some messages (`take`), with headers by place.
 
     `seen` is the offset up to which the messages show that the partition was read.
     """

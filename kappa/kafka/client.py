@@ -1,4 +1,4 @@
-"""The log of one Kafka cluster: its topics and offsets, and their records.
+"""The log of a Kafka cluster: topics and offsets, and the topics' records.
 
 Topics and offsets are in cluster.py; this file produces records and reads records back.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Log(Cluster):
-    """One Kafka cluster, with the records of its topics."""
+    """A Kafka cluster, with the records of its topics."""
 
     @property
     def options(self) -> Options:
@@ -36,7 +36,7 @@ class Log(Cluster):
         return int(self._options.get("message.max.bytes", 1_000_000))
 
     def producer(self) -> Producer:
-        """Returns a producer to keep open: a context manager that flushes at its end."""
+        """Returns a producer to keep open: a context manager that flushes at the end."""
         return Producer(self.bootstrap_servers, self._options)
 
     def transactions(self, topic: str, writer: str = "") -> Transactions:
@@ -73,12 +73,12 @@ class Log(Cluster):
             return producer.acknowledged
 
     def reader(self) -> LogReader:
-        """Returns a consumer of its own, for range after range; the caller closes it."""
+        """Returns a new consumer, for range after range; the caller closes the consumer."""
         with making("a consumer"):
             return LogReader(self._options, self.answers.refuse)
 
     def read_columns(self, topic: str, partition: int, start: int, end: int) -> Iterator[Columns]:
-        """Yields the committed records of one partition's range, in large batches of columns.
+        """Yields the committed records of a partition's range, in large batches of columns.
 
         The consumer is closed when the batches end.
         """

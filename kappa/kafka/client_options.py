@@ -61,7 +61,7 @@ def _rendered(auth: KafkaAuth, project: Path) -> dict[str, str]:
 
 
 def _secret(name: str, given: str, file: Path | None, project: Path) -> str:
-    """Returns a secret from its setting, or from its file without the last newline."""
+    """Returns a secret from its setting, or from a file without the last newline."""
     where = f"kafka.auth.{name}"
     if file is not None:
         where = f"kafka.auth.{name}_file, {project / file},"

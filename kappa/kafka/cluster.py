@@ -1,4 +1,4 @@
-"""A cluster's topics and their offsets: read from the broker, made and changed.
+"""A cluster's topics and offsets: read from the broker, made and changed.
 
 Nothing here waits for ever: a broker that does not answer becomes Unreachable.
 """
@@ -51,7 +51,7 @@ def ensure_not_kafkas_own(name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """A topic as the broker reports it; a re-created topic has another id.
+    """The broker's report of a topic; a re-created topic has another id.
 
     `replicas` is the least number of brokers that keep a partition of the topic; 0: not known.
     """
@@ -63,7 +63,7 @@ class TopicFacts:
 
 
 class Cluster:
-    """One Kafka cluster: its topics and their offsets."""
+    """A Kafka cluster: topics and offsets."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Cluster:
     ) -> None:
         """Takes librdkafka's `options`. The first request connects, not this call.
 
-        `patience_seconds` is the longest wait for an answer, as Answers takes it.
+        `patience_seconds` is the longest wait for an answer, as in Answers.
         """
         self.bootstrap_servers = bootstrap_servers
         self._options: dict[str, str | int | float | bool] = {
@@ -97,7 +97,7 @@ class Cluster:
         }
 
     def facts(self, name: str) -> TopicFacts | None:
-        """Returns one topic, or None if the broker has no topic of that name."""
+        """Returns a topic, or None if the broker has no topic of that name."""
         return self._facts((name,))[name]
 
     def create(self, topic: Topic, *, brokers_time: bool = False) -> TopicFacts:
@@ -105,7 +105,7 @@ class Cluster:
 
         An existing topic with the same number of partitions stays as it is, whatever its settings
         (`config` shows the settings). Raises Conflict if the topic has another number of
-        partitions, or if it has its producers' time and the declaration needs the broker's.
+        partitions, or if the topic has its producers' time and the declaration needs the broker's.
 
         A history is kept for ever (`retention.ms=-1`): the broker's default would delete events
         with old timestamps at once. A cluster keeps the topic so that one broker may be lost.
@@ -131,7 +131,7 @@ class Cluster:
         return facts
 
     def delete(self, name: str) -> None:
-        """Makes sure that a topic does not exist, which deletes all its records."""
+        """Makes sure that a topic does not exist, which deletes all of the topic's records."""
         ensure_not_kafkas_own(name)
         self.answers.but(
             KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -157,7 +157,7 @@ class Cluster:
         return self._settled(name)
 
     def config(self, name: str) -> Mapping[str, str]:
-        """Returns all settings of a topic that are in force, defaults among them."""
+        """Returns all settings of a topic that are in force, including defaults."""
         resource = ConfigResource(ResourceType.TOPIC, name)
         entries = self.answers.of(
             self.admin.describe_configs([resource])[resource],
@@ -180,7 +180,10 @@ class Cluster:
         return self._offsets(topics, _LATEST, IsolationLevel.READ_COMMITTED)
 
     def at_time(self, topics: Iterable[str], timestamp_ms: int) -> Offsets:
-        """Returns each partition's first offset since a time, by record timestamps, or its end."""
+        """Returns each partition's first offset since a time, or the partition's end.
+
+        The time is compared with record timestamps.
+        """
         names = tuple(topics)
         since, ends = (
             self._offsets(
@@ -244,7 +247,7 @@ class Cluster:
         return facts
 
     def must_have(self, name: str) -> TopicFacts:
-        """Returns one topic. Raises UsageError if the broker has no topic of that name."""
+        """Returns a topic. Raises UsageError if the broker has no topic of that name."""
         if (facts := self.facts(name)) is None:
             raise UsageError(
                 f"there is no topic {name} on the broker at {self.bootstrap_servers}",

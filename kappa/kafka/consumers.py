@@ -1,4 +1,4 @@
-"""The settings of an exact consumer, and the meaning of its errors; both readers share them."""
+"""The settings of an exact consumer, and the meaning of errors, for both readers."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A name that is not UTF-8 is read with U+FFFD for each bad byte, as Kafka's Java clients read the
 name. So the name never equals the name of a header that Kappa knows. The record is like any other,
-and its other headers keep their meaning.
+and the other headers keep their meaning.
 
 confluent_kafka cannot decode a name that is not UTF-8. librdkafka itself reads the records with a
 bad name once more (bulk.py).
@@ -38,7 +38,7 @@ def decoded_headers(message: Any) -> Headers | None:
 
 
 class HeadersAgain:
-    """A second reader of the headers of some records of one partition.
+    """A second reader of the headers of some records of a partition.
 
     The records are read in the order of their offsets.
     """

@@ -1,7 +1,7 @@
 """A client's options for Kafka's Java client, from either spelling.
 
 Spark keeps options in plans, and shows the plans. So secrets are no options: the JVM has the
-secrets in its environment, and the options name the variables (Kafka's EnvVarConfigProvider).
+secrets in the environment, and the options name the variables (Kafka's EnvVarConfigProvider).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def token_url(options: Mapping[str, str]) -> str:
 
 
 def named_secrets(options: Mapping[str, str]) -> dict[str, str]:
-    """Returns the Java client's options with names of variables in place of its secrets."""
+    """Returns the Java client's options with names of variables in place of secrets."""
     named = {
         name: f"${{env:{_SECRETS[name]}}}" if name in _SECRETS else value
         for name, value in options.items()

@@ -78,7 +78,7 @@ def new_consumer(options: Options) -> int:
 
 
 def headers_of(message: int) -> list[dict[str, Any]]:
-    """Returns copies of a message's headers, in their order."""
+    """Returns copies of a message's headers, in the message's order."""
     headers, name, value, size = (
         ctypes.c_void_p(),
         ctypes.c_char_p(),

@@ -1,7 +1,7 @@
 """A producer for many senders at once, which never waits in the sender's thread.
 
 A thread of the producer polls for acknowledgements. The thread reports all acknowledgements of a
-poll at once, so that a sender's loop wakes up once for all of them.
+poll at once, so that a poll wakes a sender's loop only once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _RETRIED = AWAY | NOT_YET | {KafkaError._MSG_TIMED_OUT, KafkaError._QUEUE_FULL}
 
 
 class Placed(Struct, frozen=True):
-    """The place of an acknowledged record in its topic."""
+    """The place of an acknowledged record in a topic."""
 
     partition: int
     offset: int
@@ -50,7 +50,7 @@ class Undelivered:
     """The end of a record that was not acknowledged.
 
     `is_passing`: the record may be sent again. `is_of_record`: the record itself is refused,
-    whatever changes around it.
+    whatever changes around the record.
     """
 
     why: str
@@ -59,7 +59,7 @@ class Undelivered:
 
 
 class SentRecords:
-    """Records that were sent together, with the result of each; None while it is unknown."""
+    """Records that were sent together, each with its result, or None while open."""
 
     __slots__ = ("left", "outcomes")
 
@@ -85,8 +85,8 @@ class LiveProducer:
     ) -> None:
         """Takes librdkafka's options. The polling thread calls `report`.
 
-        The producer gives up a record `wait_seconds` after its sending. The sender keeps the two
-        bounds itself.
+        The producer gives up a record `wait_seconds` after `send`. The sender itself keeps the two
+        bounds.
         """
         own = {
             "linger.ms": _LINGER_MS,
@@ -138,7 +138,7 @@ class LiveProducer:
         return sent
 
     def close(self, patience_seconds: float) -> None:
-        """Waits for the records on their way for some seconds, and gives up the rest."""
+        """Waits for the open records for some seconds, and gives up the rest."""
         if self._kafka.flush(patience_seconds):
             self._kafka.purge()
             self._kafka.flush(1)

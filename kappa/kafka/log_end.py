@@ -1,4 +1,4 @@
-"""The end of the log as it was read before: whether the end is the same now.
+"""The end of the log that was read before: whether the end is the same now.
 
 Each partition is asked two questions. The broker knows the end offset of the last known leader's
 epoch (KIP-320); librdkafka asks for that offset when a place with an epoch is assigned. The second
@@ -113,7 +113,7 @@ def lost_ends(
 def _cut_since(
     options: Options, refuse: Refuse, known: Mapping[Part, Witness]
 ) -> dict[Part, int | None]:
-    """Asks for the offset at which each partition was cut since its witness.
+    """Asks for the offset at which each partition was cut since the partition's witness.
 
     Partitions that were not cut are left out.
     """
@@ -161,7 +161,7 @@ def _others(
 ) -> list[Part]:
     """Lists the partitions that hold other records in place of their witnesses.
 
-    Reads the records at those places again.
+    Reads the records at the witnesses' places again.
     """
     if not known:
         return []

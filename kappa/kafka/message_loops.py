@@ -1,4 +1,4 @@
-"""Compiled loops over messages of librdkafka: their weight, and copies of their contents.
+"""Compiled loops over messages of librdkafka, for weight and for copies of contents.
 
 kappa/base/loops.py compiles the loops.
 """
@@ -42,7 +42,7 @@ def _pointer(_context: Any, _address: Any) -> Any:
 def weigh(messages: Numbers, first: int, count: int, most: int) -> tuple[int, int, int]:
     """Returns the place up to which messages have at most `most` bytes.
 
-    At least one message is taken. Returns also the bytes of the keys and of the values, errors'
+    The first message is always taken. Returns also the bytes of the keys and of the values, errors'
     texts among the values.
     """
     keys = values = 0
@@ -71,11 +71,11 @@ def take(
 ) -> tuple[int, int, int, int, int]:
     """Copies the numbers and all the bytes of the records before `end`.
 
-    The numbers of each record are its offset, its time, and its bytes of key and of value (-1:
+    The numbers of each record are the offset, the time, and the bytes of key and of value (-1:
     null). The last number is the record's place if the record has headers (-1: none).
 
-    Returns the number of these records, the bytes of their keys, and the bytes of their values.
-    Then follow the number of messages that are no records, and the offset behind the last record.
+    Returns the number of these records, the bytes of the keys, and the bytes of the values. Then
+    follow the number of messages that are no records, and the offset behind the last record.
     """
     taken = key_bytes = value_bytes = others = 0
     seen = -1

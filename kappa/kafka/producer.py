@@ -64,9 +64,9 @@ class Acknowledged:
 
 
 class Producer:
-    """A producer that sends each record exactly once and in order within its partition.
+    """A producer that sends each record exactly once and in order within a partition.
 
-    One thread may use the producer at a time. A record is safe when it is acknowledged: `send` only
+    One thread may use the producer at a time. A record is safe when acknowledged: `send` only
     queues the record. After the first record that cannot be delivered, the next call raises.
     """
 

@@ -1,4 +1,4 @@
-"""A reader of bounded ranges of the log, one range after the other.
+"""A reader of bounded ranges of the log, range after range.
 
 A range that begins at the end of the last needs no new assignment. Transactions and compaction
 leave holes. So a range ends when the reader has seen a record, or the end of the partition, at or
@@ -24,7 +24,7 @@ from kappa.state.witness import NO_EPOCH
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record of the log, as the log has it."""
+    """A record of the log, unchanged."""
 
     topic: str
     partition: int
@@ -41,7 +41,7 @@ _UNREAD: Headers = (("", None),)
 
 
 class LogReader:
-    """A consumer that is kept open from one range to the next."""
+    """A consumer that is kept open from range to range."""
 
     def __init__(
         self,
@@ -84,9 +84,9 @@ class LogReader:
         self._ended = wanted
 
     def wait_beyond(self, end: Offsets, seconds: float) -> bool:
-        """Waits until the log has records beyond these offsets of their partitions.
+        """Waits until the log has records beyond these offsets.
 
-        Returns True as soon as the log has such records, and False after some seconds. The arrived
+        Returns True as soon as there is a record beyond, and False after some seconds. The arrived
         records are kept for the next range. Raises Unreachable if the broker goes away.
         """
         places = _places(end)
@@ -111,7 +111,7 @@ class LogReader:
         self.close()
 
     def _until(self, wanted: dict[Part, int], end: Offsets) -> Iterator[Record]:
-        """Reads each partition up to its wanted offset; keeps later records for the next range."""
+        """Reads each partition up to the wanted offset; keeps later records for the next range."""
         for part, last in wanted.items():
             early = self._early[part]
             while early and early[0].offset < last:

@@ -28,10 +28,10 @@ _DEEPEST = 32
 
 
 class RegistryClient:
-    """A client of one schema registry."""
+    """A client of a schema registry."""
 
     def __init__(self, settings: RegistrySettings) -> None:
-        """Raises SettingsError if no registry is set, or its URL is not a URL."""
+        """Raises SettingsError if no registry is set, or if the registry's URL is not a URL."""
         if settings.url is None:
             raise SettingsError(
                 "no schema registry is set",
@@ -56,7 +56,10 @@ class RegistryClient:
         return tuple(sorted(self._get("/subjects") or ()))
 
     def pin(self, subject: str, version: int | None = None) -> PinnedSchema:
-        """Returns a version of a subject, or its newest. Raises UsageError without one."""
+        """Returns a version of a subject, or the newest version.
+
+        Raises UsageError if there is none.
+        """
         asked = f"/subjects/{quote(subject, safe='')}/versions/{version or _NEWEST}"
         found = self._get(asked)
         if found is None:
@@ -86,7 +89,7 @@ class RegistryClient:
     def incompatible(self, subject: str, schema: RegisteredSchema) -> tuple[str, ...] | None:
         """Asks why a schema may not be the next version of a subject.
 
-        Returns an empty tuple if the schema may be, and None if the registry has no such subject.
+        Returns an empty tuple if the schema may be, and None for an unknown subject.
         """
         asked = f"/compatibility/subjects/{quote(subject, safe='')}/versions/{_NEWEST}?verbose=true"
         found = self._asked("POST", asked, {"schema": schema.text or "", "schemaType": schema.kind})

@@ -1,4 +1,4 @@
-"""The making of a topic so that its records survive the loss of one broker."""
+"""The making of a topic whose records survive the loss of one broker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ensure_topic(
     partitions: int,
     config: Mapping[str, str],
 ) -> None:
-    """Makes a topic, unless it exists.
+    """Makes a topic that does not exist yet.
 
     In a cluster, the topic gets replicas on three brokers, or else on two. `config` may declare
     another `min.insync.replicas`.

@@ -1,9 +1,9 @@
-"""The schemas of ids, as the registry gave them once: kept in the root for good.
+"""The schemas of ids, as first answered by the registry: kept in the root for good.
 
 An id is immutable, so a replay reads the kept schemas, and needs no registry. An unknown id is kept
 as unknown, too: records of that id are rejects, and a replay must reject the records again. Delete
-the file of an unknown id, and the registry is asked for the id anew; then the next build reads its
-records.
+the file of an unknown id, and the registry is asked for the id anew; then the next build reads the
+id's records.
 
 Any producer can write any of four billion ids. So unknown ids are kept only while the root has
 fewer than `MOST_KEPT` schemas. Each process alone remembers further ids, up to the same number: a
@@ -123,7 +123,7 @@ class RootSchemas:
     """The source of schemas of a root in a bucket, for the process that has the root open.
 
     A folder of this host has the schemas that Spark's workers have asked for. A schema is kept in
-    the root once this process asks for it, and before the workers' next slice.
+    the root once this process asks for the schema, and before the workers' next slice.
     """
 
     def __init__(self, store: Store, settings: RegistrySettings, patience_seconds: float) -> None:
@@ -192,7 +192,7 @@ def _written(found: RegisteredSchema) -> bytes:
 
 
 def _read(content: bytes, where: str) -> RegisteredSchema | None:
-    """Returns a kept schema, or None if it is damaged: then the registry is asked again."""
+    """Returns a kept schema. None stands for a damaged file: the registry is asked again."""
     try:
         return msgspec.convert(unsealed(content)[0], RegisteredSchema)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The settings that a topic itself has at the broker, and their change."""
+"""The settings that a topic itself has at the broker, and changes to settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions of one topic's only writer: records and the position after them, all or none.
+"""Transactions of a topic's only writer: records and the position after them, all or none.
 
 The position is the metadata of an offset that a consumer group of the topic's own commits in the
 same transaction. `transactional.id` fences: of two writers, the writer that began first is refused.
@@ -44,13 +44,13 @@ class Fenced(Conflict):
 
 
 class TooLarge(KappaError):
-    """A record that is larger than its topic takes."""
+    """A record that is larger than the topic takes."""
 
 
 class Transactions:
     """The transactions of a topic, for one thread. After an error they are made anew.
 
-    A transaction that is open when its writer dies is aborted by the next writer that begins.
+    The next writer that begins aborts a transaction that was open when its writer died.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Transactions:
             )
 
     def begin(self) -> str | None:
-        """Fences earlier writers, settles their open transactions, and returns the position."""
+        """Fences earlier writers, settles open transactions, and returns the position."""
         failpoint("sink.before_begin")
         self._patiently(lambda: self._producer.init_transactions(PATIENCE_SECONDS))
         failpoint("sink.after_begin")
@@ -135,10 +135,11 @@ class Transactions:
         headers: Mapping[str, bytes],
         position: str,
     ) -> int:
-        """Sends records and the position after them in one transaction. Returns their number.
+        """Sends records and the position after the records, in one transaction.
 
-        Raises Fenced if there is a later writer, and TooLarge for a record that does not fit. After
-        any error it is unknown whether the transaction took place: the next `begin` knows.
+        Returns the number of records. Raises Fenced if there is a later writer, and TooLarge for a
+        record that does not fit. After any error it is unknown whether the transaction took place:
+        the next `begin` knows.
         """
         self._operation = "Write"
         try:

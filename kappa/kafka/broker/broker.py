@@ -1,8 +1,8 @@
-"""The embedded broker: one real Apache Kafka on 127.0.0.1, as a child process.
+"""The embedded broker: a real Apache Kafka on 127.0.0.1, as a child process.
 
-The broker is KRaft, with broker and controller in one. It keeps its data below `<root>/broker/`
-between runs and ends with its parent. The broker is no place for the only copy of any data:
-`kafka.bootstrap_servers` names a cluster for that.
+The process is KRaft, with broker and controller together. The broker keeps its data below
+`<root>/broker/` between runs and ends with its parent. The broker is no place for the only copy of
+any data: `kafka.bootstrap_servers` names a cluster for that.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Broker:
 
         Call this from the main thread (`start_tied`). A broker that a crash has left over on the
         same data is killed first. `syncs`: see `server_properties`; `list_classes` is a path for
-        the list of the broker's classes. Raises KappaError with the last words of the broker's log
-        if the broker dies before it answers.
+        the list of the broker's classes. Raises KappaError with the last words of the log if the
+        broker dies before an answer.
         """
         folder = root / "broker"
         folder.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ class Broker:
 
     @property
     def pid(self) -> int:
-        """Returns the broker's process id, which is also its process group's id."""
+        """Returns the broker's process id, which is also the id of the process group."""
         return self._process.pid
 
     def alive(self) -> bool:
@@ -136,7 +136,7 @@ class Broker:
         self._process.wait()
 
     def _wait_until_ready(self) -> bool:
-        """Returns True when the broker answers, and False if its process has died."""
+        """Returns True when the broker answers, and False if the process has died."""
         deadline = time.monotonic() + _READY_SECONDS
         # The port opens last; until then clients would only make noise.
         while self.alive() and not _accepts(self._port):
@@ -166,7 +166,7 @@ def broker_archive(jars: Jars, java: str) -> ClassArchive:
 
 
 def last_words(log: str) -> str:
-    """Returns the line of a broker's log that gives the reason for its end.
+    """Returns the line of a broker's log that explains the end of the broker.
 
     That line is the last cause named in the log, or else the log's last line.
     """
@@ -194,10 +194,10 @@ def _accepts(port: int) -> bool:
 def _ensure_formatted(
     folder: Path, jars: Jars, java: Java, settings: Callable[[Path], str]
 ) -> None:
-    """Makes the data folder with its cluster id, as Kafka's `kafka-storage format` does.
+    """Makes the data folder with a cluster id, as Kafka's `kafka-storage format` does.
 
-    Kafka does not sync the folder, and no broker starts from a part of it. So the folder is made
-    under another name.
+    Kafka does not sync the folder, and no broker starts from a partial folder. So the folder is
+    made under another name.
     """
     data, unfinished = folder / "data", folder / "data.new"
     if (data / "meta.properties").exists():

@@ -24,7 +24,7 @@ FORMAT = 1
 class LastRun:
     """The content of `broker.json`: the process that was started last, and its ports.
 
-    `device` and `inode` are of the broker's folder; an earlier Kappa has not named them.
+    `device` and `inode` are of the broker's folder; an earlier Kappa has not named the two.
     """
 
     format: int
@@ -87,7 +87,7 @@ def write_last_run(folder: Path, run: LastRun) -> None:
 
 
 def free_ports(last: LastRun | None) -> tuple[int, int]:
-    """Returns the ports of the last run if they are free, or else other free ports.
+    """Returns the ports of the last run if both are free, or else other free ports.
 
     With the same ports, clients find the broker again.
     """

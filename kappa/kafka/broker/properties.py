@@ -52,7 +52,7 @@ def server_properties(data: Path, port: int, controller_port: int, *, syncs: boo
 
 
 def java_text(text: str) -> bytes:
-    """Returns a properties file as Java reads it (java.util.Properties).
+    """Returns a properties file in the encoding of java.util.Properties.
 
     Java reads the file as Latin-1, and takes all other characters from escapes of UTF-16.
     """

@@ -1,4 +1,4 @@
-"""The bytes that partitions take on the embedded broker's disk, by their segment files.
+"""The bytes that partitions take on the embedded broker's disk, by segment files.
 
 This module only reads.
 """
