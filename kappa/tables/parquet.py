@@ -24,8 +24,8 @@ _SPELLINGS = {
 
 
 def parquet_dataset(addresses: Sequence[str]) -> ds.Dataset:
-    """Opens Parquet files, one at least, by path or URL."""
-    # It imports pandas, which takes 0.4 s: a catch-up of few records does without.
+    """Opens Parquet files by path or URL; at least one file is needed."""
+    # The module imports pandas, which takes 0.4 s: a catch-up of few records does without.
     import pyarrow.dataset  # noqa: PLC0415
     from pyarrow.fs import LocalFileSystem  # noqa: PLC0415  # beside it
 
@@ -37,8 +37,8 @@ def parquet_dataset(addresses: Sequence[str]) -> ds.Dataset:
 def parquet_sql(columns: Sequence[tuple[str, str]], paths: Iterable[str], where: str = "") -> str:
     """Returns DuckDB's query for the rows of these files, each column in its declared type.
 
-    `where` is a condition, with the word. Delta's writers spell times in two ways, and the first
-    file would decide.
+    `where` is a condition, with the word. Delta's writers spell times in two ways, and without a
+    cast the first file would decide.
     """
     selected = ", ".join(cast_sql(name, kind) for name, kind in columns)
     listed = ", ".join(text(literal(path)) for path in paths)
@@ -49,12 +49,12 @@ def parquet_sql(columns: Sequence[tuple[str, str]], paths: Iterable[str], where:
 
 
 def cast_sql(name: str, kind: str) -> str:
-    """Returns a column in its declared type, Spark's, as DuckDB's SQL selects it."""
+    """Returns a column in its declared type, Spark's, as DuckDB's SQL selects the column."""
     return f"cast({quoted(name)} as {duck_type(kind)}) as {quoted(name)}"
 
 
 def literal(path: str) -> str:
-    """Returns a path as DuckDB takes it for that path alone: a path may be a pattern, too.
+    """Returns a path that DuckDB does not take for a pattern.
 
     Source: https://duckdb.org/docs/data/multiple_files/overview#list-parameter.
     """
@@ -62,7 +62,7 @@ def literal(path: str) -> str:
 
 
 def duck_type(kind: str) -> str:
-    """Returns DuckDB's name of one of our types."""
+    """Returns DuckDB's name of a Kappa type."""
     try:
         return _spelled(parse_type(kind))
     except DeclarationError:

@@ -19,7 +19,7 @@ _LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
 def served_condition(table: TableBirth, clock: int | None) -> str | None:
-    """Returns the condition for the rows that readers see, or None if they see all.
+    """Returns the condition for the rows that readers see, or None if readers see all rows.
 
     `clock` is the log's clock at the frontier (kappa/state/log_clock.py). The condition is valid in
     DuckDB in a session whose time zone is UTC, and in Spark with names in backquotes.
@@ -43,7 +43,7 @@ def gone_condition(table: TableBirth, clock: int | None) -> str | None:
 def _moment_sql(micros: int) -> str:
     """Returns a time as DuckDB and Spark read it, in a session whose time zone is UTC.
 
-    It is given in microseconds since 1970, and may lie behind the last one that Python has.
+    The time is given in microseconds since 1970, and may lie behind Python's last time.
     """
     cycles = max(0, (micros - _LAST) // _CYCLE + 1)
     moment = _EPOCH + timedelta(microseconds=micros - cycles * _CYCLE)
@@ -54,7 +54,7 @@ def _moment_sql(micros: int) -> str:
 def least_kept(table: TableBirth, clock: int | None) -> int | None:
     """Returns the least time of a table's rows that are not gone; None if no row is gone.
 
-    It is in microseconds since 1970.
+    The time is in microseconds since 1970.
     """
     return None if table.expiry is None or clock is None else table.expiry.least_kept(clock)
 
@@ -63,9 +63,9 @@ def least_kept(table: TableBirth, clock: int | None) -> int | None:
 class Among:
     """The rows whose `columns` have the values of some row of the relation `name`.
 
-    `columns` has each column of the rows, and the relation's column that it is compared with.
-    DuckDB leaves out parts of files by an equality alone, which no null has: `has_nulls` says
-    whether the relation may have some.
+    `columns` maps each column of the rows to the relation's column for the comparison. DuckDB
+    leaves out parts of files by an equality alone, which no null has. `has_nulls` is True if the
+    relation may have nulls.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Among:
     has_nulls: bool = True
 
     def of(self, sql: str) -> str:
-        """Returns the query for those rows of a query that are among them."""
+        """Returns the query for the rows of a query that are among these rows."""
         return self._joined(sql, "semi")
 
     def others_of(self, sql: str) -> str:
@@ -101,10 +101,10 @@ def read_sql(
     """Returns DuckDB's query for the served rows of a table that consists of these files.
 
     `clock` is the log's clock at the frontier, by which rows are gone. `wanted`: these columns
-    instead of the served ones. `recent`: the files of the tables with contributions to it
-    (kappa/engine/write/recent.py), which are folded in. `among`: only rows that are among those.
-    Every column is cast to its declared type: Delta's writers spell times in two ways, and the
-    first file would decide.
+    instead of the served columns. `recent`: the files of the tables with contributions to the table
+    (kappa/engine/write/recent.py), which are folded in. `among`: only rows that are among these
+    rows. Every column is cast to its declared type: Delta's writers spell times in two ways, and
+    the first file would decide.
     """
     columns = table.served if wanted is None else tuple(wanted)
     waiting = [parquet_sql(contribution_columns(table), files) for files in recent if files]
@@ -114,7 +114,7 @@ def read_sql(
         found = parquet_sql(columns, paths, where)
         return found if among is None else among.of(found)
     stored = parquet_sql(table.columns, paths)
-    # What waits for a row may change all of its columns but its keys.
+    # The contributions that wait for a row may change all of its columns but its keys.
     by_keys = among is not None and set(among.columns) <= set(table.row_keys)
     if among is not None and by_keys:
         stored, waiting = among.of(stored), [among.of(each) for each in waiting]
@@ -130,13 +130,13 @@ def folded_sql(
     *,
     clock: int | None,
 ) -> str:
-    """Returns DuckDB's query for served rows: those that are stored, with what waits for them.
+    """Returns DuckDB's query for served rows: stored rows with their waiting contributions.
 
     `stored` and each of `waiting` are queries for all columns. `clock` is as in `read_sql`.
     """
     condition = served_condition(table, clock)
     where = "" if condition is None else f" where {condition}"
-    # Contributions of two tables are folded as one. Sums of doubles in another order may differ
+    # Contributions of two tables are folded together. Sums of doubles in another order may differ
     # in their last digits (decision 8).
     rows = merged_sql(table, stored, waiting) if waiting else stored
     return f"select {', '.join(quoted(name) for name, _ in columns)} from ({rows}){where}"

@@ -1,8 +1,8 @@
-"""Orders that may leave ties, of which DuckDB takes either: refused by name.
+"""Orders that may leave ties, where DuckDB takes either row: refused by name.
 
-Rows that are alike in all that a select uses may stand for each other. So an order decides if it
-gives all of that, or a key of each item of the `from` clause (alike.py). It is refused unless it is
-sure to decide. Recursive queries are not looked at.
+Rows that are alike in all values that a select uses may stand for each other. So an order decides
+if it gives all of these values, or a key of each item of the `from` clause (alike.py). An order is
+refused unless it is sure to decide. Recursive queries are not looked at.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from kappa.tables.views.trees import (
     trees,
 )
 
-# What of a query, and what to type instead.
+# A part of a query, and its replacement to type.
 _Found = tuple[str, str]
 _Outputs = Sequence[tuple[str, Any]] | None
 _ONE_OF_EACH = (
     "join one row of each, as in asof join (select symbol, since, max(price) as price from prices"
     " group by all) p; or give the table keys among them"
 )
-# Windows that give each of tied rows another value; others have one for all of them.
+# Windows that give each of tied rows another value; other windows give tied rows the same value.
 _EACH_ANOTHER = {"row_number", "ntile", "lag", "lead"}
 # Of rows with equal second arguments, the order decides.
 _BY_SECOND = {
@@ -45,9 +45,9 @@ _BY_SECOND = {
 
 
 def tied(statement: Tree, tables: Mapping[str, TableBirth]) -> _Found | None:
-    """Returns what of a query may take either of several rows, and what to type; or None.
+    """Returns a part of a query that may take either of several rows, and its replacement.
 
-    `tables` are those that it may read.
+    Returns None without such a part. `tables` are the tables that the query may read.
     """
     if is_recursive(statement):
         return None
@@ -102,7 +102,7 @@ def _calls(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]
 
 
 def _asof(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]:
-    """Yields joins that take either of several rows with equal values of what they compare."""
+    """Yields joins that take either of several rows with equal values in the compared columns."""
     scope = keys.scopes.of(select)
     for join, _, middle, end in joins(select["from_table"]):
         if join["ref_type"] != "ASOF":
@@ -139,7 +139,7 @@ def _asof(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]:
 
 
 def _modifiers(node: Tree, outputs: _Outputs) -> tuple[list[Any], list[Any], bool]:
-    """Returns the order of a query, what it is distinct on, and whether it has a limit.
+    """Returns the order of a query, its `distinct on` targets, and whether it has a limit.
 
     The columns of a `union` have their names for expressions.
     """

@@ -6,7 +6,7 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 
-# As DuckDB spells them in its own types' names.
+# In the spelling of DuckDB's own names of types.
 _NAMES = {
     "boolean": "boolean",
     "tinyint": "tinyint",
@@ -31,9 +31,9 @@ _CAST = "cast it in the query, as in count(*)::bigint or at::timestamptz"
 
 
 def spark_type(duck: Any, where: str) -> str:
-    """Returns Spark's simple name of a type of DuckDB's.
+    """Returns Spark's simple name of a DuckDB type.
 
-    Raises DeclarationError, beginning with `where`, if a table can have no such column.
+    Raises DeclarationError, beginning with `where`, if a table can have no column of that type.
     """
     kind = str(duck.id)
     match kind:
