@@ -1,6 +1,6 @@
-"""The archive of a topic: a typed copy of its log in columns, and the mark of its offsets.
+"""The archive of a topic: a typed copy of its log in columns, and the mark of offsets.
 
-A topic has an archive for each way in which its records were decoded, named by a fingerprint. Each
+A topic has an archive for each way in which records were decoded, named by a fingerprint. Each
 commit of an archive carries a mark, which alone decides how far the archive reaches (as
 kappa/state/mark.py does for a build's tables).
 """

@@ -1,8 +1,8 @@
 """The beginning of a branch: tables with the rows of another build at a frontier.
 
-The frontier also gives the branch its log time and its tally. The frontier at which the branch's
-own code begins is kept: a proof starts there (law 15). replay/rollout/plan/branch.py decides where
-a branch may begin.
+The frontier also gives the branch a log time and a tally. The frontier at which the branch's own
+code begins is kept: a proof starts there (law 15). replay/rollout/plan/branch.py decides where a
+branch may begin.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def stands_before_base(store: Store, build: str) -> bool:
 def base_frontier(store: Store, birth: Birth) -> Frontier:
     """Returns the frontier that `keep_base` keeps.
 
-    Raises Broken if no such frontier is kept: the branch has not reached its base.
+    Raises Broken if there is none: the branch has not reached its base.
     """
     found = next(
         (

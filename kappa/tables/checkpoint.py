@@ -1,8 +1,8 @@
 """A checkpoint of a table's log, which is whole or not there, also after a power loss.
 
-deltalake writes a checkpoint in place, and a reader takes a checkpoint as soon as its name is
+deltalake writes a checkpoint in place, and a reader takes a checkpoint as soon as the name is
 there. So the checkpoint is written beside the table, over links to the same log, synced, and then
-linked to its place.
+linked into place.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def ensure_checkpoint(store: Store, path: str, version: int, vouched: str | None
     """Writes a checkpoint of a table's log at a version, so that older log files may go.
 
     The version must be kept meanwhile. Raises Damaged if the version does not exist (any more), or
-    if its files are not the files that its frontier has `vouched` for, and KappaError if the
-    checkpoint could not be written.
+    if the frontier has not `vouched` for the version's files, and KappaError if the checkpoint
+    could not be written.
     """
     name = f"{version:020d}.checkpoint.parquet"
     if file_exists(f"{path}/{LOG_FOLDER}/{name}"):

@@ -1,8 +1,8 @@
 """Delta tables by deltalake: opened, created, committed to, with errors as ours.
 
-Every commit carries the mark of the slice it folded (kappa/state/mark.py). A commit that folds a
-slice also carries the transaction that keeps the slice from being folded twice. One process writes
-a table; readers read pinned versions by their exact files. Protocol:
+Every commit carries the mark of the folded slice (kappa/state/mark.py). A commit that folds a slice
+also carries the transaction that keeps the slice from being folded twice. Only one process writes a
+table; readers read the exact files of pinned versions. Protocol:
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
 """
 
@@ -107,7 +107,7 @@ def create(
 
 
 def open_newest(path: str) -> DeltaTable:
-    """Opens a table at its newest version.
+    """Opens a table at the newest version.
 
     Raises TableNotFoundError if the table does not exist.
     """
@@ -145,7 +145,7 @@ def open_version(path: str, version: int) -> DeltaTable:
 def may_be_collected(path: str, version: int) -> bool:
     """Returns True if collection may have deleted a version, which is no damage then.
 
-    Collection leaves the newest version, with its log from the newest checkpoint on.
+    Collection leaves the newest version, with the log from the newest checkpoint on.
     """
     there = [name for name in files_in(f"{path}/{LOG_FOLDER}") if LOG_FILE.match(name)]
     if not there or any(name.startswith(f"{version:020d}.") for name in there):
@@ -156,7 +156,7 @@ def may_be_collected(path: str, version: int) -> bool:
 
 
 def commit_properties(mark: Mark | ArchiveMark, guard: Guard | None) -> CommitProperties:
-    """Returns the properties of a commit: its mark and its transaction."""
+    """Returns the properties of a commit: the mark and the transaction."""
     # Spark's Delta keeps the mark in `userMetadata` too, so both writers' commits are read alike. A
     # table has only one writer, so there are no retries.
     return CommitProperties(
@@ -167,9 +167,10 @@ def commit_properties(mark: Mark | ArchiveMark, guard: Guard | None) -> CommitPr
 
 
 def put_commit(path: str, version: int, mark: Mark, guard: Guard | None) -> bool:
-    """Commits a version with the previous version's rows, or returns False if it exists.
+    """Commits a version with the previous version's rows.
 
-    delta-rs would list and read the log around its put, by four requests of a bucket more.
+    Returns False if the version exists already. delta-rs would list and read the log around the
+    put, by four requests of a bucket more.
     """
     info = {
         "timestamp": int(time.time() * 1000),
@@ -209,7 +210,7 @@ def put_content(where: str) -> bytes | None:
 
 
 def refuse_repeated(path: str, done: int | None, guard: Guard) -> None:
-    """Raises Broken if this guard is `done` already: the last number of its application."""
+    """Raises Broken if this guard is `done` already: the application's last number."""
     # 0 is a number too: only None means that the application has committed nothing.
     if done is not None and done >= guard.number:
         raise Broken(
@@ -252,9 +253,9 @@ class Guards:
 
 
 def retried(look: Callable[[], Answer]) -> Answer:
-    """Reads a pinned version, and again if its log changed meanwhile.
+    """Reads a pinned version, and again if the log changed meanwhile.
 
-    A job may delete log files that its newest checkpoint has made needless. A reader that listed
+    A job may delete log files that the newest checkpoint has made needless. A reader that listed
     the log before that checkpoint may be about to read the deleted files. The version itself is
     kept, and the next attempt reads the version from the checkpoint.
     """
@@ -269,7 +270,7 @@ def retried(look: Callable[[], Answer]) -> Answer:
 def attempted(act: Callable[[], Answer], otherwise: str) -> Answer:
     """Returns the result of an act on a table, with errors of deltalake as ours.
 
-    Raises Broken if a value does not fit its column, KappaError for any other failure.
+    Raises Broken if a value does not fit the column, KappaError for any other failure.
     """
     _under_way.append(otherwise)
     try:
@@ -289,7 +290,7 @@ def attempted(act: Callable[[], Answer], otherwise: str) -> Answer:
 
 
 def progress_of_acts() -> int:
-    """Returns a number that grows while acts on tables do their work; 0 without an act.
+    """Returns a number that grows while acts on tables progress; 0 without an act.
 
     The number is the time for which deltalake's threads have computed: no function of a user runs
     there.

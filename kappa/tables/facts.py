@@ -13,9 +13,9 @@ _UNKNOWN = Number("Infinity")
 
 
 def greatest(facts: pa.Table, column: str) -> Any:
-    """Returns the greatest amount, without its sign, in a column of numbers.
+    """Returns the greatest absolute value in a column of numbers.
 
-    The facts are those of the table's files. Returns infinity if a file has no statistics of the
+    The facts describe the table's files. Returns infinity if a file has no statistics of the
     column.
     """
 

@@ -1,10 +1,10 @@
-"""The live files of a table's version, from its log, and the sum that a frontier vouches by.
+"""The live files of a table's version, from the log, and the sum that a frontier vouches by.
 
 The sum is that of SHA-256 over each file's name, size, deletion vector, partition values and
 statistics, modulo 2^128. A commit adds the hashes of added files and subtracts the hashes of
 removed files, so a job keeps the sum at no cost, and a list is the same whether read from commits
-or from a checkpoint. A log that does not give the list that its frontier vouches for is damaged: no
-answer is read from its rows.
+or from a checkpoint. A log whose list differs from the list that the frontier vouches for is
+damaged: no answer is read from such a table.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _unescaped(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The part of a commit that decides a file list. `is_slice` is True if it folds a slice."""
+    """The part of a commit that decides a file list. `is_slice`: the commit folds a slice."""
 
     added: tuple[Added, ...]
     removed: tuple[Removed, ...]
@@ -138,8 +138,8 @@ def commit_path(path: str, version: int) -> str:
 def parse_commit(content: bytes, *, where: str) -> Commit:
     """Parses a commit. Raises Damaged, naming the commit as `where`, for any other content.
 
-    Empty content is no commit. A Delta reader passes over actions that it does not know. Kappa's
-    writers know every action that they write, so an unknown action is damage.
+    Empty content is no commit. A Delta reader passes over unknown actions. Kappa's writers know
+    every action of Kappa, so an unknown action is damage.
     """
     added, removed, seen = list[Added](), list[Removed](), set[str]()
     try:
@@ -165,7 +165,7 @@ def parse_commit(content: bytes, *, where: str) -> Commit:
 def read_commit(path: str, version: int) -> Commit:
     """Reads the commit that made a version of the table at `path`.
 
-    Raises Damaged if the file is no commit, and FileNotFoundError if it does not exist (any more).
+    Raises Damaged if the file is no commit, and FileNotFoundError without a file.
     """
     where = commit_path(path, version)
     try:
@@ -218,9 +218,10 @@ class FileList:
 
 
 def read_list(path: str, version: int) -> FileList:
-    """Reads the list of a version from the newest checkpoint before it, and the commits since.
+    """Reads the list of a version from the last checkpoint and the commits since.
 
-    Raises Damaged if the version does not exist (any more), or if a part of its log is damaged.
+    The checkpoint is the newest that is not behind the version. Raises Damaged if the version does
+    not exist (any more), or if a part of the log is damaged.
     """
     return retried(lambda: _read_list(path, version))
 
@@ -341,7 +342,7 @@ def ensure_vouched(path: str, found: FileList, vouched: str | None) -> None:
 
 
 def ensure_read(found: FileList, path: str, read: Iterable[str]) -> None:
-    """Raises Damaged if a job has read other files of a version than those of its list."""
+    """Raises Damaged if a job has read other files of a version than the list's files."""
     # Without folders: delta-rs follows the links in a path.
     names = {name.rsplit("/", 1)[-1] for name in read}
     if names != {name.rsplit("/", 1)[-1] for name in found.files}:

@@ -84,9 +84,9 @@ def merge_for(table: TableBirth, quote: Quote) -> Merge:
 
 
 def is_mergeable(table: TableBirth) -> bool:
-    """Returns True if the same merge can fold contributions before they meet the table's rows.
+    """Returns True if the same merge can fold contributions before the table's rows.
 
-    Contributions to such a table may wait beside the table (merge on read).
+    Contributions may wait beside the table then (merge on read).
     """
     return bool(table.row_keys) and not (table.is_combined or table.steps_over or table.file)
 
@@ -104,8 +104,8 @@ def merged_sql(table: TableBirth, rows: str, contributions: Iterable[str]) -> st
 
     `rows` and `contributions` are queries for all columns, in the table's types. DuckDB pushes a
     query's conditions on keys down to the files only if keys are compared by equality, and nulls
-    never are equal. So contributions with a null in their keys are folded apart. If no contribution
-    has a null key, as nearly always, neither join of that part reads the table.
+    never are equal. So contributions with a null in a key are folded apart. If no contribution has
+    a null key, as nearly always, neither join of that part reads the table.
     """
     among, into = merge_for(contributions_of(table), quoted), merge_for(table, quoted)
     waiting = reduce(

@@ -1,11 +1,11 @@
-"""A small table of a bucket that its job commits to on its own disk first.
+"""A small table of a bucket that its job commits to on the job's own disk first.
 
-To commit to a bucket delta-rs sends nine requests, one after the other: delta-rs reads the file
-that it merges into, and lists and reads the log around its put. Here delta-rs does all that on the
-disk. Then the files that a commit has added are put to the bucket, and the commit after the files,
-if the bucket has no such commit. So the table of the bucket has the same commits, in the same
-order, and that table alone counts: for readers, for Spark, and for the next job, which makes a
-mirror of its own. Once anybody else commits, or the table has grown, the job goes on in the bucket.
+To commit to a bucket delta-rs sends nine requests, each after the last: delta-rs reads the file to
+merge into, and lists and reads the log around the put. Here delta-rs does all that on the disk.
+Then the files that a commit has added are put to the bucket, and the commit after the files, if the
+commit is absent there. So the table of the bucket has the same commits, in the same order, and that
+table alone counts: for readers, for Spark, and for the next job, which makes a new mirror. Once
+anybody else commits, or the table has grown, the job goes on in the bucket.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MOST_BYTES = 32 << 20
 
 
 class MirroredTable(StoredTable):
-    """A build's table that its job has open on its own disk, and puts to its bucket.
+    """A build's table that a job has open on the job's own disk, and puts to a bucket.
 
     The table goes on in the bucket, for good, once others commit there or the table has grown.
     """
@@ -119,8 +119,7 @@ class MirroredTable(StoredTable):
 def mirrored(stored: StoredTable, folder: Path) -> StoredTable:
     """Returns a small table of a bucket with a mirror in a folder; other tables unchanged.
 
-    The table's job alone may commit to the table. Raises Damaged if one of the table's files is
-    gone.
+    The table's job alone may commit to the table. Raises Damaged if a file of the table is gone.
     """
     if not is_bucket(stored.path):
         return stored

@@ -1,4 +1,4 @@
-"""Parquet files that are read as one dataset, in this process: by Arrow, or by DuckDB."""
+"""Parquet files that are read as a single dataset, in this process, by Arrow or DuckDB."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SPELLINGS = {
 
 
 def parquet_dataset(addresses: Sequence[str]) -> ds.Dataset:
-    """Opens Parquet files by path or URL; at least one file is needed."""
+    """Opens Parquet files by path or URL. The sequence must not be empty."""
     # The module imports pandas, which takes 0.4 s: a catch-up of few records does without.
     import pyarrow.dataset  # noqa: PLC0415
     from pyarrow.fs import LocalFileSystem  # noqa: PLC0415  # beside it
@@ -35,7 +35,7 @@ def parquet_dataset(addresses: Sequence[str]) -> ds.Dataset:
 
 
 def parquet_sql(columns: Sequence[tuple[str, str]], paths: Iterable[str], where: str = "") -> str:
-    """Returns DuckDB's query for the rows of these files, each column in its declared type.
+    """Returns DuckDB's query for the rows of these files, in the columns' declared types.
 
     `where` is a condition, with the word. Delta's writers spell times in two ways, and without a
     cast the first file would decide.
@@ -49,7 +49,7 @@ def parquet_sql(columns: Sequence[tuple[str, str]], paths: Iterable[str], where:
 
 
 def cast_sql(name: str, kind: str) -> str:
-    """Returns a column in its declared type, Spark's, as DuckDB's SQL selects the column."""
+    """Returns DuckDB's SQL for a column in the declared type, a type of Spark's."""
     return f"cast({quoted(name)} as {duck_type(kind)}) as {quoted(name)}"
 
 

@@ -1,6 +1,7 @@
-"""The shape of a build's tables: the stored columns and their types. Pure.
+"""The shape of a build's tables: the stored columns and types. Pure.
 
-Columns whose names begin with an underscore are the platform's own: readers do not see them.
+Columns whose names begin with an underscore are the platform's own: readers never see these
+columns.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def table_births(
 ) -> tuple[TableBirth, ...]:
     """Lists the tables of a build of this pipeline, the rejects last.
 
-    `outputs` gives, for every table that the function fills, its output columns and types in order.
+    `outputs` gives, for every table that the function fills, the output columns and types in order.
     Raises DeclarationError, with the table's line, if keys or folds do not fit the columns.
     """
     return (

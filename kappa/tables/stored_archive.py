@@ -1,4 +1,4 @@
-"""The Delta table of an archive, and its files."""
+"""The Delta table of an archive, and the archive's files."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _BLOCKED = ["_partition", "_block"]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A file of an archive: rows of one partition, in the order of their offsets.
+    """A file of an archive: rows of a partition, in the order of offsets.
 
     `first` is the first offset that the file was read for, and names the file. `least` and
-    `greatest` are the offsets of the first and last row. A file has at least one row.
+    `greatest` are the offsets of the first and last row. A file is never without rows.
     """
 
     path: str
@@ -77,7 +77,7 @@ class StoredArchive:
         return int(self._table.version())
 
     def mark(self) -> ArchiveMark:
-        """Returns the archive's mark. Raises Damaged if its newest commit carries none."""
+        """Returns the archive's mark. Raises Damaged if the newest commit carries none."""
         version = self.version
         if self._mark is None or self._mark[0] != version:
             where = f"version {version} of {self.path}"
@@ -112,7 +112,7 @@ class StoredArchive:
         mark: ArchiveMark,
         guard: Guard,
     ) -> None:
-        """Commits a file that is written already, in place of the files whose rows it contains.
+        """Commits a written file in place of the files whose rows are in that file.
 
         Without a block, the slice's offsets have no record. The commit is on the disk when this
         returns.
@@ -144,7 +144,7 @@ class StoredArchive:
         failpoint("archive.after_append")
 
     def settle(self, store: Store) -> None:
-        """Records that the newest version lasts, and the sums of its files."""
+        """Records that the newest version lasts, and the sums of the version's files."""
         added = sync_commit(store, self.path, self.version)
         needed = {sum_name(block.path) for block in self.blocks()}
         known = {**self.sums(store), **added}
@@ -154,7 +154,7 @@ class StoredArchive:
         _LASTING.put(store, _lasting_name(self.path), lasting)
 
     def sums(self, store: Store) -> Sums:
-        """Returns the sums of the archive's files from the time of their writing."""
+        """Returns the sums of the archive's files, taken when the files were written."""
         lasting = self._lasting(store)
         return {} if lasting is None else lasting.sums
 
@@ -186,7 +186,7 @@ class StoredArchive:
         blocks: Iterable[Block],
         copies: Callable[[str], str] | None = None,
     ) -> None:
-        """Raises Damaged, naming the file, if a file of the archive is not as it was written.
+        """Raises Damaged, naming the file, if a file has changed since its writing.
 
         In a bucket `copies` on this host are checked, as `ensure_archived_whole` does.
         """
@@ -245,7 +245,7 @@ def _mended_as_archive() -> Iterator[None]:
 def ensure_archive(
     store: Store, path: str, columns: Iterable[tuple[str, str]], mark: ArchiveMark
 ) -> StoredArchive:
-    """Opens an archive for its writer, or makes an empty archive with this mark.
+    """Opens an archive for a writer, or makes an empty archive with this mark.
 
     A commit that was under way when power was lost is taken back.
     """

@@ -1,4 +1,4 @@
-"""A build's Delta table that its job has open to read, append, merge and compact."""
+"""A build's Delta table that a job has open to read, append, merge and compact."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class StoredTable:
         """Folds contributions into the rows of their keys.
 
         Without a guard the contributions are of slices that are committed already, and were among
-        the recent rows (engine/write/recent.py). Raises Broken if a result does not fit its column.
+        the recent rows (engine/write/recent.py). Raises Broken if a result does not fit the column.
         """
         before = self._read_on()
         with self._guards.once(self._table, guard):
@@ -245,7 +245,7 @@ class StoredTable:
 
 
 def strangers(path: str, version: int, own: int) -> KappaError:
-    """Returns the error of a table with a stranger's commit behind its job's `own`."""
+    """Returns the error of a table with a stranger's commit behind the job's `own`."""
     return KappaError(
         f"{path} is at version {version}, and its job has committed up to {own}: another process "
         "writes there",
@@ -264,7 +264,7 @@ def open_table(path: str) -> StoredTable | None:
 def ensure_table(path: str, columns: Columns, mark: Mark, first: First = None) -> StoredTable:
     """Opens a build's table, or makes a table that does not exist.
 
-    A new table has its `first` rows, or is empty, and has this mark as version 0.
+    A new table has the `first` rows, or is empty, and has this mark as version 0.
     """
     found = open_table(path)
     if found is not None:

@@ -1,4 +1,4 @@
-"""The files of a Delta table that neither its newest version nor a pinned version needs."""
+"""The files of a Delta table that neither the newest nor a pinned version needs."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def unneeded(
 ) -> tuple[str, ...]:
     """Lists the files that neither the newest version nor a pinned version needs.
 
-    A version needs its data files, and its log from the newest checkpoint before it, which is on
-    the disk by then. No version is behind the newest: commits left there were taken back. A pinned
-    version that is not whole any more was deleted before the pin, and is passed over: its reader
-    notices, and starts over. `listed` has the lists of versions that are known, and keeps the lists
-    from call to call: a list never changes, and each version costs some milliseconds to list.
-    Raises Damaged if the newest version itself is not whole, or if its files are not the files that
-    its frontier has `vouched` for.
+    A version needs its data files, and the log from the last checkpoint before the version, which
+    is on the disk by then. No version is behind the newest: commits left there were taken back. A
+    pinned version that is not whole any more was deleted before the pin, and is passed over: the
+    reader notices, and starts over. `listed` has the lists of versions that are known, and keeps
+    the lists from call to call: a list never changes, and each version costs some milliseconds to
+    list. Raises Damaged if the newest version itself is not whole, or if the frontier has not
+    `vouched` for the newest version's files.
     """
     known = {} if listed is None else listed
     # Names and not paths: an hour of history has thousands, and a slice waits meanwhile.

@@ -50,8 +50,8 @@ def list_of(
 ) -> FileList:
     """Returns the list of the live files of a version, by the commits since a `known` list.
 
-    `vouched` is the sum by which the frontier that names this version vouches for its list. None:
-    the process has committed the version itself and publishes it next, or the frontier is of an
+    `vouched` is the sum by which the frontier that names this version vouches for the list. None:
+    the process has committed the version and publishes that version next, or the frontier is of an
     older Kappa. Raises Damaged if the list is another, or if the version does not exist (any more).
     """
     bases = [
@@ -140,9 +140,9 @@ def touched_files(path: str, version: int, until: int) -> tuple[frozenset[str], 
     """Lists the files of version `until` with each row that slices after `version` have changed.
 
     Other rows may be in these files. Commits without a slice, of upkeep and of drains, change no
-    row that readers see. The second value is True if such a commit has taken rows of those slices
-    away: a drain empties recent rows, and upkeep deletes hidden rows. Returns None if a commit does
-    not exist any more. Raises Damaged if a commit cannot be read.
+    row that readers see. The second value is True if a commit without a slice has taken rows of the
+    slices away: a drain empties recent rows, and upkeep deletes hidden rows. Returns None if a
+    commit does not exist any more. Raises Damaged if a commit cannot be read.
     """
     found, lacks = set[str](), False
     try:

@@ -1,8 +1,8 @@
-"""The rows of a select that share certain values, and the other values they share. Pure.
+"""The rows of a select that share certain values, and the other shared values. Pure.
 
-Rows of a table are a single row if they are alike in the table's keys. Rows of a subquery are a
-single row if they are alike in the subquery's groups, or in all columns that it makes distinct. A
-query that this module does not understand has no keys.
+Rows of a table that are alike in the table's keys are a single row. So are rows of a subquery that
+are alike in the subquery's groups, or in all columns that the subquery makes distinct. A query that
+this module does not understand has no keys.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNNESTS = {"unnest", "unlist", "generate_subscripts"}
 
 
 class TableKeys:
-    """The keys of tables, and the keys of subqueries over them."""
+    """The keys of tables and of subqueries over tables."""
 
     def __init__(self, tables: Mapping[str, TableBirth], aggregates: Collection[str]) -> None:
         """Takes the tables that a query may read, and the names of DuckDB's aggregates."""
@@ -58,7 +58,7 @@ class TableKeys:
         return any(str(each["function_name"]).lower() in self._aggregates for each in found)
 
     def item(self, item: Item, names: Collection[str]) -> tuple[bool, Collection[str]]:
-        """Returns whether columns of an item decide on its row, and the decided columns."""
+        """Returns whether columns of an item decide on the row, and the decided columns."""
         rows, decided = False, names
         match item.tree:
             case {"type": "BASE_TABLE", "table_name": str(table)} if item.columns:
@@ -175,8 +175,8 @@ class Alike:
                 if is_by_order(expression):
                     is_same = self._order_of(expression) == self._order
                     return self.rows or (is_same and all(map(self.decides, parts(expression))))
-                # Its value depends on the rows in its frame, and on its own row's bounds of the
-                # frame.
+                # Of other rows, its value depends on the rows in the frame; of its own row, on the
+                # bounds of the frame.
                 bounds = [expression[each] for each in ("start_expr", "end_expr")]
                 own = expression["children"] if expression["exclude_clause"] != "NO_OTHER" else []
                 by = [each for one in ("orders", "arg_orders") for each in sorts(expression[one])]
@@ -192,7 +192,7 @@ class Alike:
         )
 
     def left_open(self, expressions: Iterable[Any]) -> list[str]:
-        """Returns names for those of the expressions that differ between these rows."""
+        """Returns names for expressions that differ between these rows."""
         left = [each for each in expressions if not self.decides(each)]
         names = [
             each.name if isinstance(each, Visible) else str(each["column_names"][-1])

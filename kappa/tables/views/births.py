@@ -1,4 +1,4 @@
-"""Maintained views as tables of a build: the relations that they read, and their columns.
+"""Maintained views as tables of a build: the relations that are read, and the columns.
 
 DuckDB derives both from tables without rows.
 """
@@ -37,7 +37,7 @@ _NO_CIRCLE = "a view reads tables, and views that do not read it"
 def build_tables(
     pipeline: Pipeline, outputs: Mapping[str, Mapping[str, Type]]
 ) -> tuple[TableBirth, ...]:
-    """Lists the tables of a build of this pipeline, with its maintained views.
+    """Lists the tables of a build of this pipeline, including maintained views.
 
     The rejects are last. Raises DeclarationError as `table_births` and `view_births` do.
     """
@@ -45,13 +45,13 @@ def build_tables(
 
 
 def with_views(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> tuple[TableBirth, ...]:
-    """Returns a pipeline's tables with its maintained views; the rejects stay last."""
+    """Returns a pipeline's tables with the maintained views; the rejects stay last."""
     *others, rejects = tables
     return (*others, *view_births(pipeline.views, tables), rejects)
 
 
 def view_births(views: Sequence[View], tables: Iterable[TableBirth]) -> tuple[TableBirth, ...]:
-    """Returns the maintained views as tables, each after the tables that it reads.
+    """Returns the maintained views as tables, each after the tables that the view reads.
 
     Raises DeclarationError, with the view's line, in these cases: the view's query cannot be read
     or has rows over no rows, the keys are no columns of the query, a table cannot have the columns,

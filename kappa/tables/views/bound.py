@@ -1,4 +1,4 @@
-"""A declared query as DuckDB reads it: its only meaning, and whether slices can read it.
+"""The only meaning of a declared query in DuckDB, and whether slices can read the query.
 
 In a slice the tables of a view are named subqueries. A table has a schema, by which two relations
 of the same name could be told apart; a named subquery has none.

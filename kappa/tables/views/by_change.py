@@ -1,11 +1,11 @@
 """Views that are kept by change: counts and sums, to which a slice adds its own.
 
-These views are over one table. A group's new count is the stored count, plus the rows that the
-slice brings and minus the rows that the slice takes. So a slice costs as much as it changes,
-however large the groups are. Beside its columns a view by change stores each group's number of
-rows, and of values per sum. Greatest and least values are kept by change if rows are only ever
-added. Averages are not: DuckDB divides a sum by its count with more digits than a column has. Pure,
-but for DuckDB's knowledge of its functions.
+These views are over a single table. A group's new count is the stored count, plus the rows that the
+slice brings and minus the rows that the slice takes. So the cost of a slice follows the size of the
+change, however large the groups are. Beside its columns a view by change stores each group's number
+of rows, and of values per sum. Greatest and least values are kept by change if rows are only ever
+added. Averages are not: DuckDB divides a sum by a count with more digits than a column has. Pure,
+but for DuckDB's knowledge of functions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COME, GONE = "_come", "_gone"
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A column of a group's state: a count, a min, a max, or a sum with its count's column."""
+    """A column of a group's state: a count, a min, a max, or a sum with a count's column."""
 
     name: str
     kind: str
@@ -60,7 +60,7 @@ class ByChange:
         return tuple(each.name for each in self.state)
 
     def whole(self) -> str:
-        """Returns the query for all rows of the view, with the state stored beside them."""
+        """Returns the query for all rows of the view, with the state stored beside the rows."""
         return f"with {STATE} as ({self.inner}) {self.outer}"
 
     def changed(self, stored: str, parts: Iterable[str]) -> str:
@@ -153,7 +153,7 @@ def _is_simple(select: Tree, tables: Container[str]) -> bool:
 
 
 class _Parts:
-    """The groups and aggregates of a query, as its columns are taken apart."""
+    """The groups and aggregates of a query, taken apart column by column."""
 
     def __init__(self, known: frozenset[str], scopes: Scopes, *, is_appended: bool) -> None:
         self._aggregates = known
@@ -200,7 +200,7 @@ class _Parts:
         return inner, outer
 
     def _are_groups(self, select: Tree, groups: Sequence[Tree]) -> bool:
-        """Returns True if a select groups rows by exactly these columns of its list."""
+        """Returns True if a select groups rows by exactly these listed columns."""
         find = self._scopes.of(select).find
         by = self._scopes.groups(select)
 
@@ -242,7 +242,7 @@ class _Parts:
         return expression
 
     def _counted(self, aggregate: Tree) -> str:
-        """Adds an aggregate to the state, and returns its column.
+        """Adds an aggregate to the state, and returns the aggregate's column.
 
         Raises _NotByChange if no change can be added to the aggregate.
         """

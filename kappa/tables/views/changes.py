@@ -27,8 +27,8 @@ def changes_sql(
 ) -> str:
     """Returns DuckDB's query for the contributions to a view's table.
 
-    `query` is the view's own, or for some of its rows, and `relations` are queries for the
-    relations that it reads, by name. `stored` is the query for the same rows of the view's table,
+    `query` is the view's own, or for some of the view's rows, and `relations` are queries for the
+    relations that are read, by name. `stored` is the query for the same rows of the view's table,
     with the columns that identify rows. `since` is the offsets that the build has folded by now.
     The query fails if several rows have the same keys.
     """
@@ -60,7 +60,7 @@ def changes_sql(
 
 
 def stored_columns(view: TableBirth) -> tuple[tuple[str, str], ...]:
-    """Lists a view's columns that follow from its query, with the columns that identify rows."""
+    """Lists a view's columns that follow from the query, with the columns that identify rows."""
     return tuple(column for column in view.columns if column[0] not in {DELETED, SINCE})
 
 
@@ -119,7 +119,7 @@ _TOO_MUCH = "No space left on device"
 
 
 class Unfit(Broken):
-    """The error of a view that cannot be computed over its present rows, with DuckDB's words.
+    """The error of a view that cannot be computed over the present rows, with DuckDB's words.
 
     Other rows may be fit for the view.
     """

@@ -1,8 +1,9 @@
 """The parts of a view's query that may give other rows each time: refused by name.
 
-A maintained view's rows must follow from its tables. The order in which DuckDB meets rows does not
-follow, as DuckDB reads files with several threads. So an aggregate or a window that depends on that
-order is refused. Sums of doubles are refused too: their last digits depend on that order.
+A maintained view's rows must follow from the view's tables. The order in which DuckDB meets rows
+does not follow, as DuckDB reads files with several threads. So an aggregate or a window that
+depends on that order is refused. Sums of doubles are refused too: the last digits depend on that
+order.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ _CAST = "sum what is exact, as in sum(price::decimal(18, 4))"
 
 
 def inexact(duck: Connection, statement: Tree) -> tuple[str, str] | None:
-    """Returns a part of a query that may give other rows each time, and its replacement.
+    """Returns a part of a query that may give other rows each time, and a replacement.
 
-    Returns None without such a part. `statement` is the query's tree. `duck` has the query's
+    Returns None if there is no such part. `statement` is the query's tree. `duck` has the query's
     tables, and reads no rows.
     """
     tree = expanded(statement) if not is_recursive(statement) else statement
@@ -77,13 +78,13 @@ def inexact(duck: Connection, statement: Tree) -> tuple[str, str] | None:
 
 
 def is_by_order(window: Tree) -> bool:
-    """Returns True if a window depends on the order of rows that its own order leaves tied."""
+    """Returns True if a window depends on the order of rows that are tied in the window's order."""
     name = str(window["function_name"]).lower()
     return name in NUMBERING or name in BY_ORDER or has_row_frame(window)
 
 
 def has_row_frame(window: Tree) -> bool:
-    """Returns True if a window's frame has some of its tied rows without the others."""
+    """Returns True if a window's frame may have some tied rows without the others."""
     return any(str(window[each]).endswith("_ROWS") for each in ("start", "end"))
 
 
@@ -98,7 +99,7 @@ def _limited(node: Tree) -> tuple[str, str] | None:
 
 
 def _numbers_rows(duck: Connection, statement: Tree) -> bool:
-    """Returns True if a query reads `rowid`, which DuckDB's tables have beside their columns."""
+    """Returns True if a query reads `rowid`, a hidden column of DuckDB's tables."""
     if not any(
         "rowid" in map(str.lower, each.get("column_names", ())) for each in trees(statement)
     ):

@@ -1,4 +1,4 @@
-"""A query as its rows leave DuckDB without a loss: for Python, Arrow or a Parquet file.
+"""A query whose rows leave DuckDB without a loss: for Python, Arrow or a Parquet file.
 
 The query's columns are looked at before the query runs. If a value of a column would be lost on the
 way (kappa/declare/values/exact_sql.py), the query is put into another query that writes the value
@@ -33,7 +33,7 @@ class ExactQuery:
     as_json: tuple[int, ...] = ()
 
     def row(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Returns a fetched row with the values of its columns."""
+        """Returns a fetched row with the columns' own values."""
         if not self.as_json:
             return row
         values = list(row)
@@ -53,7 +53,7 @@ def python_query(duck: Connection, sql: str, *, times: bool, names: Names = tupl
 
 
 def python_rows(table: Any) -> list[dict[str, Any]]:
-    """Returns the rows of an Arrow table. A time that Python lacks is its text."""
+    """Returns the rows of an Arrow table. A time that Python lacks becomes a text."""
     try:
         rows: list[dict[str, Any]] = table.to_pylist()
     except (OverflowError, ValueError):

@@ -1,10 +1,10 @@
 """The rows of each table that a view's rows can depend on, from the parsed query. Pure.
 
-A view's rows belong together by some of its columns, its `by`. Each of these columns may come
-unchanged from a column of a table, or a join's equality may compare it with such a column. Then
-rows of certain values depend on no rows of that table that have other values there. So the view's
-rows can be computed from the table's rows of these values alone. Nothing is assumed: a query that
-is not understood here has no lineage, with its reason.
+A view's rows belong together by some of the view's columns, the `by`. Each of these columns may
+come unchanged from a column of a table, or be compared with a table's column by a join's equality.
+Then rows of certain values depend on no rows of that table that have other values there. So the
+view's rows can be computed from the table's rows of these values alone. Nothing is assumed: a query
+that is not understood here has no lineage, but a reason.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from kappa.tables.views.trees import Tree, expanded, is_recursive, meant, trees
 
 @dataclass(slots=True)
 class Reading:
-    """A place of a query at which it reads a table.
+    """A place at which a query reads a table.
 
-    `by` maps the columns by which the view's rows belong together, as far as the table has them at
-    this place, to the table's own names. `lost` gives the reason for each other column.
+    `by` maps the columns by which the view's rows belong together to the table's own names, for the
+    columns that the table has at this place. `lost` gives the reason for each other column.
     """
 
     tree: Tree
@@ -38,7 +38,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """A query's tree, without named subqueries, and the places at which it reads tables."""
+    """A query's tree, without named subqueries, and the places that read tables."""
 
     tree: Tree
     scopes: Scopes
@@ -54,7 +54,7 @@ class Lineage:
 
 
 def lineage_of(statement: Tree, tables: Tables, by: Sequence[str]) -> Lineage:
-    """Follows the columns `by` of a query to the tables that it reads.
+    """Follows the columns `by` of a query to the tables that are read.
 
     `statement` is the result of `json_serialize_sql` for the query, and `tables` has the types of
     the columns of each table.
@@ -83,7 +83,7 @@ class _Following:
         self._readings = readings
 
     def follow(self, node: Tree, wanted: Mapping[int, str], lost: Mapping[str, str]) -> None:
-        """Follows columns of a query, by number, into its sources; `lost` are the others."""
+        """Follows columns of a query, by number, into the sources; `lost` are the others."""
         if has_limit(node):
             lost = {**lost, **dict.fromkeys(wanted.values(), "the query has a limit")}
             wanted = {}
@@ -165,7 +165,7 @@ def _same(one: Visible | None, other: Visible) -> bool:
 
 
 def _windows(select: Tree) -> Iterator[Tree]:
-    """Yields the window functions of a select, but not of its subqueries."""
+    """Yields the window functions of a select, without subqueries."""
     for part in ("select_list", "qualify", "modifiers"):
         yield from (
             each for each in trees(select[part], within=True) if each.get("class") == "WINDOW"

@@ -1,9 +1,9 @@
 """The keys of a view that changed rows of a table reach through joins.
 
-These rows do not have the keys. A customer's row has no order, yet it decides on rows of the view
-that belong to orders. The touched keys are the result of the query with its joins and conditions
-alone, over the changed rows in place of the table. As with lineage, the query for the keys is
-derived from the parsed query, or there is none. Pure.
+These rows do not have the keys. A customer's row has no order, yet decides on rows of the view that
+belong to orders. The touched keys are the result of the query with joins and conditions alone, over
+the changed rows in place of the table. As with lineage, the query for the keys is derived from the
+parsed query, or there is none. Pure.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from kappa.tables.views.trees import Tree, conjuncts, copied, trees
 def reached_by(scopes: Scopes, node: Tree, reading: Tree, wanted: Mapping[str, str]) -> Tree | None:
     """Returns the query for keys that rows of a reading reach, or None if no query is sure.
 
-    `wanted` has the columns of the query `node` that make a key, by their names there. The values
-    of `wanted` name the columns in the result. The result still reads all tables, under the same
-    names. If rows of that reading alone come or go, the result has at least the keys of the view's
-    rows that come, go or differ.
+    `wanted` maps the columns of the query `node` that make a key to the names in the result. The
+    result still reads all tables, under the same names. If rows of that reading alone come or go,
+    the result has at least the keys of the view's rows that come, go or differ.
     """
     names = [name for name, _ in scopes.outputs(node) or ()]
     if any(names.count(name) != 1 for name in wanted):
@@ -118,19 +117,19 @@ def _path(tree: Tree, reading: Tree) -> Iterator[tuple[Tree, str]]:
 
 
 def _turned(tree: Tree, reading: Tree) -> Iterator[Tree]:
-    """Yields the joins above a reading that are turned into joins to the reading's rows."""
+    """Yields the joins above a reading that are turned, to give rows that meet its rows."""
     yield from (join for join, side in _path(tree, reading) if _may_lack(join, side))
 
 
 def _may_lack(join: Tree, side: str) -> bool:
-    """Returns True if the other side has rows without a row of this side, or that change by it."""
+    """Returns True if a row of the other side can stay, or change, without a row of this side."""
     if side == "left":
         return bool(join["join_type"] == "RIGHT")
     return join["join_type"] in {"LEFT", "SEMI", "ANTI"} or join["ref_type"] == "ASOF"
 
 
 def _is_followed(join: Tree) -> bool:
-    """Returns True if the rows of a join that a row of one side reaches are known."""
+    """Returns True if a join's rows that are reached from a row of either side are known."""
     return join["ref_type"] in {"REGULAR", "ASOF", "CROSS"} and join["join_type"] != "FULL"
 
 
@@ -169,7 +168,7 @@ def _reads_none_of(scope: Scope, expression: Any, items: Iterable[int]) -> bool:
 def _is_plain(scopes: Scopes, tree: Tree, reading: Tree) -> bool:
     """Returns True if each row of an item comes from the reading's rows alone.
 
-    Returns True as well if the item has no such reading.
+    Returns True as well if the item does not contain the reading.
     """
     if tree is reading or not _has(tree, reading):
         return True

@@ -1,7 +1,7 @@
-"""The columns that a query's `from` clause makes visible, and their equalities. Pure.
+"""The columns that a query's `from` clause makes visible, and equal columns. Pure.
 
-A query is the tree of DuckDB's own parser, with its named subqueries put in their places
-(trees.py). A part that is not understood here has no columns: nothing is concluded about it.
+A query is the tree of DuckDB's own parser, with named subqueries put in place (trees.py). A part
+that is not understood here has no columns: nothing is concluded from that part.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Visible:
 
     The column has the value of the column at each of `places`, in every row that has a value there.
     If not `given`, an outer join may give a null instead. If not `bare`, the column is named with
-    its alias.
+    the alias.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Visible:
 
 @dataclass(slots=True)
 class Item:
-    """A table or a subquery in a `from` clause, and its columns' names in order."""
+    """A table or a subquery in a `from` clause, and the names of the columns in order."""
 
     tree: Tree
     columns: tuple[str, ...]
@@ -106,7 +106,7 @@ class Scopes:
         self._made: dict[int, Scope] = {}
 
     def of(self, select: Tree) -> Scope:
-        """Returns the scope of a select's `from` clause, with the equalities of its `where`."""
+        """Returns the scope of a select's `from` clause, with the equalities of the `where`."""
         if id(select) not in self._made:
             scope = Scope()
             self._made[id(select)] = scope
@@ -116,7 +116,7 @@ class Scopes:
         return self._made[id(select)]
 
     def outputs(self, node: Tree) -> list[tuple[str, Any]] | None:
-        """Returns the columns of a query: each name with its expression or its Visible.
+        """Returns the columns of a query: each name with an expression or a Visible.
 
         Returns None if the columns are not known.
         """
@@ -152,7 +152,7 @@ class Scopes:
         return expression
 
     def kind(self, item: Item, column: str) -> str | None:
-        """Returns the type of an item's column, or None if it is not a table's own column."""
+        """Returns the type of an item's column, or None for a column that is no table's own."""
         if item.columns.count(column) != 1:
             return None
         number = item.columns.index(column)
@@ -226,7 +226,7 @@ class Scopes:
         return [Visible(each, alias, ((len(scope.items) - 1, each),)) for each in columns]
 
     def _join(self, scope: Scope, tree: Tree) -> list[Visible]:
-        """Adds a join's items, and the equalities of its condition.
+        """Adds a join's items, and the equalities of the join's condition.
 
         A row of the kept side of an outer join meets equal rows alone, and not vice versa.
         """

@@ -41,7 +41,7 @@ def gone_condition(table: TableBirth, clock: int | None) -> str | None:
 
 
 def _moment_sql(micros: int) -> str:
-    """Returns a time as DuckDB and Spark read it, in a session whose time zone is UTC.
+    """Returns a time in the spelling of DuckDB and Spark, for a session in UTC.
 
     The time is given in microseconds since 1970, and may lie behind Python's last time.
     """
@@ -103,7 +103,7 @@ def read_sql(
     `clock` is the log's clock at the frontier, by which rows are gone. `wanted`: these columns
     instead of the served columns. `recent`: the files of the tables with contributions to the table
     (kappa/engine/write/recent.py), which are folded in. `among`: only rows that are among these
-    rows. Every column is cast to its declared type: Delta's writers spell times in two ways, and
+    rows. Every column is cast to the declared type: Delta's writers spell times in two ways, and
     the first file would decide.
     """
     columns = table.served if wanted is None else tuple(wanted)
@@ -130,7 +130,7 @@ def folded_sql(
     *,
     clock: int | None,
 ) -> str:
-    """Returns DuckDB's query for served rows: stored rows with their waiting contributions.
+    """Returns DuckDB's query for served rows: stored rows with waiting contributions.
 
     `stored` and each of `waiting` are queries for all columns. `clock` is as in `read_sql`.
     """

@@ -1,8 +1,8 @@
 """Orders that may leave ties, where DuckDB takes either row: refused by name.
 
-Rows that are alike in all values that a select uses may stand for each other. So an order decides
-if it gives all of these values, or a key of each item of the `from` clause (alike.py). An order is
-refused unless it is sure to decide. Recursive queries are not looked at.
+Rows that are alike in all values that a select uses may stand for each other. So an order that
+gives all of these values decides, or an order that gives a key of each item of the `from` clause
+(alike.py). An order that does not surely decide is refused. Recursive queries are not looked at.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _BY_SECOND = {
 
 
 def tied(statement: Tree, tables: Mapping[str, TableBirth]) -> _Found | None:
-    """Returns a part of a query that may take either of several rows, and its replacement.
+    """Returns a part of a query that may take either of several rows, and a replacement.
 
-    Returns None without such a part. `tables` are the tables that the query may read.
+    Returns None if there is no such part. `tables` are the tables that the query may read.
     """
     if is_recursive(statement):
         return None
@@ -62,7 +62,7 @@ def tied(statement: Tree, tables: Mapping[str, TableBirth]) -> _Found | None:
 
 
 def _limits(keys: TableKeys, node: Tree, outputs: _Outputs) -> Iterator[_Found]:
-    """Yields a limit, or a `distinct on`, whose order leaves its rows open."""
+    """Yields a limit, or a `distinct on`, whose order leaves the rows open."""
     order, targets, is_limited = _modifiers(node, outputs)
     if node["type"] == "SET_OPERATION_NODE":
         left = [name for name, _ in outputs or [("all", None)] if name not in order]
@@ -77,7 +77,7 @@ def _limits(keys: TableKeys, node: Tree, outputs: _Outputs) -> Iterator[_Found]:
 
 
 def _calls(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]:
-    """Yields windows and aggregates whose order leaves their value open."""
+    """Yields windows and aggregates whose order leaves the value open."""
     order, targets, _ = _modifiers(select, outputs)
     shown = select["select_list"] if outputs is None else [each for _, each in outputs]
     rest = [select[each] for each in ("having", "qualify") if select[each] is not None]
@@ -139,7 +139,7 @@ def _asof(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]:
 
 
 def _modifiers(node: Tree, outputs: _Outputs) -> tuple[list[Any], list[Any], bool]:
-    """Returns the order of a query, its `distinct on` targets, and whether it has a limit.
+    """Returns a query's order, its `distinct on` targets, and whether there is a limit.
 
     The columns of a `union` have their names for expressions.
     """

@@ -1,4 +1,4 @@
-"""A query's tree, as DuckDB's parser gives it (`json_serialize_sql`), and its parts."""
+"""A query's tree, from DuckDB's parser (`json_serialize_sql`), and the parts of a tree."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ def copied(tree: Any) -> Any:
 
 
 def is_recursive(tree: Tree) -> bool:
-    """Returns True if a query reads itself: its named subqueries cannot be put in place."""
+    """Returns True if a query reads itself: named subqueries cannot be put in place then."""
     return any(each.get("type") == "RECURSIVE_CTE_NODE" for each in trees(tree))
 
 
 def expanded(tree: Any, named: Mapping[str, Tree] | None = None) -> Any:
-    """Returns a copy of a query's tree with each named subquery in the places that read it.
+    """Returns a copy of a query's tree with each named subquery in the places of its reads.
 
     The query must not be recursive.
     """
@@ -135,7 +135,7 @@ def conjuncts(expression: Any) -> Iterator[Any]:
 
 
 def joins(tree: Any, first: int = 0) -> Iterator[Join]:
-    """Yields the joins of a `from` clause, each after the joins within it."""
+    """Yields the joins of a `from` clause, inner joins before the joins around them."""
     if isinstance(tree, dict) and tree.get("type") == "JOIN":
         left = [*joins(tree["left"], first)]
         middle = left[-1][-1] if left else first + 1
@@ -158,7 +158,7 @@ def place_of(expression: Any) -> int | None:
 
 
 def meant(expression: Any, outputs: Sequence[tuple[str, Any]]) -> list[Any]:
-    """Returns the columns of a query that a part of its order, or of `distinct on`, means.
+    """Returns the columns of a query that a part of an order, or of `distinct on`, means.
 
     DuckDB looks for a bare name there among the names of the select list before the columns of the
     `from` clause. (In `group by`, `where`, windows, and within an expression anywhere, columns come

@@ -1,9 +1,9 @@
 """The way of a maintained view: whole, by touched keys, or by change.
 
 *Whole*: the view's query is computed and compared with all stored rows. *By touched keys*: only
-rows of the `by` values that rows of the slice have or had are computed, and only from the rows of
-the view's tables that can decide on them (lineage.py). *By change*: a slice adds to counts and
-sums, and takes from them (by_change.py).
+rows of the `by` values that rows of the slice have or had are computed, and only from the deciding
+rows of the view's tables (lineage.py). *By change*: a slice adds to counts and sums, and subtracts
+from both (by_change.py).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _READING = "_read_"
 class Read:
     """A place at which a view's query reads a table.
 
-    `by` maps the columns by which the view's rows belong together, as far as the table has them
-    there, to the table's own names. `reaches` is the query for the keys that the table's rows reach
-    through joins, if the table lacks some of these columns and there is a sure query.
+    `by` maps the columns by which the view's rows belong together to the table's own names, for the
+    columns that the table has there. `reaches` is the query for the keys that the table's rows
+    reach through joins, if the table lacks some of these columns and there is a sure query.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The way of a view: its query over `reads`, and the reasons for a whole computation.
+    """The way of a view: the query over `reads`, and the reasons for a whole computation.
 
     `whole_after` gives the reason for each table whose change needs the view whole.
     """
@@ -85,7 +85,7 @@ def ways_of(tables: Iterable[TableBirth]) -> dict[str, Way]:
 
 
 def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth]) -> Way:
-    """Returns the way of a maintained view over the tables of its build.
+    """Returns the way of a maintained view over the tables of a build.
 
     `duck` has the tables, and reads no rows.
     """
@@ -137,7 +137,7 @@ _NUMBER = "_number"
 
 
 def _sql(duck: Connection, tree: Tree) -> str:
-    """Returns a tree as SQL, in which each reading has a name of its own."""
+    """Returns a tree as SQL, in which each reading has a separate name."""
     named = without_nulls(copied(tree))
     for each in trees(named):
         if _NUMBER in each:
