@@ -32,7 +32,7 @@ _NAP_SECONDS = 0.1
 # The time of a call that takes moments with a present broker; a call that takes longer may never
 # end.
 _STUCK_SECONDS = 10.0
-# An answer that takes so long has some reason, which a connection of our own may show.
+# A slower answer has a reason, which a connection of our own may show.
 _SLOW_SECONDS = 1.8
 # The broker's address before librdkafka's message, and the state after the message.
 _SAID = re.compile(r"^\S+: | \(after \d+ms in state \w+[^)]*\)")
@@ -51,7 +51,7 @@ AWAY = frozenset(
         KafkaError._TIMED_OUT_QUEUE,
     }
 )
-# A leader is being made or moved: right after a topic is made, and when a broker returns.
+# A leader is about to be made or moved: after a topic is made, and when a broker returns.
 NOT_YET = frozenset(
     {
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -79,7 +79,7 @@ class Answers:
     ) -> None:
         """Takes the address that errors name, and the options of the clients.
 
-        An answer is waited for `patience_seconds`, or as long as a busy machine may need.
+        A wait for an answer ends after `patience_seconds`; the default has room for a busy machine.
         """
         self._bootstrap_servers = bootstrap_servers
         self._options = options
@@ -93,7 +93,7 @@ class Answers:
         self._probed_at = -_RECENT_SECONDS
 
     def admin(self, options: Options) -> AdminClient:
-        """Makes the client whose questions are answered."""
+        """Makes the admin client whose requests are answered here."""
         self._admin = AdminClient({**options, **self.ears})
         return self._admin
 
@@ -125,7 +125,7 @@ class Answers:
                     raise self.unreachable() from None
 
     def of(self, future: Future[_Answer], otherwise: str, *needed: Acl) -> _Answer:
-        """Returns an answer. Raises Unreachable if none arrives, and KappaError as `refuse`."""
+        """Returns an answer. Raises Unreachable without an answer, and errors as `refuse`."""
         try:
             return self.waited(future)
         except KafkaException as error:
@@ -240,7 +240,7 @@ class Answers:
             raise self._not_let_in(why)
 
     def _probed(self, within_seconds: float) -> str:
-        """Returns why this client does not get in, as a look shows now or did a moment ago."""
+        """Returns why this client does not get in, by a look now or a moment ago."""
         at = time.monotonic()
         if at - self._probed_at >= _RECENT_SECONDS:
             self._why = why_not_in(self._bootstrap_servers, self._texts(), within_seconds)

@@ -31,7 +31,7 @@ class Log(Cluster):
 
     @property
     def largest_record(self) -> int:
-        """Returns the most bytes that a record may have to be sent, of key and value together."""
+        """Returns the greatest size of a record to send, key and value together, in bytes."""
         # The default is librdkafka's.
         return int(self._options.get("message.max.bytes", 1_000_000))
 

@@ -10,7 +10,7 @@ from kappa.base.kafka_settings import KafkaAuth, Mechanism
 from kappa.base.settings import Settings
 
 _PKCS8 = "openssl pkcs8 -topk8 -nocrypt -in {0} -out {0}.pkcs8"
-# These decide about access by other names.
+# Other names of options that decide about access.
 _OTHER_NAMES = {"sasl.mechanisms", "sasl.jaas.config", "ssl.ca.pem", "ssl.key.pem"}
 
 

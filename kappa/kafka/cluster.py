@@ -142,7 +142,7 @@ class Cluster:
         wait_until(lambda: self.facts(name) is None, f"topic {name} to be deleted")
 
     def add_partitions(self, name: str, total: int) -> TopicFacts:
-        """Makes sure that a topic has at least `total` partitions; Kafka cannot take any away."""
+        """Makes sure that a topic has at least `total` partitions; Kafka can remove none."""
         ensure_not_kafkas_own(name)
         if self.must_have(name).partitions < total:
             self.answers.of(
@@ -191,7 +191,7 @@ class Cluster:
             ),
             self.high_watermark(names),
         )
-        # Kafka returns -1 if no record is as late.
+        # Kafka returns -1 if no record is that late.
         return Offsets(
             {
                 name: {

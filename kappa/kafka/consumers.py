@@ -32,7 +32,7 @@ Part = tuple[str, int]
 
 
 def check_error(error: KafkaError, part: Part, refuse: Refuse) -> None:
-    """Raises the error that an error in place of a record means; a reached end is none."""
+    """Raises the error that a message without a record means; a reached end is no error."""
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
         raise Broken(
             f"the log no longer has what was to be read of {part[0]} partition {part[1]}: "
@@ -48,7 +48,7 @@ def check_error(error: KafkaError, part: Part, refuse: Refuse) -> None:
 
 
 def unreachable(parts: Iterable[Part], end: Offsets | int) -> Unreachable:
-    """Returns the error that no records arrive from these partitions."""
+    """Returns the error of partitions from which no records arrive."""
     where = ", ".join(f"{topic} partition {partition}" for topic, partition in sorted(parts))
     return Unreachable(
         f"nothing came from {where} for {PATIENCE_SECONDS:.0f} seconds before offset {end}",

@@ -29,7 +29,7 @@ ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
 
 def java_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Translates a client's options; secrets are in place."""
+    """Translates a client's options, secrets included."""
     given = {_JAVA_NAMES.get(name, name): value for name, value in options.items()}
     if "ssl.ca.location" in options:
         # librdkafka reads PEM files; Java needs a setting for that.

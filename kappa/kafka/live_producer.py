@@ -23,9 +23,9 @@ from kappa.kafka.answers import AWAY, NOT_YET, Options, making
 from kappa.kafka.producer import EXACT, ProducedRecord
 
 _POLL_SECONDS = 0.1
-# A single event waits no longer for others to be sent with it.
+# The longest wait of a single event for further events to be sent with it.
 _LINGER_MS = "2"
-# Beyond the sender's own bounds, which are the first to be reached.
+# The queue's bounds are beyond the sender's own bounds, which are reached first.
 _SLACK = 2
 _OF_RECORD = frozenset(
     {
@@ -128,7 +128,7 @@ class LiveProducer:
             partition = -1 if record.partition is None else record.partition
             delivered = partial(self._delivered, sent, place)
             try:
-                # By position, which takes half of the time.
+                # Positional arguments take half of the time.
                 produce(topic, record.value, record.key, partition, delivered, **more)
             except BufferError:
                 full = KafkaError(KafkaError._QUEUE_FULL)

@@ -20,7 +20,7 @@ from kappa.kafka.reader import LogReader, Record
 from kappa.state.offsets import Offsets
 from kappa.state.witness import NO_EPOCH, LostEnd, Witness, Witnesses, digest_of, is_other_record
 
-# A record or two are wanted, and at the log's end the broker's answer at once.
+# The reader needs one or two records, and at the log's end the broker's immediate answer.
 _FEW = {"queued.min.messages": 1, "fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 5}
 # The factor by which the search for a partition's last record goes further back, if the last few
 # offsets hold no record.
@@ -31,7 +31,7 @@ _CUT_AT = re.compile(r"broker end offset is (\d+)")
 
 
 def witness_of(record: Record) -> Witness:
-    """Returns the witness that a record is."""
+    """Returns a record as a witness."""
     return Witness(
         record.offset,
         record.leader_epoch,
@@ -44,7 +44,7 @@ def last_before(
 ) -> dict[Part, Witness]:
     """Finds the last committed record of each partition before these offsets.
 
-    A partition that has none there (any more) is left out.
+    A partition without such a record (any more) is left out.
     """
     found: dict[Part, Witness] = {}
     reach = 1

@@ -70,7 +70,7 @@ def _has_tls(host: str, port: int, until: float) -> bool | None:
 
 
 def _distrusted(host: str, port: int, options: dict[str, str], server: str, until: float) -> str:
-    """Explains why a listener's certificate, or ours, is not taken; empty if both are."""
+    """Explains why a listener's certificate, or ours, is refused; empty without a refusal."""
     ca, own = options.get("ssl.ca.location"), options.get("ssl.certificate.location")
     try:
         context = ssl.create_default_context(cafile=ca)

@@ -42,7 +42,8 @@ _FAST = {
 class ProducedRecord(Struct, frozen=True):
     """A record to produce; a value of None is a tombstone, and a time of None is now.
 
-    A partition of None is the key's. (A Struct is made in a tenth of a dataclass's time.)
+    A partition of None means the key's partition. (A Struct is made in a tenth of a dataclass's
+    time.)
     """
 
     value: bytes | None
@@ -86,7 +87,7 @@ class Producer:
                     "on_delivery": self._delivered,
                 }
             )
-        # The topic that was sent to last.
+        # The topic of the record that was sent last.
         self._topic = ""
         self._sent = 0
         self._count = 0
@@ -95,7 +96,7 @@ class Producer:
         self._failure: tuple[KafkaError, str, int] | None = None
 
     def send(self, topic: str, record: ProducedRecord) -> None:
-        """Queues a record. Waits if the queue is full, but no longer than deliveries may take."""
+        """Queues a record. Waits for a full queue, but no longer than deliveries may take."""
         self._topic = topic
         while True:
             try:
@@ -148,7 +149,7 @@ class Producer:
         )
 
     def __enter__(self) -> Self:
-        """Returns itself."""
+        """Returns the producer."""
         return self
 
     def __exit__(

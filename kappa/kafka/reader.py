@@ -36,7 +36,7 @@ class Record:
     leader_epoch: int = NO_EPOCH
 
 
-# In place of headers that are to be read once more.
+# A stand-in for headers that are to be read once more.
 _UNREAD: Headers = (("", None),)
 
 

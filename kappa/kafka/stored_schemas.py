@@ -108,7 +108,7 @@ class _Waited:
 _waited = _Waited()
 
 
-# Unknown ids that are not kept, of this process.
+# This process's unknown ids that are not kept.
 _unknown: set[tuple[Path, int]] = set()
 _UNKNOWN = RegisteredSchema("", None)
 

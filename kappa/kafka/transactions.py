@@ -123,7 +123,7 @@ class Transactions:
         try:
             return self._group.committed([part], timeout=seconds)
         except KafkaException:
-            # A group that this client may not ask for is tried again for ever.
+            # librdkafka retries for ever for a group that this client may not read.
             message = self._group.poll(0)
             if message is not None and (error := message.error()) is not None:
                 raise KafkaException(error) from None
@@ -181,11 +181,11 @@ class Transactions:
         return count
 
     def _wait_for_records(self) -> None:
-        """Waits until all records are acknowledged: so the broker is there for the position.
+        """Waits until all records are acknowledged: then the broker can take the position.
 
-        A record that is not delivered in time is reported, which ends this.
+        A record that is not delivered in time is reported, which ends the wait.
         """
-        # Of a producer that is fenced, `flush` raises no error of Kafka's.
+        # `flush` of a fenced producer raises no error of Kafka's.
         while len(self._producer):
             self._producer.poll(_WAIT_SECONDS)
             self._raise_failure()
@@ -275,7 +275,7 @@ class Transactions:
         ) from error
 
     def __enter__(self) -> Self:
-        """Returns itself."""
+        """Returns these transactions."""
         return self
 
     def __exit__(self, *_: object) -> None:

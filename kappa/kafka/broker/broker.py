@@ -149,7 +149,7 @@ class Broker:
         log = Log(self.bootstrap_servers)
         while self.alive():
             if log.wait_until_ready(1.0):
-                # Another process might have the port, and our broker be about to die of that.
+                # Another process may have the port, and our broker may be about to die for that.
                 return self.alive()
             if time.monotonic() > deadline:
                 raise KappaError(
@@ -286,6 +286,6 @@ def _written_since(log_file: Path, position: int) -> str:
     if not log_file.exists():
         return ""
     with log_file.open("rb") as log:
-        # A log that was rolled since begins anew.
+        # A log that was rolled meanwhile begins anew.
         log.seek(position if log_file.stat().st_size >= position else 0)
         return log.read().decode(errors="replace")

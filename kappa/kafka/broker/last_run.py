@@ -50,7 +50,7 @@ def end_leftover(folder: Path, last: LastRun | None) -> None:
         return
     place = folder.stat()
     is_here = (last.device, last.inode) == (place.st_dev, place.st_ino)
-    # Kafka's own lock of its data.
+    # Kafka's own lock on the data.
     if not is_here and not has_open(last.process.pid, folder / "data" / ".lock"):
         return
     if not kill_and_see_gone(last.process):
@@ -97,7 +97,7 @@ def free_ports(last: LastRun | None) -> tuple[int, int]:
             (one, last.port if last else 0),
             (other, last.controller_port if last else 0),
         ):
-            # As Kafka binds: a lingering connection of the last run is no reason to move.
+            # Bound as Kafka binds: a lingering connection of the last run must not change the port.
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 held.bind((HOST, wanted))
