@@ -26,7 +26,7 @@ HINT = "move its folder away, and the archive is made again from what the topic 
 
 
 class LogEnds(Protocol):
-    """The part of Kafka's client that knows a log's end again (kappa/kafka/client.py)."""
+    """The part of Kafka's client that recognizes a log's end (kappa/kafka/client.py)."""
 
     def lost_ends(self, end: Offsets, witnesses: Witnesses) -> tuple[LostEnd, ...]: ...  # noqa: D102  # as in Log
 
@@ -144,7 +144,7 @@ def lost_by_topic(log: LogEnds, mark: ArchiveMark) -> tuple[LostEnd, ...]:
 
 
 def why_cut(log: LogEnds, mark: ArchiveMark) -> str | None:
-    """Explains that the topic has lost the end that was archived, or returns None if not."""
+    """Explains that the topic has lost its archived end, or returns None."""
     lost = ", ".join(map(str, lost_by_topic(log, mark)))
     return f"the log has lost its end, which the archive has: {lost}" if lost else None
 

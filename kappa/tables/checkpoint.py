@@ -64,7 +64,7 @@ def _write_on_disk(store: Store, path: str, version: int, name: str, expected: s
         written, hint = beside / LOG_FOLDER / name, beside / LOG_FOLDER / LAST_CHECKPOINT
         store.sync([written, hint])
         link_file(written, log / name)
-        # A hint at a checkpoint that is not there would be no table.
+        # With a hint at a missing checkpoint, the table could not be opened.
         store.sync([log / name])
         if (hinted(str(log / LAST_CHECKPOINT)) or -1) < version:
             hint.replace(log / LAST_CHECKPOINT)

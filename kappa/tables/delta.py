@@ -70,7 +70,7 @@ _THREADS = "tokio-rt-worker"
 # Checkpoints of a table are seconds apart at least: a second look nearly always finds its log at
 # rest.
 _LOOKS = 5
-# The acts that threads of this process are at.
+# The acts that are under way in threads of this process.
 _under_way: list[str] = []
 
 
@@ -177,7 +177,7 @@ def put_commit(path: str, version: int, mark: Mark, guard: Guard | None) -> bool
         "operation": "WRITE",
         "operationParameters": {"mode": "Append"},
         "userMetadata": mark.to_json(),
-        # Our own, if the answer to the put is lost.
+        # This id identifies our own commit if the answer to the put is lost.
         "txnId": secrets.token_hex(8),
     }
     actions: list[dict[str, object]] = [{"commitInfo": info}]
@@ -224,7 +224,7 @@ class Guards:
     """The guards that a table's only writer has committed: the log is asked once for each."""
 
     def __init__(self, path: str) -> None:
-        """Knows nothing of the table at `path` yet."""
+        """Takes the path of the table; no guard is known yet."""
         self._path = path
         # The last number of each application.
         self._done: dict[str, int | None] = {}

@@ -45,7 +45,7 @@ MEND = (
     "kappa scrub looks at all files"
 )
 _SUMS = 1 << 128
-# All that Kappa's writers put into a commit of a table of readers 1 and writers 2.
+# All actions that Kappa's writers put into a commit of a table of reader 1 and writer 2.
 _ACTIONS = frozenset(
     ("add", "remove", "metaData", "protocol", "txn", "commitInfo", "domainMetadata", "cdc")
 )

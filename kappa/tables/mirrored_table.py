@@ -51,7 +51,10 @@ class MirroredTable(StoredTable):
         self._there = self.version
 
     def refresh(self) -> None:
-        """Notes a commit that was made in the bucket, and goes on there. Raises KappaError."""
+        """Takes up a commit that was made in the bucket, and continues there.
+
+        Raises KappaError.
+        """
         if self._at == self.path:
             super().refresh()
             return

@@ -66,7 +66,7 @@ def duck_type(kind: str) -> str:
     try:
         return _spelled(parse_type(kind))
     except DeclarationError:
-        # No event has bytes or headers, but the rejects do.
+        # Events have no columns of bytes or headers, but rejects do.
         return _SPELLINGS.get(kind, kind)
 
 

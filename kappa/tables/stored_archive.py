@@ -66,7 +66,7 @@ class StoredArchive:
         """Wraps an open table; call `open_archive` or `ensure_archive` instead."""
         self.path = path
         self._table = table
-        # Of the version that was read last: a commit's mark never changes.
+        # The mark of the version that was read last: a commit's mark never changes.
         self._mark: tuple[int, ArchiveMark] | None = None
         # The list of the version that lasts, as far as it was read.
         self._listed: FileList | None = None
@@ -166,7 +166,7 @@ class StoredArchive:
                 with _mended_as_archive():
                     self._listed = list_of(self.path, lasting.version, lasting.file_list)
             except Damaged:
-                # The archiver may have gone on meanwhile, and deleted the log of that version.
+                # The archiver may have continued meanwhile, and deleted the log of that version.
                 if self._lasting(store) == lasting:
                     raise
                 self.ensure_listed(store)

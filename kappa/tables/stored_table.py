@@ -62,7 +62,7 @@ class StoredTable:
         self._ensure_own(before + 1)
 
     def go_on_with(self, newer: StoredTable) -> None:
-        """Goes on as the same table opened later: from a newer checkpoint, and the log since."""
+        """Continues with a later handle of the same table, from a newer checkpoint."""
         before = self.version
         self._table, self._unread = newer._table, 0
         self._update()
@@ -137,7 +137,7 @@ class StoredTable:
 
     def empty(self, mark: Mark) -> None:
         """Removes all rows."""
-        # Imported as below.
+        # Imported late, for the reason below.
         import pyarrow as pa  # noqa: PLC0415
 
         none = pa.schema(self._table.schema().to_arrow()).empty_table()
@@ -217,7 +217,7 @@ class StoredTable:
         self._committed(before)
 
     def _committed(self, before: int) -> None:
-        """Notes that the handle has committed once, or nothing if there was nothing to do."""
+        """Takes up the handle's commit, or no commit if there was nothing to do."""
         self._ensure_own(before + 1)
         if self.version > before:
             self._put_version(before + 1)

@@ -57,7 +57,7 @@ def unneeded(
     `vouched` for the newest version's files.
     """
     known = {} if listed is None else listed
-    # Names and not paths: an hour of history has thousands, and a slice waits meanwhile.
+    # Names and not paths: an hour of history has thousands of names, and a slice waits meanwhile.
     there = {f"{path}/{name}" for name in files_in(path)}
     if newest not in known:
         known[newest] = list_of(path, newest, vouched)

@@ -36,7 +36,7 @@ _COMPARED: dict[str, FileList] = {}
 
 
 def note_compared(path: str, found: FileList) -> None:
-    """Notes a list that a frontier vouches for, of a table that this process writes."""
+    """Remembers a list that a frontier vouches for, of a table that this process writes."""
     _COMPARED[path] = found
 
 
@@ -116,7 +116,7 @@ class FileLists:
     """A cache over `files`, which remembers the last list of each table."""
 
     def __init__(self, *, tables: int = 256) -> None:
-        """Makes an empty cache, which remembers at most so many tables."""
+        """Makes an empty cache with a greatest number of tables."""
         self._tables = tables
         self._last: dict[str, FileList] = {}
 

@@ -158,7 +158,7 @@ class Alike:
                 return True
             case {"class": "COLUMN_REF", "column_names": [*names, str(last)]}:
                 if names:
-                    # A field.
+                    # A field of a column.
                     return self.decides({**expression, "column_names": names}, by_name=by_name)
                 if (known := self._named.get(lowered(last))) is not None:
                     return by_name and self.decides(known, by_name=False)

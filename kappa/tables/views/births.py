@@ -103,7 +103,7 @@ def make_empty(duck: Connection, table: TableBirth) -> None:
 
 def _columns(duck: Connection, view: View) -> list[tuple[str, Any]]:
     found = duck.sql(f"select * from (\n{view.sql}\n)")
-    # A subquery gives a column that is there twice another name.
+    # A subquery renames the second of two columns of the same name.
     names = [name for name, *_ in duck.execute(view.sql).description or ()]
     return list(zip(names, found.types, strict=True))
 
@@ -199,7 +199,7 @@ def _reached(duck: Connection, sql: str, inlined: Mapping[str, str]) -> tuple[se
 def _refused(
     duck: Connection, pending: Sequence[View], refused: Mapping[str, Exception]
 ) -> DeclarationError:
-    """Returns the error of the first view that can never be made."""
+    """Returns the error of the first view that can never become a table."""
     names = {view.name for view in pending}
     for view in pending:
         named = _names_in(duck, view.sql)

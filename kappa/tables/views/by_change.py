@@ -128,7 +128,7 @@ def by_change(
 
 
 class _NotByChange(Exception):
-    """A query has a part to which no change can be added."""
+    """The error of a query with a part to which no change can be added."""
 
 
 def _is_simple(select: Tree, tables: Container[str]) -> bool:
@@ -266,7 +266,7 @@ class _Parts:
 
 
 def _name(expression: Tree) -> str:
-    """Returns the name of a column in a select list; that of an unnamed expression is none."""
+    """Returns the name of a column in a select list; an unnamed expression has none."""
     names = expression.get("column_names") or [""]
     return lowered(str(expression.get("alias") or names[-1]))
 

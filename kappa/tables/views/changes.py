@@ -103,7 +103,7 @@ def _shown(key: str, kind: str) -> str:
 SEVERAL_ROWS = "several rows have the keys "
 
 
-# DuckDB's errors about queries, files, servers and an end from outside. All others are about rows.
+# DuckDB's errors about queries, files, servers and an interrupt. All others are about rows.
 _NOT_OF_ROWS = (
     "Parser Error: ",
     "Binder Error: ",
@@ -126,7 +126,7 @@ class Unfit(Broken):
 
 
 def view_error(name: str, told: str) -> Broken:
-    """Returns the error for a view of which DuckDB told this."""
+    """Returns the error for a view that DuckDB could not compute."""
     _, found, rows = told.partition(SEVERAL_ROWS)
     if found:
         return Unfit(

@@ -43,7 +43,7 @@ class Lineage:
     tree: Tree
     scopes: Scopes
     readings: tuple[Reading, ...]
-    # If no column can be followed at all.
+    # The reason why no column can be followed at all.
     why_not: str | None = None
 
     @property

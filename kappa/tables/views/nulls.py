@@ -12,7 +12,7 @@ from typing import Any
 
 from kappa.tables.views.trees import Tree, conjuncts, copied, trees
 
-# Of these a null makes nothing true.
+# The comparisons that are never true for a null.
 _COMPARISONS = {
     "COMPARE_EQUAL",
     "COMPARE_GREATERTHAN",

@@ -56,7 +56,7 @@ def _of_select(
             return None
         keys.append(column)
         listed.append({**_expression(expression), "alias": by})
-    # A name of the select list, which is another now.
+    # The condition uses a name of the select list, which has other columns now.
     if any(
         each.get("class") == "COLUMN_REF" and not scope.may_have(lowered(each["column_names"][0]))
         for each in trees(select["where_clause"], within=True)
@@ -134,7 +134,7 @@ def _is_followed(join: Tree) -> bool:
 
 
 def _lacking(scope: Scope, tree: Tree, reading: Tree) -> set[int] | None:
-    """Returns the items on the reading's side of joins that are turned; None if not known."""
+    """Returns the items on the reading's side of turned joins; None if they are unknown."""
     lacking, upper = set[int](), list[Tree]()
     for join, side in _path(tree, reading):
         if not _is_followed(join):
@@ -199,7 +199,7 @@ def _joined(tree: Tree, turned: set[int]) -> Tree:
     sides = {side: _joined(tree[side], turned) for side in ("left", "right")}
     kind = tree["join_type"]
     if id(tree) in turned:
-        # The right side of these two cannot be named, and stays so.
+        # Expressions cannot name the right side of a semi or anti join, and still cannot.
         kind = "SEMI" if kind in {"SEMI", "ANTI"} else "INNER"
     return {**tree, **sides, "join_type": kind}
 

@@ -13,7 +13,7 @@ from kappa.tables.parquet import cast_sql, parquet_sql
 
 _NOT_DELETED = "_deleted is not true"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# In microseconds: 400 years, after which the calendar is the same; and the last time of Python's.
+# In microseconds: 400 years, after which the calendar repeats; and the last time that Python has.
 _CYCLE = 146_097 * 86_400_000_000
 _LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 
@@ -33,7 +33,7 @@ def served_condition(table: TableBirth, clock: int | None) -> str | None:
 
 
 def gone_condition(table: TableBirth, clock: int | None) -> str | None:
-    """Returns the condition for the rows that are gone at this clock, or None if no row is."""
+    """Returns the condition for the rows that are gone at this clock, or None."""
     least = least_kept(table, clock)
     if table.expiry is None or least is None:
         return None
@@ -143,7 +143,7 @@ def folded_sql(
 
 
 def failing_sql(columns: Iterable[tuple[str, str]], why: str) -> str:
-    """Returns the query with these columns, by name and Spark's type, that fails and says why."""
+    """Returns a query with these columns, by name and Spark's type, that fails with a reason."""
     columns = tuple(columns)
     nothing = ", ".join(f"null as {quoted(name)}" for name, _ in columns)
     selected = ", ".join(cast_sql(name, kind) for name, kind in columns)
@@ -154,5 +154,5 @@ def failing_sql(columns: Iterable[tuple[str, str]], why: str) -> str:
 
 
 def stored_sql(table: TableBirth, paths: Iterable[str]) -> str:
-    """Returns the query for all that a table has: the platform's own columns and rows too."""
+    """Returns the query for all of a table, with the platform's own columns and rows."""
     return parquet_sql(table.columns, paths)

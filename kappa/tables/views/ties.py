@@ -37,7 +37,7 @@ _ONE_OF_EACH = (
 )
 # Windows that give each of tied rows another value; other windows give tied rows the same value.
 _EACH_ANOTHER = {"row_number", "ntile", "lag", "lead"}
-# Of rows with equal second arguments, the order decides.
+# The order decides only between rows with equal second arguments.
 _BY_SECOND = {
     *("arg_max", "argmax", "max_by", "arg_max_null"),
     *("arg_min", "argmin", "min_by", "arg_min_null"),

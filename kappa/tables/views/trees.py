@@ -107,7 +107,7 @@ def expanded(tree: Any, named: Mapping[str, Tree] | None = None) -> Any:
                 "sample": tree.get("sample"),
                 "query_location": tree.get("query_location"),
                 "subquery": {"node": copied(cte["node"]), "named_param_map": []},
-                # Of several names only the first may be given again.
+                # The place of a read may rename only the first of several columns.
                 "column_name_alias": [*own, *cte["aliases"][len(own) :]],
             }
         case {"cte_map": {"map": list(ctes)}}:
@@ -125,7 +125,7 @@ def expanded(tree: Any, named: Mapping[str, Tree] | None = None) -> Any:
 
 
 def conjuncts(expression: Any) -> Iterator[Any]:
-    """Yields the conditions that must all be true for an expression to be."""
+    """Yields the conditions that are all true if and only if an expression is true."""
     match expression:
         case {"type": "CONJUNCTION_AND", "children": list(children)}:
             for child in children:

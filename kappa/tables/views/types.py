@@ -13,7 +13,7 @@ _NAMES = {
     "smallint": "smallint",
     "integer": "int",
     "bigint": "bigint",
-    # A sum of whole numbers.
+    # The type of a sum of whole numbers.
     "hugeint": "decimal(38,0)",
     "utinyint": "smallint",
     "usmallint": "int",
@@ -26,7 +26,7 @@ _NAMES = {
     "date": "date",
     "timestamp with time zone": "timestamp",
 }
-# Of these no table's file can have a column.
+# The hint for a type that no table's file can have a column of.
 _CAST = "cast it in the query, as in count(*)::bigint or at::timestamptz"
 
 

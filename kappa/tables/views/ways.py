@@ -132,7 +132,7 @@ def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth])
     return Way(view.by, stored, sql, tuple(reads), whole, change)
 
 
-# In a tree: the number of a reading.
+# The key in a tree of the number of a reading.
 _NUMBER = "_number"
 
 
