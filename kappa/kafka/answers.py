@@ -25,12 +25,11 @@ Options = Mapping[str, str | int | float | bool]
 PATIENCE_SECONDS = 20.0
 # A person who only looks wants to know within five seconds that no broker answers.
 LOOKING_SECONDS = 3.0
-# The interval at which a wait checks whether the broker lets the client in at all. librdkafka tries
-# again, and reports again, within the second of these times.
+# The interval at which a wait checks whether the broker lets the client in at all. librdkafka
+# retries, and reports again, within the second of these times.
 _LOOK_SECONDS, _RECENT_SECONDS = 1.0, 12.0
 _NAP_SECONDS = 0.1
-# The time of a call that takes moments with a present broker; a call that takes longer may never
-# end.
+# A call that takes moments with a present broker may never end once it has taken so long.
 _STUCK_SECONDS = 10.0
 # A slower answer has a reason, which a connection of our own may show.
 _SLOW_SECONDS = 1.8
@@ -51,7 +50,7 @@ AWAY = frozenset(
         KafkaError._TIMED_OUT_QUEUE,
     }
 )
-# A leader is about to be made or moved: after a topic is made, and when a broker returns.
+# The leader is not settled yet: right after a topic is made, and when a broker returns.
 NOT_YET = frozenset(
     {
         KafkaError.LEADER_NOT_AVAILABLE,

@@ -40,7 +40,7 @@ _LEAST_BYTES, _HEAD_BYTES = 1_000, 512
 
 
 class Fenced(Conflict):
-    """A later writer of the same topic exists: this writer writes no more."""
+    """The error of a writer that a later writer of the same topic has fenced off."""
 
 
 class TooLarge(KappaError):
