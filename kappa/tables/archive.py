@@ -109,7 +109,7 @@ def archived_topics(store: Store) -> list[str]:
 
 
 def archives_of(store: Store, topic: str) -> list[str]:
-    """Lists the fingerprints of a topic's archives, with unfinished archives."""
+    """Lists the fingerprints of a topic's archives, including unfinished archives."""
     return folders_in(store.address(f"{FOLDER}/{topic}"))
 
 

@@ -165,7 +165,8 @@ def parse_commit(content: bytes, *, where: str) -> Commit:
 def read_commit(path: str, version: int) -> Commit:
     """Reads the commit that made a version of the table at `path`.
 
-    Raises Damaged if the file is no commit, and FileNotFoundError without a file.
+    Raises Damaged if the file is no commit, and FileNotFoundError if the commit does not exist (any
+    more).
     """
     where = commit_path(path, version)
     try:

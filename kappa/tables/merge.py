@@ -84,9 +84,9 @@ def merge_for(table: TableBirth, quote: Quote) -> Merge:
 
 
 def is_mergeable(table: TableBirth) -> bool:
-    """Returns True if the same merge can fold contributions before the table's rows.
+    """Returns True if the same merge can fold contributions among themselves.
 
-    Contributions may wait beside the table then (merge on read).
+    Then folded contributions may wait beside the table (merge on read).
     """
     return bool(table.row_keys) and not (table.is_combined or table.steps_over or table.file)
 

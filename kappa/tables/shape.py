@@ -108,7 +108,7 @@ def _filled(table: Table, output: Mapping[str, Type]) -> TableBirth:
     if table.expiry is not None:
         rows.check_time(table.expiry.column)
     if table.is_append_only:
-        # The row is not stored with the values that decide whether the row may be gone.
+        # The columns that decide whether a row may be gone are not stored with the row.
         judges = dict(FOLD_ORDER_COLUMNS if table.expiry is not None else ())
         return TableBirth(
             table.name,

@@ -135,7 +135,7 @@ def conjuncts(expression: Any) -> Iterator[Any]:
 
 
 def joins(tree: Any, first: int = 0) -> Iterator[Join]:
-    """Yields the joins of a `from` clause, inner joins before the joins around them."""
+    """Yields the joins of a `from` clause, nested joins before the joins around them."""
     if isinstance(tree, dict) and tree.get("type") == "JOIN":
         left = [*joins(tree["left"], first)]
         middle = left[-1][-1] if left else first + 1
