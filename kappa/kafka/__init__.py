@@ -1,25 +1,25 @@
 """Kafka: the only door to confluent_kafka, and to a schema registry.
 
-It knows offsets and bytes. It may not decode an event, and never waits without a limit. Read its
-files in this order:
+This package knows offsets and bytes. No module may decode an event, or wait without a limit. Read
+the files in this order:
 
 - client: the log of a cluster, which all other packages use
-- cluster: topics and their offsets
-- producer: records that are sent and acknowledged; live_producer: those of many senders at once
+- cluster: topics and offsets
+- producer: records that are sent and acknowledged; live_producer: records of many senders at once
 - transactions: records and a position that are sent all or none
 - reader: small ranges, record by record
-- bulk: large ranges, in columns; librdkafka, message_loops: how no message becomes an object
-- log_end: whether the log's end is still the one that was read
+- bulk: large ranges, in columns; librdkafka, message_loops: no message becomes an object
+- log_end: whether the log's end is still the end that was read
 - headers: the names and values beside a record
 - consumers: the settings and errors that both readers share
-- client_options: `[kafka.auth]` as librdkafka's options, with what files have
-- java_options: the same for Kafka's Java client, with secrets in its environment alone
-- acl: the rules that a client needs, and the sentence for one that is missing
-- probe: what a listener is, asked by a connection of our own
+- client_options: `[kafka.auth]` as librdkafka's options, with the content of files
+- java_options: the same for Kafka's Java client, with secrets in the JVM's environment alone
+- acl: the rules that a client needs, and the sentence for a missing rule
+- probe: the nature of a listener, asked by a connection of our own
 - answers: the meaning of the broker's answers and errors
-- topic_config: the settings of a topic at the broker, and their change
-- replicated: a topic is made so that its records survive the loss of one broker
-- registry: what a schema registry is asked over HTTP, in Confluent's dialect
+- topic_config: the settings of a topic at the broker, and changes to settings
+- replicated: topics whose records survive the loss of one broker
+- registry: the requests to a schema registry over HTTP, in Confluent's dialect
 - stored_schemas: the schemas of ids, asked once and kept in the root
 - broker/: the embedded broker, a child process
 """

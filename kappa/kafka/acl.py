@@ -1,4 +1,4 @@
-"""Rules (ACLs) of a cluster: those that a client needs, and the error of a missing one.
+"""Rules (ACLs) of a cluster: the rules a client needs, and the error of a missing rule.
 
 Source: https://kafka.apache.org/documentation/#operations_resources_and_protocols. Pure.
 """
@@ -11,7 +11,8 @@ from enum import StrEnum
 
 from kappa.base.errors import AclMissing
 
-# The group of every consumer. Nothing is committed under it, but a broker is asked for its place.
+# The group of every consumer. Nothing is committed under it, but a broker is asked for the group's
+# place.
 READERS = "kappa-reads"
 
 
@@ -27,7 +28,7 @@ class AclKind(StrEnum):
 _KINDS = {
     29: AclKind.TOPIC,
     30: AclKind.GROUP,
-    # An exact producer may not begin: it may write to no topic at all.
+    # An exact producer may not begin: the cluster does not let it write to any topic.
     31: AclKind.TOPIC,
     53: AclKind.TRANSACTIONAL_ID,
 }
@@ -35,7 +36,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Acl:
-    """A rule that allows one operation on one resource; names are Kafka's."""
+    """A rule that allows an operation on a resource; names are Kafka's."""
 
     kind: AclKind
     name: str
@@ -63,7 +64,10 @@ def sink_id(of: str) -> str:
 
 
 def writer_id(of: str, writer: str) -> str:
-    """Returns the transactional id of who writes a sink's topic: an adopted root has its own."""
+    """Returns the transactional id of the writer of a sink's topic.
+
+    An adopted root has its own id.
+    """
     return f"{sink_id(of)}-{writer}" if writer else sink_id(of)
 
 
@@ -71,16 +75,16 @@ READERS_GROUP = Acl(AclKind.GROUP, READERS, "Describe")
 
 
 def missing_of(code: int, *needed: Acl) -> Acl | None:
-    """Returns the rule that is missing by a broker's code, of those that were needed."""
+    """Returns the needed rule whose absence a broker's code means."""
     kind = _KINDS.get(code)
     return next((each for each in (*needed, READERS_GROUP) if each.kind is kind), None)
 
 
 def acl_missing(acl: Acl, servers: str, principal: str) -> AclMissing:
-    """Returns the error that a rule is missing; the principal is empty if it is not known."""
+    """Returns the error of a missing rule; an unknown principal is empty."""
     return AclMissing(
         f"the cluster at {servers} does not allow {principal or 'this client'} the operation "
         f"{acl.operation} on {acl.kind} {acl.name}",
-        # An error of a worker is read again from its text, whose hint has no brackets.
+        # The error of a worker is read again from its text, where the hint has no brackets.
         hint=f"{acl.typed(servers, principal)}; kappa doctor --acls lists all that is needed",
     )

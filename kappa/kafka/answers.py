@@ -1,4 +1,4 @@
-"""A broker's answers: each is waited for within a limit, its errors put in our words."""
+"""A broker's answers: each wait has a limit, and each error is put in our words."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ Options = Mapping[str, str | int | float | bool]
 
 # How long a running broker can take to answer, with room for a busy machine.
 PATIENCE_SECONDS = 20.0
-# People who only look want to know within five seconds that no broker answers.
+# A person who only looks wants to know within five seconds that no broker answers.
 LOOKING_SECONDS = 3.0
-# How often it is looked meanwhile whether the client is let in at all; librdkafka tries again, and
-# is heard again, within the second of these.
+# The interval at which a wait checks whether the broker lets the client in at all. librdkafka
+# retries, and reports again, within the second of these times.
 _LOOK_SECONDS, _RECENT_SECONDS = 1.0, 12.0
 _NAP_SECONDS = 0.1
-# A call that takes moments where the broker is there; one that takes so long may never end.
+# A call that takes moments with a present broker may never end once it has taken so long.
 _STUCK_SECONDS = 10.0
-# An answer that takes so long has some reason, which a connection of our own may show.
+# A slower answer has a reason, which a connection of our own may show.
 _SLOW_SECONDS = 1.8
-# The broker's address before librdkafka's words, and the state after them.
+# The broker's address before librdkafka's message, and the state after the message.
 _SAID = re.compile(r"^\S+: | \(after \d+ms in state \w+[^)]*\)")
 _SECURED = "see [kafka.auth] in kappa.toml, and docs/howto/secured-kafka.md"
 
@@ -50,7 +50,7 @@ AWAY = frozenset(
         KafkaError._TIMED_OUT_QUEUE,
     }
 )
-# A leader is being made or moved: right after a topic is made, and when a broker returns.
+# The leader is not settled yet: right after a topic is made, and when a broker returns.
 NOT_YET = frozenset(
     {
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -68,9 +68,9 @@ NOT_YET = frozenset(
 
 
 class Answers:
-    """The answers of one cluster, or the errors that its refusals mean.
+    """The answers of a cluster, or the errors that its refusals mean.
 
-    librdkafka tries again for ever, whatever the reason: it is only heard by `ears`.
+    librdkafka tries again for ever, whatever the reason: only `ears` hears the reason.
     """
 
     def __init__(
@@ -78,27 +78,27 @@ class Answers:
     ) -> None:
         """Takes the address that errors name, and the options of the clients.
 
-        An answer is waited for `patience_seconds`, or as long as a busy machine may need.
+        A wait for an answer ends after `patience_seconds`; the default has room for a busy machine.
         """
         self._bootstrap_servers = bootstrap_servers
         self._options = options
         self.patience_seconds = PATIENCE_SECONDS if patience_seconds is None else patience_seconds
         self._admin: AdminClient | None = None
-        # What was heard last of a client that is not let in, and when.
+        # The last report of a client that is not let in, and its time.
         self._heard = ""
         self._heard_at = -_RECENT_SECONDS
-        # What a look at the listener has shown last, and when.
+        # The last finding of a look at the listener, and its time.
         self._why = ""
         self._probed_at = -_RECENT_SECONDS
 
     def admin(self, options: Options) -> AdminClient:
-        """Makes the client whose questions are answered."""
+        """Makes the admin client whose requests are answered here."""
         self._admin = AdminClient({**options, **self.ears})
         return self._admin
 
     @property
     def ears(self) -> dict[str, Any]:
-        """Returns the option of a client by which its errors are heard: those of no answer."""
+        """Returns the client's option that passes on errors which no answer carries."""
         return {"error_cb": self._hear}
 
     def _hear(self, error: KafkaError) -> None:
@@ -113,7 +113,7 @@ class Answers:
             raise self._refused()
 
     def waited(self, future: Future[_Answer]) -> _Answer:
-        """Waits for an answer. Raises what it raises, and Unreachable if none arrives."""
+        """Waits for an answer. Raises the answer's error, and Unreachable without an answer."""
         began = time.monotonic()
         while True:
             try:
@@ -124,7 +124,7 @@ class Answers:
                     raise self.unreachable() from None
 
     def of(self, future: Future[_Answer], otherwise: str, *needed: Acl) -> _Answer:
-        """Returns an answer. Raises Unreachable if none arrives, and KappaError as `refuse`."""
+        """Returns an answer. Raises Unreachable without an answer, and errors as `refuse`."""
         try:
             return self.waited(future)
         except KafkaException as error:
@@ -133,7 +133,7 @@ class Answers:
     def but(
         self, code: int, future: Future[_Answer], otherwise: str, *needed: Acl
     ) -> _Answer | None:
-        """Returns an answer as `of` does, or None if it is an error of this code."""
+        """Returns an answer as `of` does, or None for an error of this code."""
         try:
             return self.waited(future)
         except KafkaException as error:
@@ -144,9 +144,9 @@ class Answers:
     def asked(
         self, ask: Callable[[float], _Answer], patience_seconds: float = PATIENCE_SECONDS
     ) -> _Answer:
-        """Asks a question that takes a time-out, until it is answered.
+        """Repeats a question that takes a time-out, until an answer comes.
 
-        Raises AccessRefused, and the KafkaException of the last time.
+        Raises AccessRefused, and the KafkaException of the last attempt.
         """
         began = time.monotonic()
         while True:
@@ -161,11 +161,11 @@ class Answers:
                 time.sleep(_NAP_SECONDS)
 
     def ended(self, act: Callable[[], None], ask: Callable[[float], object]) -> bool:
-        """Does what librdkafka may never end once the broker was away meanwhile.
+        """Makes a call that may never end in librdkafka after an absence of the broker.
 
-        It takes no account of its time-out then, nor of the broker's return. So `ask` asks the
-        broker by another client: returns False once that is answered while the call goes on. Raises
-        what the call raises, and Unreachable if neither ends.
+        The call then ignores its time-out, and the broker's return. So `ask` asks the broker by
+        another client. Returns False if that client gets an answer while the call goes on. Raises
+        the error of the call, and Unreachable if neither ends.
         """
         raised = list[Exception]()
 
@@ -192,15 +192,15 @@ class Answers:
         return True
 
     def listed(self, patience_seconds: float) -> ClusterMetadata:
-        """Returns what the cluster has. Raises AccessRefused, and the last KafkaException."""
+        """Lists the topics and brokers. Raises AccessRefused, and the last KafkaException."""
         admin = self._admin
         assert admin is not None, "its questions are answered"
         return self.asked(lambda seconds: admin.list_topics(timeout=seconds), patience_seconds)
 
     def refuse(self, error: KafkaException, otherwise: str, *needed: Acl) -> NoReturn:
-        """Raises the error that one of the broker's means.
+        """Raises the error that an error of the broker means.
 
-        `otherwise` names the action that failed, and `needed` the rules that it takes.
+        `otherwise` names the action that failed, and `needed` the rules for that action.
         """
         self.look()
         if code_of(error) in AWAY:
@@ -217,11 +217,11 @@ class Answers:
         ) from error
 
     def missing(self, acl: Acl) -> KappaError:
-        """Returns the error that the cluster has no such rule for this client."""
+        """Returns the error that the cluster lacks a rule for this client."""
         return acl_missing(acl, self._bootstrap_servers, principal_of(self._options))
 
     def unreachable(self) -> Unreachable:
-        """Returns the error that no broker answers, with the reason if it can be seen."""
+        """Returns the error that no broker answers, with the reason if the reason can be seen."""
         why = self._probed(self.patience_seconds)
         if why:
             return self._not_let_in(why)
@@ -232,14 +232,14 @@ class Answers:
         )
 
     def _look_closely(self, since: float) -> None:
-        """Raises AccessRefused also for what librdkafka does not hear, after a while."""
+        """Raises AccessRefused, after a while also for a refusal that librdkafka does not hear."""
         self.look()
         waited = time.monotonic() - since
         if waited >= _SLOW_SECONDS and (why := self._probed(self.patience_seconds - waited)):
             raise self._not_let_in(why)
 
     def _probed(self, within_seconds: float) -> str:
-        """Returns why this client does not get in, as a look shows now or did a moment ago."""
+        """Returns why this client does not get in, by a look now or a moment ago."""
         at = time.monotonic()
         if at - self._probed_at >= _RECENT_SECONDS:
             self._why = why_not_in(self._bootstrap_servers, self._texts(), within_seconds)
@@ -268,7 +268,7 @@ def wait_until(
 ) -> None:
     """Waits for a state of the broker.
 
-    Raises Unreachable, naming the state as `what`, if it takes too long.
+    Raises Unreachable, naming the state as `what`, if the wait takes too long.
     """
     patience = PATIENCE_SECONDS if patience_seconds is None else patience_seconds
     deadline = time.monotonic() + patience
@@ -282,7 +282,7 @@ def wait_until(
 
 
 def code_of(error: KafkaException) -> int:
-    """Returns the code of an error, one of KafkaError's."""
+    """Returns the code of an error, from KafkaError's codes."""
     return int(error.args[0].code())
 
 

@@ -1,7 +1,7 @@
-"""A reader of a long range of one partition into Arrow, by librdkafka's own interface.
+"""A reader of a long range of a partition into Arrow, by librdkafka's own interface.
 
-No message becomes an object of Python's. Those objects, and the calls for their contents, cost
-three times the work of librdkafka itself (docs/performance.md).
+No message becomes a Python object. Objects, and the calls for their contents, cost three times the
+work of librdkafka itself (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kappa.kafka.consumers import BOUNDED, EXACT, Refuse, check_error, unreachab
 from kappa.kafka.librdkafka import RD, headers_of, new_consumer
 from kappa.kafka.message_loops import OFFSET, let_go, take, weigh
 
-# The most that a batch may have, and how many messages are asked for at once.
+# The limits of a batch, and the number of messages in one request.
 _BATCH_RECORDS = 50_000
 _BATCH_BYTES = 64 << 20
 _AT_ONCE = 5_000
@@ -32,9 +32,9 @@ _WAIT_MS = 200
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Records of one partition as the log has them, column by column.
+    """Records of a partition as they are in the log, column by column.
 
-    `headers` of a record without any are null.
+    `headers` are null for a record without headers.
     """
 
     offsets: Numbers
@@ -45,7 +45,7 @@ class Columns:
 
 
 class BulkReader:
-    """A consumer that reads one range."""
+    """A consumer that reads a single range."""
 
     def __init__(
         self,
@@ -55,9 +55,9 @@ class BulkReader:
         partition: int,
         start: int,
     ) -> None:
-        """Takes librdkafka's `options`; `refuse` raises the error that a broker's one means.
+        """Takes librdkafka's `options`; `refuse` raises the error that a broker's error means.
 
-        Raises KafkaException if such a consumer cannot be made.
+        Raises KafkaException if the consumer cannot be made.
         """
         self._refuse = refuse
         self._topic = topic
@@ -79,8 +79,8 @@ class BulkReader:
     def read(self, end: int) -> Iterator[Columns]:
         """Yields the committed records up to an offset, in large batches.
 
-        Batches are bounded in records and in bytes (one record may have more). Raises Broken if the
-        log has lost the range's beginning, and Unreachable if no records arrive.
+        Batches are bounded in records and in bytes (a single record may be larger). Raises Broken
+        if the log has lost the range's beginning, and Unreachable if no records arrive.
         """
         while self._seen < end:
             pieces: list[_Piece] = []
@@ -133,9 +133,10 @@ class BulkReader:
             )
 
     def _receive(self, end: int) -> bool:
-        """Takes the messages that have arrived, or waits a little. Returns False if none has.
+        """Takes the arrived messages, or waits a little. Returns False if there is none.
 
-        Only the first message is waited for: asked for many, librdkafka waits until it has so many.
+        Only the first message is waited for: a request for many messages makes librdkafka wait for
+        that many.
         """
         messages, count = self._messages, 0
         try:
@@ -175,7 +176,7 @@ class BulkReader:
         return _Piece(numbers[:4, :taken], keys[:key_bytes], values[:value_bytes], headers, seen)
 
     def _heeded(self, message: int) -> int:
-        """Returns up to which offset a message shows that its partition was read.
+        """Returns the offset up to which a message shows that its partition was read.
 
         Raises the error that the message means.
         """
@@ -186,15 +187,15 @@ class BulkReader:
                 (self._topic, self._partition),
                 self._refuse,
             )
-        # If the end is in a hole, only the error shows that it was reached.
+        # If the end is in a hole, only the error shows that the reader has reached the end.
         return ctypes.c_int64.from_address(message + 8 * OFFSET).value if code else -1
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """The copies of some messages (`take`), with their headers by place.
+    """The copies of some messages (`take`), with headers by place.
 
-    `seen` is the offset up to which they show that the partition was read.
+    `seen` is the offset up to which the messages show that the partition was read.
     """
 
     numbers: Numbers

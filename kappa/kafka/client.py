@@ -1,6 +1,6 @@
-"""The log of one Kafka cluster: its topics and offsets, and their records.
+"""The log of a Kafka cluster: topics and offsets, and the topics' records.
 
-Topics and offsets are in cluster.py; this file produces records and reads them back.
+Topics and offsets are in cluster.py; this file produces records and reads records back.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Log(Cluster):
-    """One Kafka cluster, with the records of its topics."""
+    """A Kafka cluster, with the records of its topics."""
 
     @property
     def options(self) -> Options:
@@ -31,12 +31,12 @@ class Log(Cluster):
 
     @property
     def largest_record(self) -> int:
-        """Returns the most bytes that a record may have to be sent, of key and value together."""
+        """Returns the greatest size of a record to send, key and value together, in bytes."""
         # The default is librdkafka's.
         return int(self._options.get("message.max.bytes", 1_000_000))
 
     def producer(self) -> Producer:
-        """Returns a producer to keep open: a context manager that flushes at its end."""
+        """Returns a producer to keep open: a context manager that flushes at the end."""
         return Producer(self.bootstrap_servers, self._options)
 
     def transactions(self, topic: str, writer: str = "") -> Transactions:
@@ -73,16 +73,17 @@ class Log(Cluster):
             return producer.acknowledged
 
     def reader(self) -> LogReader:
-        """Returns a consumer of its own, for range after range; the caller closes it."""
+        """Returns a new consumer, for range after range; the caller closes the consumer."""
         with making("a consumer"):
             return LogReader(self._options, self.answers.refuse)
 
     def read_columns(self, topic: str, partition: int, start: int, end: int) -> Iterator[Columns]:
-        """Yields the committed records of one partition's range, in large batches of columns.
+        """Yields the committed records of a partition's range, in large batches of columns.
 
         The consumer is closed when the batches end.
         """
-        # Imported late: it loads a compiler, which takes a second, and most never read that much.
+        # Imported late: the module loads a compiler, which takes a second, and most callers never
+        # read so many records.
         from kappa.kafka.bulk import BulkReader  # noqa: PLC0415
 
         with making("a consumer"):
@@ -116,9 +117,9 @@ class Log(Cluster):
             )
 
     def lost_ends(self, end: Offsets, witnesses: Witnesses) -> tuple[LostEnd, ...]:
-        """Finds the partitions that are not the ones any more that were read up to `end`.
+        """Finds the partitions that differ by now from the partitions read up to `end`.
 
-        `witnesses` are the last records that were read of them.
+        `witnesses` are the last records that were read of each partition.
         """
         names = sorted(end.next)
         with making("a consumer"):
@@ -132,9 +133,9 @@ class Log(Cluster):
             )
 
     def keys(self, topic: str, start: Offsets) -> Iterator[bytes]:
-        """Yields the keys of a topic's committed records from `start` to the end that it has now.
+        """Yields the keys of a topic's committed records from `start` to the present end.
 
-        A key is repeated for each record that has it.
+        A key is repeated for each record with that key.
         """
         # The log may have lost its beginning meanwhile.
         start = start.only({topic}).highest_with(self.beginning([topic]))

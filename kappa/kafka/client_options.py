@@ -10,14 +10,15 @@ from kappa.base.kafka_settings import KafkaAuth, Mechanism
 from kappa.base.settings import Settings
 
 _PKCS8 = "openssl pkcs8 -topk8 -nocrypt -in {0} -out {0}.pkcs8"
-# These decide about access by other names.
+# Other names of options that decide about access.
 _OTHER_NAMES = {"sasl.mechanisms", "sasl.jaas.config", "ssl.ca.pem", "ssl.key.pem"}
 
 
 def client_options(settings: Settings) -> dict[str, str]:
     """Returns the options of every client of the project's cluster.
 
-    Raises SettingsError if a secret or a file is missing, or `[kafka.options]` has its own.
+    Raises SettingsError if a secret or a file is missing, or if `[kafka.options]` repeats an option
+    of `[kafka.auth]`.
     """
     auth, options = settings.kafka.auth, settings.kafka.options
     if not auth.is_declared:
@@ -60,7 +61,7 @@ def _rendered(auth: KafkaAuth, project: Path) -> dict[str, str]:
 
 
 def _secret(name: str, given: str, file: Path | None, project: Path) -> str:
-    """Returns a secret as it is given, or as its file has it, without the file's last newline."""
+    """Returns a secret from its setting, or from a file without the last newline."""
     where = f"kafka.auth.{name}"
     if file is not None:
         where = f"kafka.auth.{name}_file, {project / file},"
@@ -115,6 +116,9 @@ def _read(name: str, file: Path) -> str:
 
 
 def principal_of(options: Mapping[str, str | int | float | bool]) -> str:
-    """Returns the cluster's name for a client of these options; empty if only the cluster knows."""
+    """Returns the cluster's name for a client of these options.
+
+    Returns an empty text if only the cluster knows the name.
+    """
     user = options.get("sasl.username")
     return f"User:{user}" if user else ""

@@ -1,4 +1,4 @@
-"""A cluster's topics and their offsets: read from the broker, made and changed.
+"""A cluster's topics and offsets: read from the broker, made and changed.
 
 Nothing here waits for ever: a broker that does not answer becomes Unreachable.
 """
@@ -34,13 +34,14 @@ _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # has no types
 # librdkafka also prints its reports; only the reports are wanted.
 _QUIET = {"log_level": "0"}
-# A question waits for the broker that librdkafka knows as the controller. If that one is dead, it
-# learns of another within this time, which is less than our patience; by itself in five minutes.
+# A question waits for the broker that librdkafka knows as the controller. If that broker is dead,
+# librdkafka learns of another within this time, which is less than our patience; the default is
+# five minutes.
 _FOUND_AGAIN = {"topic.metadata.refresh.interval.ms": "10000"}
 
 
 def ensure_not_kafkas_own(name: str) -> None:
-    """Raises UsageError for a topic that Kafka keeps itself: it is not to be changed."""
+    """Raises UsageError for a topic of Kafka's own, which nobody may change."""
     if name.startswith(KAFKAS_OWN):
         raise UsageError(
             f"topic {name} is one of Kafka's own, which it keeps itself",
@@ -50,9 +51,9 @@ def ensure_not_kafkas_own(name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """A topic as the broker reports it; a re-created topic has another id.
+    """The broker's report of a topic; a re-created topic has another id.
 
-    `replicas` is how many brokers keep each of its partitions, at least; 0: not known.
+    `replicas` is the least number of brokers that keep a partition of the topic; 0: not known.
     """
 
     name: str
@@ -62,7 +63,7 @@ class TopicFacts:
 
 
 class Cluster:
-    """One Kafka cluster: its topics and their offsets."""
+    """A Kafka cluster: topics and offsets."""
 
     def __init__(
         self,
@@ -71,9 +72,9 @@ class Cluster:
         *,
         patience_seconds: float | None = None,
     ) -> None:
-        """Takes librdkafka's `options`. It does not connect yet: the first request does.
+        """Takes librdkafka's `options`. The first request connects, not this call.
 
-        `patience_seconds` is how long an answer is waited for, as Answers takes it.
+        `patience_seconds` is the longest wait for an answer, as in Answers.
         """
         self.bootstrap_servers = bootstrap_servers
         self._options: dict[str, str | int | float | bool] = {
@@ -96,19 +97,19 @@ class Cluster:
         }
 
     def facts(self, name: str) -> TopicFacts | None:
-        """Returns one topic, or None if the broker has none of that name."""
+        """Returns a topic, or None if the broker has no topic of that name."""
         return self._facts((name,))[name]
 
     def create(self, topic: Topic, *, brokers_time: bool = False) -> TopicFacts:
         """Makes sure that a declared topic exists, and is ready to be produced to.
 
         An existing topic with the same number of partitions stays as it is, whatever its settings
-        (`config` shows them). Raises Conflict if it has another number, or if it has its producers'
-        time and the declaration needs the broker's.
+        (`config` shows the settings). Raises Conflict if the topic has another number of
+        partitions, or if the topic has its producers' time and the declaration needs the broker's.
 
         A history is kept for ever (`retention.ms=-1`): the broker's default would delete events
-        with old timestamps at once. A cluster keeps it so that one broker may be lost.
-        `brokers_time`: a pipeline needs it, if not the topic.
+        with old timestamps at once. A cluster keeps the topic so that one broker may be lost.
+        `brokers_time`: a pipeline needs the broker's time, if not the topic.
         """
         brokers_time |= topic.needs_brokers_time
         config = declared_config(topic, brokers_time=brokers_time)
@@ -130,7 +131,7 @@ class Cluster:
         return facts
 
     def delete(self, name: str) -> None:
-        """Makes sure that a topic does not exist; all its records are deleted with it."""
+        """Makes sure that a topic does not exist, which deletes all of the topic's records."""
         ensure_not_kafkas_own(name)
         self.answers.but(
             KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -141,7 +142,7 @@ class Cluster:
         wait_until(lambda: self.facts(name) is None, f"topic {name} to be deleted")
 
     def add_partitions(self, name: str, total: int) -> TopicFacts:
-        """Makes sure that a topic has at least `total` partitions; Kafka cannot take any away."""
+        """Makes sure that a topic has at least `total` partitions; Kafka can remove none."""
         ensure_not_kafkas_own(name)
         if self.must_have(name).partitions < total:
             self.answers.of(
@@ -156,7 +157,7 @@ class Cluster:
         return self._settled(name)
 
     def config(self, name: str) -> Mapping[str, str]:
-        """Returns all settings of a topic that are in force, defaults among them."""
+        """Returns all settings of a topic that are in force, including defaults."""
         resource = ConfigResource(ResourceType.TOPIC, name)
         entries = self.answers.of(
             self.admin.describe_configs([resource])[resource],
@@ -172,14 +173,17 @@ class Cluster:
         return self._offsets(topics, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
 
     def end(self, topics: Iterable[str]) -> Offsets:
-        """Returns the offsets at which a reader of committed records reaches its end for now.
+        """Returns the present end offsets for a reader of committed records.
 
-        They are behind the last record that no open transaction holds back.
+        The offsets are behind the last record that no open transaction holds back.
         """
         return self._offsets(topics, _LATEST, IsolationLevel.READ_COMMITTED)
 
     def at_time(self, topics: Iterable[str], timestamp_ms: int) -> Offsets:
-        """Returns each partition's first offset since a time, by record timestamps, or its end."""
+        """Returns each partition's first offset since a time, or the partition's end.
+
+        The time is compared with record timestamps.
+        """
         names = tuple(topics)
         since, ends = (
             self._offsets(
@@ -187,7 +191,7 @@ class Cluster:
             ),
             self.high_watermark(names),
         )
-        # Kafka returns -1 if no record is as late.
+        # Kafka returns -1 if no record is that late.
         return Offsets(
             {
                 name: {
@@ -203,9 +207,9 @@ class Cluster:
         return self._offsets(topics, _LATEST, IsolationLevel.READ_UNCOMMITTED)
 
     def wait_until_ready(self, patience_seconds: float) -> bool:
-        """Returns True as soon as the cluster answers; False if it does not within the time.
+        """Returns True as soon as the cluster answers, and False after the time.
 
-        Raises AccessRefused if it does not let this client in.
+        Raises AccessRefused if the cluster does not let this client in.
         """
         try:
             self.answers.listed(patience_seconds)
@@ -243,7 +247,7 @@ class Cluster:
         return facts
 
     def must_have(self, name: str) -> TopicFacts:
-        """Returns one topic. Raises UsageError if the broker has none of that name."""
+        """Returns a topic. Raises UsageError if the broker has no topic of that name."""
         if (facts := self.facts(name)) is None:
             raise UsageError(
                 f"there is no topic {name} on the broker at {self.bootstrap_servers}",
@@ -259,7 +263,7 @@ class Cluster:
         answers: list[dict[str, dict[int, int]]] = []
 
         def answered() -> bool:
-            # The broker is asked for the topics each time: librdkafka keeps what it heard of them,
+            # The broker is asked for the topics each time: librdkafka remembers its last answer,
             # and would go on without a leader that was away for a moment.
             found = self._ask([self.must_have(name) for name in names], spec, isolation)
             answers.extend([found] if found is not None else [])

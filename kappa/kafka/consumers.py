@@ -1,4 +1,4 @@
-"""The settings of an exact consumer, and the meaning of its errors; both readers share them."""
+"""The settings of an exact consumer, and the meaning of errors, for both readers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kappa.kafka.acl import READERS, topic
 from kappa.kafka.answers import PATIENCE_SECONDS
 from kappa.state.offsets import Offsets
 
-# Raises the error that one of the broker's means; the text names the failed action, and the rules
-# are those that it takes.
+# Raises the error that a broker's error means; the text names the failed action, and the rules are
+# the rules for that action.
 Refuse = Callable[..., NoReturn]
 
-# A group's name is demanded; nothing is ever committed under it.
+# Kafka demands a group's name; no consumer ever commits under this name.
 EXACT = {
     "group.id": READERS,
     "enable.auto.commit": "false",
@@ -32,7 +32,7 @@ Part = tuple[str, int]
 
 
 def check_error(error: KafkaError, part: Part, refuse: Refuse) -> None:
-    """Raises the error that an error in place of a record means; a reached end is none."""
+    """Raises the error that a message without a record means; a reached end is no error."""
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
         raise Broken(
             f"the log no longer has what was to be read of {part[0]} partition {part[1]}: "
@@ -48,7 +48,7 @@ def check_error(error: KafkaError, part: Part, refuse: Refuse) -> None:
 
 
 def unreachable(parts: Iterable[Part], end: Offsets | int) -> Unreachable:
-    """Returns the error that no records arrive from these partitions."""
+    """Returns the error of partitions from which no records arrive."""
     where = ", ".join(f"{topic} partition {partition}" for topic, partition in sorted(parts))
     return Unreachable(
         f"nothing came from {where} for {PATIENCE_SECONDS:.0f} seconds before offset {end}",

@@ -1,11 +1,11 @@
-"""A record's headers, by name and value, also those whose names are not UTF-8.
+"""A record's headers, by name and value, also with names that are not UTF-8.
 
-Such a name is read with U+FFFD for each byte that is no UTF-8, as Kafka's Java clients read it. So
-it is never the name of a header that Kappa knows. The record is like any other, and its other
-headers keep their meaning.
+A name that is not UTF-8 is read with U+FFFD for each bad byte, as Kafka's Java clients read the
+name. So the name never equals the name of a header that Kappa knows. The record is like any other,
+and the other headers keep their meaning.
 
-confluent_kafka cannot decode such a name. Those records are read once more by librdkafka itself
-(bulk.py).
+confluent_kafka cannot decode a name that is not UTF-8. librdkafka itself reads the records with a
+bad name once more (bulk.py).
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from kappa.kafka.consumers import Refuse
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-# The binding raises with a list that must not be read: it has null pointers in place of names.
-# In a call from Python code the interpreter may skip that check; `methodcaller` never does.
+# The binding raises with a list that must not be read: the list has null pointers in place of
+# names. In a call from Python code the interpreter may skip that check; `methodcaller` never skips
+# it.
 _headers = methodcaller("headers")
 
 
 def decoded_headers(message: Any) -> Headers | None:
-    """Returns a message's headers, or None if confluent_kafka cannot decode one of their names."""
+    """Returns a message's headers, or None if confluent_kafka cannot decode a name."""
     try:
         found = _headers(message)
     except SystemError as error:
@@ -37,9 +38,9 @@ def decoded_headers(message: Any) -> Headers | None:
 
 
 class HeadersAgain:
-    """A second reader of the headers of some records of one partition.
+    """A second reader of the headers of some records of a partition.
 
-    It reads them in the order of their offsets.
+    The records are read in the order of their offsets.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class HeadersAgain:
     def of(self, offset: int) -> Headers:
         """Returns the headers of the record at `offset`.
 
-        Raises Broken if the log lost it meanwhile.
+        Raises Broken if the log lost the record meanwhile.
         """
         if self._found is None:
             self._found = self._read(offset)
@@ -81,7 +82,8 @@ class HeadersAgain:
             self._found.close()
 
     def _read(self, start: int) -> Generator[tuple[int, Headers]]:
-        # Imported late: it loads a compiler, which takes a second, and is hardly ever needed.
+        # Imported late: the module loads a compiler, which takes a second, and is hardly ever
+        # needed.
         from kappa.kafka.bulk import BulkReader  # noqa: PLC0415
 
         with BulkReader(self._options, self._refuse, *self._place, start) as reader:

@@ -1,7 +1,7 @@
 """A client's options for Kafka's Java client, from either spelling.
 
-Spark keeps options in plans, and shows them. So secrets are no options: the JVM has them in its
-environment, and the options name its variables (Kafka's EnvVarConfigProvider).
+Spark keeps options in plans, and shows the plans. So secrets are no options: the JVM has the
+secrets in the environment, and the options name the variables (Kafka's EnvVarConfigProvider).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 _PROVIDER = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
 _MODULES = "org.apache.kafka.common.security"
-# Settings that librdkafka and Kafka's Java client spell differently, with one meaning.
+# Settings that librdkafka and Kafka's Java client spell differently, with the same meaning.
 _JAVA_NAMES = {
     "ssl.ca.location": "ssl.truststore.location",
     "sasl.mechanisms": "sasl.mechanism",
@@ -24,19 +24,19 @@ _SECRETS = {
     "ssl.keystore.password": "KAPPA_KAFKA_STORE_PASSWORD",
     "ssl.truststore.password": "KAPPA_KAFKA_TRUST_PASSWORD",
 }
-# Java asks no other URL for tokens than the ones that this property of the JVM names.
+# Java asks only the URLs for tokens that this property of the JVM names.
 ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
 
 def java_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Translates a client's options; secrets are in place."""
+    """Translates a client's options, secrets included."""
     given = {_JAVA_NAMES.get(name, name): value for name, value in options.items()}
     if "ssl.ca.location" in options:
         # librdkafka reads PEM files; Java needs a setting for that.
         given.setdefault("ssl.truststore.type", "PEM")
     certificate, key = given.pop("ssl.certificate.location", ""), given.pop("ssl.key.location", "")
     if certificate and key:
-        # One file with both would be a second copy of the key.
+        # A file with both would be a second copy of the key.
         given["ssl.keystore.type"] = "PEM"
         given["ssl.keystore.certificate.chain"] = Path(certificate).read_text(encoding="utf-8")
         given["ssl.keystore.key"] = Path(key).read_text(encoding="utf-8")
@@ -68,12 +68,12 @@ def java_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def token_url(options: Mapping[str, str]) -> str:
-    """Returns where a client gets its tokens; empty if it needs none."""
+    """Returns the URL for a client's tokens; empty if the client needs none."""
     return options.get(f"{_TOKENS}token.endpoint.url", "")
 
 
 def named_secrets(options: Mapping[str, str]) -> dict[str, str]:
-    """Returns the Java client's options with names of variables in place of its secrets."""
+    """Returns the Java client's options with names of variables in place of secrets."""
     named = {
         name: f"${{env:{_SECRETS[name]}}}" if name in _SECRETS else value
         for name, value in options.items()

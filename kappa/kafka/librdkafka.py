@@ -54,7 +54,7 @@ RD = _librdkafka()
 
 
 def new_consumer(options: Options) -> int:
-    """Returns the handle of a new consumer. Raises KafkaException if it cannot be made."""
+    """Returns the handle of a new consumer. Raises KafkaException for refused options."""
     reason = ctypes.create_string_buffer(_REASON_BYTES)
     conf = RD.rd_kafka_conf_new()
     # A plugin may know the options that follow.
@@ -78,7 +78,7 @@ def new_consumer(options: Options) -> int:
 
 
 def headers_of(message: int) -> list[dict[str, Any]]:
-    """Returns copies of a message's headers, in their order."""
+    """Returns copies of a message's headers, in the message's order."""
     headers, name, value, size = (
         ctypes.c_void_p(),
         ctypes.c_char_p(),

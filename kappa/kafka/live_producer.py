@@ -1,7 +1,7 @@
 """A producer for many senders at once, which never waits in the sender's thread.
 
-One thread of its own polls for acknowledgements. It reports them once a poll, however many there
-are, so that a loop of the sender's is woken once for all of them.
+A thread of the producer polls for acknowledgements. The thread reports all acknowledgements of a
+poll at once, so that a poll wakes a sender's loop only once.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from kappa.kafka.answers import AWAY, NOT_YET, Options, making
 from kappa.kafka.producer import EXACT, ProducedRecord
 
 _POLL_SECONDS = 0.1
-# A single event waits no longer for others to be sent with it.
+# The longest wait of a single event for further events to be sent with it.
 _LINGER_MS = "2"
-# Beyond the sender's own bounds, which are the first to be reached.
+# The queue's bounds are beyond the sender's own bounds, which are reached first.
 _SLACK = 2
 _OF_RECORD = frozenset(
     {
@@ -39,7 +39,7 @@ _RETRIED = AWAY | NOT_YET | {KafkaError._MSG_TIMED_OUT, KafkaError._QUEUE_FULL}
 
 
 class Placed(Struct, frozen=True):
-    """The place of an acknowledged record in its topic."""
+    """The place of an acknowledged record in a topic."""
 
     partition: int
     offset: int
@@ -47,9 +47,10 @@ class Placed(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Undelivered:
-    """The end of a record that was not acknowledged. `is_passing`: it may be sent again.
+    """The end of a record that was not acknowledged.
 
-    `is_of_record`: the record itself is refused, and would be whatever changes around it.
+    `is_passing`: the record may be sent again. `is_of_record`: the record itself is refused,
+    whatever changes around the record.
     """
 
     why: str
@@ -58,7 +59,7 @@ class Undelivered:
 
 
 class SentRecords:
-    """Records that were sent together, and what became of each; None while that is unknown."""
+    """Records that were sent together, each with its result, or None while open."""
 
     __slots__ = ("left", "outcomes")
 
@@ -68,7 +69,7 @@ class SentRecords:
 
 
 class LiveProducer:
-    """A producer that sends each record exactly once, and reports what became of it.
+    """A producer that sends each record exactly once, and reports the result.
 
     A record that is not acknowledged in time may still be in the log.
     """
@@ -82,17 +83,18 @@ class LiveProducer:
         most_bytes: int,
         report: Callable[[Sequence[SentRecords]], None],
     ) -> None:
-        """Takes librdkafka's options. `report` is called by the polling thread.
+        """Takes librdkafka's options. The polling thread calls `report`.
 
-        A record is given up `wait_seconds` after it was sent. The bounds are those that the sender
-        keeps.
+        The producer gives up a record `wait_seconds` after `send`. The sender itself keeps the two
+        bounds.
         """
         own = {
             "linger.ms": _LINGER_MS,
             "queue.buffering.max.messages": str(_SLACK * most_records),
             "queue.buffering.max.kbytes": str(max(1024, _SLACK * most_bytes >> 10)),
             "delivery.timeout.ms": str(int(wait_seconds * 1000)),
-            # A broker that hangs is left for another one, or asked anew, within the time.
+            # The client leaves a broker that hangs for another broker, or asks it anew, within the
+            # time.
             "socket.timeout.ms": str(max(1000, int(wait_seconds * 500))),
             "error_cb": self._failed,
         }
@@ -100,7 +102,7 @@ class LiveProducer:
             self._kafka = KafkaProducer({"compression.type": "lz4", **options, **own, **EXACT})
         self._report = report
         self._finished: list[SentRecords] = []
-        # Records that were refused at once: only the polling thread counts what is left.
+        # Records that were refused at once: only the polling thread counts the open records.
         self._refused: deque[tuple[SentRecords, int, Undelivered]] = deque()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="acknowledgements", daemon=True)
@@ -114,7 +116,7 @@ class LiveProducer:
         self._thread.start()
 
     def send(self, topic: str, records: Sequence[ProducedRecord]) -> SentRecords:
-        """Queues records, at once. `report` gets the result when nothing of it is open."""
+        """Queues records, at once. `report` gets the result when all records are settled."""
         sent = SentRecords(len(records))
         produce = self._kafka.produce
         for place, record in enumerate(records):
@@ -126,7 +128,7 @@ class LiveProducer:
             partition = -1 if record.partition is None else record.partition
             delivered = partial(self._delivered, sent, place)
             try:
-                # By position, which takes half of the time.
+                # Positional arguments take half of the time.
                 produce(topic, record.value, record.key, partition, delivered, **more)
             except BufferError:
                 full = KafkaError(KafkaError._QUEUE_FULL)
@@ -136,7 +138,7 @@ class LiveProducer:
         return sent
 
     def close(self, patience_seconds: float) -> None:
-        """Waits for what is on its way, as long as that, and gives up the rest."""
+        """Waits for the open records for some seconds, and gives up the rest."""
         if self._kafka.flush(patience_seconds):
             self._kafka.purge()
             self._kafka.flush(1)
@@ -177,7 +179,7 @@ class LiveProducer:
 
 def _undelivered(error: KafkaError, topic: str) -> Undelivered:
     missing = missing_of(error.code(), acl(topic, "Write"))
-    # Senders read it: they need no address and no user of the cluster.
+    # Senders read this text: they need no address and no user of the cluster.
     why = (
         error.str().removeprefix("Local: ")
         if missing is None

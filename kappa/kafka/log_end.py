@@ -1,8 +1,9 @@
-"""The end of the log as it was read before: whether it is the same now.
+"""The end of the log that was read before: whether the end is the same now.
 
-Two questions are asked of each partition. The broker knows where the last known leader's epoch has
-ended (KIP-320); librdkafka asks it when a place with an epoch is assigned. And the records that are
-at the witness's place now are read and compared with it (kappa/state/witness.py).
+Each partition is asked two questions. The broker knows the end offset of the last known leader's
+epoch (KIP-320); librdkafka asks for that offset when a place with an epoch is assigned. The second
+question reads the records that are at the witness's place now and compares the records with the
+witness (kappa/state/witness.py).
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ from kappa.kafka.reader import LogReader, Record
 from kappa.state.offsets import Offsets
 from kappa.state.witness import NO_EPOCH, LostEnd, Witness, Witnesses, digest_of, is_other_record
 
-# A record or two are wanted, and at the log's end the broker's answer at once.
+# The reader needs one or two records, and at the log's end the broker's immediate answer.
 _FEW = {"queued.min.messages": 1, "fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 5}
-# How much further back a partition's last record is looked for, if it is not among the last ones.
+# The factor by which the search for a partition's last record goes further back, if the last few
+# offsets hold no record.
 _WIDER = 16
-# librdkafka's words for what it has found; the offset is where the epoch has ended.
+# librdkafka's words for its finding; the offset is the end of the epoch.
 _CUT = re.compile(r"log truncation detected|No epoch found")
 _CUT_AT = re.compile(r"broker end offset is (\d+)")
 
 
 def witness_of(record: Record) -> Witness:
-    """Returns the witness that a record is."""
+    """Returns a record as a witness."""
     return Witness(
         record.offset,
         record.leader_epoch,
@@ -42,7 +44,7 @@ def last_before(
 ) -> dict[Part, Witness]:
     """Finds the last committed record of each partition before these offsets.
 
-    A partition that has none there (any more) is left out.
+    A partition without such a record (any more) is left out.
     """
     found: dict[Part, Witness] = {}
     reach = 1
@@ -77,7 +79,7 @@ def lost_ends(
     beginning: Offsets,
     high_watermark: Offsets,
 ) -> tuple[LostEnd, ...]:
-    """Finds the partitions that are not the ones any more that were read up to `end`.
+    """Finds the partitions that differ by now from the partitions read up to `end`.
 
     Raises Unreachable if the broker does not answer.
     """
@@ -111,7 +113,10 @@ def lost_ends(
 def _cut_since(
     options: Options, refuse: Refuse, known: Mapping[Part, Witness]
 ) -> dict[Part, int | None]:
-    """Asks where partitions were cut since their witnesses; those that were not are left out."""
+    """Asks for the offset at which each partition was cut since the partition's witness.
+
+    Partitions that were not cut are left out.
+    """
     waiting = {part for part, witness in known.items() if witness.epoch != NO_EPOCH}
     if not waiting:
         return {}
@@ -136,7 +141,7 @@ def _cut_since(
             part = str(message.topic()), int(message.partition() or 0)
             error = message.error()
             if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
-                # Any other reason is that the log begins later by now: nothing can be asked of it.
+                # For any other reason the log begins later by now: there is nothing to ask.
                 if _CUT.search(error.str()):
                     at = _CUT_AT.search(error.str())
                     found[part] = None if at is None else int(at[1])
@@ -154,7 +159,10 @@ def _others(
     known: Mapping[Part, Witness],
     ends: Mapping[Part, int],
 ) -> list[Part]:
-    """Reads the witnesses' records again. Lists the partitions that have others in their place."""
+    """Lists the partitions that hold other records in place of their witnesses.
+
+    Reads the records at the witnesses' places again.
+    """
     if not known:
         return []
     found: dict[Part, list[Witness]] = {part: [] for part in known}

@@ -1,6 +1,6 @@
-"""Compiled loops over messages of librdkafka: their weight, and copies of their contents.
+"""Compiled loops over messages of librdkafka, for weight and for copies of contents.
 
-They are compiled by kappa/base/loops.py.
+kappa/base/loops.py compiles the loops.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kappa.base.loops import compiled
 from kappa.declare.values.arrow import Bytes, Numbers
 from kappa.kafka.librdkafka import RD
 
-# Compiled code finds them by these names, even if another process compiled it.
+# Compiled code finds the functions by these names, even if another process compiled the code.
 for _name in ("message_timestamp", "message_headers", "message_destroy"):
     binding.add_symbol(
         f"kappa_{_name}", ctypes.cast(getattr(RD, f"rd_kafka_{_name}"), ctypes.c_void_p).value
@@ -27,7 +27,7 @@ _timestamp = types.ExternalFunction("kappa_message_timestamp", types.int64(types
 _headers = types.ExternalFunction("kappa_message_headers", types.int32(types.intp, types.intp))
 _destroy = types.ExternalFunction("kappa_message_destroy", types.void(types.intp))
 # `rd_kafka_message_t`, which is part of the interface, in words of eight bytes. The lower half of
-# the first one is the error.
+# the first word is the error.
 _VALUE, _VALUE_BYTES, _KEY, _KEY_BYTES, OFFSET, _WORDS = 3, 4, 5, 6, 7, 8
 
 
@@ -40,9 +40,10 @@ def _pointer(_context: Any, _address: Any) -> Any:
 
 @compiled("UniTuple(int64, 3)(int64[::1], int64, int64, int64)")
 def weigh(messages: Numbers, first: int, count: int, most: int) -> tuple[int, int, int]:
-    """Returns the place up to which messages have at most `most` bytes; at least one is taken.
+    """Returns the place up to which messages have at most `most` bytes.
 
-    Returns also the bytes of their keys and of their values, errors' texts among the values.
+    The first message is always taken. Returns also the bytes of the keys and of the values, errors'
+    texts among the values.
     """
     keys = values = 0
     for place in range(first, count):
@@ -70,11 +71,11 @@ def take(
 ) -> tuple[int, int, int, int, int]:
     """Copies the numbers and all the bytes of the records before `end`.
 
-    The numbers of each record are its offset, its time, and its bytes of key and of value (-1:
-    null). The last is its place if it has headers (-1: none).
+    The numbers of each record are the offset, the time, and the bytes of key and of value (-1:
+    null). The last number is the record's place if the record has headers (-1: none).
 
-    Returns the number of these records, the bytes of their keys, and the bytes of their values.
-    Then follow the number of messages that are no records, and the offset behind the last record.
+    Returns the number of these records, the bytes of the keys, and the bytes of the values. Then
+    follow the number of messages that are no records, and the offset behind the last record.
     """
     taken = key_bytes = value_bytes = others = 0
     seen = -1

@@ -1,6 +1,6 @@
-"""A look at a listener by a connection of our own: librdkafka's errors do not tell enough.
+"""A look at a listener by a connection of our own: librdkafka's errors say too little.
 
-It is asked only when no answer comes. Nothing is sent but the beginning of TLS.
+The listener is probed only when no answer comes. The connection sends only the beginning of TLS.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ _NOT_YET_VALID, _EXPIRED, _OTHER_HOST, _OTHER_IP = 9, 10, 62, 64
 
 
 def why_not_in(servers: str, options: dict[str, str], within_seconds: float) -> str:
-    """Explains why clients of these options do not get in; empty if it cannot be seen so soon.
+    """Explains why clients of these options do not get in.
 
-    Only the first server that takes a connection is asked.
+    Returns an empty text if the reason cannot be seen in time. Only the first server that takes a
+    connection is probed.
     """
     until = time.monotonic() + within_seconds
     wants_tls = "SSL" in options.get("security.protocol", "PLAINTEXT").upper()
@@ -38,7 +39,7 @@ def why_not_in(servers: str, options: dict[str, str], within_seconds: float) -> 
 
 
 def _left(until: float) -> float:
-    """Returns how long a step may take."""
+    """Returns the longest time that a step may take, in seconds."""
     return max(0.1, min(_SECONDS, until - time.monotonic()))
 
 
@@ -49,7 +50,7 @@ def _accepts(host: str, port: int, until: float) -> bool:
 
 
 def _has_tls(host: str, port: int, until: float) -> bool | None:
-    """Returns whether a listener speaks TLS, and None if it speaks not at all."""
+    """Returns True for a listener that speaks TLS, and None for a silent listener."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -60,7 +61,7 @@ def _has_tls(host: str, port: int, until: float) -> bool | None:
         ):
             return True
     except ssl.SSLError as error:
-        # An alert is an answer by TLS: such a server wants more of it than we offer.
+        # An alert is an answer by TLS: this server wants more of TLS than we offer.
         return "ALERT" in (error.reason or "")
     except TimeoutError:
         return None
@@ -69,16 +70,16 @@ def _has_tls(host: str, port: int, until: float) -> bool | None:
 
 
 def _distrusted(host: str, port: int, options: dict[str, str], server: str, until: float) -> str:
-    """Explains why a listener's certificate, or ours, is not taken; empty if both are."""
+    """Explains why a listener's certificate, or ours, is refused; empty without a refusal."""
     ca, own = options.get("ssl.ca.location"), options.get("ssl.certificate.location")
     try:
         context = ssl.create_default_context(cafile=ca)
-        # librdkafka and Java take an authority's certificate that is in the file for one.
+        # librdkafka and Java take a certificate in the file for an authority's certificate.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         if options.get("ssl.endpoint.identification.algorithm", "https").lower() == "none":
             context.check_hostname = False
         if own:
-            # Without one, Python would ask for it at the terminal.
+            # Without a password, Python would ask for one at the terminal.
             password = options.get("ssl.key.password", "")
             context.load_cert_chain(own, options.get("ssl.key.location"), password)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""A producer: sends records to topics, each exactly once, and counts the acknowledged ones."""
+"""A producer: sends records to topics, each exactly once, and counts acknowledgements."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.5
 # A record that could not be delivered within this time is reported as not acknowledged.
 _DELIVERY_SECONDS = 60.0
-# These make a producer exact; no option of the user may undo them. The partitioner is that of
-# Kafka's Java clients, so a key is in the same partition whichever client wrote it.
+# These options make a producer exact; no option of the user may undo them. The partitioner is the
+# default of Kafka's Java clients, so a key is in the same partition whichever client wrote the key.
 EXACT = {"enable.idempotence": "true", "acks": "all", "partitioner": "murmur2_random"}
-# These make it fast: large compressed batches, and a queue for some seconds of them.
+# These options make a producer fast: large compressed batches, and a queue for some seconds of
+# batches.
 _FAST = {
     "compression.type": "lz4",
     "linger.ms": "20",
@@ -41,7 +42,8 @@ _FAST = {
 class ProducedRecord(Struct, frozen=True):
     """A record to produce; a value of None is a tombstone, and a time of None is now.
 
-    A partition of None is the key's. (A Struct is made in a tenth of a dataclass's time.)
+    A partition of None means the key's partition. (A Struct is made in a tenth of a dataclass's
+    time.)
     """
 
     value: bytes | None
@@ -55,7 +57,7 @@ class ProducedRecord(Struct, frozen=True):
 class Acknowledged:
     """The records that all in-sync replicas have.
 
-    They are given as their count, and per partition the offset behind the last of them.
+    The fields are the number of records, and per partition the offset behind the last record.
     """
 
     count: int
@@ -63,10 +65,10 @@ class Acknowledged:
 
 
 class Producer:
-    """A producer that sends each record exactly once and in order within its partition.
+    """A producer that sends each record exactly once and in order within a partition.
 
-    One thread may use it at a time. A record is safe when it is acknowledged: `send` only queues
-    it. After the first record that cannot be delivered, the next call raises.
+    One thread may use the producer at a time. A record is safe when acknowledged: `send` only
+    queues the record. After the first record that cannot be delivered, the next call raises.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class Producer:
                     "on_delivery": self._delivered,
                 }
             )
-        # The topic that was sent to last.
+        # The topic of the record that was sent last.
         self._topic = ""
         self._sent = 0
         self._count = 0
@@ -94,7 +96,7 @@ class Producer:
         self._failure: tuple[KafkaError, str, int] | None = None
 
     def send(self, topic: str, record: ProducedRecord) -> None:
-        """Queues a record. Waits if the queue is full, but no longer than deliveries may take."""
+        """Queues a record. Waits for a full queue, but no longer than deliveries may take."""
         self._topic = topic
         while True:
             try:
@@ -125,7 +127,7 @@ class Producer:
         self._raise_failure()
 
     def flush(self) -> Acknowledged:
-        """Waits until all records sent are acknowledged. Raises if any of them is not."""
+        """Waits until all sent records are acknowledged. Raises if any record is not."""
         deadline = time.monotonic() + _DELIVERY_SECONDS + 5
         while (left := len(self._kafka)) and time.monotonic() < deadline:
             self._serve(_LOOK_SECONDS)
@@ -147,7 +149,7 @@ class Producer:
         )
 
     def __enter__(self) -> Self:
-        """Returns itself."""
+        """Returns the producer."""
         return self
 
     def __exit__(

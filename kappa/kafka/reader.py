@@ -1,8 +1,8 @@
-"""A reader of bounded ranges of the log, one after the other.
+"""A reader of bounded ranges of the log, range after range.
 
 A range that begins at the end of the last needs no new assignment. Transactions and compaction
-leave holes. So a range ends when something at or behind its end was read, a record or the end of
-the partition. Records that arrive too early are kept for the next range.
+leave holes. So a range ends when the reader has seen a record, or the end of the partition, at or
+behind the range's end. Records that arrive too early are kept for the next range.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kappa.state.witness import NO_EPOCH
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record of the log, as the log has it."""
+    """A record of the log, unchanged."""
 
     topic: str
     partition: int
@@ -36,24 +36,24 @@ class Record:
     leader_epoch: int = NO_EPOCH
 
 
-# In place of headers that are to be read once more.
+# A stand-in for headers that are to be read once more.
 _UNREAD: Headers = (("", None),)
 
 
 class LogReader:
-    """A consumer that is kept open from one range to the next."""
+    """A consumer that is kept open from range to range."""
 
     def __init__(
         self,
         options: Options,
         refuse: Refuse,
     ) -> None:
-        """Takes librdkafka's `options`; `refuse` raises the error that a broker's one means."""
+        """Takes librdkafka's `options`; `refuse` raises the error that a broker's error means."""
         self._consumer = Consumer({**BOUNDED, **options, **EXACT})
         self._options = options
         self._refuse = refuse
         # The end of the last range; then the offset up to which each partition was read, and the
-        # records that were read of it before they were asked for.
+        # records that were read too early.
         self._ended: dict[Part, int] | None = None
         self._seen: dict[Part, int] = {}
         self._early: defaultdict[Part, deque[Record]] = defaultdict(deque)
@@ -61,14 +61,14 @@ class LogReader:
     def read(self, start: Offsets, end: Offsets) -> Iterator[Record]:
         """Yields the committed records between two vectors, in order within each partition.
 
-        All of them must be taken. Raises Broken if the log has lost the range's beginning, and
-        Unreachable if no records arrive.
+        The caller must take all of the records. Raises Broken if the log has lost the range's
+        beginning, and Unreachable if no records arrive.
         """
         wanted = _places(end)
         places = {part: start.at(*part) for part in wanted}
         if places != self._ended:
             self._go_to(places)
-        # No range can follow one that is not read to its end.
+        # No range can follow a range that is not read to its end.
         self._ended = None
         again: dict[Part, HeadersAgain] = {}
         try:
@@ -84,10 +84,10 @@ class LogReader:
         self._ended = wanted
 
     def wait_beyond(self, end: Offsets, seconds: float) -> bool:
-        """Waits until the log has more than these offsets of their partitions.
+        """Waits until the log has records beyond these offsets.
 
-        Returns True as soon as it has, and False after some seconds. What has arrived is kept for
-        the next range. Raises Unreachable if the broker goes away.
+        Returns True as soon as there is a record beyond, and False after some seconds. The arrived
+        records are kept for the next range. Raises Unreachable if the broker goes away.
         """
         places = _places(end)
         if places != self._ended:
@@ -111,7 +111,7 @@ class LogReader:
         self.close()
 
     def _until(self, wanted: dict[Part, int], end: Offsets) -> Iterator[Record]:
-        """Reads each partition up to its wanted offset; keeps later records for the next range."""
+        """Reads each partition up to the wanted offset; keeps later records for the next range."""
         for part, last in wanted.items():
             early = self._early[part]
             while early and early[0].offset < last:
@@ -150,8 +150,8 @@ class LogReader:
         )
 
     def _arrived(self) -> list[Any]:
-        # Asked for many, librdkafka waits until it has so many. So the messages that have arrived
-        # are taken, and only the first is waited for.
+        # A request for many messages makes librdkafka wait until all of them are there. So the loop
+        # takes the arrived messages, and waits only for the first.
         found: list[Any] = self._consumer.consume(num_messages=1_000, timeout=0) or [
             self._consumer.poll(0.2)
         ]
@@ -173,7 +173,7 @@ class LogReader:
         )
 
     def _reached(self, message: Any) -> bool:
-        """Notes how far the message's partition is read. Returns False if it is no record.
+        """Records how far the message's partition is read. Returns False for a non-record.
 
         Raises the error that the message means.
         """
@@ -186,7 +186,7 @@ class LogReader:
             self._seen[part] = offset + 1
             return True
         check_error(error, part, self._refuse)
-        # If the end is in a hole, only this shows that it was reached.
+        # If the end is in a hole, only this message shows that the reader has reached the end.
         self._seen[part] = max(self._seen[part], offset)
         return False
 

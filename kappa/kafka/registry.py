@@ -1,7 +1,7 @@
 """The client of a schema registry.
 
 The official client would bring 26 packages for a handful of requests whose answers are plain JSON.
-Redirects are not followed: a password would be sent wherever they lead.
+The client does not follow redirects: a password would go wherever a redirect leads.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _DEEPEST = 32
 
 
 class RegistryClient:
-    """A client of one registry."""
+    """A client of a schema registry."""
 
     def __init__(self, settings: RegistrySettings) -> None:
-        """Raises SettingsError if no registry is set, or its URL is none."""
+        """Raises SettingsError if no registry is set, or if the registry's URL is not a URL."""
         if settings.url is None:
             raise SettingsError(
                 "no schema registry is set",
@@ -48,7 +48,7 @@ class RegistryClient:
         self._host, self._port = url.hostname, url.port
         self._is_secure = url.scheme == "https"
         self._path = url.path.rstrip("/")
-        # It is shown in errors, and has no secret.
+        # Errors show this text, which has no secret.
         self._shown = f"{url.scheme}://{url.netloc}"
 
     def subjects(self) -> tuple[str, ...]:
@@ -56,7 +56,10 @@ class RegistryClient:
         return tuple(sorted(self._get("/subjects") or ()))
 
     def pin(self, subject: str, version: int | None = None) -> PinnedSchema:
-        """Returns a version of a subject, or its newest. Raises UsageError if there is none."""
+        """Returns a version of a subject, or the newest version.
+
+        Raises UsageError if there is none.
+        """
         asked = f"/subjects/{quote(subject, safe='')}/versions/{version or _NEWEST}"
         found = self._get(asked)
         if found is None:
@@ -70,7 +73,7 @@ class RegistryClient:
         return PinnedSchema(subject, found["version"], found["id"], schema)
 
     def newest(self, subject: str) -> int | None:
-        """Returns the newest version of a subject; None if the registry has no such subject."""
+        """Returns the newest version of a subject, or None for an unknown subject."""
         found = self._get(f"/subjects/{quote(subject, safe='')}/versions")
         if found is None:
             return None
@@ -79,14 +82,14 @@ class RegistryClient:
         return max(found, default=None)
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """Returns the schema of an id; without a text if the registry does not know it."""
+        """Returns the schema of an id; without a text if the registry does not know the id."""
         found = self._get(f"/schemas/ids/{schema_id}")
         return RegisteredSchema(_AVRO, None) if found is None else self._registered(found)
 
     def incompatible(self, subject: str, schema: RegisteredSchema) -> tuple[str, ...] | None:
-        """Asks why a schema may not be a next version of a subject; nothing: it may.
+        """Asks why a schema may not be the next version of a subject.
 
-        Returns None if the registry has no such subject.
+        Returns an empty tuple if the schema may be, and None for an unknown subject.
         """
         asked = f"/compatibility/subjects/{quote(subject, safe='')}/versions/{_NEWEST}?verbose=true"
         found = self._asked("POST", asked, {"schema": schema.text or "", "schemaType": schema.kind})
@@ -108,7 +111,7 @@ class RegistryClient:
     def _collect(
         self, references: Sequence[Any], texts: dict[tuple[str, int], str], depth: int
     ) -> None:
-        """Collects the schemas that are referred to, each behind those that it needs."""
+        """Collects the schemas that are referred to, each behind the schemas that it needs."""
         for each in references:
             subject, version = each["subject"], each["version"]
             if (subject, version) in texts or depth > _DEEPEST:
@@ -127,7 +130,7 @@ class RegistryClient:
         return self._asked("GET", path, None)
 
     def _asked(self, method: str, path: str, document: Any) -> Any:
-        """Returns the answer, or None if there is no such thing (404)."""
+        """Returns the answer, or None for a missing resource (404)."""
         settings = self._settings
         headers = {"accept": _JSON, "content-type": _JSON, "user-agent": "kappa"}
         if settings.token:

@@ -1,4 +1,4 @@
-"""The making of a topic so that its records survive the loss of one broker."""
+"""The making of a topic whose records survive the loss of one broker."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from kappa.kafka.acl import topic as acl
 from kappa.kafka.answers import Answers, code_of
 
-# With three replicas, of which two have what is acknowledged, one broker may be away or lost. A
-# broker that is away counts as one of the cluster, so only it knows how many there may be.
+# With three replicas, of which two have every acknowledged record, one broker may be away or lost.
+# A broker that is away counts as one of the cluster, so only the cluster knows how many replicas
+# there may be.
 _REPLICATED = (3, 2)
 _IN_SYNC = {"min.insync.replicas": "2"}
-# One broker has its own default.
+# A single broker has its own default.
 _ALONE = (-1,)
 
 
@@ -31,9 +32,10 @@ def ensure_topic(
     partitions: int,
     config: Mapping[str, str],
 ) -> None:
-    """Makes a topic, unless it exists: in a cluster with replicas on three brokers, or else two.
+    """Makes a topic that does not exist yet.
 
-    `config` may declare another `min.insync.replicas`.
+    In a cluster, the topic gets replicas on three brokers, or else on two. `config` may declare
+    another `min.insync.replicas`.
     """
     factors = _REPLICATED if brokers(answers, admin) > 1 else _ALONE
     for factor in factors:

@@ -1,12 +1,13 @@
-"""The schemas of ids, as the registry gave them once: kept in the root for good.
+"""The schemas of ids, as first answered by the registry: kept in the root for good.
 
-An id is immutable, so a replay reads by what is kept, and needs no registry. That an id is unknown
-is kept, too: records of it are rejects, and a replay must reject them again. Delete the file of
-such an id, and it is asked for anew; then its records are read by the next build.
+An id is immutable, so a replay reads the kept schemas, and needs no registry. An unknown id is kept
+as unknown, too: records of that id are rejects, and a replay must reject the records again. Delete
+the file of an unknown id, and the registry is asked for the id anew; then the next build reads the
+id's records.
 
 Any producer can write any of four billion ids. So unknown ids are kept only while the root has
-fewer than `MOST_KEPT` schemas. Further ones are remembered by each process alone, up to as many: a
-replay asks the registry for them again, and waits if the registry is away.
+fewer than `MOST_KEPT` schemas. Each process alone remembers further ids, up to the same number: a
+replay asks the registry for these ids again, and waits if the registry is away.
 """
 
 from __future__ import annotations
@@ -30,23 +31,24 @@ from kappa.declare.formats.registry_schemas import RegisteredSchema, open_schema
 from kappa.kafka.registry import RegistryClient
 from kappa.state.store import Store
 
-# The root's folder of them.
+# The root's folder of schemas.
 FOLDER = "schemas"
 MOST_KEPT = 10_000
-# A registry of several servers may not know on one what it has just accepted on another. Records
-# may each have another id: after a wait in vain none is waited for within this time.
+# A registry of several servers may not know on one server a schema that another has just accepted.
+# Each record may have another id: after a wait in vain there is no further wait within this time.
 _DOUBT_SECONDS, _SURE_SECONDS = 3.0, 30.0
 _PAUSE_SECONDS = 0.5
-# So long a job waits in place for a registry that is away. Then it ends, with this as its error,
-# and is started again, as after any other trouble.
+# A job waits so long in place for a registry that is away. Then the job ends with the absence as
+# its error, and is started again, as after any other trouble.
 JOB_PATIENCE_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSchemas:
-    """The source of schemas of a folder, which asks the registry for those that it lacks.
+    """The source of schemas of a folder, which asks the registry for missing schemas.
 
-    Spark's workers have it; `known` are those of the root when it was sent to them.
+    Spark's workers have this object; `known` are the schemas of the root when the object was sent
+    to the workers.
     """
 
     folder: Path
@@ -55,7 +57,7 @@ class StoredSchemas:
     known: Mapping[int, RegisteredSchema] = field(default_factory=dict)
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """Returns the schema of an id. Raises Unreachable if it is not kept and cannot be had."""
+        """Returns the schema of an id. Raises Unreachable for a schema neither kept nor given."""
         if schema_id in self.known:
             return self.known[schema_id]
         if (self.folder, schema_id) in _unknown:
@@ -106,7 +108,7 @@ class _Waited:
 _waited = _Waited()
 
 
-# Unknown ids that are not kept, of this process.
+# This process's unknown ids that are not kept.
 _unknown: set[tuple[Path, int]] = set()
 _UNKNOWN = RegisteredSchema("", None)
 
@@ -120,8 +122,8 @@ def _remember_unknown(folder: Path, schema_id: int) -> None:
 class RootSchemas:
     """The source of schemas of a root in a bucket, for the process that has the root open.
 
-    A folder of this host has what Spark's workers have asked for; it is kept in the root once it is
-    asked for here, and before the next slice of theirs.
+    A folder of this host has the schemas that Spark's workers have asked for. A schema is kept in
+    the root once this process asks for the schema, and before the workers' next slice.
     """
 
     def __init__(self, store: Store, settings: RegistrySettings, patience_seconds: float) -> None:
@@ -130,7 +132,7 @@ class RootSchemas:
         self._known: dict[int, RegisteredSchema] = {}
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """Returns the schema of an id. Raises Unreachable if it is not kept and cannot be had."""
+        """Returns the schema of an id. Raises Unreachable for a schema neither kept nor given."""
         if schema_id in self._known:
             return self._known[schema_id]
         name = f"{FOLDER}/{schema_id}.json"
@@ -138,7 +140,7 @@ class RootSchemas:
         return self._keep(name, self._here.schema(schema_id)) if kept is None else kept
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        """Is sent to Spark's workers as what needs no root."""
+        """Sends Spark's workers a source of schemas that needs no root."""
         self._keep_all()
         here = self._here
         return StoredSchemas, (here.folder, here.settings, here.patience_seconds, {**self._known})
@@ -185,12 +187,12 @@ def open_registry(
 
 
 def _written(found: RegisteredSchema) -> bytes:
-    """Returns a schema as it is kept: sealed."""
+    """Returns the bytes of a schema to keep, sealed."""
     return sealed(msgspec.to_builtins(found))[0]
 
 
 def _read(content: bytes, where: str) -> RegisteredSchema | None:
-    """Returns a kept schema. None: it is damaged, and asked for again as one that is missing."""
+    """Returns a kept schema. None stands for a damaged file: the registry is asked again."""
     try:
         return msgspec.convert(unsealed(content)[0], RegisteredSchema)
     except ValueError:

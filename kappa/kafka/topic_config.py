@@ -1,4 +1,4 @@
-"""The settings that a topic itself has at the broker, and their change."""
+"""The settings that a topic itself has at the broker, and changes to settings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def own_config(log: Cluster, topic: str) -> dict[str, str]:
 
 
 def set_config(log: Cluster, topic: str, config: Mapping[str, str]) -> None:
-    """Sets some settings of a topic; the others stay. Raises KappaError if one is refused."""
+    """Sets some settings of a topic; others stay. Raises KappaError for a refused setting."""
     ensure_not_kafkas_own(topic)
     entries = [
         ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)

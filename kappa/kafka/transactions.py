@@ -1,7 +1,7 @@
-"""Transactions of one topic's only writer: records and the position after them, all or none.
+"""Transactions of a topic's only writer: records and the position after them, all or none.
 
 The position is the metadata of an offset that a consumer group of the topic's own commits in the
-same transaction. `transactional.id` fences: of two writers the one that began first is refused.
+same transaction. `transactional.id` fences: of two writers, the writer that began first is refused.
 Source: https://kafka.apache.org/documentation/#semantics
 """
 
@@ -34,23 +34,23 @@ _FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE})
 _POLL_EACH = 500
 _WAIT_SECONDS = 1.0
-# A batch is refused as a whole, so none is larger than the topic lets one record be.
+# The broker refuses a batch as a whole, so no batch is larger than the topic lets one record be.
 _BATCH_BYTES = 1_000_000
 _LEAST_BYTES, _HEAD_BYTES = 1_000, 512
 
 
 class Fenced(Conflict):
-    """A later writer of the same topic: this one writes no more."""
+    """The error of a writer that a later writer of the same topic has fenced off."""
 
 
 class TooLarge(KappaError):
-    """A record that is larger than its topic takes."""
+    """A record that is larger than the topic takes."""
 
 
 class Transactions:
     """The transactions of a topic, for one thread. After an error they are made anew.
 
-    What is open when its writer dies is aborted by the next one that begins.
+    The next writer that begins aborts a transaction that was open when its writer died.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Transactions:
         # When a record was last acknowledged.
         self._heard_at = 0.0
         name = self._name = writer_id(topic, writer)
-        # What a refusal to touch the topic is about.
+        # The operation that a refusal to touch the topic concerns.
         self._operation = "Write"
         size = max(most, _LEAST_BYTES)
         exact = {
@@ -76,7 +76,7 @@ class Transactions:
             "enable.idempotence": "true",
             "partitioner": "murmur2_random",
             "transaction.timeout.ms": str(int(_TRANSACTION_SECONDS * 1000)),
-            # Each change set is waited for: only large ones fill batches.
+            # The writer waits for each change set: only large change sets fill batches.
             "linger.ms": "5",
             "message.timeout.ms": "60000",
             "message.max.bytes": str(size),
@@ -98,16 +98,16 @@ class Transactions:
             )
 
     def begin(self) -> str | None:
-        """Fences earlier writers, settles what they left open, and returns the position."""
+        """Fences earlier writers, settles open transactions, and returns the position."""
         failpoint("sink.before_begin")
         self._patiently(lambda: self._producer.init_transactions(PATIENCE_SECONDS))
         failpoint("sink.after_begin")
         return self.position()
 
     def position(self) -> str | None:
-        """Returns the position that was sent last, whoever sent it.
+        """Returns the position that was sent last, by any writer.
 
-        Returns None if none is known: nothing was ever sent, or the topic was made anew.
+        Returns None if no position is known: none was ever sent, or the topic was made anew.
         """
         part = TopicPartition(self._topic, 0)
         try:
@@ -123,7 +123,7 @@ class Transactions:
         try:
             return self._group.committed([part], timeout=seconds)
         except KafkaException:
-            # A group that this client may not ask for is tried again for ever.
+            # librdkafka retries for ever for a group that this client may not read.
             message = self._group.poll(0)
             if message is not None and (error := message.error()) is not None:
                 raise KafkaException(error) from None
@@ -135,10 +135,11 @@ class Transactions:
         headers: Mapping[str, bytes],
         position: str,
     ) -> int:
-        """Sends records and the position after them in one transaction. Returns their number.
+        """Sends records and the position after the records, in one transaction.
 
-        Raises Fenced if there is a later writer, and TooLarge for a record that does not fit. After
-        any error it is unknown whether the transaction took place: the next `begin` knows.
+        Returns the number of records. Raises Fenced if there is a later writer, and TooLarge for a
+        record that does not fit. After any error it is unknown whether the transaction took place:
+        the next `begin` knows.
         """
         self._operation = "Write"
         try:
@@ -180,11 +181,11 @@ class Transactions:
         return count
 
     def _wait_for_records(self) -> None:
-        """Waits until all records are acknowledged: so the broker is there for the position.
+        """Waits until all records are acknowledged: then the broker can take the position.
 
-        A record that is not delivered in time is reported, which ends this.
+        A record that is not delivered in time is reported, which ends the wait.
         """
-        # Of a producer that is fenced, `flush` raises no error of Kafka's.
+        # `flush` of a fenced producer raises no error of Kafka's.
         while len(self._producer):
             self._producer.poll(_WAIT_SECONDS)
             self._raise_failure()
@@ -202,20 +203,20 @@ class Transactions:
         if not self._answers.ended(
             lambda: self._patiently(commit), lambda seconds: self._committed(part, seconds)
         ):
-            # The thread that is left behind is of a producer that the next one fences.
+            # The thread that is left behind belongs to a producer that the next producer fences.
             raise KappaError(
                 f"the position of topic {self._topic} was not taken, as the broker was away",
                 hint="its rows are sent again with it, by a new producer",
             )
 
     def _patiently(self, act: Any) -> None:
-        """Does a step of a transaction again for as long as librdkafka says that it may help."""
+        """Repeats a step of a transaction as long as librdkafka calls the error retriable."""
         began = time.monotonic()
         while True:
             try:
                 act()
             except KafkaException as error:
-                # A commit waits for all records, and goes on while they are acknowledged.
+                # A commit waits for all records, and continues while acknowledgements arrive.
                 late = time.monotonic() > max(began, self._heard_at) + PATIENCE_SECONDS
                 if not error.args[0].retriable() or late:
                     self._raise_failure()
@@ -235,7 +236,7 @@ class Transactions:
         if error.code() in _TOO_LARGE:
             raise self._too_large(key)
         if error.code() == KafkaError._PURGE_QUEUE:
-            # The transaction was given up, and only its end gives the reason.
+            # librdkafka gave up the transaction, and only the call that ends it gives the reason.
             try:
                 self._producer.commit_transaction(PATIENCE_SECONDS)
             except KafkaException as reason:
@@ -274,11 +275,11 @@ class Transactions:
         ) from error
 
     def __enter__(self) -> Self:
-        """Returns itself."""
+        """Returns these transactions."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Gives up what is open. It does not wait for a broker that is away."""
+        """Gives up the open transaction. Does not wait for a broker that is away."""
         with suppress(KafkaException):
             self._producer.purge()
             self._producer.poll(0)

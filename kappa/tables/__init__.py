@@ -1,20 +1,20 @@
-"""Tables on disk: their shape, their merges, and the only package with a door to deltalake.
+"""Tables on disk: shape, merges, and the only package with a door to deltalake.
 
-This package runs no Spark. Read it in this order:
+This package runs no Spark. Read the files in this order:
 
-- shape.py: which columns a build's tables store, of which type, and which are served.
+- shape.py: the columns that a build's tables store, the types, and the served columns.
 - merge.py: how contributions fold into the rows of their keys, in SQL of three engines.
 - archive.py: the mark of a topic's archive.
-- delta.py: how a Delta table is opened, created and committed to, and its errors as ours.
-- file_list.py: the live files of a version, and the sum by which a frontier vouches for them.
+- delta.py: Delta tables opened, created and committed to, with deltalake's errors as ours.
+- file_list.py: the live files of a version, and the sum by which a frontier vouches for the files.
 - versions.py: the files, columns and mark of a table's version.
-- parquet.py: Parquet files read as one dataset.
-- stored_table.py: a build's table, as its writer holds it open.
-- mirrored_table.py: a small table of a bucket that its job commits to on its own disk first.
-- stored_archive.py: the table of an archive, as its writer holds it open, and its files.
-- facts.py: amounts of a table's columns, by what its log says of its files.
+- parquet.py: Parquet files read as a single dataset.
+- stored_table.py: a build's table, held open by the writer.
+- mirrored_table.py: a small table of a bucket, committed to on the job's own disk first.
+- stored_archive.py: the table and the files of an archive, held open by the writer.
+- facts.py: amounts of a table's columns, from the log's statistics of files.
 - checkpoint.py: a checkpoint of a table's log, whole or not there.
-- lasting.py: what a frontier names is on the disk; what is behind it is taken back.
+- lasting.py: a frontier's tables reach the disk; later commits are taken back.
 - unneeded.py: the files that no version needs any more.
 - adopt.py: a table that begins with the rows of another.
 - branch.py: tables that begin with the rows of another build.

@@ -1,4 +1,4 @@
-"""A Delta table that begins with the rows of another, by second names of its files."""
+"""A Delta table that begins with the rows of another, by second names of the files."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ _AT_ONCE = 8
 
 
 def adopt(path: str, source: str, version: int, vouched: str | None, mark: Mark) -> int:
-    """Makes a table with the rows of another at a version, and a mark of its own.
+    """Makes a table with the rows of another at a version, and a new mark.
 
-    Returns the version of the new table. It has the same files, by hard links if the disk has them:
-    they never change, and each table deletes its own names of them. The log is linked too, from the
-    version's checkpoint on. In a bucket the server copies them. The version must be kept meanwhile.
-    Raises Damaged if it does not exist (any more) or its files are not those that its frontier has
-    `vouched` for, and KappaError if the disk has no room.
+    Returns the version of the new table. The new table has the same files, by hard links if the
+    disk supports links: files never change, and each table deletes its own names of the files. The
+    log is linked too, from the version's checkpoint on. In a bucket the server copies the files.
+    The version must be kept meanwhile. Raises Damaged if the version does not exist (any more), or
+    if the frontier has not `vouched` for the version's files, and KappaError if the disk has no
+    room.
     """
     failpoint("table.before_adopt")
-    # Log files before a new checkpoint may be deleted while they are listed and linked.
+    # Log files before a new checkpoint may be deleted during the listing and linking.
     retried(lambda: _take_along(path, source, version, vouched))
     made = StoredTable(path, open_newest(path))
     made.commit_nothing(mark, None)

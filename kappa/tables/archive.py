@@ -1,6 +1,6 @@
-"""The archive of a topic: a typed copy of its log in columns, and the mark of its offsets.
+"""The archive of a topic: a typed copy of its log in columns, and the mark of offsets.
 
-A topic has an archive for each way in which its records were decoded, named by a fingerprint. Each
+A topic has an archive for each way in which records were decoded, named by a fingerprint. Each
 commit of an archive carries a mark, which alone decides how far the archive reaches (as
 kappa/state/mark.py does for a build's tables).
 """
@@ -26,19 +26,19 @@ HINT = "move its folder away, and the archive is made again from what the topic 
 
 
 class LogEnds(Protocol):
-    """The part of Kafka's client that knows a log's end again (kappa/kafka/client.py)."""
+    """The part of Kafka's client that recognizes a log's end (kappa/kafka/client.py)."""
 
     def lost_ends(self, end: Offsets, witnesses: Witnesses) -> tuple[LostEnd, ...]: ...  # noqa: D102  # as in Log
 
 
 class ArchiveMark(Struct, frozen=True):
-    """The content of an archive: `[start, end)` of each partition, holes included, and no more.
+    """The exact content of an archive: `[start, end)` of each partition, holes included.
 
-    `topic_id` identifies the topic that it was read from: a topic made anew has another. `log_time`
-    is the running maximum of the broker's timestamp since `start`, in milliseconds. `tally` counts
-    what became of the offsets since then. In the ranges `[from, to)` of `raw`, the archive also has
-    the records as they are in the log. `witnesses` are the last records before each end, by which
-    the topic's log is known again; an archive of an older Kappa has none.
+    `topic_id` identifies the topic that was read: a topic made anew has another id. `log_time` is
+    the running maximum of the broker's timestamp since `start`, in milliseconds. `tally` counts the
+    outcomes of the offsets since then. In the ranges `[from, to)` of `raw`, the archive also has
+    the records as in the log. `witnesses` are the last records before each end, by which the
+    topic's log is recognized; an archive of an older Kappa has none.
     """
 
     topic: str
@@ -53,7 +53,7 @@ class ArchiveMark(Struct, frozen=True):
     format: int = 1
 
     def to_json(self) -> str:
-        """Returns the mark as the commit carries it."""
+        """Returns the mark as JSON for a commit."""
         return msgspec.json.encode(self).decode()
 
     def then(
@@ -69,8 +69,8 @@ class ArchiveMark(Struct, frozen=True):
     ) -> ArchiveMark:
         """Returns the mark with `[start, end)` of a partition appended.
 
-        `seen` counts its records, and the offsets without one are counted as absent. `raw` is true
-        if the records are kept raw too. `witness` is the last record; None: there is none.
+        `seen` counts the records, and the offsets without a record are counted as absent. `raw` is
+        true if the records are kept raw too. `witness` is the last record; None: there is none.
         """
         absent = end - start - seen.decoded - seen.rejected - seen.tombstone - seen.duplicate
         tally = self.tally.get(partition, Tally()) + replace(seen, absent=absent)
@@ -109,12 +109,12 @@ def archived_topics(store: Store) -> list[str]:
 
 
 def archives_of(store: Store, topic: str) -> list[str]:
-    """Lists the fingerprints of a topic's archives, those included that are being made."""
+    """Lists the fingerprints of a topic's archives, including unfinished archives."""
     return folders_in(store.address(f"{FOLDER}/{topic}"))
 
 
 def parse_archive_mark(text: Any, *, where: str) -> ArchiveMark:
-    """Reads a mark; `where` names the commit in errors. Raises Damaged if the text is no mark."""
+    """Parses a mark; `where` names the commit in errors. Raises Damaged if the text is no mark."""
     try:
         return _MARKS.decode(text)
     except (TypeError, ValueError) as error:
@@ -126,8 +126,8 @@ def parse_archive_mark(text: Any, *, where: str) -> ArchiveMark:
 def one_log(beginning: Offsets, archives: Iterable[ArchiveMark]) -> Offsets:
     """Returns the offsets at which the log of archives and topics together begins.
 
-    `beginning` is the topics' own. An archive counts for a partition if it reaches the topic's
-    first record: then no offset is missing between both. Pure.
+    `beginning` is the topics' own. An archive counts for a partition if the archive reaches the
+    topic's first record: then no offset is missing between both. Pure.
     """
     parts = {topic: dict(offsets) for topic, offsets in beginning.next.items()}
     for mark in archives:
@@ -139,12 +139,12 @@ def one_log(beginning: Offsets, archives: Iterable[ArchiveMark]) -> Offsets:
 
 
 def lost_by_topic(log: LogEnds, mark: ArchiveMark) -> tuple[LostEnd, ...]:
-    """Finds the partitions whose ends, as they were archived, the topic has lost since."""
+    """Finds the partitions whose archived ends the topic has lost since."""
     return log.lost_ends(Offsets({mark.topic: dict(mark.end)}), {mark.topic: mark.witnesses})
 
 
 def why_cut(log: LogEnds, mark: ArchiveMark) -> str | None:
-    """Explains that the topic has lost the end that was archived, or returns None if not."""
+    """Explains that the topic has lost its archived end, or returns None."""
     lost = ", ".join(map(str, lost_by_topic(log, mark)))
     return f"the log has lost its end, which the archive has: {lost}" if lost else None
 
@@ -152,7 +152,7 @@ def why_cut(log: LogEnds, mark: ArchiveMark) -> str | None:
 def why_stopped(
     mark: ArchiveMark, topic_id: str | None, beginning: Mapping[int, int]
 ) -> str | None:
-    """Explains why an archive cannot be continued, or returns None if it can.
+    """Explains why an archive cannot be continued, or returns None.
 
     `beginning` has the topic's first offsets now. Pure.
     """

@@ -1,8 +1,8 @@
-"""The beginning of a branch: tables with the rows of another build at one of its frontiers.
+"""The beginning of a branch: tables with the rows of another build at a frontier.
 
-The frontier also gives the branch its log time and its tally. The one at which its own code begins
-is kept: a proof starts there (law 15). replay/rollout/plan/branch.py decides where a branch may
-begin.
+The frontier also gives the branch a log time and a tally. The frontier at which the branch's own
+code begins is kept: a proof starts there (law 15). replay/rollout/plan/branch.py decides where a
+branch may begin.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ _REPLAY = "kappa replay makes a new build from the log's beginning"
 
 
 def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> None:
-    """Makes a build's tables, below `into`, as another's at a frontier, and publishes its first.
+    """Makes a build's tables, below `into`, from another build's tables at a frontier.
 
-    The frontier must be kept meanwhile. No other process may know of the build yet. Raises Damaged
-    if the other build's tables do not exist (any more).
+    Then publishes the new build's first frontier. The other build's frontier must be kept
+    meanwhile. No other process may know of the new build yet. Raises Damaged if the other build's
+    tables do not exist (any more).
     """
     mark = replace(
         origin_mark(birth.build, frontier.offsets),
@@ -47,7 +48,7 @@ def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> 
         for name in (table.name, *recent_names(table.name))
         if name in frontier.versions
     }
-    # What is wrong in a file since it was written is wrong in its link, too.
+    # A fault that a file has had since its writing is a fault of its link, too.
     known = RecordedSums(source, frontier.build).all()
     first = Frontier(
         1,
@@ -68,9 +69,9 @@ def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> 
 
 
 def keep_base(store: Store, birth: Birth, newest: Frontier) -> None:
-    """Keeps the frontier at which a branch's own code begins, for as long as the build exists.
+    """Keeps the frontier at which a branch's own code begins, while the build exists.
 
-    Does so only if it is the newest frontier and is not kept yet.
+    Does nothing if that frontier is not the newest, or is kept already.
     """
     if (
         birth.base is None
@@ -81,14 +82,14 @@ def keep_base(store: Store, birth: Birth, newest: Frontier) -> None:
         )
     ):
         return
-    # Readers never saw it, so it is the answer as of no time.
+    # Readers never saw the frontier, so it is the answer as of no time.
     put_kept_frontier(store, KeptFrontierRecord(newest, stays=True, until=newest.published_at))
 
 
 def stands_before_base(store: Store, build: str) -> bool:
-    """Returns True if a build is a branch whose tables have not reached its base yet.
+    """Returns True for a branch whose tables have not reached its base yet.
 
-    Returns False if its files cannot be read: the build's job reports that.
+    Returns False if the build's files cannot be read: the build's job reports that.
     """
     try:
         birth, newest = read_birth(store, build), Frontiers(store, build).newest()
@@ -102,7 +103,7 @@ def stands_before_base(store: Store, build: str) -> bool:
 def base_frontier(store: Store, birth: Birth) -> Frontier:
     """Returns the frontier that `keep_base` keeps.
 
-    Raises Broken if none is kept: the branch has not reached its base.
+    Raises Broken if there is none: the branch has not reached its base.
     """
     found = next(
         (

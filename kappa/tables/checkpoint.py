@@ -1,7 +1,8 @@
 """A checkpoint of a table's log, which is whole or not there, also after a power loss.
 
-deltalake writes a checkpoint in place, and a reader takes it as soon as its name is there. So it is
-written beside the table, over links to the same log, synced, and then linked to its place.
+deltalake writes a checkpoint in place, and a reader takes a checkpoint as soon as the name is
+there. So the checkpoint is written beside the table, over links to the same log, synced, and then
+linked into place.
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ from kappa.tables.delta import LAST_CHECKPOINT, LOG_FOLDER, attempted, open_vers
 from kappa.tables.file_list import ensure_vouched, read_list
 from kappa.tables.versions import log_of
 
-# No file of a table: lists of its files leave folders out.
+# Not a file of a table: lists of a table's files leave folders out.
 _BESIDE = "_checkpoint"
 
 
 def ensure_checkpoint(store: Store, path: str, version: int, vouched: str | None) -> None:
     """Writes a checkpoint of a table's log at a version, so that older log files may go.
 
-    The version must be kept meanwhile. Raises Damaged if it does not exist (any more) or its files
-    are not those that its frontier has `vouched` for, and KappaError if the checkpoint could not be
-    written.
+    The version must be kept meanwhile. Raises Damaged if the version does not exist (any more), or
+    if the frontier has not `vouched` for the version's files, and KappaError if the checkpoint
+    could not be written.
     """
     name = f"{version:020d}.checkpoint.parquet"
     if file_exists(f"{path}/{LOG_FOLDER}/{name}"):
         if store.is_on_disk:
-            # Who has written it may have died before its name was on the disk.
+            # The writer may have died before the checkpoint's name was on the disk.
             store.sync([Path(path) / LOG_FOLDER / name])
         return
     failpoint("table.before_checkpoint")
-    # What the log has lost would be lost for good.
+    # A checkpoint would make a loss in the log permanent.
     found = read_list(path, version)
     ensure_vouched(path, found, vouched)
     if store.is_on_disk:
@@ -49,7 +50,7 @@ def ensure_checkpoint(store: Store, path: str, version: int, vouched: str | None
 
 def _write_on_disk(store: Store, path: str, version: int, name: str, expected: str) -> None:
     log, beside = Path(path) / LOG_FOLDER, Path(path) / _BESIDE
-    # An interrupted process may have left it.
+    # An interrupted process may have left the folder.
     shutil.rmtree(beside, ignore_errors=True)
     try:
         (beside / LOG_FOLDER).mkdir(parents=True)
@@ -63,7 +64,7 @@ def _write_on_disk(store: Store, path: str, version: int, name: str, expected: s
         written, hint = beside / LOG_FOLDER / name, beside / LOG_FOLDER / LAST_CHECKPOINT
         store.sync([written, hint])
         link_file(written, log / name)
-        # A hint at a checkpoint that is not there would be no table.
+        # With a hint at a missing checkpoint, the table could not be opened.
         store.sync([log / name])
         if (hinted(str(log / LAST_CHECKPOINT)) or -1) < version:
             hint.replace(log / LAST_CHECKPOINT)
@@ -77,7 +78,7 @@ def _write_on_disk(store: Store, path: str, version: int, name: str, expected: s
 
 
 def _write_in_bucket(path: str, version: int) -> None:
-    """Writes a checkpoint in its place: an object is whole or not there, and the hint is last."""
+    """Writes a checkpoint in place, with the hint last: an object is whole or not there."""
     hint = f"{path}/{LOG_FOLDER}/{LAST_CHECKPOINT}"
     newer = read_file(hint) if (hinted(hint) or -1) > version else None
     attempted(
@@ -85,12 +86,12 @@ def _write_in_bucket(path: str, version: int) -> None:
         f"the log of {path} could not be checkpointed",
     )
     if newer is not None:
-        # delta-rs names the one that it has made last.
+        # delta-rs names the checkpoint that it has made last.
         write_file(hint, newer)
 
 
 def hinted(hint: str) -> int | None:
-    """Returns the version of the checkpoint that a hint names, or None if it names none."""
+    """Returns the version of the checkpoint that a hint names, or None without a name."""
     try:
         return int(json.loads(read_file(hint))["version"])
     except (OSError, ValueError, KeyError, TypeError):

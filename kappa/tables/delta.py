@@ -1,9 +1,9 @@
-"""Delta tables by deltalake: opened, created, committed to, and its errors as ours.
+"""Delta tables by deltalake: opened, created, committed to, with errors as ours.
 
-Every commit carries the mark of the slice it folded (kappa/state/mark.py). A commit that folds a
-slice also carries the transaction that keeps the slice from being folded twice. One process writes
-a table; readers read pinned versions by their exact files.
-Protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
+Every commit carries the mark of the folded slice (kappa/state/mark.py). A commit that folds a slice
+also carries the transaction that keeps the slice from being folded twice. Only one process writes a
+table; readers read the exact files of pinned versions. Protocol:
+https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Answer = TypeVar("Answer")
-# Reader 1 and writer 2: both writers can write them, every reader can read them. The job itself
-# checkpoints and cleans up (laws 3 and 11: by file list, never by age), so Delta must not.
+# Reader 1 and writer 2: both writers can write these tables, and every reader can read them. The
+# job itself checkpoints and cleans up (laws 3 and 11: by file list, never by age), so Delta must
+# not.
 _PROPERTIES = {
     "delta.minReaderVersion": "1",
     "delta.minWriterVersion": "2",
@@ -56,26 +57,26 @@ _PROPERTIES = {
 }
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 LOG_FOLDER = "_delta_log"
-# The file in it that names the newest checkpoint: readers begin there.
+# The file in the log's folder that names the newest checkpoint: readers begin there.
 LAST_CHECKPOINT = "_last_checkpoint"
 LOG_FILE = re.compile(r"(\d{20})\.")
-# A fold of many records that overflows is the fault of no single one.
+# An overflow in a fold of many records is the fault of no single record.
 OVERFLOW_HINT = (
     "no single record is at fault: fold into a wider type, by a cast of the column in the function"
 )
 _DISK = "see whether the disk is full or the folder may be written"
-# The name of deltalake's threads, and of obstore's: those are counted with them.
+# The name of deltalake's threads, and of obstore's: the count includes obstore's.
 _THREADS = "tokio-rt-worker"
 # Checkpoints of a table are seconds apart at least: a second look nearly always finds its log at
 # rest.
 _LOOKS = 5
-# The acts that threads of this process are at.
+# The acts that are under way in threads of this process.
 _under_way: list[str] = []
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A guard of a commit: each number of one application is committed once, in ascending order."""
+    """A guard of a commit: an application commits each number once, in ascending order."""
 
     application: str
     number: int
@@ -89,7 +90,7 @@ def create(
     *,
     partition_by: list[str] | None = None,
 ) -> DeltaTable:
-    """Creates a table whose version 0 has these rows, which may be none, and carries the mark."""
+    """Creates a table whose version 0 has these rows, perhaps none, and carries the mark."""
     attempted(
         lambda: write_deltalake(
             _url_of(path),
@@ -106,7 +107,10 @@ def create(
 
 
 def open_newest(path: str) -> DeltaTable:
-    """Opens a table at its newest version. Raises TableNotFoundError if it does not exist."""
+    """Opens a table at the newest version.
+
+    Raises TableNotFoundError if the table does not exist.
+    """
     try:
         return DeltaTable(_url_of(path), storage_options=delta_options(path))
     except TableNotFoundError:
@@ -122,7 +126,7 @@ def open_newest(path: str) -> DeltaTable:
 def open_version(path: str, version: int) -> DeltaTable:
     """Opens a table at a version.
 
-    Raises Damaged if that version does not exist (any more), or if its log is damaged.
+    Raises Damaged if that version does not exist (any more), or if the log is damaged.
     """
     try:
         return DeltaTable(_url_of(path), version=version, storage_options=delta_options(path))
@@ -141,7 +145,7 @@ def open_version(path: str, version: int) -> DeltaTable:
 def may_be_collected(path: str, version: int) -> bool:
     """Returns True if collection may have deleted a version, which is no damage then.
 
-    Collection leaves the newest version, with its log from the newest checkpoint on.
+    Collection leaves the newest version, with the log from the newest checkpoint on.
     """
     there = [name for name in files_in(f"{path}/{LOG_FOLDER}") if LOG_FILE.match(name)]
     if not there or any(name.startswith(f"{version:020d}.") for name in there):
@@ -152,9 +156,9 @@ def may_be_collected(path: str, version: int) -> bool:
 
 
 def commit_properties(mark: Mark | ArchiveMark, guard: Guard | None) -> CommitProperties:
-    """Returns what a commit carries: its mark and its transaction."""
-    # Spark's Delta keeps it in `userMetadata` too, so both writers' commits are read alike.
-    # A table has one writer, so nothing is retried.
+    """Returns the properties of a commit: the mark and the transaction."""
+    # Spark's Delta keeps the mark in `userMetadata` too, so both writers' commits are read alike. A
+    # table has only one writer, so there are no retries.
     return CommitProperties(
         custom_metadata={"userMetadata": mark.to_json()},
         max_commit_retries=0,
@@ -163,16 +167,17 @@ def commit_properties(mark: Mark | ArchiveMark, guard: Guard | None) -> CommitPr
 
 
 def put_commit(path: str, version: int, mark: Mark, guard: Guard | None) -> bool:
-    """Commits a version with the rows of the one before. Returns False if it is there already.
+    """Commits a version with the previous version's rows.
 
-    delta-rs would list and read the log around its put, by four requests of a bucket more.
+    Returns False if the version exists already. delta-rs would list and read the log around the
+    put, by four requests of a bucket more.
     """
     info = {
         "timestamp": int(time.time() * 1000),
         "operation": "WRITE",
         "operationParameters": {"mode": "Append"},
         "userMetadata": mark.to_json(),
-        # Our own, if the answer to the put is lost.
+        # This id identifies our own commit if the answer to the put is lost.
         "txnId": secrets.token_hex(8),
     }
     actions: list[dict[str, object]] = [{"commitInfo": info}]
@@ -186,13 +191,13 @@ def put_commit(path: str, version: int, mark: Mark, guard: Guard | None) -> bool
     return True
 
 
-# The last commits that this process has put to buckets: to read one there is a request.
+# The last commits that this process has put to buckets: reading a commit there takes a request.
 _PUT: dict[str, bytes] = {}
 _MOST_PUT = 64
 
 
 def note_put(where: str, content: bytes) -> None:
-    """Notes a commit as this process has put it, if that was to a bucket."""
+    """Remembers a commit that this process has put to a bucket."""
     if is_bucket(where):
         _PUT[where] = content
         for oldest in list(_PUT)[:-_MOST_PUT]:
@@ -200,12 +205,12 @@ def note_put(where: str, content: bytes) -> None:
 
 
 def put_content(where: str) -> bytes | None:
-    """Returns a commit as this process has put it to a bucket, if it is one of the last."""
+    """Returns a commit that this process has put to a bucket, if still remembered."""
     return _PUT.get(where)
 
 
 def refuse_repeated(path: str, done: int | None, guard: Guard) -> None:
-    """Raises Broken if this guard is `done` already: the last number of its application."""
+    """Raises Broken if this guard is `done` already: the application's last number."""
     # 0 is a number too: only None means that the application has committed nothing.
     if done is not None and done >= guard.number:
         raise Broken(
@@ -216,21 +221,24 @@ def refuse_repeated(path: str, done: int | None, guard: Guard) -> None:
 
 
 class Guards:
-    """The guards that a table's one writer has committed: the log is asked for them once."""
+    """The guards that a table's only writer has committed: the log is asked once for each."""
 
     def __init__(self, path: str) -> None:
-        """Knows nothing of the table at `path` yet."""
+        """Takes the path of the table; no guard is known yet."""
         self._path = path
         # The last number of each application.
         self._done: dict[str, int | None] = {}
 
     def forget(self) -> None:
-        """Forgets what is known: somebody else has committed."""
+        """Forgets the known guards: somebody else has committed."""
         self._done.clear()
 
     @contextmanager
     def once(self, table: DeltaTable, guard: Guard | None) -> Iterator[None]:
-        """Notes that the block has committed a guard. Raises Broken if it was there before."""
+        """Records that the block has committed a guard.
+
+        Raises Broken if the table has the guard already.
+        """
         if guard is None:
             yield
             return
@@ -245,11 +253,11 @@ class Guards:
 
 
 def retried(look: Callable[[], Answer]) -> Answer:
-    """Reads a pinned version, and again if its log changed meanwhile.
+    """Reads a pinned version, and again if the log changed meanwhile.
 
-    A job may delete log files that its newest checkpoint has made needless. A reader that listed
-    the log before that checkpoint may be about to read them. The version itself is kept, and the
-    next attempt reads it from the checkpoint.
+    A job may delete log files that the newest checkpoint has made needless. A reader that listed
+    the log before that checkpoint may be about to read the deleted files. The version itself is
+    kept, and the next attempt reads the version from the checkpoint.
     """
     for _ in range(_LOOKS - 1):
         try:
@@ -260,9 +268,9 @@ def retried(look: Callable[[], Answer]) -> Answer:
 
 
 def attempted(act: Callable[[], Answer], otherwise: str) -> Answer:
-    """Returns what an act on a table returns, with errors of deltalake as ours.
+    """Returns the result of an act on a table, with errors of deltalake as ours.
 
-    Raises Broken if a value does not fit its column, KappaError for any other failure.
+    Raises Broken if a value does not fit the column, KappaError for any other failure.
     """
     _under_way.append(otherwise)
     try:
@@ -282,16 +290,17 @@ def attempted(act: Callable[[], Answer], otherwise: str) -> Answer:
 
 
 def progress_of_acts() -> int:
-    """Returns what grows while acts on tables are under way and do their work; 0 if none is.
+    """Returns a number that grows while acts on tables progress; 0 without an act.
 
-    It is the time for which deltalake's threads have computed: no function of a user runs there.
+    The number is the time for which deltalake's threads have computed: no function of a user runs
+    there.
     """
     return ticks_of_threads(_THREADS) if _under_way else 0
 
 
 def _unreadable(message: str, error: Exception, *, hint: str) -> KappaError:
     if (of_server := hint_of_server(error)) is not None:
-        # It shows no damage, and may succeed the next time.
+        # The error shows no damage, and the next attempt may succeed.
         return KappaError(message, hint=of_server)
     return unreadable(message, error, hint=hint)
 
@@ -310,6 +319,6 @@ def _url_of(path: str) -> str:
 def _first_line(error: Exception) -> str:
     number = machine_error(error)
     if number is not None:
-        # It is on the last line of a tree.
+        # The cause is on the last line of a tree.
         return os.strerror(number)
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

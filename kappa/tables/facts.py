@@ -1,4 +1,4 @@
-"""Amounts of a table's columns, by what its log says of its files."""
+"""Amounts of a table's columns, from the log's statistics of files."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _UNKNOWN = Number("Infinity")
 
 
 def greatest(facts: pa.Table, column: str) -> Any:
-    """Returns the greatest amount, without its sign, in a column of numbers.
+    """Returns the greatest absolute value in a column of numbers.
 
-    The facts are those of the table's files. Infinite if a file has no statistics of the column.
+    The facts describe the table's files. Returns infinity if a file has no statistics of the
+    column.
     """
 
     def of_files(what: str) -> list[Any]:

@@ -1,9 +1,10 @@
-"""The live files of a table's version, read from its log, and the sum by which a frontier vouches.
+"""The live files of a table's version, from the log, and the sum that a frontier vouches by.
 
 The sum is that of SHA-256 over each file's name, size, deletion vector, partition values and
-statistics, modulo 2^128. A commit adds what it adds and takes what it removes, so a job keeps it
-at no cost, and a list is the same whether it was read from commits or from a checkpoint. A log that
-does not give the list that its frontier vouches for is damaged: its rows are never answered from.
+statistics, modulo 2^128. A commit adds the hashes of added files and subtracts the hashes of
+removed files, so a job keeps the sum at no cost, and a list is the same whether read from commits
+or from a checkpoint. A log whose list differs from the list that the frontier vouches for is
+damaged: no answer is read from such a table.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ MEND = (
     "kappa scrub looks at all files"
 )
 _SUMS = 1 << 128
-# All that Kappa's writers put into a commit of a table of readers 1 and writers 2.
+# All actions that Kappa's writers put into a commit of a table of reader 1 and writer 2.
 _ACTIONS = frozenset(
     ("add", "remove", "metaData", "protocol", "txn", "commitInfo", "domainMetadata", "cdc")
 )
 
 
 class Added(Struct, rename="camel", forbid_unknown_fields=True):
-    """A file that a commit adds. `path` is as the commit has it, escaped."""
+    """A file that a commit adds. `path` is escaped, as in the commit."""
 
     path: str
     size: int
@@ -71,7 +72,7 @@ class Added(Struct, rename="camel", forbid_unknown_fields=True):
         return _unescaped(self.path)
 
     def hash(self) -> int:
-        """Returns its part of a list's sum."""
+        """Returns the file's part of a list's sum."""
         vector = self.deletion_vector
         plain = [
             self.name,
@@ -84,7 +85,10 @@ class Added(Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class Removed(Struct, rename="camel", forbid_unknown_fields=True):
-    """A file that a commit removes. `data_change` is False if its rows are in another one now."""
+    """A file that a commit removes.
+
+    `data_change` is False if the file's rows are in another file now.
+    """
 
     path: str
     data_change: bool = True
@@ -110,7 +114,7 @@ def _unescaped(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The part of a commit that decides a file list. `is_slice` is True if it folds a slice."""
+    """The part of a commit that decides a file list. `is_slice`: the commit folds a slice."""
 
     added: tuple[Added, ...]
     removed: tuple[Removed, ...]
@@ -132,10 +136,10 @@ def commit_path(path: str, version: int) -> str:
 
 
 def parse_commit(content: bytes, *, where: str) -> Commit:
-    """Parses a commit. Raises Damaged, naming it as `where`, if it is none: an empty one is none.
+    """Parses a commit. Raises Damaged, naming the commit as `where`, for any other content.
 
-    A Delta reader passes over actions that it does not know. Kappa's writers know all that they
-    write, so another one is damage.
+    Empty content is no commit. A Delta reader passes over unknown actions. Kappa's writers know
+    every action of Kappa, so an unknown action is damage.
     """
     added, removed, seen = list[Added](), list[Removed](), set[str]()
     try:
@@ -161,7 +165,8 @@ def parse_commit(content: bytes, *, where: str) -> Commit:
 def read_commit(path: str, version: int) -> Commit:
     """Reads the commit that made a version of the table at `path`.
 
-    Raises Damaged if it is none, and FileNotFoundError if it does not exist (any more).
+    Raises Damaged if the file is no commit, and FileNotFoundError if the commit does not exist (any
+    more).
     """
     where = commit_path(path, version)
     try:
@@ -173,7 +178,10 @@ def read_commit(path: str, version: int) -> Commit:
 
 
 def put_or_read_commit(path: str, version: int) -> Commit:
-    """Returns a commit as this process has put it to a bucket lately, or as `read_commit` does."""
+    """Returns a commit that this process has put to a bucket lately, or reads the commit.
+
+    Raises errors as `read_commit` does.
+    """
     where = commit_path(path, version)
     content = put_content(where)
     return read_commit(path, version) if content is None else parse_commit(content, where=where)
@@ -181,7 +189,7 @@ def put_or_read_commit(path: str, version: int) -> Commit:
 
 @dataclass(frozen=True, slots=True)
 class FileList:
-    """The live files of one version: by the name of each, relative to the table, size and hash."""
+    """The live files of a version: size and hash by each file's name, relative to the table."""
 
     version: int
     files: Mapping[str, tuple[int, int]]
@@ -193,7 +201,7 @@ class FileList:
         return f"{self.total:032x}"
 
     def after(self, commits: Iterable[Commit]) -> FileList:
-        """Returns the list behind the commits that follow its version."""
+        """Returns the list behind the commits that follow this list's version."""
         files, total, version = dict(self.files), self.total, self.version
         for commit in commits:
             version += 1
@@ -211,9 +219,10 @@ class FileList:
 
 
 def read_list(path: str, version: int) -> FileList:
-    """Reads the list of a version from the newest checkpoint before it, and the commits since.
+    """Reads the list of a version from the last checkpoint and the commits since.
 
-    Raises Damaged if the version does not exist (any more), or if a part of its log is damaged.
+    The checkpoint is the newest that is not behind the version. Raises Damaged if the version does
+    not exist (any more), or if a part of the log is damaged.
     """
     return retried(lambda: _read_list(path, version))
 
@@ -272,7 +281,7 @@ def _checkpointed(path: str, version: int) -> FileList:
 
 def _adds(file: str) -> list[tuple[Any, ...]]:
     with _duck().cursor() as duck:
-        # A parameter would have DuckDB import pandas, to see whether it is of that.
+        # For a parameter DuckDB would import pandas, to see whether the value is pandas's.
         name = text(re.sub(r"([\[*?])", r"[\1]", file))
         return duck.execute(
             "select add.path, add.size, add.partitionValues, add.stats, add.deletionVector "
@@ -282,11 +291,11 @@ def _adds(file: str) -> list[tuple[Any, ...]]:
 
 @functools.cache
 def _duck() -> Connection:
-    """Returns this process's DuckDB for checkpoints: Arrow takes longer to import than to open."""
-    # It takes 0.1 s to import, and most logs are read without.
+    """Returns this process's DuckDB for checkpoints, which opens faster than Arrow imports."""
+    # The import takes 0.1 s, and most logs are read without DuckDB.
     from kappa.base.duck import open_connection  # noqa: PLC0415
 
-    # Without threads of its own, it does no harm where a process forks.
+    # Without threads of its own, the connection does no harm where a process forks.
     return open_connection({"threads": 1})
 
 
@@ -301,10 +310,10 @@ def _adds_of_bucket(url: str) -> list[tuple[Any, ...]]:
 
 
 def missing_in(path: str, found: FileList, sizes: Mapping[str, int]) -> str | None:
-    """Returns what is wrong with the first file of a list that is gone, empty or cut, or None.
+    """Returns the fault of the first file of a list that is gone, empty or cut, or None.
 
-    `sizes` are those of the files in the table's folder, by their addresses. The sizes that the
-    files were written with are in Delta's commits, so no file is read.
+    `sizes` are the sizes of the files in the table's folder, by address. Delta's commits hold the
+    sizes that the files were written with, so no file is read.
     """
     for name, (size, _) in sorted(found.files.items()):
         there = sizes.get(f"{path}/{name}")
@@ -317,10 +326,10 @@ def missing_in(path: str, found: FileList, sizes: Mapping[str, int]) -> str | No
 
 
 def ensure_vouched(path: str, found: FileList, vouched: str | None) -> None:
-    """Raises Damaged if a list is not the one that a frontier has `vouched` for.
+    """Raises Damaged if a list is not the list that a frontier has `vouched` for.
 
-    None is of a frontier of an older Kappa, which vouches for none. It names the file of the log
-    that is damaged, as far as the log itself shows it.
+    None stands for a frontier of an older Kappa, which vouches for no list. The error names the
+    file of the log that is damaged, as far as the log itself shows the file.
     """
     if vouched is None or found.sum == vouched:
         return
@@ -334,7 +343,7 @@ def ensure_vouched(path: str, found: FileList, vouched: str | None) -> None:
 
 
 def ensure_read(found: FileList, path: str, read: Iterable[str]) -> None:
-    """Raises Damaged if a job has read other files of a version than its list has."""
+    """Raises Damaged if a job has read other files of a version than the list's files."""
     # Without folders: delta-rs follows the links in a path.
     names = {name.rsplit("/", 1)[-1] for name in read}
     if names != {name.rsplit("/", 1)[-1] for name in found.files}:
@@ -346,9 +355,9 @@ def ensure_read(found: FileList, path: str, read: Iterable[str]) -> None:
 
 
 def _culprit(path: str, version: int) -> str | None:
-    """Returns the commit that contradicts the rest of the log or the files, or None if none does.
+    """Returns the commit that contradicts the rest of the log or the files, or None.
 
-    It looks at each file, so only what is damaged pays for that.
+    The search looks at each file, so only a damaged table pays for the search.
     """
     try:
         base = checkpoint_before(path, version)

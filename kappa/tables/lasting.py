@@ -1,9 +1,9 @@
-"""The files of a build's tables that last: what a frontier names, and nothing behind it.
+"""The files of a build's tables that last: a frontier's tables, and nothing later.
 
-A frontier is put once all that it names is on the disk, with the sums of the files that are new.
-What a job has committed behind it may be half there: of some tables, or torn by a power loss. So
-the build's next holder takes it all back, and its slice is folded again. No reader has ever seen
-it.
+A frontier is put once all files of its tables are on the disk, with the sums of the new files. A
+job's commits behind the frontier may be half there: of some tables, or torn by a power loss. So the
+build's next holder takes all of these commits back, and the slice is folded again. No reader has
+ever seen the commits.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def sync_versions(
     *,
     known: Sums | None = None,
 ) -> Sums:
-    """Waits until the commits of a build's tables behind the versions `before` are on the disk.
+    """Waits until the commits of a build's tables behind `before` are on the disk.
 
-    Each is synced up to its version in `after`; a table that is new there with all its files.
-    Returns the sums of the data files that are new: as they are in `known` or were recorded before,
-    and of others as they are now. Raises Damaged if one of the commits cannot be read.
+    Each table is synced up to the version in `after`; a table that is new there is synced with all
+    files. Returns the sums of the data files that are new: sums in `known` or recorded before, and
+    for other files the sums now. Raises Damaged if a commit cannot be read.
 
-    In a bucket nothing is to wait for. Files that this host has put have a sum by then; the others
-    are read back, but for those of a branch, whose sums are all `known`.
+    In a bucket there is nothing to wait for. Files that this host has put have a sum by then; the
+    others are read back, except for files of a branch, whose sums are all `known`.
     """
     if not store.is_on_disk:
         return _sums_in_bucket(store, build, before, after, known)
@@ -122,10 +122,10 @@ def _sums_in_bucket(
 def vouched_lists(
     store: Store, build: str, last: Frontier | None, versions: Mapping[str, int]
 ) -> Mapping[str, str]:
-    """Returns the sums by which the frontier that follows `last` vouches for its file lists.
+    """Returns the sums with which the frontier that follows `last` vouches for file lists.
 
-    Each follows from the list before and the commits since. Raises Damaged if a list before is not
-    the one that `last` vouches for, or a commit cannot be read.
+    Each sum follows from the list before and the commits since. Raises Damaged if a list before is
+    not the list that `last` vouches for, or if a commit cannot be read.
     """
 
     def vouched(name: str) -> str:
@@ -142,9 +142,10 @@ def vouched_lists(
 
 
 def sync_commit(store: Store, path: str, version: int) -> Sums:
-    """Waits until one commit of a table and its files are on the disk; returns their sums.
+    """Waits until a commit of a table and the commit's files are on the disk.
 
-    In a bucket nothing is to wait for. Raises Damaged if the commit cannot be read.
+    Returns the files' sums. In a bucket there is nothing to wait for. Raises Damaged if the commit
+    cannot be read.
     """
     if not store.is_on_disk:
         added = put_or_read_commit(path, version).added
@@ -155,11 +156,11 @@ def sync_commit(store: Store, path: str, version: int) -> Sums:
 
 
 def take_back_to_frontier(store: Store, birth: Birth) -> None:
-    """Takes the tables of a build back to its newest frontier, or away if it has published none.
+    """Takes a build's tables back to the newest frontier, or away without a frontier.
 
-    What workers elsewhere have left of a slice is deleted. The caller holds the build's lock.
-    Raises Damaged if a file that the frontier needs is not as it was written: a job would fold what
-    is wrong in it into others.
+    Files of a slice that workers elsewhere have left are deleted. The caller holds the build's
+    lock. Raises Damaged if a file that the frontier needs has changed since its writing: a job
+    would fold the fault into other files.
     """
     newest = Frontiers(store, birth.build).newest()
     versions = {} if newest is None else newest.versions
@@ -188,9 +189,10 @@ def take_back_to_frontier(store: Store, birth: Birth) -> None:
 
 
 def take_back(path: str, version: int) -> int:
-    """Deletes the commits of a table behind a version, the newest first; returns how many.
+    """Deletes the commits of a table behind a version, the newest first.
 
-    No other process may be writing. Their data files stay, for the table's upkeep to delete.
+    Returns the number of deleted commits. No other process may be writing. The commits' data files
+    stay, for the table's upkeep to delete.
     """
     log = f"{path}/{LOG_FOLDER}"
     names = files_in(log)

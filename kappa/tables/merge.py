@@ -1,6 +1,6 @@
 """A merge: how contributions fold into the rows of their keys (laws 4 and 9). Pure.
 
-Its SQL is valid in Spark, DataFusion (delta-rs) and DuckDB; only the quotes of names differ.
+The SQL is valid in Spark, DataFusion (delta-rs) and DuckDB; only the quotes of names differ.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Merge:
 
 
 def contribution_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
-    """Lists a contribution's columns: the table's without those that follow from others."""
+    """Lists a contribution's columns: the table's, without columns that follow from others."""
     folds, types = table.folds.items(), dict(table.columns)
     follow = {each for name, fold in folds for each in fold.derived_columns(name, types)}
     narrow = {each for name, fold in folds for each in fold.narrow_sums(name, types)}
@@ -43,7 +43,7 @@ def contribution_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
 def committed_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
     """Lists the columns of the rows that are merged into a table.
 
-    Those are contributions, or the new rows themselves if folds are combined.
+    The rows are contributions, or the new rows themselves if folds are combined.
     """
     return table.columns if table.is_combined else contribution_columns(table)
 
@@ -84,9 +84,9 @@ def merge_for(table: TableBirth, quote: Quote) -> Merge:
 
 
 def is_mergeable(table: TableBirth) -> bool:
-    """Returns True if the same merge can fold contributions before they meet the table's rows.
+    """Returns True if the same merge can fold contributions among themselves.
 
-    Such contributions may wait beside the table (merge on read).
+    Then folded contributions may wait beside the table (merge on read).
     """
     return bool(table.row_keys) and not (table.is_combined or table.steps_over or table.file)
 
@@ -94,18 +94,18 @@ def is_mergeable(table: TableBirth) -> bool:
 def contributions_of(table: TableBirth) -> TableBirth:
     """Returns the table of contributions to a mergeable table, folded by key.
 
-    Its rows are what one slice would have contributed.
+    The rows are like the contributions of a single slice.
     """
     return replace(table, columns=contribution_columns(table))
 
 
 def merged_sql(table: TableBirth, rows: str, contributions: Iterable[str]) -> str:
-    """Returns the query for a table's rows with contributions folded in, as a merge leaves them.
+    """Returns the query for a table's rows with contributions folded in, as after a merge.
 
     `rows` and `contributions` are queries for all columns, in the table's types. DuckDB pushes a
     query's conditions on keys down to the files only if keys are compared by equality, and nulls
-    never are equal. So contributions with a null in their keys are folded apart. If none has one,
-    as nearly always, neither join of that part reads the table.
+    never are equal. So contributions with a null in a key are folded apart. If no contribution has
+    a null key, as nearly always, neither join of that part reads the table.
     """
     among, into = merge_for(contributions_of(table), quoted), merge_for(table, quoted)
     waiting = reduce(
@@ -141,7 +141,7 @@ def _joined_sql(
 ) -> str:
     """Returns the query for rows and contributions, joined by this `kind` of join.
 
-    Keys are taken from the side that has them; `how` folds the other columns.
+    Keys are taken from the side that has the keys; `how` folds the other columns.
     """
     columns = [f"coalesce(t.{key}, s.{key}) as {key}" for key in map(quoted, table.row_keys)]
     for name in (quoted(name) for name, _ in table.columns if name not in table.row_keys):

@@ -1,11 +1,11 @@
-"""A small table of a bucket that its job commits to on its own disk first.
+"""A small table of a bucket that its job commits to on the job's own disk first.
 
-To commit to a bucket delta-rs sends nine requests, one after the other: it reads the file that it
-merges into, and lists and reads the log around its put. Here it does all that on the disk. Then the
-files that a commit has added are put to the bucket, and the commit after them, if it is absent
-there. So the table of the bucket has the same commits, in the same order, and it alone counts: for
-readers, for Spark, and for the next job, which makes a mirror of its own. Where anybody else
-commits, and once the table has grown, its job goes on in the bucket.
+To commit to a bucket delta-rs sends nine requests, each after the last: delta-rs reads the file to
+merge into, and lists and reads the log around the put. Here delta-rs does all that on the disk.
+Then the files that a commit has added are put to the bucket, and the commit after the files, if the
+commit is absent there. So the table of the bucket has the same commits, in the same order, and that
+table alone counts: for readers, for Spark, and for the next job, which makes a new mirror. Once
+anybody else commits, or the table has grown, the job goes on in the bucket.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ if TYPE_CHECKING:
 
     from kappa.state.mark import Mark
 
-# A table of more bytes is committed to in the bucket itself: each merge writes its files anew.
+# The job commits to a table of more bytes in the bucket itself: each merge writes the table's files
+# anew.
 _MOST_BYTES = 32 << 20
 
 
 class MirroredTable(StoredTable):
-    """A build's table that its job has open on its own disk, and puts to its bucket.
+    """A build's table that a job has open on the job's own disk, and puts to a bucket.
 
-    It goes on in the bucket, for good, where others commit there, and once it has grown.
+    The table goes on in the bucket, for good, once others commit there or the table has grown.
     """
 
     def __init__(self, path: str, folder: Path, table: DeltaTable) -> None:
-        """Takes the mirror in a folder as `mirrored` makes it."""
+        """Takes the mirror in a folder that `mirrored` has made."""
         super().__init__(path, table)
         self._folder = folder
         self._at = str(folder)
@@ -50,7 +51,10 @@ class MirroredTable(StoredTable):
         self._there = self.version
 
     def refresh(self) -> None:
-        """Notes a commit that was made in the bucket, and goes on there. Raises KappaError."""
+        """Takes up a commit that was made in the bucket, and continues there.
+
+        Raises KappaError.
+        """
         if self._at == self.path:
             super().refresh()
             return
@@ -58,13 +62,13 @@ class MirroredTable(StoredTable):
         self._go_on_in_bucket(self.version + 1)
 
     def replace(self, rows: pa.RecordBatchReader, mark: Mark, guard: Guard) -> None:
-        """Writes the table anew, in the bucket: nobody does that to a small one."""
+        """Writes the table anew, in the bucket: nobody does that to a small table."""
         if self._at != self.path:
             self._go_on_in_bucket(self.version)
         super().replace(rows, mark, guard)
 
     def go_on_with(self, newer: StoredTable) -> None:
-        """Deletes what the mirror need not have; without a mirror it goes on with `newer`."""
+        """Deletes needless files of the mirror; without a mirror, continues with `newer`."""
         if self._at == self.path:
             super().go_on_with(newer)
         else:
@@ -72,7 +76,7 @@ class MirroredTable(StoredTable):
             self._table = _tidied(self._folder, self._table)
 
     def files(self) -> tuple[str, ...]:
-        """Lists the data files of its version, as URLs, without a look there."""
+        """Lists the data files of the table's version, as URLs, without a look there."""
         return tuple(map(self._of_bucket, super().files()))
 
     def copy(self, url: str) -> str:
@@ -116,9 +120,9 @@ class MirroredTable(StoredTable):
 
 
 def mirrored(stored: StoredTable, folder: Path) -> StoredTable:
-    """Returns a small table of a bucket with its mirror in a folder; any other one as it is.
+    """Returns a small table of a bucket with a mirror in a folder; other tables unchanged.
 
-    The table's job alone may commit to it. Raises Damaged if a file of it is gone.
+    The table's job alone may commit to the table. Raises Damaged if a file of the table is gone.
     """
     if not is_bucket(stored.path):
         return stored
@@ -140,14 +144,14 @@ def mirrored(stored: StoredTable, folder: Path) -> StoredTable:
             hint="kappa replay makes a new build of it",
         ) from error
     except OSError:
-        # The disk has no room for it.
+        # The disk has no room for a mirror.
         shutil.rmtree(folder, ignore_errors=True)
         return stored
     return MirroredTable(stored.path, folder, open_newest(str(folder)))
 
 
 def _tidied(folder: Path, table: DeltaTable) -> DeltaTable:
-    """Opens a mirror anew, by a checkpoint, without the log before it and files of no use."""
+    """Opens a mirror anew from a checkpoint, without the earlier log and useless files."""
     at, version = str(folder), int(table.version())
     attempted(table.create_checkpoint, f"the log of {at} could not be checkpointed")
     needed = {*log_of(at, version), *files_of(at, version, table.file_uris)}

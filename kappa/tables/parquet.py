@@ -1,4 +1,4 @@
-"""Parquet files that are read as one dataset, in this process: by Arrow, or by DuckDB."""
+"""Parquet files that are read as a single dataset, in this process, by Arrow or DuckDB."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _SPELLINGS = {
 
 
 def parquet_dataset(addresses: Sequence[str]) -> ds.Dataset:
-    """Opens Parquet files, one at least, by path or URL."""
-    # It imports pandas, which takes 0.4 s: a catch-up of few records does without.
+    """Opens Parquet files by path or URL. The sequence must not be empty."""
+    # The module imports pandas, which takes 0.4 s: a catch-up of few records does without.
     import pyarrow.dataset  # noqa: PLC0415
     from pyarrow.fs import LocalFileSystem  # noqa: PLC0415  # beside it
 
@@ -35,10 +35,10 @@ def parquet_dataset(addresses: Sequence[str]) -> ds.Dataset:
 
 
 def parquet_sql(columns: Sequence[tuple[str, str]], paths: Iterable[str], where: str = "") -> str:
-    """Returns DuckDB's query for the rows of these files, each column in its declared type.
+    """Returns DuckDB's query for the rows of these files, in the columns' declared types.
 
-    `where` is a condition, with the word. Delta's writers spell times in two ways, and the first
-    file would decide.
+    `where` is a condition, with the word. Delta's writers spell times in two ways, and without a
+    cast the first file would decide.
     """
     selected = ", ".join(cast_sql(name, kind) for name, kind in columns)
     listed = ", ".join(text(literal(path)) for path in paths)
@@ -49,12 +49,12 @@ def parquet_sql(columns: Sequence[tuple[str, str]], paths: Iterable[str], where:
 
 
 def cast_sql(name: str, kind: str) -> str:
-    """Returns a column in its declared type, Spark's, as DuckDB's SQL selects it."""
+    """Returns DuckDB's SQL for a column in the declared type, a type of Spark's."""
     return f"cast({quoted(name)} as {duck_type(kind)}) as {quoted(name)}"
 
 
 def literal(path: str) -> str:
-    """Returns a path as DuckDB takes it for that path alone: a path may be a pattern, too.
+    """Returns a path that DuckDB does not take for a pattern.
 
     Source: https://duckdb.org/docs/data/multiple_files/overview#list-parameter.
     """
@@ -62,11 +62,11 @@ def literal(path: str) -> str:
 
 
 def duck_type(kind: str) -> str:
-    """Returns DuckDB's name of one of our types."""
+    """Returns DuckDB's name of a Kappa type."""
     try:
         return _spelled(parse_type(kind))
     except DeclarationError:
-        # No event has bytes or headers, but the rejects do.
+        # Events have no columns of bytes or headers, but rejects do.
         return _SPELLINGS.get(kind, kind)
 
 

@@ -1,6 +1,7 @@
-"""The shape of a build's tables: which columns are stored, and of which type. Pure.
+"""The shape of a build's tables: the stored columns and types. Pure.
 
-Columns whose names begin with an underscore are the platform's own: readers do not see them.
+Columns whose names begin with an underscore are the platform's own: readers never see these
+columns.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kappa.declare.table import Table
 from kappa.declare.values.columns import HEADERS, Array, Scalar, Struct, Type
 from kappa.state.table import TableBirth
 
-# The order of a latest row (law 4) and its tombstone's mark.
+# The order of a latest row (law 4) and the mark of a tombstone.
 LATEST_COLUMNS = (*ORDER_COLUMNS, (DELETED, "boolean"))
 REJECTS_BIRTH = TableBirth(
     name=REJECTS,
@@ -34,8 +35,8 @@ REJECTS_BIRTH = TableBirth(
         ("headers", HEADERS),
         ("reason", "string"),
         ("detail", "string"),
-        # The earlier offset that a redriven record names. A folded one leaves a row that readers do
-        # not see: the record that it names is folded once (law 7).
+        # The earlier offset that a redriven record names. A folded redriven record leaves a row
+        # that readers do not see: the named record is folded once (law 7).
         ("_redrives", "bigint"),
         (DELETED, "boolean"),
     ),
@@ -47,8 +48,8 @@ def table_births(
 ) -> tuple[TableBirth, ...]:
     """Lists the tables of a build of this pipeline, the rejects last.
 
-    `outputs` gives, for every table that the function fills, its output columns and types in order.
-    Raises DeclarationError, with the table's line, if keys or folds do not fit them.
+    `outputs` gives, for every table that the function fills, the output columns and types in order.
+    Raises DeclarationError, with the table's line, if keys or folds do not fit the columns.
     """
     return (
         *(
@@ -85,7 +86,7 @@ def _born(
 
 
 def latest_birth(table: Table) -> TableBirth:
-    """Returns a latest table as a build makes it. Raises DeclarationError if it has no key."""
+    """Returns a build's form of a latest table. Raises DeclarationError without a key."""
     topic = table.latest
     if topic is None or topic.key is None:
         raise DeclarationError(
@@ -107,7 +108,7 @@ def _filled(table: Table, output: Mapping[str, Type]) -> TableBirth:
     if table.expiry is not None:
         rows.check_time(table.expiry.column)
     if table.is_append_only:
-        # What judges a row that may be gone is not stored with it.
+        # The columns that decide whether a row may be gone are not stored with the row.
         judges = dict(FOLD_ORDER_COLUMNS if table.expiry is not None else ())
         return TableBirth(
             table.name,

@@ -1,4 +1,4 @@
-"""The Delta table of an archive, and the files that it is made of."""
+"""The Delta table of an archive, and the archive's files."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from kappa.tables.unneeded import unneeded
 from kappa.tables.versions import is_committed, list_of, mark_text
 
 # An archive's files are named by their place in the log: so one commit can replace exactly some of
-# them.
+# the files.
 _BLOCKED = ["_partition", "_block"]
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One file of an archive: rows of one partition, in the order of their offsets.
+    """A file of an archive: rows of a partition, in the order of offsets.
 
-    `first` is the first offset that it was read for, and names it. `least` and `greatest` are the
-    offsets of its first and last row. It has at least one row.
+    `first` is the first offset that the file was read for, and names the file. `least` and
+    `greatest` are the offsets of the first and last row. A file is never without rows.
     """
 
     path: str
@@ -60,15 +60,15 @@ class Block:
 
 
 class StoredArchive:
-    """The Delta table of one archive, at the newest version when last opened or committed to."""
+    """The Delta table of an archive, at the newest version of the last opening or commit."""
 
     def __init__(self, path: str, table: DeltaTable) -> None:
-        """Wraps an open table: `open_archive` and `ensure_archive` make it."""
+        """Wraps an open table; call `open_archive` or `ensure_archive` instead."""
         self.path = path
         self._table = table
-        # Of the version that was read last: a commit's mark never changes.
+        # The mark of the version that was read last: a commit's mark never changes.
         self._mark: tuple[int, ArchiveMark] | None = None
-        # Of the version that lasts, as far as it was read.
+        # The list of the version that lasts, as far as it was read.
         self._listed: FileList | None = None
 
     @property
@@ -77,7 +77,7 @@ class StoredArchive:
         return int(self._table.version())
 
     def mark(self) -> ArchiveMark:
-        """Returns the archive's mark. Raises Damaged if its newest commit carries none."""
+        """Returns the archive's mark. Raises Damaged if the newest commit carries none."""
         version = self.version
         if self._mark is None or self._mark[0] != version:
             where = f"version {version} of {self.path}"
@@ -86,7 +86,7 @@ class StoredArchive:
         return self._mark[1]
 
     def blocks(self) -> tuple[Block, ...]:
-        """Lists its files, in the order of partitions and offsets."""
+        """Lists the archive's files, in the order of partitions and offsets."""
         import pyarrow as pa  # noqa: PLC0415  # it takes a while, and only the archiver needs it
 
         found = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
@@ -112,9 +112,10 @@ class StoredArchive:
         mark: ArchiveMark,
         guard: Guard,
     ) -> None:
-        """Commits a file that is written already, in place of the files whose rows it contains.
+        """Commits a written file in place of the files whose rows are in that file.
 
-        Without a block, the slice's offsets have no record. The commit is on the disk then.
+        Without a block, the slice's offsets have no record. The commit is on the disk when this
+        returns.
         """
         done = attempted(
             lambda: self._table.transaction_version(guard.application),
@@ -143,7 +144,7 @@ class StoredArchive:
         failpoint("archive.after_append")
 
     def settle(self, store: Store) -> None:
-        """Records that the newest version lasts, and the sums of its files."""
+        """Records that the newest version lasts, and the sums of the version's files."""
         added = sync_commit(store, self.path, self.version)
         needed = {sum_name(block.path) for block in self.blocks()}
         known = {**self.sums(store), **added}
@@ -153,24 +154,24 @@ class StoredArchive:
         _LASTING.put(store, _lasting_name(self.path), lasting)
 
     def sums(self, store: Store) -> Sums:
-        """Returns the sums of its files, as they were written."""
+        """Returns the sums of the archive's files, taken when the files were written."""
         lasting = self._lasting(store)
         return {} if lasting is None else lasting.sums
 
     def ensure_listed(self, store: Store) -> None:
-        """Raises Damaged if the files of its newest version that lasts are not those recorded."""
+        """Raises Damaged if the files of the newest lasting version are not the recorded files."""
         lasting = self._lasting(store)
         if lasting is not None and lasting.file_list is not None:
             try:
                 with _mended_as_archive():
                     self._listed = list_of(self.path, lasting.version, lasting.file_list)
             except Damaged:
-                # The archiver may have gone on meanwhile, and deleted the log of that version.
+                # The archiver may have continued meanwhile, and deleted the log of that version.
                 if self._lasting(store) == lasting:
                     raise
                 self.ensure_listed(store)
                 return
-            # The version may be one that the writer has made since the handle was opened.
+            # The writer may have made the version since the handle was opened.
             if lasting.version == self.version:
                 ensure_read(self._listed, self.path, (block.path for block in self.blocks()))
 
@@ -185,32 +186,33 @@ class StoredArchive:
         blocks: Iterable[Block],
         copies: Callable[[str], str] | None = None,
     ) -> None:
-        """Raises Damaged, naming it, if one of its files is not as it was written.
+        """Raises Damaged, naming the file, if a file has changed since its writing.
 
-        In a bucket it looks at `copies` on this host, as `ensure_archived_whole` does.
+        In a bucket `copies` on this host are checked, as `ensure_archived_whole` does.
         """
         paths = [block.path for block in blocks]
         ensure_archived_whole(store, self.sums(store), paths, copies=copies, hint=HINT)
 
     def tidy(self, store: Store, *, long_log: int) -> None:
-        """Deletes files that the newest version does not need, and its log once that is long.
+        """Deletes files that the newest version does not need, and a log that is long.
 
         No other process may be writing.
         """
         if self.version % long_log == 0:
             vouched = None if self._listed is None else self._listed.sum
             ensure_checkpoint(store, self.path, self.version, vouched)
-            # A handle that has read the log would read its older files again.
+            # A handle that has read the log would read the log's older files again.
             self._table = open_newest(self.path)
         for part in deletion_parts(unneeded(store, self.path, self.version, (), vouched=None)):
             delete_files(part)
 
 
 class LastingVersion(Struct, frozen=True):
-    """The newest version of an archive that lasts: what a frontier is to a table.
+    """The newest version of an archive that lasts: the counterpart of a table's frontier.
 
-    `sums` are those of its files, but for files from before sums were recorded. `file_list` is the
-    sum over its file list, as a frontier has it; None: an older Kappa has written it.
+    `sums` are the sums of the version's files, except for files from before sums were recorded.
+    `file_list` is the sum over the file list, as in a frontier; None: an older Kappa has written
+    the version.
     """
 
     version: int
@@ -223,7 +225,7 @@ _LASTING = Documents(LastingVersion)
 
 
 def open_archive(path: str) -> StoredArchive | None:
-    """Opens an archive to be read. Returns None if it does not exist."""
+    """Opens an archive for reading. Returns None if the archive does not exist."""
     try:
         with _mended_as_archive():
             return StoredArchive(path, open_newest(path))
@@ -233,7 +235,7 @@ def open_archive(path: str) -> StoredArchive | None:
 
 @contextmanager
 def _mended_as_archive() -> Iterator[None]:
-    """Raises the damage of a table's log with what mends an archive, within the block."""
+    """Raises the damage of a table's log with an archive's remedy, within the block."""
     try:
         yield
     except Damaged as error:
@@ -243,7 +245,7 @@ def _mended_as_archive() -> Iterator[None]:
 def ensure_archive(
     store: Store, path: str, columns: Iterable[tuple[str, str]], mark: ArchiveMark
 ) -> StoredArchive:
-    """Opens an archive for its writer, or makes it, empty and with this mark.
+    """Opens an archive for a writer, or makes an empty archive with this mark.
 
     A commit that was under way when power was lost is taken back.
     """
@@ -252,7 +254,7 @@ def ensure_archive(
     if lasting is not None:
         take_back(path, lasting.version)
     elif not is_committed(path, 1):
-        # It was being made, and has no row yet.
+        # The archive's making was interrupted: the archive has no row yet.
         delete_folder(path)
     found = open_archive(path)
     if found is not None:

@@ -1,4 +1,4 @@
-"""A build's Delta table that its job has open: it reads, appends, merges, compacts."""
+"""A build's Delta table that a job has open to read, append, merge and compact."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _PACKED = WriterProperties(compression="ZSTD")
 
 
 class StoredTable:
-    """One Delta table of a build, held open by the build's job at the newest version."""
+    """A Delta table of a build, held open by the build's job at the newest version."""
 
     def __init__(self, path: str, table: DeltaTable) -> None:
-        """Wraps an open table: `open_table` and `ensure_table` make it."""
+        """Wraps an open table; call `open_table` or `ensure_table` instead."""
         self.path = path
-        # Where the handle reads and writes it.
+        # The place at which the handle reads and writes the table.
         self._at = path
         self._table = table
-        # Commits of no rows since the handle's version: it has not read them.
+        # Commits of no rows since the handle's version: the handle has not read these commits.
         self._unread = 0
         self._guards = Guards(path)
 
@@ -50,7 +50,7 @@ class StoredTable:
     def version(self) -> int:
         """Returns the newest version that this handle knows of.
 
-        It knows its own commits, and after `refresh` those of every writer.
+        The handle knows its own commits, and after `refresh` the commits of every writer.
         """
         return int(self._table.version()) + self._unread
 
@@ -62,18 +62,18 @@ class StoredTable:
         self._ensure_own(before + 1)
 
     def go_on_with(self, newer: StoredTable) -> None:
-        """Goes on as the same table opened later: from a newer checkpoint, and the log since."""
+        """Continues with a later handle of the same table, from a newer checkpoint."""
         before = self.version
         self._table, self._unread = newer._table, 0
         self._update()
         self._ensure_own(before)
 
     def mark(self) -> Mark:
-        """Returns the mark of the newest commit. Raises Damaged if it carries none."""
+        """Returns the mark of the newest commit. Raises Damaged if the commit carries none."""
         return mark_of(self._at, self.version)
 
     def append(self, rows: pa.Table, mark: Mark, guard: Guard) -> None:
-        """Appends rows, whose columns are the table's in its order."""
+        """Appends rows, whose columns are the table's in the table's order."""
         self._write(rows, "append", mark, guard, f"rows could not be appended to {self.path}")
 
     def merge(
@@ -85,8 +85,8 @@ class StoredTable:
     ) -> None:
         """Folds contributions into the rows of their keys.
 
-        Without a guard they are of slices that are committed already, and were among the recent
-        rows (engine/write/recent.py). Raises Broken if a result does not fit its column.
+        Without a guard the contributions are of slices that are committed already, and were among
+        the recent rows (engine/write/recent.py). Raises Broken if a result does not fit the column.
         """
         before = self._read_on()
         with self._guards.once(self._table, guard):
@@ -116,13 +116,13 @@ class StoredTable:
         self._committed(before)
 
     def replace(self, rows: pa.RecordBatchReader, mark: Mark, guard: Guard) -> None:
-        """Writes the table anew: these rows in place of all that it has."""
+        """Writes the table anew: these rows in place of all present rows."""
         self._write(rows, "overwrite", mark, guard, f"{self.path} could not be written anew")
 
     def commit_nothing(self, mark: Mark, guard: Guard | None) -> None:
-        """Commits a slice that contributes no rows: the table has folded it all the same.
+        """Commits a slice that contributes no rows: the table has folded the slice all the same.
 
-        Without a guard it is the commit of no slice.
+        Without a guard the commit is of no slice.
         """
         version = self.version + 1
         with self._guards.once(self._table, guard):
@@ -137,14 +137,14 @@ class StoredTable:
 
     def empty(self, mark: Mark) -> None:
         """Removes all rows."""
-        # Imported as below.
+        # Imported late, for the reason below.
         import pyarrow as pa  # noqa: PLC0415
 
         none = pa.schema(self._table.schema().to_arrow()).empty_table()
         self._write(none, "overwrite", mark, None, f"{self.path} could not be emptied")
 
     def files(self) -> tuple[str, ...]:
-        """Lists the data files of its version, as absolute paths or URLs, without a look there."""
+        """Lists the version's data files, as absolute paths or URLs, without a look there."""
         return files_of(self._at, self.version, self._table.file_uris)
 
     def file_sizes(self) -> tuple[int, ...]:
@@ -156,8 +156,8 @@ class StoredTable:
         return sum(self.facts().column("num_records").to_pylist())
 
     def facts(self) -> pa.Table:
-        """Returns what the log says of this version's files, with a row each."""
-        # It takes 0.13 s to import, and readers of lists of files do not need it.
+        """Returns the log's facts of this version's files, a row for each file."""
+        # The import takes 0.13 s, and readers of lists of files do not need it.
         import pyarrow as pa  # noqa: PLC0415
 
         return pa.table(self._table.get_add_actions(flatten=True))
@@ -217,16 +217,16 @@ class StoredTable:
         self._committed(before)
 
     def _committed(self, before: int) -> None:
-        """Notes that the handle has committed once, or nothing if there was nothing to do."""
+        """Takes up the handle's commit, or no commit if there was nothing to do."""
         self._ensure_own(before + 1)
         if self.version > before:
             self._put_version(before + 1)
 
     def _put_version(self, version: int) -> None:
-        """Puts a version that the handle has made to where readers find it: it is there."""
+        """Does nothing here: readers find the handle's versions at once."""
 
     def _read_on(self) -> int:
-        """Has the handle read this job's commits that it has not read. Returns the version."""
+        """Reads this job's commits that the handle has not read. Returns the version."""
         version = self.version
         if self._unread:
             self._update()
@@ -245,7 +245,7 @@ class StoredTable:
 
 
 def strangers(path: str, version: int, own: int) -> KappaError:
-    """Returns the error of a table with a commit of another process, behind its job's `own`."""
+    """Returns the error of a table with a stranger's commit behind the job's `own`."""
     return KappaError(
         f"{path} is at version {version}, and its job has committed up to {own}: another process "
         "writes there",
@@ -254,7 +254,7 @@ def strangers(path: str, version: int, own: int) -> KappaError:
 
 
 def open_table(path: str) -> StoredTable | None:
-    """Opens a build's table. Returns None if it does not exist."""
+    """Opens a build's table. Returns None if the table does not exist."""
     try:
         return StoredTable(path, open_newest(path))
     except TableNotFoundError:
@@ -262,9 +262,9 @@ def open_table(path: str) -> StoredTable | None:
 
 
 def ensure_table(path: str, columns: Columns, mark: Mark, first: First = None) -> StoredTable:
-    """Opens a build's table, or makes it if it does not exist.
+    """Opens a build's table, or makes a table that does not exist.
 
-    It is made with its `first` rows, or empty, and with this mark as version 0.
+    A new table has the `first` rows, or is empty, and has this mark as version 0.
     """
     found = open_table(path)
     if found is not None:

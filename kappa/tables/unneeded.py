@@ -1,4 +1,4 @@
-"""The files of a Delta table that neither its newest version nor a pinned one needs."""
+"""The files of a Delta table that neither the newest nor a pinned version needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def delete_unneeded(
     vouched: str | None,
     listed: dict[int, FileList] | None = None,
 ) -> int:
-    """Deletes what `unneeded` lists. Returns how many data files. No commit may be under way."""
+    """Deletes the files that `unneeded` lists. Returns the number of data files.
+
+    No commit may be under way.
+    """
     going = unneeded(store, path, newest, pinned, vouched=vouched, listed=listed)
     for part in deletion_parts(going):
         failpoint("table.before_delete")
@@ -43,18 +46,18 @@ def unneeded(
     vouched: str | None,
     listed: dict[int, FileList] | None = None,
 ) -> tuple[str, ...]:
-    """Lists the files that neither the newest version nor a pinned one needs.
+    """Lists the files that neither the newest version nor a pinned version needs.
 
-    A version needs its data files, and its log from the newest checkpoint before it, which is on
-    the disk by then. No version is behind the newest: what is left there was taken back. A pinned
-    version that is not whole any more was deleted before it was pinned, and is passed over: its
+    A version needs its data files, and the log from the last checkpoint before the version, which
+    is on the disk by then. No version is behind the newest: commits left there were taken back. A
+    pinned version that is not whole any more was deleted before the pin, and is passed over: the
     reader notices, and starts over. `listed` has the lists of versions that are known, and keeps
-    them from one call to the next: they never change, and each version costs some milliseconds to
-    list. Raises Damaged if the newest version itself is not whole, or its files are not those that
-    its frontier has `vouched` for.
+    the lists from call to call: a list never changes, and each version costs some milliseconds to
+    list. Raises Damaged if the newest version itself is not whole, or if the frontier has not
+    `vouched` for the newest version's files.
     """
     known = {} if listed is None else listed
-    # Names and not paths: an hour of history has thousands, and a slice waits meanwhile.
+    # Names and not paths: an hour of history has thousands of names, and a slice waits meanwhile.
     there = {f"{path}/{name}" for name in files_in(path)}
     if newest not in known:
         known[newest] = list_of(path, newest, vouched)
@@ -75,8 +78,9 @@ def unneeded(
     data = [file for file in sorted(there) if file not in needed]
     in_log = _unneeded_log(f"{path}/{LOG_FOLDER}", kept)
     if in_log and store.is_on_disk:
-        # Who has written a checkpoint may have died before its name was on the disk: it is read in
-        # place of what goes. Its bytes are there before its name: one sync of the folder will do.
+        # The writer of a checkpoint may have died before the checkpoint's name was on the disk:
+        # readers need the checkpoint in place of the deleted files. Its bytes are there before its
+        # name: one sync of the folder will do.
         checkpoints = {*(Path(path) / LOG_FOLDER).glob("*.checkpoint.parquet")}
         store.sync(sorted(checkpoints - {*map(Path, in_log)})[-1:])
     return (*(file for file in data if _subject(file) not in needed), *in_log)

@@ -24,35 +24,35 @@ from kappa.tables.file_list import (
     read_list,
 )
 
-# Up to this many commits, reading them is faster than reading a checkpoint.
+# Up to this many commits are faster to read than a checkpoint.
 _FEW = 200
 # Delta's names for types that differ from Spark's simple ones.
 _SIMPLE = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
 
 
-# Of tables that this process writes: the list of the version that it has published last, or has
-# compared with what a frontier vouches for as it began.
+# Of tables that this process writes: the list of the version that the process has published last,
+# or has compared at its start with the list that a frontier vouches for.
 _COMPARED: dict[str, FileList] = {}
 
 
 def note_compared(path: str, found: FileList) -> None:
-    """Notes a list that a frontier vouches for, of a table that this process writes."""
+    """Remembers a list that a frontier vouches for, of a table that this process writes."""
     _COMPARED[path] = found
 
 
 def forget_lists(path: str) -> None:
-    """Forgets what is known of a table that is made anew."""
+    """Forgets the known list of a table that is made anew."""
     _COMPARED.pop(path, None)
 
 
 def list_of(
     path: str, version: int, vouched: str | None, known: FileList | None = None
 ) -> FileList:
-    """Returns the list of the live files of a version, by the commits since one that is `known`.
+    """Returns the list of the live files of a version, by the commits since a `known` list.
 
-    `vouched` is the sum by which the frontier that names this version vouches for its list. None:
-    the process has committed the version itself and publishes it next, or the frontier is of an
-    older Kappa. Raises Damaged if the list is another, or the version does not exist (any more).
+    `vouched` is the sum by which the frontier that names this version vouches for the list. None:
+    the process has committed the version and publishes that version next, or the frontier is of an
+    older Kappa. Raises Damaged if the list is another, or if the version does not exist (any more).
     """
     bases = [
         each
@@ -61,7 +61,7 @@ def list_of(
     ]
     if bases:
         base = max(bases, key=lambda each: each.version)
-        # Where the commits since are gone, or do not fit, the log itself decides.
+        # If the commits since are gone, or do not fit, the log itself decides.
         with suppress(FileNotFoundError, KappaError):
             since = commits_between(path, base.version, version, put_or_read_commit)
             found = base.after(since) if since else base
@@ -73,21 +73,22 @@ def list_of(
 
 
 def list_since(path: str, known: Mapping[int, FileList], version: int) -> FileList:
-    """Returns the same, by the commits since the last version whose list is `known`."""
+    """Returns the list of a version's files, by the commits since the last `known` list."""
     last = max((each for each in known if each <= version), default=None)
     return list_of(path, version, None, None if last is None else known[last])
 
 
 def files(path: str, version: int, vouched: str | None) -> tuple[str, ...]:
-    """Lists the exact data files of one version, as absolute paths or URLs.
+    """Lists the exact data files of a version, as absolute paths or URLs.
 
-    `vouched` is as for `list_of`, and has no default: who reads must say by what. Raises as that.
+    `vouched` is as for `list_of`, and has no default: a reader must name the sum. Raises the errors
+    of `list_of`.
     """
     return list_of(path, version, vouched).at(path)
 
 
 def files_of(path: str, version: int, listed: Callable[[], Iterable[str]]) -> tuple[str, ...]:
-    """Lists the same of a version that is open at `path`, as delta-rs has `listed` its files."""
+    """Lists the data files of a version that is open at `path`, from delta-rs's `listed`."""
     said = attempted(listed, f"the files of {path} version {version} could not be listed")
     return tuple(sorted(map(_local, said)))
 
@@ -95,7 +96,8 @@ def files_of(path: str, version: int, listed: Callable[[], Iterable[str]]) -> tu
 def log_of(path: str, version: int) -> tuple[str, ...]:
     """Lists the log files from which a version is read.
 
-    They are the newest checkpoint that is not behind it, if there is one, and the commits since.
+    The files are the newest checkpoint that is not behind the version, if there is a checkpoint,
+    and the commits since.
     """
     log = f"{path}/{LOG_FOLDER}"
     numbered = sorted(
@@ -114,7 +116,7 @@ class FileLists:
     """A cache over `files`, which remembers the last list of each table."""
 
     def __init__(self, *, tables: int = 256) -> None:
-        """Makes an empty cache, which remembers at most so many tables."""
+        """Makes an empty cache with a greatest number of tables."""
         self._tables = tables
         self._last: dict[str, FileList] = {}
 
@@ -137,10 +139,10 @@ class FileLists:
 def touched_files(path: str, version: int, until: int) -> tuple[frozenset[str], bool] | None:
     """Lists the files of version `until` with each row that slices after `version` have changed.
 
-    Other rows may be in them. Commits without a slice, of upkeep and of drains, change no row that
-    readers see. The second value is True if such a commit has taken rows of those slices away: a
-    drain empties recent rows, and upkeep deletes hidden ones. Returns None if a commit does not
-    exist any more. Raises Damaged if one cannot be read.
+    Other rows may be in these files. Commits without a slice, of upkeep and of drains, change no
+    row that readers see. The second value is True if a commit without a slice has taken rows of the
+    slices away: a drain empties recent rows, and upkeep deletes hidden rows. Returns None if a
+    commit does not exist any more. Raises Damaged if a commit cannot be read.
     """
     found, lacks = set[str](), False
     try:
@@ -150,7 +152,7 @@ def touched_files(path: str, version: int, until: int) -> tuple[frozenset[str], 
     for commit in commits:
         added = {f"{path}/{each.name}" for each in commit.added}
         removed = {f"{path}/{each.name}" for each in commit.removed}
-        # A slice's rows are in files of its own; those that were rewritten with them follow.
+        # A slice's rows are in files of its own; files that were rewritten with them follow.
         if commit.is_slice or found & removed:
             lacks |= not commit.is_slice and any(each.data_change for each in commit.removed)
             found |= added
@@ -159,9 +161,9 @@ def touched_files(path: str, version: int, until: int) -> tuple[frozenset[str], 
 
 
 def files_of_commit(path: str, version: int) -> Iterator[Path]:
-    """Yields the files that one commit has added, and the commit itself.
+    """Yields the files that a commit has added, and the commit itself.
 
-    Raises Damaged if it cannot be read.
+    Raises Damaged if the commit cannot be read.
     """
     try:
         added = read_commit(path, version).added
@@ -178,14 +180,14 @@ def files_of_commit(path: str, version: int) -> Iterator[Path]:
 
 def _with_checksum(file: Path) -> Iterator[Path]:
     yield file
-    # Spark writes it beside, and reads no file of which it is torn.
+    # Spark writes the checksum beside the file, and reads no file with a torn checksum.
     beside = file.with_name(f".{file.name}.crc")
     if beside.exists():
         yield beside
 
 
 def schema(path: str, version: int) -> tuple[tuple[str, str], ...]:
-    """Lists the columns of one version: (name, Spark's simple type)."""
+    """Lists the columns of a version: (name, Spark's simple type)."""
     fields = json.loads(retried(lambda: open_version(path, version).schema().to_json()))["fields"]
     return tuple((str(field["name"]), _simple(field["type"])) for field in fields)
 
@@ -199,12 +201,12 @@ def mark_of(path: str, version: int) -> Mark:
 
 
 def mark_text(path: str, version: int) -> str | None:
-    """Returns the text of a commit's mark, or None if it carries none."""
+    """Returns the text of a commit's mark, or None if the commit carries none."""
     return commit_info(path, version).get("userMetadata")
 
 
 def commit_info(path: str, version: int) -> Mapping[str, Any]:
-    """Returns what the writer of a version noted in its commit.
+    """Returns the writer's own record in the commit of a version.
 
     Raises Damaged if the commit does not exist (any more).
     """

@@ -1,11 +1,12 @@
-"""The embedded broker: one real Apache Kafka, as a child process with data below the root.
+"""The embedded broker: a real Apache Kafka, as a child process with data below the root.
 
-Its records are read and written through kappa/kafka, as those of any cluster. Read in this order:
+Records are read and written through kappa/kafka, like the records of any cluster. Read the files in
+this order:
 
-- broker: the process, from its start to its end
+- broker: the process, from start to end
 - last_run: the process and the ports of the last run
-- properties: Kafka's settings and its log, as Java reads them
-- sizes: the sizes of its files
+- properties: the files of Kafka's settings and of log4j's, as Java reads files
+- sizes: the sizes of the broker's files
 """
 
 __all__ = ["broker", "last_run", "properties", "sizes"]

@@ -1,8 +1,8 @@
-"""The embedded broker: one real Apache Kafka on 127.0.0.1, as a child process.
+"""The embedded broker: a real Apache Kafka on 127.0.0.1, as a child process.
 
-It is KRaft, with broker and controller in one. It keeps its data below `<root>/broker/` between
-runs and ends with its parent. It is no place for the only copy of anything:
-`kafka.bootstrap_servers` names a cluster that is.
+The process is KRaft, with broker and controller together. The broker keeps its data below
+`<root>/broker/` between runs and ends with its parent. The broker is no place for the only copy of
+any data: `kafka.bootstrap_servers` names a cluster for that.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from kappa.kafka.client import Log
 
 # 3 s on a quiet machine, 10 s at load 10; a slow disk and a recovery after a crash take longer.
 _READY_SECONDS = 120.0
-# A port that was free may be taken by the time that Kafka binds it.
+# Another process may take a free port before Kafka binds the port.
 _PORT_ATTEMPTS = 3
 _STOP_SECONDS = 20.0
 _NAP_SECONDS = 0.05
@@ -64,12 +64,12 @@ class Broker:
         syncs: bool = True,
         list_classes: Path | None = None,
     ) -> Self:
-        """Starts the broker of a root folder and returns when it answers.
+        """Starts the broker of a root folder and returns when the broker answers.
 
-        Call it from the main thread (`start_tied`). A broker that a crash has left over on the same
-        data is killed first. `syncs`: see `server_properties`; `list_classes` is a path to write
-        the list of its classes to. Raises KappaError with the last words of its log if it dies
-        before it answers.
+        Call this from the main thread (`start_tied`). A broker that a crash has left over on the
+        same data is killed first. `syncs`: see `server_properties`; `list_classes` is a path for
+        the list of the broker's classes. Raises KappaError with the last words of the log if the
+        broker dies before an answer.
         """
         folder = root / "broker"
         folder.mkdir(parents=True, exist_ok=True)
@@ -115,15 +115,15 @@ class Broker:
 
     @property
     def pid(self) -> int:
-        """Returns its process id, which is its process group's too."""
+        """Returns the broker's process id, which is also the id of the process group."""
         return self._process.pid
 
     def alive(self) -> bool:
-        """Returns True while its process runs."""
+        """Returns True while the broker's process runs."""
         return self._process.poll() is None
 
     def stop(self, patience_seconds: float = _STOP_SECONDS) -> None:
-        """Ends the broker: asks it, waits for it, and kills it if it does not end.
+        """Ends the broker by a signal, and kills a broker that does not end.
 
         A second call does nothing.
         """
@@ -136,7 +136,7 @@ class Broker:
         self._process.wait()
 
     def _wait_until_ready(self) -> bool:
-        """Returns True when it answers, and False if its process has died."""
+        """Returns True when the broker answers, and False if the process has died."""
         deadline = time.monotonic() + _READY_SECONDS
         # The port opens last; until then clients would only make noise.
         while self.alive() and not _accepts(self._port):
@@ -149,7 +149,7 @@ class Broker:
         log = Log(self.bootstrap_servers)
         while self.alive():
             if log.wait_until_ready(1.0):
-                # Another process might have the port, and our broker be about to die of that.
+                # Another process may have the port, and our broker may be about to die for that.
                 return self.alive()
             if time.monotonic() > deadline:
                 raise KappaError(
@@ -166,9 +166,9 @@ def broker_archive(jars: Jars, java: str) -> ClassArchive:
 
 
 def last_words(log: str) -> str:
-    """Returns the line of a broker's log that gives the reason why it ended.
+    """Returns the line of a broker's log that explains the end of the broker.
 
-    That is the last cause named in it, or else its last line.
+    That line is the last cause named in the log, or else the log's last line.
     """
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     # Frames of a stack trace show places, not reasons.
@@ -194,10 +194,10 @@ def _accepts(port: int) -> bool:
 def _ensure_formatted(
     folder: Path, jars: Jars, java: Java, settings: Callable[[Path], str]
 ) -> None:
-    """Makes the data folder with its cluster id, as Kafka's `kafka-storage format` does.
+    """Makes the data folder with a cluster id, as Kafka's `kafka-storage format` does.
 
-    Kafka syncs none of it, and no broker starts from a part of it. So it is made under another
-    name.
+    Kafka does not sync the folder, and no broker starts from a partial folder. So the folder is
+    made under another name.
     """
     data, unfinished = folder / "data", folder / "data.new"
     if (data / "meta.properties").exists():
@@ -250,7 +250,7 @@ def _ensure_formatted(
 def _new_cluster_id() -> str:
     """Returns a Kafka Uuid: 16 bytes in URL-safe base 64 without padding.
 
-    One that begins with a dash would be taken for a flag.
+    Kafka would take an id that begins with a dash for a flag.
     """
     while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith(
         "-"
@@ -286,6 +286,6 @@ def _written_since(log_file: Path, position: int) -> str:
     if not log_file.exists():
         return ""
     with log_file.open("rb") as log:
-        # A log that was rolled since begins anew.
+        # A log that was rolled meanwhile begins anew.
         log.seek(position if log_file.stat().st_size >= position else 0)
         return log.read().decode(errors="replace")

@@ -1,7 +1,7 @@
 """The broker's process and ports of the last run, in `broker.json`.
 
 With the same ports, clients find the broker again. A process that a crash has left over is ended,
-and one that works in another folder is not: the file may be a copy.
+but not a process that works in another folder: the file may be a copy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORMAT = 1
 class LastRun:
     """The content of `broker.json`: the process that was started last, and its ports.
 
-    `device` and `inode` are of the broker's folder; an earlier Kappa has not named them.
+    `device` and `inode` are of the broker's folder; an earlier Kappa has not named the two.
     """
 
     format: int
@@ -42,15 +42,15 @@ class LastRun:
 
 
 def end_leftover(folder: Path, last: LastRun | None) -> None:
-    """Kills the last run's broker if it still works in this folder.
+    """Kills the last run's broker if that broker still works in this folder.
 
-    Raises Conflict if it cannot be killed.
+    Raises Conflict if the broker cannot be killed.
     """
     if last is None or last.process is None or not last.process.alive():
         return
     place = folder.stat()
     is_here = (last.device, last.inode) == (place.st_dev, place.st_ino)
-    # Kafka's own lock of its data.
+    # Kafka's own lock on the data.
     if not is_here and not has_open(last.process.pid, folder / "data" / ".lock"):
         return
     if not kill_and_see_gone(last.process):
@@ -61,7 +61,7 @@ def end_leftover(folder: Path, last: LastRun | None) -> None:
 
 
 def read_last_run(folder: Path) -> LastRun | None:
-    """Returns the last run, or None if there was none or its file is damaged."""
+    """Returns the last run, or None without a file or with a damaged file."""
     try:
         found, _ = unsealed((folder / "broker.json").read_bytes())
         process = (
@@ -76,18 +76,18 @@ def read_last_run(folder: Path) -> LastRun | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError):
-        # It only saves looking for ports and leftovers. A leftover that it does not name has
-        # Kafka's own lock on the data.
+        # The file only saves a search for ports and leftovers. A leftover that the file does not
+        # name has Kafka's own lock on the data.
         return None
 
 
 def write_last_run(folder: Path, run: LastRun) -> None:
-    """Writes the last run in place of the one before it."""
+    """Writes the last run in place of the previous run."""
     put_file(folder / "broker.json", sealed(asdict(run))[0], synced=False)
 
 
 def free_ports(last: LastRun | None) -> tuple[int, int]:
-    """Returns the ports of the last run if they are free, and other free ones otherwise.
+    """Returns the ports of the last run if both are free, or else other free ports.
 
     With the same ports, clients find the broker again.
     """
@@ -97,7 +97,7 @@ def free_ports(last: LastRun | None) -> tuple[int, int]:
             (one, last.port if last else 0),
             (other, last.controller_port if last else 0),
         ):
-            # As Kafka binds: a lingering connection of the last run is no reason to move.
+            # Bound as Kafka binds: a lingering connection of the last run must not change the port.
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 held.bind((HOST, wanted))

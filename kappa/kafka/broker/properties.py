@@ -13,7 +13,7 @@ HOST = "127.0.0.1"
 def server_properties(data: Path, port: int, controller_port: int, *, syncs: bool) -> str:
     """Returns Kafka's settings for a data folder and two ports.
 
-    If it `syncs`, what the broker has acknowledged survives a power loss: nobody else has a copy.
+    If the broker `syncs`, acknowledged records survive a power loss: nobody else has a copy.
     """
     settings = {
         "process.roles": "broker,controller",
@@ -25,7 +25,7 @@ def server_properties(data: Path, port: int, controller_port: int, *, syncs: boo
         "inter.broker.listener.name": "PLAINTEXT",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(data),
-        # Topics are declared; a typing error must not make one.
+        # Topics are declared; a typing error must not make a topic.
         "auto.create.topics.enable": "false",
         "num.partitions": "1",
         "default.replication.factor": "1",
@@ -41,7 +41,7 @@ def server_properties(data: Path, port: int, controller_port: int, *, syncs: boo
         # After a crash the broker is back only when its old session has ended: 9 s by default.
         "broker.heartbeat.interval.ms": "500",
         "broker.session.timeout.ms": "3000",
-        # Its default of 128 MB would be a quarter of the heap.
+        # The default of 128 MB would be a quarter of the heap.
         "log.cleaner.dedupe.buffer.size": str(32 * 1024 * 1024),
         **({"log.flush.interval.messages": "1"} if syncs else {}),
     }
@@ -52,9 +52,9 @@ def server_properties(data: Path, port: int, controller_port: int, *, syncs: boo
 
 
 def java_text(text: str) -> bytes:
-    """Returns a properties file as Java reads it (java.util.Properties).
+    """Returns a properties file in the encoding of java.util.Properties.
 
-    Java reads it as Latin-1, and takes all else from escapes of UTF-16.
+    Java reads the file as Latin-1, and takes all other characters from escapes of UTF-16.
     """
     units = text.encode("utf-16-be")
     codes = (int.from_bytes(pair) for pair in zip(units[::2], units[1::2], strict=True))

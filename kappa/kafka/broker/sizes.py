@@ -1,6 +1,6 @@
-"""The bytes that partitions take on the embedded broker's disk, by their segment files.
+"""The bytes that partitions take on the embedded broker's disk, by segment files.
 
-It only reads.
+This module only reads.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def partition_bytes(root: Path, topics: Iterable[str]) -> Mapping[str, Mapping[i
     folders = [path for path in data.iterdir() if path.is_dir()] if data.is_dir() else []
     wanted = frozenset(topics)
     for path in folders:
-        # Kafka's own rule: the partition's number is behind the last dash. The folder of one that
-        # is being deleted ends otherwise.
+        # Kafka's own rule: the partition's number is behind the last dash. The folder of a
+        # partition that is being deleted ends otherwise.
         name, _, partition = path.name.rpartition("-")
         if name in wanted and partition.isdigit():
             found.setdefault(name, {})[int(partition)] = sum(map(_size, path.glob("*.log")))
@@ -31,5 +31,5 @@ def _size(segment: Path) -> int:
     try:
         return segment.stat().st_size
     except FileNotFoundError:
-        # Compacted or deleted since it was listed.
+        # The file was compacted or deleted since the listing.
         return 0

@@ -1,7 +1,8 @@
-"""The rows of a select in which certain expressions are the same, and what else is. Pure.
+"""The rows of a select that share certain values, and the other shared values. Pure.
 
-Rows of a table are one if they are alike in its keys; those of a subquery if they are alike in what
-it groups by, or in all that it makes distinct. What is not understood has no keys.
+Rows of a table that are alike in the table's keys are a single row. So are rows of a subquery that
+are alike in the subquery's groups, or in all columns that the subquery makes distinct. A query that
+this module does not understand has no keys.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from kappa.tables.views.trees import (
     trees,
 )
 
-# They make several rows of one.
+# These functions make several rows of a single row.
 _UNNESTS = {"unnest", "unlist", "generate_subscripts"}
 
 
 class TableKeys:
-    """The keys of tables, and those of subqueries over them."""
+    """The keys of tables and of subqueries over tables."""
 
     def __init__(self, tables: Mapping[str, TableBirth], aggregates: Collection[str]) -> None:
         """Takes the tables that a query may read, and the names of DuckDB's aggregates."""
@@ -41,9 +42,9 @@ class TableKeys:
         self._aggregates = aggregates
 
     def groups(self, select: Tree) -> list[Any] | None:
-        """Returns the expressions by which a select groups rows, or None if it does not.
+        """Returns the expressions by which a select groups rows, or None without groups.
 
-        One that is not known is None.
+        An unknown expression is None.
         """
         outputs = self.scopes.outputs(select)
         if select["aggregate_handling"] == "FORCE_AGGREGATES":
@@ -57,7 +58,7 @@ class TableKeys:
         return any(str(each["function_name"]).lower() in self._aggregates for each in found)
 
     def item(self, item: Item, names: Collection[str]) -> tuple[bool, Collection[str]]:
-        """Returns whether columns of an item decide on its row, and on which columns they do."""
+        """Returns whether columns of an item decide on the row, and the decided columns."""
         rows, decided = False, names
         match item.tree:
             case {"type": "BASE_TABLE", "table_name": str(table)} if item.columns:
@@ -79,7 +80,10 @@ class TableKeys:
         return rows, item.columns if rows else decided
 
     def named(self, visible: Iterable[Visible], tree: Any) -> Iterator[Visible]:
-        """Yields which of certain columns a tree names, or a subquery in it that has no such."""
+        """Yields the visible columns that a tree names.
+
+        A name in a subquery of the tree counts if the subquery itself has no column of that name.
+        """
         found = [each for each in trees(tree, within=True) if each.get("class") == "COLUMN_REF"]
         for select in trees(tree):
             if select.get("type") == "SELECT_NODE":
@@ -106,7 +110,7 @@ class Alike:
         window: Tree | None = None,
         is_grouped: bool = True,
     ) -> None:
-        """Takes the expressions; those within an aggregate are of rows that are not grouped yet.
+        """Takes the expressions; within an aggregate, rows are not grouped yet.
 
         Windows with the order of `window` give rows that are alike in all else the same values.
         """
@@ -116,7 +120,7 @@ class Alike:
         self._order = None if window is None else self._order_of(window)
         self._named = {lowered(e["alias"]): e for e in select["select_list"] if e.get("alias")}
         self._joins = [*joins(select.get("from_table"))]
-        # A `where` adds items after those of the `from` clause.
+        # A `where` adds items after the items of the `from` clause.
         self._count = max((end for *_, end in self._joins), default=1)
         items = self._scope.items[: self._count]
         self._is_known = all(each.columns and _unique(each) == {*each.columns} for each in items)
@@ -154,11 +158,12 @@ class Alike:
                 return True
             case {"class": "COLUMN_REF", "column_names": [*names, str(last)]}:
                 if names:
-                    # A field.
+                    # A field of a column.
                     return self.decides({**expression, "column_names": names}, by_name=by_name)
                 if (known := self._named.get(lowered(last))) is not None:
                     return by_name and self.decides(known, by_name=False)
-                # What is not the select's own is of a query around it: it is the same throughout.
+                # A name that is not the select's own is of a query around it, where its value is
+                # the same throughout.
                 own = {name for each in self._scope.visible for name in (each.alias, each.name)}
                 return self._is_known and lowered(last) not in own
             case {"class": "POSITIONAL_REFERENCE", "index": int(place)}:
@@ -170,7 +175,8 @@ class Alike:
                 if is_by_order(expression):
                     is_same = self._order_of(expression) == self._order
                     return self.rows or (is_same and all(map(self.decides, parts(expression))))
-                # Of other rows it has what is in its frame, of its own what bounds that.
+                # Of other rows, its value depends on the rows in the frame; of its own row, on the
+                # bounds of the frame.
                 bounds = [expression[each] for each in ("start_expr", "end_expr")]
                 own = expression["children"] if expression["exclude_clause"] != "NO_OTHER" else []
                 by = [each for one in ("orders", "arg_orders") for each in sorts(expression[one])]
@@ -186,7 +192,7 @@ class Alike:
         )
 
     def left_open(self, expressions: Iterable[Any]) -> list[str]:
-        """Returns names for those of certain expressions that are not the same in all rows."""
+        """Returns names for expressions that differ between these rows."""
         left = [each for each in expressions if not self.decides(each)]
         names = [
             each.name if isinstance(each, Visible) else str(each["column_names"][-1])
@@ -198,9 +204,9 @@ class Alike:
         return list(dict.fromkeys(names)) or ["something else"] * bool(left)
 
     def _follow(self, conditions: list[Tree]) -> None:
-        """Finds the columns and the items that are the same where others are, until all are."""
+        """Finds all columns and items that are the same because others are the same."""
         edges = self._scope.edges
-        # The columns of a full join that is compared may be those of either side.
+        # The columns of a compared full join may come from either side.
         full = {
             number
             for join, first, _, end in self._joins
@@ -232,11 +238,11 @@ class Alike:
         item = self._scope.items[number]
         earlier = [one for one in self._scope.visible if min(one.places)[0] < number]
         if number in self._items or not all(
-            # A subquery may name columns of items before it.
+            # A subquery may name columns of the items before it.
             map(self.decides, self._given.named(earlier, item.tree))
         ):
             return
-        # A row may be missing by an outer join: all its columns are null then, as its keys may be
+        # An outer join may leave out a row: all its columns are null then. Its keys may be null
         # too, if they are compared with nothing.
         compared = {place for _, place in self._scope.edges}
         mine = {place for place in self._places if place[0] == number}
@@ -252,7 +258,7 @@ class Alike:
                 and join["join_type"] in {"INNER", "LEFT"}
                 and {*range(number)} <= self._items
             ):
-                # One row of all items before it meets all rows with its values, or none.
+                # A single row of all items before it meets all rows with its values, or none.
                 reached = self._scope.reached([*self._places])
                 found = {place for place in reached if place[0] == number}
                 rows = rows or join["ref_type"] == "ASOF" or self._decided(item, found)[0]
@@ -267,12 +273,12 @@ class Alike:
         return rows, {*decided} & unique
 
     def _place(self, expression: Any) -> set[Place]:
-        """Returns the place of an expression that is one column, in a set."""
+        """Returns the place of an expression that is a single column, in a set."""
         found = self._scope.find(expression)
         return set() if found is None or len(found.places) != 1 else {*found.places}
 
     def _is_converted(self, place: Place, other: Tree) -> bool:
-        """Returns True if a column of text is compared as a number: '1' and '01' are one then."""
+        """Returns True if a column of text is compared as a number: then '1' equals '01'."""
         kind = self._given.scopes.kind(self._scope.items[place[0]], place[1])
         constants = [
             each["value"]["type"] for each in trees(other) if each.get("class") == "CONSTANT"
@@ -299,5 +305,5 @@ def _unique(item: Item) -> set[str]:
     return {each for each in item.columns if each and item.columns.count(each) == 1}
 
 
-# What two equal expressions may have of their own.
+# The fields in which two equal expressions may differ.
 _NOT_COMPARED = {"alias", "query_location"}

@@ -1,6 +1,6 @@
-"""Maintained views as tables of a build: what they read, and their columns.
+"""Maintained views as tables of a build: the relations that are read, and the columns.
 
-DuckDB says so, of tables without rows.
+DuckDB derives both from tables without rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NO_CIRCLE = "a view reads tables, and views that do not read it"
 def build_tables(
     pipeline: Pipeline, outputs: Mapping[str, Mapping[str, Type]]
 ) -> tuple[TableBirth, ...]:
-    """Lists the tables of a build of this pipeline, its maintained views among them.
+    """Lists the tables of a build of this pipeline, including maintained views.
 
     The rejects are last. Raises DeclarationError as `table_births` and `view_births` do.
     """
@@ -45,17 +45,17 @@ def build_tables(
 
 
 def with_views(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> tuple[TableBirth, ...]:
-    """Returns a pipeline's tables, of which the rejects are last, with its maintained views."""
+    """Returns a pipeline's tables with the maintained views; the rejects stay last."""
     *others, rejects = tables
     return (*others, *view_births(pipeline.views, tables), rejects)
 
 
 def view_births(views: Sequence[View], tables: Iterable[TableBirth]) -> tuple[TableBirth, ...]:
-    """Returns the maintained views as tables, each after those it reads.
+    """Returns the maintained views as tables, each after the tables that the view reads.
 
-    Raises DeclarationError, with the view's line, if its query cannot be read or has rows over no
-    rows, its keys are no columns of it, a table cannot have its columns, or its rows depend on the
-    order in which others are read.
+    Raises DeclarationError, with the view's line, in these cases: the view's query cannot be read
+    or has rows over no rows, the keys are no columns of the query, a table cannot have the columns,
+    or the rows depend on the order in which other rows are read.
     """
     if not any(view.is_maintained for view in views):
         return ()
@@ -71,7 +71,7 @@ def births_in(
 ) -> tuple[TableBirth, ...]:
     """Returns the maintained views as `view_births` does. `duck` has the tables without rows."""
     births = list[TableBirth]()
-    # Of each view that is not stored: its query, after those of the views that it reads.
+    # Of each view that is not stored: its query, after the queries of the views that it reads.
     inlined: dict[str, str] = {}
     pending, refused = list(views), dict[str, Exception]()
     while pending:
@@ -97,13 +97,13 @@ def births_in(
 
 def make_empty(duck: Connection, table: TableBirth) -> None:
     """Makes a table in DuckDB with the columns that readers see, and no rows."""
-    # No view: DuckDB would name what that reads in its place.
+    # A table, not a view: DuckDB would name the relations that a view reads in place of the view.
     duck.execute(f"create table {quoted(table.name)} as {read_sql(table, (), clock=None)}")
 
 
 def _columns(duck: Connection, view: View) -> list[tuple[str, Any]]:
     found = duck.sql(f"select * from (\n{view.sql}\n)")
-    # A subquery gives a column that is there twice another name.
+    # A subquery renames the second of two columns of the same name.
     names = [name for name, *_ in duck.execute(view.sql).description or ()]
     return list(zip(names, found.types, strict=True))
 
@@ -117,7 +117,7 @@ def _birth(
 ) -> TableBirth:
     where = f"{view.source}: view {view.name}"
     names = [name for name, _ in columns]
-    # Delta takes names for one that differ in their case alone.
+    # Delta takes names that differ in case alone for the same name.
     lowered = [name.lower() for name in names]
     for name in names:
         is_twice = lowered.count(name.lower()) > 1
@@ -149,7 +149,7 @@ def _birth(
             " is read",
         )
     used, named_ones = _reached(duck, view.sql, inlined)
-    # In the order in which they were made, so that each comes after those it reads.
+    # In the order of their making, so that each comes after the views that it reads.
     named = [f"{quoted(name)} as (\n{inlined[name]}\n)" for name in inlined if name in used]
     sql = f"with {', '.join(named)}\nselect * from (\n{view.sql}\n)" if named else view.sql
     tree = tree_of(duck, sql)
@@ -185,7 +185,7 @@ def _birth(
 
 
 def _reached(duck: Connection, sql: str, inlined: Mapping[str, str]) -> tuple[set[str], set[str]]:
-    """Returns which views a query reaches, and all relations that it and those name."""
+    """Returns the views that a query reaches, and all relations named there or in the views."""
     used, names, texts = set[str](), set[str](), [sql]
     while texts:
         found = _names_in(duck, texts.pop())
@@ -199,7 +199,7 @@ def _reached(duck: Connection, sql: str, inlined: Mapping[str, str]) -> tuple[se
 def _refused(
     duck: Connection, pending: Sequence[View], refused: Mapping[str, Exception]
 ) -> DeclarationError:
-    """Returns the error of the first view that can never be made."""
+    """Returns the error of the first view that can never become a table."""
     names = {view.name for view in pending}
     for view in pending:
         named = _names_in(duck, view.sql)

@@ -1,7 +1,7 @@
-"""A declared query as DuckDB reads it: its one meaning, and whether slices can read it.
+"""The only meaning of a declared query in DuckDB, and whether slices can read the query.
 
-In a slice the tables of a view are named subqueries. A table has a schema, and a named subquery has
-none, by which two relations of one name could be told apart.
+In a slice the tables of a view are named subqueries. A table has a schema, by which two relations
+of the same name could be told apart; a named subquery has none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kappa.tables.views.trees import sql_of, tree_of
 
 
 def why_not_bound(duck: Connection, sql: str, relations: Mapping[str, str]) -> str | None:
-    """Returns why a query over these relations, by their names, cannot be read; or None.
+    """Returns why a query over these named relations cannot be read, or None.
 
     `duck` has the tables, and reads no rows.
     """
@@ -28,9 +28,9 @@ def why_not_bound(duck: Connection, sql: str, relations: Mapping[str, str]) -> s
 
 
 def declared_sql(duck: Connection, sql: str) -> str:
-    """Returns a declared query in its one meaning, which DuckDB computes alike by any plan.
+    """Returns a declared query in its only meaning, the same by any of DuckDB's plans.
 
-    It is the query itself if it has no as-of join.
+    The result is the query itself if there is no as-of join.
     """
     if "asof" not in sql.lower():
         return sql

@@ -1,10 +1,11 @@
 """Views that are kept by change: counts and sums, to which a slice adds its own.
 
-They are over one table. A group's new count is the stored one, with the rows that the slice brings
-and without those that it takes. So a slice costs what it changes, however large its groups are.
-Beside its columns such a view stores each group's number of rows, and of values per sum. Greatest
-and least values are kept so if rows are only ever added. Averages are not: DuckDB divides a sum by
-its count with more digits than a column has. Pure, but for what DuckDB knows of its functions.
+These views are over a single table. A group's new count is the stored count, plus the rows that the
+slice brings and minus the rows that the slice takes. So the cost of a slice follows the size of the
+change, however large the groups are. Beside its columns a view by change stores each group's number
+of rows, and of values per sum. Greatest and least values are kept by change if rows are only ever
+added. Averages are not: DuckDB divides a sum by a count with more digits than a column has. Pure,
+but for DuckDB's knowledge of functions.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ from kappa.tables.views.trees import Tree, aggregates, expanded, is_recursive, s
 ROWS = "_rows"
 # The state of the groups, as a relation that the outer query reads.
 STATE = "_state"
-# The states of the rows that a slice brings, and of those that it takes.
+# The states of the rows that a slice brings, and of the rows that it takes.
 COME, GONE = "_come", "_gone"
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A column of a group's state: a count, a sum with the column of its count, a min or a max."""
+    """A column of a group's state: a count, a min, a max, or a sum with a count's column."""
 
     name: str
     kind: str
     values: str = ""
-    # DuckDB's, as it is written in a cast.
+    # DuckDB's type, as written in a cast.
     type: Any = "BIGINT"
 
 
 @dataclass(frozen=True, slots=True)
 class ByChange:
-    """The two halves of such a view: `inner` gives each group's state, `outer` its columns.
+    """The two halves of a view by change: `inner` gives groups' states, `outer` the columns.
 
     `inner` reads the table `table` once, under that name. `outer` reads STATE. `keys` are the
     columns of a group.
@@ -59,14 +60,14 @@ class ByChange:
         return tuple(each.name for each in self.state)
 
     def whole(self) -> str:
-        """Returns the query for all rows of the view, with what is stored beside them."""
+        """Returns the query for all rows of the view, with the state stored beside the rows."""
         return f"with {STATE} as ({self.inner}) {self.outer}"
 
     def changed(self, stored: str, parts: Iterable[str]) -> str:
         """Returns the query for the new state of groups.
 
-        `stored` is the query for their state before the slice. `parts` are COME and GONE, if these
-        relations are there: the states of the rows which the slice has brought and taken.
+        `stored` is the query for the groups' state before the slice. `parts` are COME and GONE, if
+        these relations are there: the states of the rows which the slice has brought and taken.
         """
         keys = ", ".join(map(quoted, self.keys))
         columns = f"{keys}, {', '.join(self.columns)}"
@@ -95,9 +96,9 @@ class ByChange:
 def by_change(
     duck: Connection, statement: Tree, keys: Sequence[str], tables: Mapping[str, TableBirth]
 ) -> ByChange | None:
-    """Returns how a query is kept by change, or None if it cannot be.
+    """Returns the form of a query that is kept by change, or None if there is none.
 
-    `tables` are those that the query may read. `duck` has them, and reads no rows.
+    `tables` are the tables that the query may read. `duck` has the tables, and reads no rows.
     """
     if is_recursive(statement):
         return None
@@ -127,11 +128,11 @@ def by_change(
 
 
 class _NotByChange(Exception):
-    """A query has a part to which no change can be added."""
+    """The error of a query with a part to which no change can be added."""
 
 
 def _is_simple(select: Tree, tables: Container[str]) -> bool:
-    """Returns True if a query groups the rows of one table, and does nothing else."""
+    """Returns True if a query groups the rows of a single table, and does nothing else."""
     if select.get("type") != "SELECT_NODE":
         return False
     source = select["from_table"]
@@ -152,7 +153,7 @@ def _is_simple(select: Tree, tables: Container[str]) -> bool:
 
 
 class _Parts:
-    """The groups and aggregates of one query, as its columns are taken apart."""
+    """The groups and aggregates of a query, taken apart column by column."""
 
     def __init__(self, known: frozenset[str], scopes: Scopes, *, is_appended: bool) -> None:
         self._aggregates = known
@@ -160,7 +161,7 @@ class _Parts:
         self._is_appended = is_appended
         self.state = [Counted(ROWS, "count")]
         self._inner: list[Tree] = [_function("count_star", alias=ROWS)]
-        # What stands for a part of an expression in the outer query, by that part.
+        # Each known part of an expression, and its stand-in in the outer query.
         self._known: list[tuple[Tree, str]] = []
 
     def made(self, select: Tree, keys: Sequence[str]) -> tuple[Tree, Tree]:
@@ -181,7 +182,7 @@ class _Parts:
                 *({**each, "alias": name} for each, name in zip(groups, names, strict=True)),
                 *self._inner,
             ],
-            # By place: the names of a select list may be those of other columns.
+            # By place: a name in a select list may also be the name of another column.
             "group_expressions": [_place(number) for number in range(1, len(groups) + 1)],
             "group_sets": [list(range(len(groups)))],
             "aggregate_handling": "STANDARD_HANDLING",
@@ -199,7 +200,7 @@ class _Parts:
         return inner, outer
 
     def _are_groups(self, select: Tree, groups: Sequence[Tree]) -> bool:
-        """Returns True if a select groups rows by exactly these columns of its list."""
+        """Returns True if a select groups rows by exactly these listed columns."""
         find = self._scopes.of(select).find
         by = self._scopes.groups(select)
 
@@ -241,9 +242,9 @@ class _Parts:
         return expression
 
     def _counted(self, aggregate: Tree) -> str:
-        """Adds an aggregate to the state, and returns its column.
+        """Adds an aggregate to the state, and returns the aggregate's column.
 
-        Raises _NotByChange if no change can be added to it.
+        Raises _NotByChange if no change can be added to the aggregate.
         """
         name, children = aggregate["function_name"].lower(), aggregate["children"]
         plain = not aggregate["distinct"] and not aggregate["order_bys"]["orders"]
@@ -265,13 +266,13 @@ class _Parts:
 
 
 def _name(expression: Tree) -> str:
-    """Returns the name of a column in a select list; that of an unnamed expression is none."""
+    """Returns the name of a column in a select list; an unnamed expression has none."""
     names = expression.get("column_names") or [""]
     return lowered(str(expression.get("alias") or names[-1]))
 
 
 def _bare(tree: Any) -> Any:
-    """Returns a tree without the places in the query's text, and without its own alias."""
+    """Returns a tree without places in the query's text, and without the tree's own alias."""
     match tree:
         case dict():
             return {

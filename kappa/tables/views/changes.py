@@ -1,8 +1,8 @@
 """The query for the rows of a maintained view that have changed. Pure.
 
-The view's query is computed, whole or for touched keys (ways.py), and compared with what is stored.
-Rows that are new or other, and those that are gone, are what the slice contributes to the view's
-table (kappa/tables/merge.py).
+The view's query is computed, whole or for touched keys (ways.py), and compared with the stored
+rows. New rows, rows with other values, and rows that are gone are the slice's contributions to the
+view's table (kappa/tables/merge.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kappa.declare.options import DELETED
 from kappa.state.table import NUMBER, SINCE, TableBirth
 from kappa.tables.parquet import cast_sql
 
-# So many of the keys that several rows have are named, and of each so many of its rows.
+# An error names at most so many of the keys that several rows have, and of each key so many rows.
 _NAMED = 3
 # A longer row is cut in an error.
 _LONGEST = 200
@@ -27,10 +27,10 @@ def changes_sql(
 ) -> str:
     """Returns DuckDB's query for the contributions to a view's table.
 
-    `query` is the view's own, or for some of its rows, and `relations` are queries for what it
-    reads, by name. `stored` is the query for the same rows of its table, with the columns that
-    identify them. `since` is the offsets that the build has folded by now. The query fails if
-    several rows have the same keys.
+    `query` is the view's own, or for some of the view's rows, and `relations` are queries for the
+    relations that are read, by name. `stored` is the query for the same rows of the view's table,
+    with the columns that identify rows. `since` is the offsets that the build has folded by now.
+    The query fails if several rows have the same keys.
     """
     kinds = dict(view.columns)
     columns = [name for name, _ in stored_columns(view)]
@@ -60,7 +60,7 @@ def changes_sql(
 
 
 def stored_columns(view: TableBirth) -> tuple[tuple[str, str], ...]:
-    """Lists a view's columns that follow from its query, with what identifies its rows."""
+    """Lists a view's columns that follow from the query, with the columns that identify rows."""
     return tuple(column for column in view.columns if column[0] not in {DELETED, SINCE})
 
 
@@ -79,7 +79,7 @@ def _unique(view: TableBirth) -> str:
     nothing = ", ".join(
         f"null as {quoted(name)}" for name, _ in (*stored_columns(view), (DELETED, ""), (SINCE, ""))
     )
-    # Nothing but the first of these is computed where keys are unique.
+    # Only the first of these queries is computed if keys are unique.
     return (
         f"\nunion all select {nothing} from ("
         f"with _twice as materialized (select {keys} from _new group by {keys} having count(*) > 1)"
@@ -103,7 +103,7 @@ def _shown(key: str, kind: str) -> str:
 SEVERAL_ROWS = "several rows have the keys "
 
 
-# DuckDB's errors about queries, files, servers and an end from outside. All others are about rows.
+# DuckDB's errors about queries, files, servers and an interrupt. All others are about rows.
 _NOT_OF_ROWS = (
     "Parser Error: ",
     "Binder Error: ",
@@ -114,19 +114,19 @@ _NOT_OF_ROWS = (
     "Permission Error: ",
     "INTERRUPT Error: ",
 )
-# What a view spills, or has, is of its rows too.
+# A view may spill or hold too much because of its rows, too.
 _TOO_MUCH = "No space left on device"
 
 
 class Unfit(Broken):
-    """A view cannot be computed over the rows that there are now, by what DuckDB said.
+    """The error of a view that cannot be computed over the present rows, with DuckDB's words.
 
     Other rows may be fit for the view.
     """
 
 
 def view_error(name: str, told: str) -> Broken:
-    """Returns the error for a view of which DuckDB told this."""
+    """Returns the error for a view that DuckDB could not compute."""
     _, found, rows = told.partition(SEVERAL_ROWS)
     if found:
         return Unfit(

@@ -1,8 +1,9 @@
 """The parts of a view's query that may give other rows each time: refused by name.
 
-A maintained view's rows must follow from its tables. The order in which DuckDB meets rows does not,
-as it reads files with several threads. So an aggregate or a window that depends on that order is
-refused, and sums of doubles too: their last digits depend on it.
+A maintained view's rows must follow from the view's tables. The order in which DuckDB meets rows
+does not follow, as DuckDB reads files with several threads. So an aggregate or a window that
+depends on that order is refused. Sums of doubles are refused too: the last digits depend on that
+order.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ def _words(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
 
-# They take whichever rows come first, or list them as they come. An order may decide (ties.py).
+# These take whichever rows come first, or list rows as they come. An order may decide (ties.py).
 BY_ORDER = _words(
     "first last any_value arbitrary list array_agg string_agg group_concat listagg arg_max "
     "arg_min argmax argmin max_by min_by arg_max_null arg_min_null"
 )
-# As those, and no order mends it.
+# These depend on the order of rows as well, and no order in the query mends that.
 _NEVER = _words(
     "mode reservoir_quantile approx_quantile approx_top_k stddev stddev_pop stddev_samp variance "
     "var_pop var_samp covar_pop covar_samp corr kurtosis kurtosis_pop skewness regr_avgx "
@@ -38,12 +39,13 @@ _CAST = "sum what is exact, as in sum(price::decimal(18, 4))"
 
 
 def inexact(duck: Connection, statement: Tree) -> tuple[str, str] | None:
-    """Returns what of a query may give other rows each time, and what to type instead; or None.
+    """Returns a part of a query that may give other rows each time, and a replacement.
 
-    `statement` is the query's tree. `duck` has its tables, and reads no rows.
+    Returns None if there is no such part. `statement` is the query's tree. `duck` has the query's
+    tables, and reads no rows.
     """
     tree = expanded(statement) if not is_recursive(statement) else statement
-    # The parser makes `list(x order by x)` such a call.
+    # The parser makes a call of this kind from `list(x order by x)`.
     ordered = {
         id(each["children"][0]) for each in trees(tree) if each.get("function_name") == "list_sort"
     }
@@ -76,13 +78,13 @@ def inexact(duck: Connection, statement: Tree) -> tuple[str, str] | None:
 
 
 def is_by_order(window: Tree) -> bool:
-    """Returns True if a window depends on the order of rows that its own order leaves tied."""
+    """Returns True if a window depends on the order of rows that are tied in the window's order."""
     name = str(window["function_name"]).lower()
     return name in NUMBERING or name in BY_ORDER or has_row_frame(window)
 
 
 def has_row_frame(window: Tree) -> bool:
-    """Returns True if the frame of a window has some of its tied rows, and not others."""
+    """Returns True if a window's frame may have some tied rows without the others."""
     return any(str(window[each]).endswith("_ROWS") for each in ("start", "end"))
 
 
@@ -97,13 +99,13 @@ def _limited(node: Tree) -> tuple[str, str] | None:
 
 
 def _numbers_rows(duck: Connection, statement: Tree) -> bool:
-    """Returns True if a query reads the `rowid` that DuckDB's tables have beside their columns."""
+    """Returns True if a query reads `rowid`, a hidden column of DuckDB's tables."""
     if not any(
         "rowid" in map(str.lower, each.get("column_names", ())) for each in trees(statement)
     ):
         return False
     found = duck.execute("select table_name from duckdb_tables()").fetchall()
-    # The rows of a query have none, unless it is a column's name.
+    # The rows of a query have no `rowid`, unless a column has that name.
     read = ", ".join(f"{quoted(name)} as (from main.{quoted(name)})" for (name,) in found)
     try:
         duck.sql(f"with {read} select * from ({sql_of(duck, statement)})")
@@ -113,7 +115,7 @@ def _numbers_rows(duck: Connection, statement: Tree) -> bool:
 
 
 def _sums_of_doubles(duck: Connection, select: Tree) -> Iterator[str]:
-    """Yields the names of sums in one select whose argument is a double, as DuckDB types it."""
+    """Yields the names of sums in a select whose argument is a double, by DuckDB's types."""
     sums = [
         each
         for part in ("select_list", "having", "qualify", "modifiers")
@@ -138,7 +140,7 @@ def _sums_of_doubles(duck: Connection, select: Tree) -> Iterator[str]:
         try:
             kinds = duck.sql(sql_of(duck, statement)).types
         except DUCKDB_ERRORS:
-            # It names what is outside of the select, or an aggregate within.
+            # The argument names something outside of the select, or an aggregate within.
             continue
         if str(kinds[0]).lower() in {"double", "float"}:
             yield str(each["function_name"]).lower()

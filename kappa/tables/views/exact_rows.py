@@ -1,7 +1,8 @@
-"""A query as its rows leave DuckDB without a loss: for Python, for Arrow, or for a file of Parquet.
+"""A query whose rows leave DuckDB without a loss: for Python, Arrow or a Parquet file.
 
-The query's columns are looked at before it runs. If a value of one of them would be lost on the
-way (kappa/declare/values/exact_sql.py), the query is put into another one that writes it exactly.
+The query's columns are looked at before the query runs. If a value of a column would be lost on the
+way (kappa/declare/values/exact_sql.py), the query is put into another query that writes the value
+exactly.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Names = Callable[[Iterable[str]], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ExactQuery:
-    """A query to run, and the columns of the one that was asked: names, and DuckDB's types.
+    """A query to run, and the asked query's columns: names, and DuckDB's types.
 
     `as_json` are the places of columns that come as a text of JSON.
     """
@@ -32,7 +33,7 @@ class ExactQuery:
     as_json: tuple[int, ...] = ()
 
     def row(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Returns a row that was fetched with the values that its columns have."""
+        """Returns a fetched row with the columns' own values."""
         if not self.as_json:
             return row
         values = list(row)
@@ -42,7 +43,7 @@ class ExactQuery:
 
 
 def python_query(duck: Connection, sql: str, *, times: bool, names: Names = tuple) -> ExactQuery:
-    """Returns a query for Python. With `times`, dates and timestamps are Python's if it has them.
+    """Returns a query for Python. `times` asks for Python's dates and timestamps if possible.
 
     Raises DuckDB's errors, and UsageError if a column's type has no form.
     """
@@ -52,7 +53,7 @@ def python_query(duck: Connection, sql: str, *, times: bool, names: Names = tupl
 
 
 def python_rows(table: Any) -> list[dict[str, Any]]:
-    """Returns the rows of a table of Arrow's. A time that Python lacks is its text."""
+    """Returns the rows of an Arrow table. A time that Python lacks becomes a text."""
     try:
         rows: list[dict[str, Any]] = table.to_pylist()
     except (OverflowError, ValueError):
@@ -110,5 +111,5 @@ def _projected(
     selected = ", ".join(
         f"{each} as {quoted(column)}" for each, column in zip(written, columns, strict=True)
     )
-    # On a line of its own, so that a comment at its end comments out nothing of ours.
+    # On a line of its own, so that a comment at the query's end comments out nothing of ours.
     return f"select {selected} from (\n{sql}\n) as _answer({', '.join(given)})"

@@ -1,9 +1,10 @@
-"""Which rows of each table a view's rows can depend on: lineage from the parsed query. Pure.
+"""The rows of each table that a view's rows can depend on, from the parsed query. Pure.
 
-A view's rows belong together by some of its columns, its `by`. Where each of these comes unchanged
-from a column of a table, or is compared with one by a join's equality, the rows of certain values
-depend on no rows of that table that have others there. So they can be computed from those alone.
-Nothing is assumed: what is not understood here has no lineage, with its reason.
+A view's rows belong together by some of the view's columns, the `by`. Each of these columns may
+come unchanged from a column of a table, or be compared with a table's column by a join's equality.
+Then rows of certain values depend on no rows of that table that have other values there. So the
+view's rows can be computed from the table's rows of these values alone. Nothing is assumed: a query
+that is not understood here has no lineage, but a reason.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from kappa.tables.views.trees import Tree, expanded, is_recursive, meant, trees
 
 @dataclass(slots=True)
 class Reading:
-    """One place of a query at which it reads a table.
+    """A place at which a query reads a table.
 
-    `by` is, of the columns by which the view's rows belong together, those that the table has at
-    this place, with the table's own names for them. `lost` says why it has not the others.
+    `by` maps the columns by which the view's rows belong together to the table's own names, for the
+    columns that the table has at this place. `lost` gives the reason for each other column.
     """
 
     tree: Tree
@@ -37,12 +38,12 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """A query's tree, without named subqueries, and the places at which it reads tables."""
+    """A query's tree, without named subqueries, and the places that read tables."""
 
     tree: Tree
     scopes: Scopes
     readings: tuple[Reading, ...]
-    # If no column can be followed at all.
+    # The reason why no column can be followed at all.
     why_not: str | None = None
 
     @property
@@ -53,10 +54,10 @@ class Lineage:
 
 
 def lineage_of(statement: Tree, tables: Tables, by: Sequence[str]) -> Lineage:
-    """Follows the columns `by` of a query to the tables that it reads.
+    """Follows the columns `by` of a query to the tables that are read.
 
-    `statement` is what `json_serialize_sql` gives for the query, and `tables` has the types of the
-    columns of each table.
+    `statement` is the result of `json_serialize_sql` for the query, and `tables` has the types of
+    the columns of each table.
     """
     if is_recursive(statement):
         return Lineage(statement, Scopes(tables), (), "its query is recursive")
@@ -82,7 +83,7 @@ class _Following:
         self._readings = readings
 
     def follow(self, node: Tree, wanted: Mapping[int, str], lost: Mapping[str, str]) -> None:
-        """Follows columns of a query, by number, into what it reads; `lost` are the others."""
+        """Follows columns of a query, by number, into the sources; `lost` are the others."""
         if has_limit(node):
             lost = {**lost, **dict.fromkeys(wanted.values(), "the query has a limit")}
             wanted = {}
@@ -98,7 +99,7 @@ class _Following:
     ) -> None:
         scope, outputs = self.scopes.of(select), self.scopes.outputs(select)
         lost = dict(lost)
-        # Of each item: its columns that are followed further.
+        # For each item: the columns that are followed further.
         further: list[dict[str, str]] = [{} for _ in scope.items]
         for number, by in wanted.items():
             if outputs is None:
@@ -133,9 +134,9 @@ class _Following:
 
 
 def blocked(scopes: Scopes, select: Tree, column: Visible, number: int, name: str) -> str | None:
-    """Returns why rows with other values of a column decide on those of certain ones, or None.
+    """Returns why rows with other values of a column decide on these rows, or None.
 
-    `number` and `name` are those of the column in the select list.
+    `number` and `name` belong to the column in the select list.
     """
     scope, outputs = scopes.of(select), scopes.outputs(select) or []
 
@@ -164,7 +165,7 @@ def _same(one: Visible | None, other: Visible) -> bool:
 
 
 def _windows(select: Tree) -> Iterator[Tree]:
-    """Yields the window functions of a select, and none of its subqueries."""
+    """Yields the window functions of a select, without subqueries."""
     for part in ("select_list", "qualify", "modifiers"):
         yield from (
             each for each in trees(select[part], within=True) if each.get("class") == "WINDOW"
@@ -172,7 +173,7 @@ def _windows(select: Tree) -> Iterator[Tree]:
 
 
 def has_limit(node: Tree) -> bool:
-    """Returns True if a query gives only some of its rows: each decides on others then."""
+    """Returns True if a query gives only some of its rows: then each row decides on others."""
     return any("LIMIT" in each["type"] for each in node.get("modifiers", ()))
 
 

@@ -1,8 +1,9 @@
-"""Nulls in as-of joins: what a null compares with is never true, as in SQL. Pure.
+"""Nulls in as-of joins: a comparison with a null is never true, as in SQL. Pure.
 
-DuckDB 1.5 takes a null for the latest time in one of its plans, and for no time in the other. With
-nulls among several columns that it compares, it may also find rows that are not equal. Source:
-https://github.com/duckdb/duckdb/pull/24199. It takes no such row if the condition rules nulls out.
+One plan of DuckDB 1.5 takes a null for the latest time, and the other plan for no time. With nulls
+among several compared columns, DuckDB may also find rows that are not equal. Source:
+https://github.com/duckdb/duckdb/pull/24199. DuckDB never takes wrong rows if the condition rules
+nulls out.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from kappa.tables.views.trees import Tree, conjuncts, copied, trees
 
-# Of these a null makes nothing true.
+# The comparisons that are never true for a null.
 _COMPARISONS = {
     "COMPARE_EQUAL",
     "COMPARE_GREATERTHAN",
@@ -27,15 +28,15 @@ def asof_joins(tree: Any) -> list[Tree]:
 
 
 def unsure_asof(tree: Tree) -> tuple[str, str] | None:
-    """Returns what a query's as-of joins have that DuckDB computes in one way or another, or None.
+    """Returns a part of a query's as-of joins that DuckDB may compute in two ways, or None.
 
-    The second text is what to type instead.
+    The second text is the replacement to type.
     """
     return next(filter(None, map(unsure_join, asof_joins(tree))), None)
 
 
 def unsure_join(join: Tree) -> tuple[str, str] | None:
-    """Returns what one as-of join has of this; see `unsure_asof`."""
+    """Returns the unsure part of an as-of join; see `unsure_asof`."""
     if join["join_type"] in {"RIGHT", "FULL"}:
         return (
             f"an asof {join['join_type'].lower()} join, on which DuckDB may hang",

@@ -1,9 +1,9 @@
 """The keys of a view that changed rows of a table reach through joins.
 
-These rows do not have the keys. A customer's row has no order, yet it decides on rows of the view
-that belong to orders. The keys that it touches are those of the query with its joins and conditions
-alone, over the changed rows in place of the table. As lineage, this is found from the parsed query,
-or there is none. Pure.
+These rows do not have the keys. A customer's row has no order, yet decides on rows of the view that
+belong to orders. The touched keys are the result of the query with joins and conditions alone, over
+the changed rows in place of the table. As with lineage, the query for the keys is derived from the
+parsed query, or there is none. Pure.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from kappa.tables.views.trees import Tree, conjuncts, copied, trees
 
 
 def reached_by(scopes: Scopes, node: Tree, reading: Tree, wanted: Mapping[str, str]) -> Tree | None:
-    """Returns the query for keys that rows of one reading reach, or None if none is sure.
+    """Returns the query for keys that rows of a reading reach, or None if no query is sure.
 
-    `wanted` has the columns of the query `node` that make a key, by their names there. Its values
-    name them in the result. The result still reads all tables, under the names they have. It has at
-    least the keys of rows that come, go or differ if rows of that reading alone come or go.
+    `wanted` maps the columns of the query `node` that make a key to the names in the result. The
+    result still reads all tables, under the same names. If rows of that reading alone come or go,
+    the result has at least the keys of the view's rows that come, go or differ.
     """
     names = [name for name, _ in scopes.outputs(node) or ()]
     if any(names.count(name) != 1 for name in wanted):
@@ -56,13 +56,14 @@ def _of_select(
             return None
         keys.append(column)
         listed.append({**_expression(expression), "alias": by})
-    # A name of the select list, which is another now.
+    # The condition uses a name of the select list, which has other columns now.
     if any(
         each.get("class") == "COLUMN_REF" and not scope.may_have(lowered(each["column_names"][0]))
         for each in trees(select["where_clause"], within=True)
     ):
         return None
-    # Items that a row may lack: a key that reads them, or a condition, could be another without.
+    # Items that a row may lack: without such an item, a key or a condition that reads it could
+    # differ.
     lacking = _lacking(scope, select["from_table"], reading)
     if lacking is None or any(item in lacking for key in keys for item, _ in key.places):
         return None
@@ -116,24 +117,24 @@ def _path(tree: Tree, reading: Tree) -> Iterator[tuple[Tree, str]]:
 
 
 def _turned(tree: Tree, reading: Tree) -> Iterator[Tree]:
-    """Yields the joins above a reading that are turned: to rows that meet one of its rows."""
+    """Yields the joins above a reading that are turned, to give rows that meet its rows."""
     yield from (join for join, side in _path(tree, reading) if _may_lack(join, side))
 
 
 def _may_lack(join: Tree, side: str) -> bool:
-    """Returns True if rows of the other side are there without a row of this side, or change so."""
+    """Returns True if a row of the other side can stay, or change, without a row of this side."""
     if side == "left":
         return bool(join["join_type"] == "RIGHT")
     return join["join_type"] in {"LEFT", "SEMI", "ANTI"} or join["ref_type"] == "ASOF"
 
 
 def _is_followed(join: Tree) -> bool:
-    """Returns True if it is known which rows of a join a row of one side reaches."""
+    """Returns True if a join's rows that are reached from a row of either side are known."""
     return join["ref_type"] in {"REGULAR", "ASOF", "CROSS"} and join["join_type"] != "FULL"
 
 
 def _lacking(scope: Scope, tree: Tree, reading: Tree) -> set[int] | None:
-    """Returns the items on the reading's side of joins that are turned; None if not known."""
+    """Returns the items on the reading's side of turned joins; None if they are unknown."""
     lacking, upper = set[int](), list[Tree]()
     for join, side in _path(tree, reading):
         if not _is_followed(join):
@@ -165,7 +166,10 @@ def _reads_none_of(scope: Scope, expression: Any, items: Iterable[int]) -> bool:
 
 
 def _is_plain(scopes: Scopes, tree: Tree, reading: Tree) -> bool:
-    """Returns True if an item has no such reading, or each row of it comes from its rows alone."""
+    """Returns True if each row of an item comes from the reading's rows alone.
+
+    Returns True as well if the item does not contain the reading.
+    """
     if tree is reading or not _has(tree, reading):
         return True
     if tree.get("type") != "SUBQUERY":
@@ -195,7 +199,7 @@ def _joined(tree: Tree, turned: set[int]) -> Tree:
     sides = {side: _joined(tree[side], turned) for side in ("left", "right")}
     kind = tree["join_type"]
     if id(tree) in turned:
-        # The right side of these two cannot be named, and stays so.
+        # Expressions cannot name the right side of a semi or anti join, and still cannot.
         kind = "SEMI" if kind in {"SEMI", "ANTI"} else "INNER"
     return {**tree, **sides, "join_type": kind}
 

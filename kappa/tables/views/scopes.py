@@ -1,7 +1,7 @@
-"""The columns that a query's `from` clause makes visible, and which of them are equal. Pure.
+"""The columns that a query's `from` clause makes visible, and equal columns. Pure.
 
-A query is the tree of DuckDB's own parser, with its named subqueries put in their places
-(trees.py). What is not understood here has no columns: nothing is concluded about it.
+A query is the tree of DuckDB's own parser, with named subqueries put in place (trees.py). A part
+that is not understood here has no columns: nothing is concluded from that part.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from kappa.base.sql import lowered
 from kappa.tables.views.trees import Tree, conjuncts, place_of
 
-# An item of a `from` clause, by its number there, and one of its columns.
+# An item of a `from` clause, by its number there, and a column of the item.
 Place = tuple[int, str]
 # The types of each table's columns, by name.
 Tables = Mapping[str, Mapping[str, str]]
@@ -23,8 +23,9 @@ Tables = Mapping[str, Mapping[str, str]]
 class Visible:
     """A column that expressions can name.
 
-    It has the value of the column at each of `places`, in every row that has one there. If it is
-    not `given`, an outer join may give a null instead. If not `bare`, it is named with its alias.
+    The column has the value of the column at each of `places`, in every row that has a value there.
+    If not `given`, an outer join may give a null instead. If not `bare`, the column is named with
+    the alias.
     """
 
     name: str
@@ -36,11 +37,11 @@ class Visible:
 
 @dataclass(slots=True)
 class Item:
-    """A table or a subquery in a `from` clause, and the names of its columns in their order."""
+    """A table or a subquery in a `from` clause, and the names of the columns in order."""
 
     tree: Tree
     columns: tuple[str, ...]
-    # Of a table the names of its own columns: an alias may rename them.
+    # For a table, the names of its own columns: an alias may rename columns.
     table_columns: tuple[str, ...] = ()
 
 
@@ -48,19 +49,21 @@ class Item:
 class Scope:
     """The columns that a `from` clause makes visible.
 
-    An edge (one, other): rows with certain values in the column `one` meet only such in `other`.
+    An edge (one, other): rows with certain values in the column `one` meet only rows with these
+    values in `other`.
     """
 
     items: list[Item] = field(default_factory=list)
     visible: list[Visible] = field(default_factory=list)
     edges: set[tuple[Place, Place]] = field(default_factory=set)
-    # Columns that a full join has compared: the first that is not null of both has their value.
+    # Columns that a full join has compared: their value is the first of both that is not null.
     paired: set[frozenset[Place]] = field(default_factory=set)
-    # An as-of join takes one of several rows: what it does not compare by equality is of that one.
+    # An as-of join takes one of several rows: columns that it does not compare by equality are that
+    # row's.
     taken: set[Place] = field(default_factory=set)
 
     def find(self, expression: Any) -> Visible | None:
-        """Returns the one column that an expression is; None if it is another thing."""
+        """Returns the column that an expression is, or None for any other expression."""
         match expression:
             case Visible():
                 return expression
@@ -86,7 +89,7 @@ class Scope:
         ) or any(not item.columns for item in self.items)
 
     def reached(self, places: Sequence[Place]) -> set[Place]:
-        """Returns the columns that have certain values wherever those at `places` have them."""
+        """Returns the columns that have certain values wherever the columns at `places` do."""
         found, new = set[Place](), {*places}
         while new:
             found |= new
@@ -95,7 +98,7 @@ class Scope:
 
 
 class Scopes:
-    """The scopes of all queries in one tree."""
+    """The scopes of all queries in a tree."""
 
     def __init__(self, tables: Tables) -> None:
         """Takes the types of the columns of each table that the tree may name."""
@@ -103,7 +106,7 @@ class Scopes:
         self._made: dict[int, Scope] = {}
 
     def of(self, select: Tree) -> Scope:
-        """Returns what the `from` clause of a select makes visible, with what its `where` says."""
+        """Returns the scope of a select's `from` clause, with the equalities of the `where`."""
         if id(select) not in self._made:
             scope = Scope()
             self._made[id(select)] = scope
@@ -113,9 +116,9 @@ class Scopes:
         return self._made[id(select)]
 
     def outputs(self, node: Tree) -> list[tuple[str, Any]] | None:
-        """Returns the columns of a query: the name, and the expression or the Visible of each.
+        """Returns the columns of a query: each name with an expression or a Visible.
 
-        None, if they are not known.
+        Returns None if the columns are not known.
         """
         match node:
             case {"type": "SELECT_NODE"}:
@@ -126,7 +129,7 @@ class Scopes:
         return None
 
     def groups(self, select: Tree) -> list[Any]:
-        """Returns the expressions in the `group by` of a select; one that is not known is None.
+        """Returns the expressions in the `group by` of a select; None for an unknown expression.
 
         DuckDB looks for a bare name there among the columns of the `from` clause before the names
         of the select list.
@@ -149,7 +152,7 @@ class Scopes:
         return expression
 
     def kind(self, item: Item, column: str) -> str | None:
-        """Returns the type of a column of an item if it is a table's own column; None otherwise."""
+        """Returns the type of an item's column, or None for a column that is no table's own."""
         if item.columns.count(column) != 1:
             return None
         number = item.columns.index(column)
@@ -223,7 +226,7 @@ class Scopes:
         return [Visible(each, alias, ((len(scope.items) - 1, each),)) for each in columns]
 
     def _join(self, scope: Scope, tree: Tree) -> list[Visible]:
-        """Adds a join's items, and what its condition says of their columns.
+        """Adds a join's items, and the equalities of the join's condition.
 
         A row of the kept side of an outer join meets equal rows alone, and not vice versa.
         """
@@ -278,7 +281,7 @@ class Scopes:
         return visible
 
     def _where(self, scope: Scope, condition: Tree) -> None:
-        """Adds what a condition says of equal columns: no other rows are in the result."""
+        """Adds a condition's equalities of columns: no other rows are in the result."""
         match condition:
             case {"type": "COMPARE_EQUAL", "left": left, "right": right}:
                 self._equal(scope, scope.find(left), scope.find(right), to_left=True, to_right=True)
@@ -300,7 +303,7 @@ class Scopes:
         to_left: bool,
         to_right: bool,
     ) -> None:
-        """Adds the edges between two equal columns, if they have one type: others are converted."""
+        """Adds the edges between two equal columns of the same type: others are converted."""
         for left in () if one is None else one.places:
             for right in () if other is None else other.places:
                 kinds = {self.kind(scope.items[item], name) for item, name in (left, right)}
@@ -312,7 +315,7 @@ class Scopes:
 
 
 def _distinct(names: Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of a subquery's columns: a later one of the same name has a number."""
+    """Returns a subquery's column names: a later name that repeats gets a number."""
     found = list[str]()
     for name in names:
         number, each = 0, name
@@ -329,7 +332,7 @@ def _one(visible: Sequence[Visible], name: str) -> Visible | None:
 
 
 def _merged(kind: str, left: Visible, right: Visible) -> Visible:
-    """Returns the one column that two of a `using` are."""
+    """Returns the merged column of two columns of a `using`."""
     if kind == "FULL":
         given = left.given and right.given
         return Visible(left.name, "", (*left.places, *right.places), given)

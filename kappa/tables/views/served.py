@@ -13,13 +13,13 @@ from kappa.tables.parquet import cast_sql, parquet_sql
 
 _NOT_DELETED = "_deleted is not true"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# In microseconds: 400 years, after which the calendar is the same; and the last time of Python's.
+# In microseconds: 400 years, after which the calendar repeats; and the last time that Python has.
 _CYCLE = 146_097 * 86_400_000_000
 _LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
 def served_condition(table: TableBirth, clock: int | None) -> str | None:
-    """Returns the condition for the rows that readers see, or None if they see all.
+    """Returns the condition for the rows that readers see, or None if readers see all rows.
 
     `clock` is the log's clock at the frontier (kappa/state/log_clock.py). The condition is valid in
     DuckDB in a session whose time zone is UTC, and in Spark with names in backquotes.
@@ -33,7 +33,7 @@ def served_condition(table: TableBirth, clock: int | None) -> str | None:
 
 
 def gone_condition(table: TableBirth, clock: int | None) -> str | None:
-    """Returns the condition for the rows that are gone at this clock, or None if no row is."""
+    """Returns the condition for the rows that are gone at this clock, or None."""
     least = least_kept(table, clock)
     if table.expiry is None or least is None:
         return None
@@ -41,9 +41,9 @@ def gone_condition(table: TableBirth, clock: int | None) -> str | None:
 
 
 def _moment_sql(micros: int) -> str:
-    """Returns a time as DuckDB and Spark read it, in a session whose time zone is UTC.
+    """Returns a time in the spelling of DuckDB and Spark, for a session in UTC.
 
-    It is given in microseconds since 1970, and may lie behind the last one that Python has.
+    The time is given in microseconds since 1970, and may lie behind Python's last time.
     """
     cycles = max(0, (micros - _LAST) // _CYCLE + 1)
     moment = _EPOCH + timedelta(microseconds=micros - cycles * _CYCLE)
@@ -54,7 +54,7 @@ def _moment_sql(micros: int) -> str:
 def least_kept(table: TableBirth, clock: int | None) -> int | None:
     """Returns the least time of a table's rows that are not gone; None if no row is gone.
 
-    It is in microseconds since 1970.
+    The time is in microseconds since 1970.
     """
     return None if table.expiry is None or clock is None else table.expiry.least_kept(clock)
 
@@ -63,9 +63,9 @@ def least_kept(table: TableBirth, clock: int | None) -> int | None:
 class Among:
     """The rows whose `columns` have the values of some row of the relation `name`.
 
-    `columns` has each column of the rows, and the relation's column that it is compared with.
-    DuckDB leaves out parts of files by an equality alone, which no null has: `has_nulls` says
-    whether the relation may have some.
+    `columns` maps each column of the rows to the relation's column for the comparison. DuckDB
+    leaves out parts of files by an equality alone, which no null has. `has_nulls` is True if the
+    relation may have nulls.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Among:
     has_nulls: bool = True
 
     def of(self, sql: str) -> str:
-        """Returns the query for those rows of a query that are among them."""
+        """Returns the query for the rows of a query that are among these rows."""
         return self._joined(sql, "semi")
 
     def others_of(self, sql: str) -> str:
@@ -101,10 +101,10 @@ def read_sql(
     """Returns DuckDB's query for the served rows of a table that consists of these files.
 
     `clock` is the log's clock at the frontier, by which rows are gone. `wanted`: these columns
-    instead of the served ones. `recent`: the files of the tables with contributions to it
-    (kappa/engine/write/recent.py), which are folded in. `among`: only rows that are among those.
-    Every column is cast to its declared type: Delta's writers spell times in two ways, and the
-    first file would decide.
+    instead of the served columns. `recent`: the files of the tables with contributions to the table
+    (kappa/engine/write/recent.py), which are folded in. `among`: only rows that are among these
+    rows. Every column is cast to the declared type: Delta's writers spell times in two ways, and
+    the first file would decide.
     """
     columns = table.served if wanted is None else tuple(wanted)
     waiting = [parquet_sql(contribution_columns(table), files) for files in recent if files]
@@ -114,7 +114,7 @@ def read_sql(
         found = parquet_sql(columns, paths, where)
         return found if among is None else among.of(found)
     stored = parquet_sql(table.columns, paths)
-    # What waits for a row may change all of its columns but its keys.
+    # The contributions that wait for a row may change all of its columns but its keys.
     by_keys = among is not None and set(among.columns) <= set(table.row_keys)
     if among is not None and by_keys:
         stored, waiting = among.of(stored), [among.of(each) for each in waiting]
@@ -130,20 +130,20 @@ def folded_sql(
     *,
     clock: int | None,
 ) -> str:
-    """Returns DuckDB's query for served rows: those that are stored, with what waits for them.
+    """Returns DuckDB's query for served rows: stored rows with waiting contributions.
 
     `stored` and each of `waiting` are queries for all columns. `clock` is as in `read_sql`.
     """
     condition = served_condition(table, clock)
     where = "" if condition is None else f" where {condition}"
-    # Contributions of two tables are folded as one. Sums of doubles in another order may differ
+    # Contributions of two tables are folded together. Sums of doubles in another order may differ
     # in their last digits (decision 8).
     rows = merged_sql(table, stored, waiting) if waiting else stored
     return f"select {', '.join(quoted(name) for name, _ in columns)} from ({rows}){where}"
 
 
 def failing_sql(columns: Iterable[tuple[str, str]], why: str) -> str:
-    """Returns the query with these columns, by name and Spark's type, that fails and says why."""
+    """Returns a query with these columns, by name and Spark's type, that fails with a reason."""
     columns = tuple(columns)
     nothing = ", ".join(f"null as {quoted(name)}" for name, _ in columns)
     selected = ", ".join(cast_sql(name, kind) for name, kind in columns)
@@ -154,5 +154,5 @@ def failing_sql(columns: Iterable[tuple[str, str]], why: str) -> str:
 
 
 def stored_sql(table: TableBirth, paths: Iterable[str]) -> str:
-    """Returns the query for all that a table has: the platform's own columns and rows too."""
+    """Returns the query for all of a table, with the platform's own columns and rows."""
     return parquet_sql(table.columns, paths)

@@ -1,8 +1,8 @@
-"""Orders that may leave ties, of which DuckDB takes either: refused by name.
+"""Orders that may leave ties, where DuckDB takes either row: refused by name.
 
-Rows that are alike in all that a select uses may stand for each other. So an order decides if it
-gives all of that, or a key of each item of the `from` clause (alike.py). It is refused unless it is
-sure to decide. Recursive queries are not looked at.
+Rows that are alike in all values that a select uses may stand for each other. So an order that
+gives all of these values decides, or an order that gives a key of each item of the `from` clause
+(alike.py). An order that does not surely decide is refused. Recursive queries are not looked at.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from kappa.tables.views.trees import (
     trees,
 )
 
-# What of a query, and what to type instead.
+# A part of a query, and its replacement to type.
 _Found = tuple[str, str]
 _Outputs = Sequence[tuple[str, Any]] | None
 _ONE_OF_EACH = (
     "join one row of each, as in asof join (select symbol, since, max(price) as price from prices"
     " group by all) p; or give the table keys among them"
 )
-# Windows that give each of tied rows another value; others have one for all of them.
+# Windows that give each of tied rows another value; other windows give tied rows the same value.
 _EACH_ANOTHER = {"row_number", "ntile", "lag", "lead"}
-# Of rows with equal second arguments, the order decides.
+# The order decides only between rows with equal second arguments.
 _BY_SECOND = {
     *("arg_max", "argmax", "max_by", "arg_max_null"),
     *("arg_min", "argmin", "min_by", "arg_min_null"),
@@ -45,9 +45,9 @@ _BY_SECOND = {
 
 
 def tied(statement: Tree, tables: Mapping[str, TableBirth]) -> _Found | None:
-    """Returns what of a query may take either of several rows, and what to type; or None.
+    """Returns a part of a query that may take either of several rows, and a replacement.
 
-    `tables` are those that it may read.
+    Returns None if there is no such part. `tables` are the tables that the query may read.
     """
     if is_recursive(statement):
         return None
@@ -62,7 +62,7 @@ def tied(statement: Tree, tables: Mapping[str, TableBirth]) -> _Found | None:
 
 
 def _limits(keys: TableKeys, node: Tree, outputs: _Outputs) -> Iterator[_Found]:
-    """Yields a limit, or a `distinct on`, whose order leaves its rows open."""
+    """Yields a limit, or a `distinct on`, whose order leaves the rows open."""
     order, targets, is_limited = _modifiers(node, outputs)
     if node["type"] == "SET_OPERATION_NODE":
         left = [name for name, _ in outputs or [("all", None)] if name not in order]
@@ -77,7 +77,7 @@ def _limits(keys: TableKeys, node: Tree, outputs: _Outputs) -> Iterator[_Found]:
 
 
 def _calls(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]:
-    """Yields windows and aggregates whose order leaves their value open."""
+    """Yields windows and aggregates whose order leaves the value open."""
     order, targets, _ = _modifiers(select, outputs)
     shown = select["select_list"] if outputs is None else [each for _, each in outputs]
     rest = [select[each] for each in ("having", "qualify") if select[each] is not None]
@@ -102,7 +102,7 @@ def _calls(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]
 
 
 def _asof(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]:
-    """Yields joins that take either of several rows with equal values of what they compare."""
+    """Yields joins that take either of several rows with equal values in the compared columns."""
     scope = keys.scopes.of(select)
     for join, _, middle, end in joins(select["from_table"]):
         if join["ref_type"] != "ASOF":
@@ -139,7 +139,7 @@ def _asof(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]:
 
 
 def _modifiers(node: Tree, outputs: _Outputs) -> tuple[list[Any], list[Any], bool]:
-    """Returns the order of a query, what it is distinct on, and whether it has a limit.
+    """Returns a query's order, its `distinct on` targets, and whether there is a limit.
 
     The columns of a `union` have their names for expressions.
     """

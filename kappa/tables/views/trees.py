@@ -1,4 +1,4 @@
-"""A query's tree, as DuckDB's parser gives it (`json_serialize_sql`), and its parts."""
+"""A query's tree, from DuckDB's parser (`json_serialize_sql`), and the parts of a tree."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from kappa.base.duck import Connection, open_connection
 from kappa.base.sql import lowered, text
 
 Tree = dict[str, Any]
-# Of these a tree is made; all else in it has no parts.
+# The types of a tree's nodes; other values in a tree have no parts.
 _PARTS = (dict, list)
-# A join, the numbers of its first items on the left and the right, and the one after its last.
+# A join, the numbers of its first items on the left and the right, and the number after its last
+# item.
 Join = tuple[Tree, int, int, int]
 
 
@@ -59,9 +60,9 @@ def functions_in(tree: object) -> Iterator[str]:
 
 
 def trees(tree: Any, *, within: bool = False) -> Iterator[Tree]:
-    """Yields all parts of a tree; `within`: not those of its subqueries."""
+    """Yields all parts of a tree; `within`: without the parts of subqueries."""
     pending = [tree] if isinstance(tree, _PARTS) else []
-    # Each part goes through one generator, not through one for each level above it.
+    # All parts go through one generator, not through a generator for each level of the tree.
     while pending:
         each = pending.pop()
         if isinstance(each, dict):
@@ -69,12 +70,12 @@ def trees(tree: Any, *, within: bool = False) -> Iterator[Tree]:
                 continue
             yield each
             each = [*each.values()]
-        # Most of what a tree has are names and nothing.
+        # Most values in a tree are names and nulls.
         pending += [part for part in reversed(each) if isinstance(part, _PARTS)]
 
 
 def copied(tree: Any) -> Any:
-    """Returns a copy of a tree of its own, much faster than `deepcopy`."""
+    """Returns a separate copy of a tree, much faster than `deepcopy`."""
     if isinstance(tree, dict):
         return {
             key: copied(each) if isinstance(each, _PARTS) else each for key, each in tree.items()
@@ -83,12 +84,12 @@ def copied(tree: Any) -> Any:
 
 
 def is_recursive(tree: Tree) -> bool:
-    """Returns True if a query reads itself: its named subqueries cannot be put in their places."""
+    """Returns True if a query reads itself: named subqueries cannot be put in place then."""
     return any(each.get("type") == "RECURSIVE_CTE_NODE" for each in trees(tree))
 
 
 def expanded(tree: Any, named: Mapping[str, Tree] | None = None) -> Any:
-    """Returns a copy of a query's tree in which each named subquery stands where it is read.
+    """Returns a copy of a query's tree with each named subquery in the places of its reads.
 
     The query must not be recursive.
     """
@@ -106,7 +107,7 @@ def expanded(tree: Any, named: Mapping[str, Tree] | None = None) -> Any:
                 "sample": tree.get("sample"),
                 "query_location": tree.get("query_location"),
                 "subquery": {"node": copied(cte["node"]), "named_param_map": []},
-                # Of several names only the first may be given again.
+                # The place of a read may rename only the first of several columns.
                 "column_name_alias": [*own, *cte["aliases"][len(own) :]],
             }
         case {"cte_map": {"map": list(ctes)}}:
@@ -124,7 +125,7 @@ def expanded(tree: Any, named: Mapping[str, Tree] | None = None) -> Any:
 
 
 def conjuncts(expression: Any) -> Iterator[Any]:
-    """Yields the conditions that must all be true for an expression to be."""
+    """Yields the conditions that are all true if and only if an expression is true."""
     match expression:
         case {"type": "CONJUNCTION_AND", "children": list(children)}:
             for child in children:
@@ -134,7 +135,7 @@ def conjuncts(expression: Any) -> Iterator[Any]:
 
 
 def joins(tree: Any, first: int = 0) -> Iterator[Join]:
-    """Yields the joins of a `from` clause, each after those within it."""
+    """Yields the joins of a `from` clause, nested joins before the joins around them."""
     if isinstance(tree, dict) and tree.get("type") == "JOIN":
         left = [*joins(tree["left"], first)]
         middle = left[-1][-1] if left else first + 1
@@ -146,7 +147,7 @@ def joins(tree: Any, first: int = 0) -> Iterator[Join]:
 def place_of(expression: Any) -> int | None:
     """Returns the place in a select list that a whole number in another clause means.
 
-    DuckDB takes a decimal, a text or a truth value there for what it is.
+    There DuckDB takes a decimal, a text or a truth value as a plain constant.
     """
     match expression:
         case {"class": "CONSTANT", "value": {"type": {"id": str(kind)}, "value": int(place)}} if (
@@ -157,11 +158,11 @@ def place_of(expression: Any) -> int | None:
 
 
 def meant(expression: Any, outputs: Sequence[tuple[str, Any]]) -> list[Any]:
-    """Returns the columns of a query that a part of its order, or of `distinct on`, is.
+    """Returns the columns of a query that a part of an order, or of `distinct on`, means.
 
     DuckDB looks for a bare name there among the names of the select list before the columns of the
     `from` clause. (In `group by`, `where`, windows, and within an expression anywhere, columns come
-    first: scopes.py.) What is not known is None.
+    first: scopes.py.) An unknown column is None.
     """
     if (place := place_of(expression)) is not None:
         return [outputs[place - 1][1] if 0 < place <= len(outputs) else None]
@@ -181,7 +182,7 @@ def sorts(orders: Iterable[Tree]) -> list[Any]:
 
 
 def parts(tree: Any) -> Iterator[Tree]:
-    """Yields the expressions of which one is made."""
+    """Yields the expressions that are parts of an expression."""
     for each in tree.values() if isinstance(tree, dict) else tree:
         if isinstance(each, dict) and "class" in each:
             yield each

@@ -6,14 +6,14 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 
-# As DuckDB spells them in its own types' names.
+# In the spelling of DuckDB's own names of types.
 _NAMES = {
     "boolean": "boolean",
     "tinyint": "tinyint",
     "smallint": "smallint",
     "integer": "int",
     "bigint": "bigint",
-    # A sum of whole numbers.
+    # The type of a sum of whole numbers.
     "hugeint": "decimal(38,0)",
     "utinyint": "smallint",
     "usmallint": "int",
@@ -26,14 +26,14 @@ _NAMES = {
     "date": "date",
     "timestamp with time zone": "timestamp",
 }
-# Of these no table's file can have a column.
+# The hint for a type that no table's file can have a column of.
 _CAST = "cast it in the query, as in count(*)::bigint or at::timestamptz"
 
 
 def spark_type(duck: Any, where: str) -> str:
-    """Returns Spark's simple name of a type of DuckDB's.
+    """Returns Spark's simple name of a DuckDB type.
 
-    Raises DeclarationError, beginning with `where`, if a table can have no such column.
+    Raises DeclarationError, beginning with `where`, if a table can have no column of that type.
     """
     kind = str(duck.id)
     match kind:

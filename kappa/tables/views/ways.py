@@ -1,9 +1,9 @@
 """The way of a maintained view: whole, by touched keys, or by change.
 
 *Whole*: the view's query is computed and compared with all stored rows. *By touched keys*: only
-rows of those `by` values are computed that rows of the slice have or had, from only the rows of
-the view's tables that can decide on them (lineage.py). *By change*: counts and sums take what the
-slice adds to them and takes from them (by_change.py).
+rows of the `by` values that rows of the slice have or had are computed, and only from the deciding
+rows of the view's tables (lineage.py). *By change*: a slice adds to counts and sums, and subtracts
+from both (by_change.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kappa.tables.views.nulls import without_nulls
 from kappa.tables.views.reached import reached_by
 from kappa.tables.views.trees import Tree, copied, sql_of, tree_of, trees
 
-# A place at which the query reads a table has this name there, with its number.
+# The prefix of the name of a place at which the query reads a table; the place's number follows.
 _READING = "_read_"
 
 
@@ -30,9 +30,9 @@ _READING = "_read_"
 class Read:
     """A place at which a view's query reads a table.
 
-    `by` has, of the columns by which the view's rows belong together, those that the table has
-    there, under the table's own names. `reaches` is the query for the keys that its rows reach
-    through joins, if it has not all of these columns and there is a sure one.
+    `by` maps the columns by which the view's rows belong together to the table's own names, for the
+    columns that the table has there. `reaches` is the query for the keys that the table's rows
+    reach through joins, if the table lacks some of these columns and there is a sure query.
     """
 
     name: str
@@ -43,10 +43,13 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The way of one view: its query over `reads`, and why a change of a table needs it whole."""
+    """The way of a view: the query over `reads`, and the reasons for a whole computation.
+
+    `whole_after` gives the reason for each table whose change needs the view whole.
+    """
 
     by: tuple[str, ...]
-    # The query for all rows that are stored, over the tables under their own names.
+    # The query for all stored rows, over the tables under their own names.
     whole: str
     sql: str
     reads: tuple[Read, ...]
@@ -55,7 +58,7 @@ class Way:
 
     @property
     def is_whole(self) -> bool:
-        """Returns True if every change makes it compute all rows."""
+        """Returns True if the view computes all rows after every change."""
         return {read.table for read in self.reads} <= set(self.whole_after)
 
     def __str__(self) -> str:
@@ -82,7 +85,7 @@ def ways_of(tables: Iterable[TableBirth]) -> dict[str, Way]:
 
 
 def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth]) -> Way:
-    """Returns the way of a maintained view over the tables of its build.
+    """Returns the way of a maintained view over the tables of a build.
 
     `duck` has the tables, and reads no rows.
     """
@@ -95,7 +98,7 @@ def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth])
     change = None
     if view.keys:
         change = by_change(duck, tree, view.keys, {name: tables[name] for name in view.reads})
-        # A build may be older than what is stored beside such a view.
+        # A build may be older than the columns that are stored beside a view by change.
         if change is not None and not set(change.columns) <= dict(view.columns).keys():
             change = None
     found = lineage_of(tree, columns, view.by)
@@ -119,7 +122,7 @@ def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth])
         reads.append(Read(f"{_READING}{number}", reading.table, dict(reading.by), reaches))
     stored = whole_sql if change is None else change.whole()
     sql = _sql(duck, found.tree)
-    # What of it DuckDB cannot read is computed whole.
+    # A query that DuckDB cannot read is computed whole.
     at = {read.name: f"from {quoted(read.table)}" for read in reads}
     if (why := why_not_bound(duck, sql, at)) is not None:
         whole = {**dict.fromkeys(view.reads, why), **whole}
@@ -129,12 +132,12 @@ def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth])
     return Way(view.by, stored, sql, tuple(reads), whole, change)
 
 
-# In a tree: the number of a reading.
+# The key in a tree of the number of a reading.
 _NUMBER = "_number"
 
 
 def _sql(duck: Connection, tree: Tree) -> str:
-    """Returns a tree as SQL, in which each reading has a name of its own."""
+    """Returns a tree as SQL, in which each reading has a separate name."""
     named = without_nulls(copied(tree))
     for each in trees(named):
         if _NUMBER in each:
