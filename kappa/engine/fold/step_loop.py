@@ -356,10 +356,7 @@ class StepLoop:
         )
 
     def _fitting(self, table: TableBirth, rows: list[Row], places: list[Place]) -> list[Row]:
-        """Returns the emitted rows that fit their table.
-
-        Notes the records of the other rows.
-        """
+        """Returns the emitted rows that fit, and notes the other records."""
         schema, fitting = arrow_schema(table.columns), []
         for row, place in zip(rows, places, strict=True):
             try:
@@ -395,10 +392,7 @@ class StepLoop:
         )
 
     def _step(self, state: dict[str, Any], batch: Sequence[Row], key: Key) -> None:
-        """Calls the step with rows, or with None, and checks the result.
-
-        None means that the step is woken.
-        """
+        """Calls the step with rows, or None to wake it; checks the result."""
         # A step that is woken has no row to take its key from; the step's changes to the key are
         # not kept.
         known = () if self._on_time is None else self._table.keys

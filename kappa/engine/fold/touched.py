@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # Names and Spark's types.
 Columns = Sequence[tuple[str, str]]
 
-# So many rows are in memory beside the kept ones; a row with sketches may have tens of kilobytes.
+# So many rows are in memory beside the kept rows; a row with sketches may have tens of kilobytes.
 _BATCH_ROWS = 4096
 # Of these types the statistics in a file's footer are bounds, by either writer. Text is cut short
 # in the statistics, which still are bounds.

@@ -147,10 +147,7 @@ def _for_step(rows: DataFrame, table: TableBirth) -> DataFrame:
 
 
 def _pythons(column: str, kind: Type, table: str) -> str:
-    """Returns a column's SQL that fails on a time that Python lacks.
-
-    The SQL is Spark's.
-    """
+    """Returns a column in Spark's SQL that fails on a time Python lacks."""
     sql = spark_quote(column)
     beyond = _beyond(sql, kind)
     if not beyond:

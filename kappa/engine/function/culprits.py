@@ -65,10 +65,7 @@ class Valid(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """A record that the function fails on.
-
-    The record has its place in the log, and the failure.
-    """
+    """A record that the function fails on, its place, and the failure."""
 
     topic: str
     partition: int

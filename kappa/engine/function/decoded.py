@@ -49,10 +49,7 @@ class Decoded(Protocol):
         ...
 
     def settle(self, found: Settled) -> None:
-        """Notes the redriven records that are folded.
-
-        Redriven records that are duplicates are left out.
-        """
+        """Notes the folded redriven records, and drops the duplicates."""
         ...
 
     def accepted(self, topic: Topic, columns: Columns) -> pa.Table | DataFrame:

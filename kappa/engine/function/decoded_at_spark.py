@@ -199,10 +199,7 @@ class DecodedAtSpark(Decoded):
         self._seen = with_rejects_counted(self._seen, refused)
 
     def latest(self, topic: Topic, table: TableBirth) -> Rows:
-        """Returns a query that finds the newest record per key.
-
-        The query reads the topic's files.
-        """
+        """Returns a query for the newest record per key in the files."""
         files = self._files.get(topic.name)
         if files is None:
             return None

@@ -82,10 +82,7 @@ class DecodedFiles:
         return self.carried.in_sql(parquet_sql(tuple(columns), self.files, where))
 
     def places(self, where: pc.Expression, columns: Sequence[str] = PLACE_AND_FATE) -> pa.Table:
-        """Reads place and fate of the records that meet a condition.
-
-        The records are read in this process.
-        """
+        """Reads place and fate of records that meet a condition, here."""
         within = self.within
         where = where if within is None else where & _rows_within(within)
         found = [

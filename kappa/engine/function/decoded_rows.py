@@ -78,10 +78,7 @@ def topics_with_attempts(seen: CountsOf) -> Iterable[str]:
 
 
 def attempts_in(topic: str, rows: pa.Table) -> Iterable[Attempt]:
-    """Yields the redriven records among a topic's rows.
-
-    The rows have place and fate.
-    """
+    """Yields a topic's redriven records among rows of place and fate."""
     return (
         Attempt(
             Position(topic, row["_partition"], row["_offset"]),

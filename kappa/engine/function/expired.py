@@ -36,10 +36,7 @@ EXPIRED_COLUMNS = (("table", "int"), ("behind", "bigint"), *_PLACE)
 def expired_rows(
     tables: Sequence[TableBirth], returned: Mapping[str, DataFrame]
 ) -> DataFrame | None:
-    """Returns the expired rows of a function.
-
-    Returns None if no rows expire.
-    """
+    """Returns the expired rows of a function; None if no rows expire."""
     found = [
         _expired(returned[table.name], number, table.expiry)
         for number, table in enumerate(tables)

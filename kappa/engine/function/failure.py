@@ -1,7 +1,4 @@
-"""Failures of a user's function: line and error.
-
-Both are taken from the exception of Python or Spark.
-"""
+"""Failures of a user's function, from Python's or Spark's exception."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Narrowing: finds the failing items by trying ever fewer.
-
-Pure.
-"""
+"""Narrowing: finds the failing items by trying ever fewer. Pure."""
 
 from __future__ import annotations
 

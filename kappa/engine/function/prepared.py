@@ -98,7 +98,7 @@ class Prepared:
             parameter: united(self._leaves[topic.name].frame(self._session) for topic in topics)
             for parameter, topics in self._pipeline.inputs.items()
         }
-        # In one partition each, an aggregation needs no exchange.
+        # In a single partition each, an aggregation needs no exchange.
         self._frames = self._function.contributions(inputs, one_partition=True)
         plan = self._together(self._frames)
         physical = str(plan._jdf.queryExecution().executedPlan().toString())  # noqa: SLF001  # `explain` prints it and gives nothing back

@@ -131,10 +131,7 @@ def _rejects_at(
 def _before(
     files: Sequence[str], piece: Slice, topic: str, partition: int, where: pc.Expression
 ) -> list[dict[str, int]]:
-    """Reads rows of the rejects table before the slice.
-
-    The rows are about offsets of a partition.
-    """
+    """Reads a partition's rows of the rejects table before the slice."""
     if not files:
         return []
     of_part = (

@@ -79,10 +79,7 @@ class Aligner:
         return None if frontier is None or not topics else (frontier, topics)
 
     def take_aim(self) -> Aim | None:
-        """Pins the newest frontier of the live build.
-
-        Returns None if there is no live build or frontier.
-        """
+        """Pins the newest frontier of the live build, or returns None."""
         for _ in range(_LOOKS):
             found = self.live()
             if found is None:
@@ -143,10 +140,7 @@ class Aligner:
 
 
 def ahead(done: Offsets, live: Offsets, topics: frozenset[str]) -> Offsets:
-    """Returns the candidate's offsets where it is past the live build.
-
-    Pure.
-    """
+    """Returns the candidate's offsets where it is past the live build. Pure."""
     past: dict[str, dict[int, int]] = {}
     for topic, partition, offset in done.only(topics).items():
         if offset > live.at(topic, partition):

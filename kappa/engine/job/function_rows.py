@@ -50,7 +50,8 @@ class FunctionRows:
         self._tables = tables
         self._function = Function(pipeline, tables)
         self._prepared: Prepared | None = None
-        # The owner of the plan: a long catch-up begins in another JVM than it goes on in.
+        # The context of the plan: a long catch-up begins in a JVM other than the JVM of its later
+        # slices.
         self._context: SparkContext | None = None
         # By topic, from its first large slice on, the columns of its events that the function does
         # not use.
@@ -71,10 +72,7 @@ class FunctionRows:
         threading.Thread(target=self._prepare, args=(spark,), name="prepare", daemon=True).start()
 
     def unused(self) -> dict[str, frozenset[str]]:
-        """Returns the columns that the function does not use, by topic.
-
-        Only columns that are known to be unused are returned.
-        """
+        """Returns the columns known to be unused by the function, by topic."""
         return dict(self._unused)
 
     def of(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession) -> Mapping[str, Rows]:
@@ -201,10 +199,7 @@ class FunctionRows:
         )
 
     def _note_unused(self, decoded: DecodedAtSpark, rows: Iterable[DataFrame]) -> None:
-        """Notes the columns that later large slices can do without.
-
-        The columns are noted once for each topic.
-        """
+        """Notes, once per topic, the columns that large slices can omit."""
         topics = [
             topic
             for topic in self._pipeline.input_topics

@@ -92,10 +92,7 @@ def run(
 def _left_to_fold(
     store: Store, settings: Settings, bootstrap_servers: str, build: str, kind: LegKind
 ) -> int:
-    """Estimates the offsets that a bounded leg will fold.
-
-    The estimate is made before anything is opened.
-    """
+    """Estimates a bounded leg's offsets, before anything is opened."""
     # A tail, whose session begins at once, does not wait for these imports.
     from kappa.kafka.client import Log  # noqa: PLC0415
     from kappa.state.frontier import Frontiers  # noqa: PLC0415
@@ -121,7 +118,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     def work(given: argparse.Namespace) -> ExitCode:
         settings = load_settings(given.project, root=given.root)
-        # A secret that is missing now may be there at the next start: it stops no job for good.
+        # A secret that is missing now may be there at the next start: its absence stops no job for
+        # good.
         client_options(settings)
         run(settings, given.bootstrap, given.build, given.leg, stop, nice=given.nice)
         return ExitCode.OK

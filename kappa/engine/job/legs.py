@@ -45,10 +45,7 @@ class LegKind(StrEnum):
 
 
 class Aim(Struct, frozen=True):
-    """Aim of an alignment: a leased frontier, and common topics.
-
-    The frontier is of the live build.
-    """
+    """Aim of an alignment: leased live frontier and common topics."""
 
     live: Frontier
     comparable: tuple[str, ...]
@@ -100,10 +97,7 @@ class Legs:
         self._records = leg_records(store, build)
 
     def last(self) -> Leg | None:
-        """Returns the newest leg, or None if none has begun.
-
-        Raises Damaged.
-        """
+        """Returns the newest leg, or None if none has begun. Raises Damaged."""
         found = self._records.last()
         return None if found is None else found[1]
 
@@ -113,10 +107,7 @@ class Legs:
         return last is not None and last.kind is LegKind.TAIL
 
     def has_tailed(self) -> bool:
-        """Returns True if the build has had a tail.
-
-        The build may then be serving.
-        """
+        """Returns True if the build has had a tail: the build may serve."""
         found = (self._records.get(number) for number in self._records.numbers())
         return any(leg is not None and leg.kind is LegKind.TAIL for leg in found)
 
@@ -189,10 +180,7 @@ def catch_up(
 
 
 def alignment(number: int, start: Offsets, end: Offsets, aim: Aim, *, at_most: int) -> Leg:
-    """Plans a bounded leg that ends exactly at its aim.
-
-    Pure.
-    """
+    """Plans a bounded leg that ends exactly at its aim. Pure."""
     return Leg(
         number,
         LegKind.ALIGNMENT,
@@ -203,10 +191,7 @@ def alignment(number: int, start: Offsets, end: Offsets, aim: Aim, *, at_most: i
 
 
 def tail(number: int, start: Offsets) -> Leg:
-    """Plans an unbounded leg from `start`.
-
-    Pure.
-    """
+    """Plans an unbounded leg from `start`. Pure."""
     return Leg(number, LegKind.TAIL, start)
 
 

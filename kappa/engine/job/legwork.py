@@ -232,10 +232,7 @@ class Legwork:
         return self._told(self._leg_session())
 
     def _at_hand(self) -> SparkSession:
-        """Returns a session for the first few records of a catch-up.
-
-        The catch-up is long.
-        """
+        """Returns a session for a long catch-up's first few records."""
         return self._told(self._leg_session.at_hand())
 
     def _told(self, spark: SparkSession) -> SparkSession:

@@ -1,7 +1,4 @@
-"""Mark of the next slice, with log times and tallies carried on.
-
-Pure.
-"""
+"""Mark of the next slice, with log times and tallies carried on. Pure."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _MOST_TRIES = 10
 
 
 class StepFails(Exception):
-    """The error that steps fail on records of a slice.
+    """Failure of steps on records of a slice.
 
     The slice is to be folded again. `failed` are the records. `wakes` are the last records of the
     keys for which steps fail when they are woken; None means that these are not known yet.

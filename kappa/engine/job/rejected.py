@@ -27,10 +27,7 @@ _SHOWN_REASONS = 5
 
 @dataclass(frozen=True, slots=True)
 class RejectCounts:
-    """Counts of reasons in a rejects table, and an example.
-
-    The example is a reject.
-    """
+    """Counts of a rejects table by reason, and an example reject."""
 
     reasons: Mapping[str, int]
     example: str

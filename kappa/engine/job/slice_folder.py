@@ -63,17 +63,14 @@ from kappa.tables.versions import files
 
 
 class _ToJudge(Exception):
-    """The error that unjudged records of a slice fail.
+    """Signal that a slice must be folded again, with judged records.
 
-    Some of the slice may be committed as if no record failed.
+    Records of the slice fail, and some of the slice may be committed as if no record failed.
     """
 
 
 class _Failed:
-    """Records of a slice on which steps have failed.
-
-    The slice is then folded without these records.
-    """
+    """Records on which steps failed; the slice is folded without them."""
 
     def __init__(self) -> None:
         self.culprits: list[Culprit] = []
@@ -180,10 +177,7 @@ class SliceFolder:
         self._identities.rest(ends=ends)
 
     def prepare(self, spark: SparkSession) -> None:
-        """Plans the function ahead of the first small slice.
-
-        The planning runs in a thread.
-        """
+        """Plans the function for the first small slice, in a thread."""
         self._function.prepare(spark)
 
     def fold(
@@ -277,10 +271,7 @@ class SliceFolder:
             writer.close()
 
     def _signs(self) -> object:
-        """Returns signs that change while a slice makes progress.
-
-        The signs do not depend on where the slice is folded.
-        """
+        """Returns signs that change while a slice makes progress anywhere."""
         return (
             self._watch.seconds,
             records_read(self._store, self._birth.build),
@@ -324,8 +315,8 @@ class SliceFolder:
                 # A reader's own error does not name the lost offsets.
                 self.guard.explain(last)
                 raise
-            # The slice is read: from a topic that was made anew before it could have other records
-            # (law 2).
+            # The slice is read: a topic that was made anew before the reading could have other
+            # records (law 2).
             same_topics: Future[None] = self._topic_watch.submit(self.guard.check_topics)
             try:
                 if self._pipeline.on_error is OnError.REJECT:

@@ -67,10 +67,7 @@ _SPLIT = Documents[Split](Split, derived=True)
 
 
 class Splits:
-    """Splits of a build's slices.
-
-    Only the holder of the build's lock may use this class.
-    """
+    """Splits of a build's slices, for the lock's holder only."""
 
     def __init__(self, store: Store, build: str) -> None:
         self._store = store

@@ -159,7 +159,7 @@ class Tail:
             except BaseException as error:
                 self._failure = error
                 if isinstance(error, Broken | UsageError):
-                    # The job's own sentence says all of it.
+                    # The job's own sentence reports the whole error.
                     hush_streams(frame.sparkSession)
                 raise
             return piece, watch.total

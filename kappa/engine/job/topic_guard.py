@@ -112,9 +112,9 @@ class TopicGuard:
         return found
 
     def explain(self, last: Frontier) -> None:
-        """Raises the error behind a reader's error.
+        """Raises the cause of a reader's error if the log is cut.
 
-        Raises only if the log has lost its end or beginning.
+        The log has then lost its end or beginning.
         """
         if last.witnesses:
             self.check_end(last)

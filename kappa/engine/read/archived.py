@@ -105,7 +105,7 @@ class Archives:
         """
         self._store = store
         self._log = log
-        # An archive may be read whether or not the topic still declares one.
+        # An archive may be read whether or not the topic still declares an archive.
         archived = (
             topic for topic in topics if topic.kind is TopicKind.RETAINED and not topic.identity
         )

@@ -21,10 +21,7 @@ _COLUMNS = ["_partition", "_offset", "_fate", "_reason", "_redrives", "_log_time
 
 
 def counts_of(block: Block, start: int, end: int) -> Counts | None:
-    """Returns the counts of a block's records of `[start, end)`.
-
-    Returns None if the block has no record there.
-    """
+    """Returns the counts of a block's records of `[start, end)`, or None."""
     seen = _by_statistics(block) if start <= block.least and block.greatest < end else None
     return seen or counts_in(rows_of(block, _COLUMNS, start, end)).get(block.partition)
 
@@ -79,10 +76,7 @@ def _has_bounds(statistics: Any) -> bool:
 
 
 def rows_of(block: Block, columns: list[str], start: int, end: int) -> pq.Table:
-    """Reads a block's rows of `[start, end)`.
-
-    Row groups without a row of the range are not read.
-    """
+    """Reads a block's rows of `[start, end)`, and no other row groups."""
     return pq.read_table(
         arrow_source(block.path),
         columns=columns,
