@@ -53,8 +53,8 @@ class Stepped:
     """Rows that a step makes of a slice, and the step's failures.
 
     The `rows` are by table. `failed` are records, and `wakes` the last records of keys for which
-    the step was woken. `is_unsure`: the step failed on some record of a batch. If records have
-    failed, the rows are not the slice's.
+    the step failed when woken. `is_unsure`: the step failed on some record of a batch. If records
+    have failed, the rows are not the slice's.
     """
 
     rows: Mapping[str, Rows]

@@ -69,7 +69,7 @@ class DecodedFiles:
         return frame if self.within is None else frame.where(_sql_within(self.within))
 
     def sql(self, columns: Columns, without: Iterable[Position]) -> str:
-        """Returns DuckDB's query for the records, except some places."""
+        """Returns DuckDB's query for the records, except at some places."""
         conditions = [
             *([] if self.within is None else [f"({_sql_within(self.within)})"]),
             *(
@@ -82,7 +82,7 @@ class DecodedFiles:
         return self.carried.in_sql(parquet_sql(tuple(columns), self.files, where))
 
     def places(self, where: pc.Expression, columns: Sequence[str] = PLACE_AND_FATE) -> pa.Table:
-        """Reads place and fate of records that meet a condition, here."""
+        """Reads place and fate of the records that meet a condition."""
         within = self.within
         where = where if within is None else where & _rows_within(within)
         found = [

@@ -15,10 +15,10 @@ class Together(Exception):
 def failing(count: int, tried: Callable[[int, int], _Error | None]) -> Iterator[tuple[int, _Error]]:
     """Yields the places of items that fail alone, with the errors.
 
-    All `count` items are known to fail together. `tried(start, end)` tries the items in `[start,
-    end)`, and returns an error or None. Nothing is tried before it is needed: the first place costs
-    log2(count) tries, each further place at most about twice as many. Raises Together if no item
-    fails alone.
+    All `count` items are known to fail together. `tried(start, end)` tries the items of that
+    half-open range, and returns an error or None. Nothing is tried before it is needed: the first
+    place costs log2(count) tries, each further place at most about twice as many. Raises Together
+    if no item fails alone.
     """
     return _within(0, count, None, tried)
 
