@@ -168,8 +168,8 @@ def read_tail(
 ) -> DataFrame:
     """Returns the stream that begins at `start` and never ends.
 
-    Later partitions begin at 0. The stream plans batches; `Source` reads their records. `start` is
-    for the first batch of a new checkpoint, and names every partition that the topics have now.
+    Later partitions begin at 0. The stream plans batches; `LogSource` reads their records. `start`
+    is for the first batch of a new checkpoint, and names every partition that the topics have now.
     `at_most` limits the offsets in one batch.
     """
     _lend_secrets(kafka, spark)
@@ -193,7 +193,7 @@ def batch_bounds(checkpoint: Path, batch: int, first: Offsets) -> tuple[Offsets,
 
 
 def _lend_secrets(kafka: KafkaAccess, spark: SparkSession) -> None:
-    """Gives the JVM the secrets that options name.
+    """Ensures that the JVM has the secrets that options name.
 
     Raises KappaError if the JVM was started with other secrets.
     """
