@@ -1,6 +1,7 @@
-"""From rows to contributions, and to rows by key, by each way a table can be folded.
+"""Folds: from rows to contributions, and to rows by key.
 
-It commits nothing. The meaning of each kind of fold is in kappa/declare/folds. Read in this order:
+This package commits nothing. The meaning of each kind of fold is in kappa/declare/folds. Read in
+this order:
 
 - fold.py: the SQL that makes rows contributions.
 - latest.py: the newest record of each key.

@@ -1,10 +1,11 @@
-"""The combination of folds that no merge can express: sets, top rows and sketches.
+"""Combination of folds that no merge can express.
 
-The stored rows of the touched keys are read at the version of the slice before
-(engine/fold/touched.py) and put beside the slice's contributions. One aggregation per key, written
-once here in Spark's SQL, then gives the table's new rows, which are written whole. A small slice is
-combined by a plan that is made once (engine/fold/leaf.py), a large one by a join. If a table has
-one such fold, all its folds are combined; other tables are merged.
+These folds are sets, top rows and sketches. The stored rows of the touched keys are read at the
+version of the slice before (engine/fold/touched.py) and put beside the slice's contributions. One
+aggregation per key, written once here in Spark's SQL, then gives the table's new rows, which are
+written whole. A small slice is combined by a plan that is made once (engine/fold/leaf.py), a large
+slice by a join. If a single fold of a table needs this, all folds of the table are combined; other
+tables are merged.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from kappa.tables.merge import contribution_columns
 
 
 class Combiner:
-    """The combination of one table's contributions with the stored rows of their keys."""
+    """Combination of a table's contributions with stored rows."""
 
     def __init__(self, table: TableBirth, path: str, folder: str) -> None:
-        """Takes the table's `path`; `folder` is for the rows of the slice that is being folded.
+        """Takes the path of the table, and a folder for rows.
 
-        Both are paths or URLs.
+        `folder` is for the rows of the slice that is being folded. Both are paths or URLs.
         """
         self._table = table
         self._path = path
@@ -40,7 +41,7 @@ class Combiner:
     def here(self, contributions: pa.Table, version: int) -> pa.Table:
         """Returns the new rows of a small slice's keys.
 
-        `version` is the table's after the slice before.
+        `version` is the table's version after the slice before.
         """
         if self._here is None:
             self._here = _Plan(self._table, self._stored, self._contributed, self._folder)
@@ -63,7 +64,10 @@ class Combiner:
 
 
 class _Plan:
-    """A plan of the combination, made once over a leaf of rows and a leaf of contributions."""
+    """Plan of the combination, made once over two leaves.
+
+    A leaf has the stored rows, the other leaf the contributions.
+    """
 
     def __init__(
         self,
@@ -78,7 +82,7 @@ class _Plan:
             Leaf(f"{folder}/stored.parquet", stored),
             Leaf(f"{folder}/contributed.parquet", contributed),
         )
-        # Threads commit the tables, and none has a session of its own: this is the process's.
+        # Threads commit the tables, and no thread has a session of its own: the process's session.
         self._session = session_of_leaves(SparkSession.active())
         self._plan = self._planned()
 
@@ -97,9 +101,10 @@ class _Plan:
 def _combined(
     table: TableBirth, stored: DataFrame, contributed: DataFrame, *, one_partition: bool = False
 ) -> DataFrame:
-    """Returns the table's new rows, by its rows and the contributions of the same keys.
+    """Returns the table's new rows.
 
-    In one partition an aggregation needs no exchange.
+    `stored` are the table's rows, and `contributed` the contributions of the same keys. In a single
+    partition the aggregation needs no exchange.
     """
     carried = (
         f"cast({spark_quote(name)} as {kind}) as {spark_quote(name)}"
@@ -115,7 +120,10 @@ def _combined(
 
 
 def combinations(table: TableBirth) -> tuple[str, ...]:
-    """Lists Spark's SQL that folds rows and contributions of one key into one. Pure."""
+    """Lists Spark's SQL that folds all rows of a key into a row.
+
+    The rows are the stored row and the contributions. Pure.
+    """
     types, folds = dict(table.columns), table.folds
     return tuple(
         sql
@@ -126,9 +134,9 @@ def combinations(table: TableBirth) -> tuple[str, ...]:
 
 
 def combined_columns(table: TableBirth) -> tuple[str, ...]:
-    """Lists Spark's SQL for the columns of a table, from the folded values. Pure.
+    """Lists Spark's SQL for a table's columns, from folded values.
 
-    Sums are cast to their stored type, and some columns follow from hidden ones.
+    Sums are cast to the stored type, and some columns follow from hidden columns. Pure.
     """
     types = dict(table.columns)
     combined = {

@@ -1,9 +1,10 @@
-"""The rows of a latest table: the newest decoded record per key, here and in files.
+"""Rows of a latest table: the newest decoded record per key.
 
-A tombstone leaves a hidden row, so that an older record that arrives later stays behind it (law 4).
-So does a change that deletes a row; what the row was is not kept. A change that truncates its
-source's table leaves a hidden row of every key that was there before. The table's columns are in
-kappa/tables/shape.py, the condition of its merge in merge.py.
+The rows are found here or in files. A tombstone leaves a hidden row, so that an older record that
+arrives later stays behind the tombstone (law 4). A change that deletes a row also leaves a hidden
+row; the deleted row is not kept. A change that truncates the source's table leaves a hidden row of
+every key that was there before. The table's columns are in kappa/tables/shape.py, the condition of
+the merge in merge.py.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kappa.records.decode.fate import Fate
 from kappa.state.table import TableBirth
 
 _ORDER = tuple(name for name, _ in ORDER_COLUMNS)
-# They name one record of a topic.
+# Both columns name one record of a topic.
 _PLACE = ("_partition", "_offset")
 # The fates of records that become latest rows.
 _KEPT = frozenset({Fate.DECODED, Fate.TOMBSTONE, Fate.DELETION})
@@ -46,10 +47,11 @@ def latest_table(decoded: pa.Table, table: TableBirth) -> pa.Table:
 
 
 def latest_sql(table: TableBirth, decoded: str) -> str:
-    """Returns DuckDB's query that finds the newest decoded record per key.
+    """Returns DuckDB's query for the newest decoded record per key.
 
-    `decoded` is a query for decoded records of one topic. A record's place is found by key, and
-    then the record by its place: so its other columns are read once, and of the newest alone.
+    `decoded` is a query for decoded records of one topic. The query finds a record's place by key,
+    and then the record by the place: so the other columns are read once, and of the newest record
+    alone.
     """
     key, deleted = quoted(table.keys[0]), quoted(DELETED)
     kept = f"from ({decoded}) where _fate in ({_listed(_KEPT)}) and {key} is not null"
@@ -72,10 +74,11 @@ def latest_sql(table: TableBirth, decoded: str) -> str:
 def emptied_sql(
     table: TableBirth, latest: str, stored: str, truncated: tuple[int, int, int]
 ) -> str:
-    """Returns the latest rows of a slice in which the source's table was truncated.
+    """Returns the query for a slice with a truncation.
 
-    `latest` is the query for them as if it had not been, `stored` the query for the keys that the
-    table has, and `truncated` the truncation's log time, partition and offset.
+    The source's table was truncated in the slice. `latest` is the query for the latest rows without
+    the truncation, `stored` the query for the keys that the table has, and `truncated` the
+    truncation's log time, partition and offset.
     """
     key, place = quoted(table.keys[0]), ", ".join(map(str, truncated))
     later = f"row({', '.join(_ORDER)}) > row({place})"

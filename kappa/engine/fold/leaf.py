@@ -1,9 +1,9 @@
-"""A file of rows as the leaf of a plan: each run of the plan reads the file's present rows.
+"""A file of rows as the leaf of a plan.
 
-Spark plans an action anew for every DataFrame, which for a small slice costs many times as much as
-its rows. A plan over such leaves is made once and run for every slice. A plan remembers the length
-of its files, and a Parquet file is read from its end. So the file always has the same length, with
-a gap before its footer.
+Each run of the plan reads the file's present rows. Spark plans an action anew for every DataFrame,
+which for a small slice costs many times as much as the slice's rows. A plan over leaves is made
+once and run for every slice. A plan remembers the length of its files, and a Parquet file is read
+from the end. So the file always has the same length, with a gap before the footer.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ _TRAILER = 8
 
 
 def session_of_leaves(spark: SparkSession) -> SparkSession:
-    """Returns a session for plans over leaves, without adaptive execution.
+    """Returns a session for plans over leaves.
 
-    It would keep the stages that it has run. Only the sessions that write tables have it.
+    The session has no adaptive execution, which would keep the stages that have run. Only the
+    sessions that write tables have adaptive execution.
     """
     session = spark.newSession()
     session.conf.set("spark.sql.adaptive.enabled", "false")
@@ -35,10 +36,13 @@ def session_of_leaves(spark: SparkSession) -> SparkSession:
 
 
 class Leaf:
-    """One input of a plan, on a file of its own."""
+    """An input of a plan, on a file of its own."""
 
     def __init__(self, address: str, columns: Sequence[tuple[str, str]]) -> None:
-        """Makes a leaf without rows, by its path or URL; `columns` are (name, Spark's type)."""
+        """Makes a leaf without rows at a path or URL.
+
+        `columns` are (name, Spark's type).
+        """
         self._address = address
         self._columns = columns
         self._schema = arrow_schema(columns)
@@ -46,16 +50,17 @@ class Leaf:
         self.put(None)
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """Returns a frame of the rows that were put last when an action runs.
+        """Returns a frame of the leaf's rows.
 
-        It is valid for as long as `put` returns True.
+        An action over the frame reads the rows that were put last. The frame is valid for as long
+        as `put` returns True.
         """
         return spark.read.schema(spark_ddl(self._columns)).parquet(spark_address(self._address))
 
     def put(self, rows: pa.Table | None) -> bool:
-        """Puts the leaf's rows (None: no row), and returns whether earlier frames can read them.
+        """Puts the leaf's rows (None: no row).
 
-        No action may be running.
+        Returns True if earlier frames can read the rows. No action may be running.
         """
         sink = pa.BufferOutputStream()
         pq.write_table(

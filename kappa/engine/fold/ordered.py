@@ -1,10 +1,10 @@
-"""A fold by a step of the user's, in the order of the log, over the state of each key.
+"""Fold by a step of the user's, in the order of the log.
 
-Small slices are folded in the job itself, large ones in Spark's workers, by the same loop
-(step_loop.py). The state is the table's row before the slice. Emitted rows are committed before the
-state (engine/job/slice_folder.py). So a slice that was interrupted in between is computed again
-from the same state (law 1). A step that is woken on time folds keys without rows, too: those whose
-time the slice has reached.
+The step folds over the state of each key. Small slices are folded in the job itself, large slices
+in Spark's workers, by the same loop (step_loop.py). The state is the table's row before the slice.
+Emitted rows are committed before the state (engine/job/slice_folder.py). So a slice that was
+interrupted in between is computed again from the same state (law 1). A step that is woken on time
+folds keys without rows, too: the keys whose time the slice has reached.
 """
 
 from __future__ import annotations
@@ -43,17 +43,18 @@ from kappa.engine.spark.s3a import spark_address
 from kappa.state.files.address import open_buckets, opened_bucket_settings, writing_file
 from kappa.state.table import TableBirth
 
-# What a task tells: the name of its files, and of failures FailedStep's.
+# A task reports the name of its files, and the fields of each FailedStep.
 _TASK = (("file", "string"), ("failed", "string"), ("wakes", "string"), ("is_unsure", "boolean"))
 _FAST = Judging()
 
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """The rows that a step makes of a slice, by table, and where it has failed.
+    """Rows that a step makes of a slice, and the step's failures.
 
-    `failed` are records, and `wakes` the last records of keys for which it was woken. `is_unsure`:
-    it failed on some record of a batch. If records have failed, the rows are not the slice's.
+    The `rows` are by table. `failed` are records, and `wakes` the last records of keys for which
+    the step failed when woken. `is_unsure`: the step failed on some record of a batch. If records
+    have failed, the rows are not the slice's.
     """
 
     rows: Mapping[str, Rows]
@@ -64,21 +65,24 @@ class Stepped:
 
 @dataclass(frozen=True, slots=True)
 class OrderedFold:
-    """A table that is folded by a step, and the table (or none) of the rows that the step emits."""
+    """A table folded by a step, and the table of emitted rows.
+
+    `emitted` is None if the step emits no rows.
+    """
 
     table: TableBirth
     emitted: TableBirth | None
     step: Step
     over: Over = Over.ROW
     on_time: str | None = None
-    # Whether records on which it fails are noted, and not raised.
+    # Whether records on which the step fails are noted, and not raised.
     notes: bool = False
 
     @classmethod
     def of_pipeline(
         cls, pipeline: Pipeline, tables: Mapping[str, TableBirth]
     ) -> tuple[OrderedFold, ...]:
-        """Lists the ordered folds of a pipeline, over the tables of one build."""
+        """Lists a pipeline's ordered folds, over a build's tables."""
         steps = [
             (table.name, table.ordered) for table in pipeline.tables if table.ordered is not None
         ]
@@ -96,7 +100,7 @@ class OrderedFold:
 
     @property
     def made(self) -> tuple[TableBirth, ...]:
-        """Lists the tables whose rows it makes, in the order in which they are committed."""
+        """Lists the tables that the fold makes, in the order of commits."""
         return (self.table,) if self.emitted is None else (self.emitted, self.table)
 
     def loop(self, clocks: Clocks, judging: Judging = _FAST) -> StepLoop:
@@ -120,10 +124,11 @@ class OrderedFold:
         *,
         moved: Callable[[], None] = lambda: None,
     ) -> Stepped:
-        """Folds a small slice. Returns emitted rows and whole rows of states, by table.
+        """Folds a small slice.
 
-        `held` are the table's rows of (at least) the keys of `rows`, and of those that are due at
-        the slice's end. `clocks` are the log times there. `moved` is called at each key and row.
+        Returns emitted rows and whole rows of states, by table. `held` are the table's rows of (at
+        least) the keys of `rows`, and of the keys that are due at the slice's end. `clocks` are the
+        log times there. `moved` is called at each key and row.
         """
         grouped: dict[Key, list[Row]] = {}
         for row in rows.to_pylist():
@@ -147,9 +152,9 @@ class OrderedFold:
         folder: str,
         judging: Judging = _FAST,
     ) -> Stepped:
-        """Folds a large slice as `here` does, by Spark's workers into files of `folder`.
+        """Folds a large slice as `here` does, by Spark's workers.
 
-        `held` are all rows of the table.
+        The workers write files in `folder`. `held` are all rows of the table.
         """
         keys = [F.col(spark_quote(key)) for key in self.table.keys]
         states = held.select(
@@ -188,7 +193,7 @@ class OrderedFold:
     def _read(
         spark: SparkSession, table: TableBirth, folder: str, names: Sequence[str]
     ) -> DataFrame:
-        """Returns the rows of a table that the tasks have written to files of these names."""
+        """Returns a table's rows from the tasks' files of these names."""
         ddl = spark_ddl(table.columns)
         if not names:
             return spark.createDataFrame([], ddl)
@@ -205,10 +210,10 @@ def _fold_into(
     buckets: Sequence[tuple[str, StorageSettings]],
     judging: Judging,
 ) -> Iterator[pa.RecordBatch]:
-    """Folds one task's keys, each state before its rows, into a file per table.
+    """Folds a task's keys into a file per table.
 
-    Yields the name that the files have, and what failed. A task that is taken for lost writes files
-    of other names.
+    Each key's state comes before the key's rows. Yields the name of the files, and the failures. If
+    a task is taken for lost, its second attempt writes files of other names.
     """
     open_buckets(buckets)
     folding = fold.loop(clocks, judging)
@@ -253,9 +258,9 @@ def _place(folder: str, table: TableBirth, name: str) -> str:
 def _by_key(
     batches: Iterable[pa.RecordBatch], keys: Sequence[str], and_others: bool
 ) -> Iterator[tuple[Key, Row | None, Iterator[Row]]]:
-    """Yields each key that has rows, with its state and its rows in the given order.
+    """Yields each key that has rows, with the key's state and rows.
 
-    `and_others`: also the keys that have a state alone.
+    The rows keep the given order. `and_others`: yields also the keys that have a state alone.
     """
     for key, found in groupby(
         (each for batch in batches for each in batch.to_pylist()),

@@ -1,9 +1,9 @@
-"""The loop that calls a user's step with each key's rows and checks its results.
+"""The loop that calls a user's step and checks the results.
 
-A step takes the rows of a key one by one or in batches, in the order of the log. One that asks to
-be woken at a time is called between two records, as soon as the log of the key's partition has
-reached that time. The place is decided by the log alone: by the key's next record, or by the end of
-the slice, which gives the state that this record would have met.
+A step takes the rows of a key singly or in batches, in the order of the log. A step that asks to be
+woken at a time is called between two records, as soon as the log of the key's partition has reached
+that time. The log alone decides the place of the call: the key's next record, or the end of the
+slice, which gives the state that the next record would have met.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _NONE_EXACT: tuple[type, Callable[[Any], bool]] = (type(None), lambda _: False)
 _MEND = "mend the step and deploy it, as a new version: kappa deploy"
 Key = tuple[Any, ...]
 Row = Mapping[str, Any]
-# The record that a step is called with: () for several, None where it is woken.
+# The record that a step is called with: () for several records, None where the step is woken.
 Place = tuple[Any, ...] | None
 # The log time of each partition, in milliseconds, as a mark has it.
 Clocks = Mapping[str, Mapping[int, int]]
@@ -58,10 +58,10 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 class FailedStep(NamedTuple):
-    """A record that a step fails on, the line of the user's code, and the error.
+    """A record that a step fails on, the line of code, and the error.
 
-    If the step fails when it is woken, the record is the last one of its key, and `woken_at` is the
-    time that the step had asked for, in microseconds since 1970.
+    The line is of the user's code. If the step fails when woken, the record is the last record of
+    the key, and `woken_at` is the time that the step had asked for, in microseconds since 1970.
     """
 
     topic: str
@@ -74,11 +74,11 @@ class FailedStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """The way in which a loop treats the records on which a step fails.
+    """The treatment of the records on which a step fails.
 
     If `notes`, failures are noted and not raised. `one_by_one`: a batch has one row. `without` are
     the places of records that are to have no effect: each record is then tried alone, and undone if
-    the step fails on it or if it is one of these. None: nothing is undone.
+    the step fails on the record or if `without` has its place. None: nothing is undone.
     """
 
     notes: bool = False
@@ -87,14 +87,15 @@ class Judging:
 
 
 class StepLoop:
-    """Keys that are folded one after the other, and the resulting rows until they are taken.
+    """Loop over keys, which keeps the resulting rows until taken.
 
     If failures are noted, a key ends at the first record that the step fails on: the slice is to be
-    folded again without it. Of a batch no record is known: `is_unsure` is set. Where records are
-    tried alone, a key goes on behind a record that fails, as if that record were not there.
+    folded again without that record. In a batch the failing record is not known: `is_unsure` is
+    set. Where records are tried alone, a key goes on behind a record that fails, as if that record
+    were not there.
 
-    A step that fails when it is woken is noted in `wakes`. Its state is then the one before, and
-    asks for no time. So that does not depend on where a slice ends.
+    A failure of a step that is woken is noted in `wakes`. The key's state is then the state before,
+    and asks for no time. So that state does not depend on where a slice ends.
     """
 
     def __init__(
@@ -107,10 +108,10 @@ class StepLoop:
         clocks: Clocks,
         judging: Judging = Judging(),  # a frozen value
     ) -> None:
-        """Takes a table, the table (or none) of emitted rows, the step, and what it takes.
+        """Takes the tables, the step, and the form of its input.
 
-        `on_time` is the column by which the step asks to be woken, and `clocks` are the log times
-        at the end of the slice.
+        `emitted` is the table of emitted rows, or None. `on_time` is the column by which the step
+        asks to be woken, and `clocks` are the log times at the end of the slice.
         """
         self.failed: list[FailedStep] = []
         self.wakes: list[FailedStep] = []
@@ -147,9 +148,9 @@ class StepLoop:
         self._rows: dict[str, list[Row]] = {name: [] for name in (self._into, table.name) if name}
 
     def fold(self, key: Key, held: Row | None, rows: Iterable[Row]) -> None:
-        """Folds the rows of one key into its state (None: it has none yet).
+        """Folds the rows of one key into its state (None: no state yet).
 
-        The rows are in the order of the log. There may be none if the step can be woken.
+        The rows are in the order of the log. There may be no rows if the step can be woken.
         """
         state = (
             dict.fromkeys(self._state)
@@ -195,9 +196,10 @@ class StepLoop:
         rows: Iterable[Row],
         without: frozenset[tuple[Any, ...]],
     ) -> Key | None:
-        """Folds the rows of a key record by record, and undoes those that fail or are left out.
+        """Folds the rows of a key record by record.
 
-        Returns the place of the last record that has an effect.
+        Undoes the records that fail or are left out. Returns the place of the last record that has
+        an effect.
         """
         for place, found in groupby(rows, key=place_of):
             of_record = list(found)
@@ -224,13 +226,16 @@ class StepLoop:
         return len(self._rows.get(self._into, ()))
 
     def _ensure_emitted_fit(self, since: int) -> None:
-        """Raises Broken if a row that was emitted since then does not fit its table."""
+        """Raises Broken if an emitted row does not fit its table.
+
+        The rows from the number `since` on are checked.
+        """
         if self._emitted_table is not None and self._count_emitted() > since:
             table = self._emitted_table
             self._as_table(table, arrow_schema(table.columns), self._rows[self._into][since:])
 
     def _undo(self, state: dict[str, Any], before: Mapping[str, Any], emitted: int) -> None:
-        """Makes the state as it was, and forgets what was emitted since then."""
+        """Restores the state before, and forgets rows emitted since then."""
         state.clear()
         state.update(before)
         if self._into:
@@ -266,10 +271,11 @@ class StepLoop:
         return f"{raised_in.relative_to(project)}:{line}", said[:_LONGEST]
 
     def _wake(self, state: dict[str, Any], key: Key, at: Key | None, log_time: int) -> bool:
-        """Calls the step for each time it asked for up to this log time. Returns whether it did.
+        """Calls the step for each time it asked for up to this log time.
 
-        `at` is the place of the key's last record. If failures are not noted, raises what the step
-        raises, and Broken if it asks for the same time again, or for an earlier one.
+        Returns True if the step was called. `at` is the place of the key's last record. If failures
+        are not noted, raises the step's own error, and Broken if the step asks for the same time
+        again, or for an earlier time.
         """
         assert self._on_time is not None
         is_woken = False
@@ -307,8 +313,8 @@ class StepLoop:
     def _in_order(self, key: Key, at: Key | None, rows: Iterable[Row]) -> Iterator[Row]:
         """Yields the rows of a key in the order of the log.
 
-        The rows of one record have an order that does not depend on how they arrive. Raises Broken
-        if two records have no order between them.
+        The order of a record's rows does not depend on the order of arrival. Raises Broken if two
+        records have no order between them.
         """
         for place, found in groupby(rows, key=place_of):
             if at is not None and at[:2] != place[:2]:
@@ -324,13 +330,13 @@ class StepLoop:
             )
 
     def is_full(self, table: TableBirth) -> bool:
-        """Returns True if so many rows of a table wait that they should be taken."""
+        """Returns True if so many rows wait that they should be taken."""
         return len(self._rows[table.name]) >= _BATCH_ROWS
 
     def take(self, table: TableBirth) -> pa.Table:
-        """Returns a table's rows made since the last call, and forgets them.
+        """Returns a table's rows made since the last call.
 
-        Raises Broken if a value does not fit its column.
+        Forgets the rows. Raises Broken if a value does not fit its column.
         """
         rows, self._rows[table.name] = self._rows[table.name], []
         schema, places = arrow_schema(table.columns), []
@@ -350,13 +356,13 @@ class StepLoop:
         )
 
     def _fitting(self, table: TableBirth, rows: list[Row], places: list[Place]) -> list[Row]:
-        """Returns the emitted rows that fit their table, and notes the records of the others."""
+        """Returns the emitted rows that fit, and notes the other records."""
         schema, fitting = arrow_schema(table.columns), []
         for row, place in zip(rows, places, strict=True):
             try:
                 self._as_table(table, schema, [row])
             except Broken as error:
-                # Those of a step that was woken were tried before.
+                # Rows of a step that was woken were tried before.
                 self._note(() if place is None else place, error)
             else:
                 fitting.append(row)
@@ -386,8 +392,9 @@ class StepLoop:
         )
 
     def _step(self, state: dict[str, Any], batch: Sequence[Row], key: Key) -> None:
-        """Calls the step with rows, or with None if there are none, and checks what it did."""
-        # A step that is woken has no row to take its key from; what it does to it is not kept.
+        """Calls the step with rows, or None to wake it; checks the result."""
+        # A step that is woken has no row to take its key from; the step's changes to the key are
+        # not kept.
         known = () if self._on_time is None else self._table.keys
         state.update(zip(known, key, strict=False))
         try:
@@ -421,7 +428,7 @@ class StepLoop:
                 f"with {', '.join(map(str, state)) or 'nothing'}",
                 hint=f"it has {', '.join(self._state)}; {_MEND}",
             )
-        # As the table would return it, so that the next step gets the same state whether a batch or
+        # Read back as from the table, so that the next step gets the same state whether a batch or
         # a slice ends here.
         for name, field, kind, is_exact in self._columns:
             value = state[name]
@@ -462,7 +469,10 @@ class StepLoop:
 
 
 def _micros(time: datetime) -> int:
-    """Returns microseconds since 1970. Log times may be beyond what a datetime can be."""
+    """Returns microseconds since 1970.
+
+    Log times may be beyond the range of a datetime.
+    """
     return (time - EPOCH) // MICROSECOND
 
 

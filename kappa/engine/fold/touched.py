@@ -1,8 +1,8 @@
-"""The rows of a table that a slice touches: those of its keys, or due, at one version.
+"""Rows of a table that a slice touches, at one version.
 
-A slice reads tables at the versions of the slice before, never at the newest ones (law 1). The
-caller gives the version, and must not call for a table that has the slice already. Keys match
-null-safely (law 9).
+A slice touches the rows of its keys, and the rows that are due. A slice reads tables at the
+versions of the slice before, never at the newest versions (law 1). The caller gives the version,
+and must not call for a table that has the slice already. Keys match null-safely (law 9).
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ if TYPE_CHECKING:
 # Names and Spark's types.
 Columns = Sequence[tuple[str, str]]
 
-# So many rows are in memory beside the kept ones; a row with sketches may have tens of kilobytes.
+# So many rows are in memory beside the kept rows; a row with sketches may have tens of kilobytes.
 _BATCH_ROWS = 4096
 # Of these types the statistics in a file's footer are bounds, by either writer. Text is cut short
-# in them, and they still are bounds.
+# in the statistics, which still are bounds.
 _BOUNDED = (pa.types.is_integer, pa.types.is_date, pa.types.is_string)
 
 
 def touched_rows(path: str, version: int, columns: Columns, keys: pa.Table) -> pa.Table:
-    """Returns these columns of the rows at a version whose keys are among the rows of `keys`.
+    """Returns the rows at a version that have a wanted key.
 
-    `keys` has exactly the table's key columns, with its types; a null is a key like any other. Row
-    groups whose bounds exclude every key are not read. Of the others the keys are read first: it
-    takes memory for the rows found, and for some thousand more.
+    `columns` are the columns to return. `keys` has exactly the table's key columns, with the same
+    types; a null is a key like any other. Row groups whose bounds exclude every key are not read.
+    Of other row groups the keys are read first: memory is needed for the rows found, and for some
+    thousand more.
     """
     schema = arrow_schema(columns)
     among = _Among(keys)
@@ -62,10 +63,10 @@ def touched_rows(path: str, version: int, columns: Columns, keys: pa.Table) -> p
 def due_rows(
     path: str, version: int, columns: Columns, on_time: str, clocks: Clocks, *, at_most: int
 ) -> pa.Table | None:
-    """Returns these columns of the rows whose time their partition has reached.
+    """Returns the rows whose time their partition has reached.
 
-    The time is in column `on_time`. Returns None if there are more than `at_most`. Usually none is
-    due, and the row groups' bounds show it.
+    `columns` are the columns to return. The time is in column `on_time`. Returns None if more than
+    `at_most` rows are due. Usually no row is due, and the row groups' bounds show that.
     """
     schema, due = arrow_schema(columns), _Due(on_time, clocks)
     found: list[pa.RecordBatch] = []
@@ -81,9 +82,10 @@ def due_rows(
 def touched_frame(
     spark: SparkSession, path: str, version: int, columns: Columns, keys: DataFrame
 ) -> DataFrame:
-    """Returns a frame of the rows that `touched_rows` finds, for keys that Spark has.
+    """Returns a frame of the rows that `touched_rows` finds.
 
-    It reads exactly the files of that version. Keys may be repeated.
+    The keys are a frame of Spark's and may be repeated. The frame reads exactly the files of that
+    version.
     """
     stored = stored_frame(spark, path, version, columns)
     match = reduce(
@@ -122,16 +124,16 @@ def _matching_batches(
             for batch, hit in zip(batches, hits, strict=True):
                 if hit.true_count:
                     # The two writers have different Arrow types for one type of Delta's, and not
-                    # all of them can be filtered.
+                    # all Arrow types can be filtered.
                     yield batch.select(schema.names).cast(schema).filter(hit)
 
 
 class _Among:
-    """A set of wanted keys, which finds the rows that have one of them.
+    """Set of wanted keys, which finds the rows that have a wanted key.
 
-    A row's key becomes one number, column by column. It is the place of its value among the wanted
-    values, and then the place of that pair among the wanted pairs. So nulls match, and the numbers
-    stay below the square of the number of keys.
+    A row's key becomes a number, column by column. The number is the place of the column's value
+    among the wanted values, and then the place of that pair among the wanted pairs. So nulls match,
+    and the numbers stay below the square of the number of keys.
     """
 
     def __init__(self, keys: pa.Table) -> None:
@@ -146,9 +148,9 @@ class _Among:
             places = pc.index_in(paired, self._pairs[-1])
 
     def may_be_in(self, group: Any) -> bool:
-        """Returns False if a row group's bounds exclude every key in some column.
+        """Returns False if a row group's bounds exclude every key.
 
-        `group` is the row group's Parquet metadata.
+        The bounds of any column are enough. `group` is the row group's Parquet metadata.
         """
         columns = {
             group.column(number).path_in_schema: group.column(number)
@@ -160,7 +162,7 @@ class _Among:
         )
 
     def of(self, rows: pa.RecordBatch) -> pa.BooleanArray:
-        """Returns a mask of the rows that have one of the keys."""
+        """Returns a mask of the rows that have a wanted key."""
         rows = rows.select(self.names).cast(self._schema)
         places = pc.index_in(rows.column(0), self._values[0])
         for name, values, pairs in zip(self.names[1:], self._values[1:], self._pairs, strict=True):
@@ -170,7 +172,7 @@ class _Among:
 
 
 class _Due:
-    """The condition that a row's time is not after the log time of its partition."""
+    """Condition: a row's time is not after its partition's log time."""
 
     def __init__(self, on_time: str, clocks: Clocks) -> None:
         self._schema = arrow_schema([(on_time, "timestamp"), *PLACE_COLUMNS[:2]])
@@ -183,7 +185,7 @@ class _Due:
         self._last = max((pc.max(micros).as_py() for _, _, micros in self._reached), default=None)
 
     def may_be_in(self, group: Any) -> bool:
-        """Returns False if a row group's bounds exclude that one of its rows is due."""
+        """Returns False if a row group's bounds exclude due rows."""
         found = [group.column(number) for number in range(group.num_columns)]
         statistics = next(
             column.statistics for column in found if column.path_in_schema == self.names[0]
@@ -220,7 +222,7 @@ def _may_be_in(values: pa.Array, statistics: Any) -> bool:
         or not any(is_bounded(values.type) for is_bounded in _BOUNDED)
     ):
         return True
-    # If nulls were not counted, there may be some.
+    # If nulls were not counted, the column may have nulls.
     nulls = values.null_count > 0 and (not statistics.has_null_count or statistics.null_count > 0)
     # Python has no days after 9999: a date is the number of its day.
     is_date = pa.types.is_date(values.type)

@@ -1,7 +1,8 @@
-"""The contributions of a slice: the user's function run on decoded rows, and folded by key.
+"""Contributions of a slice: the function's rows, folded by key.
 
-The function is held to the build's tables. If it raises, or returns other columns than the build
-was born with, the job stops with the user's line. The same slice would fail again.
+The user's function runs on decoded rows and is checked against the build's tables. If the function
+raises, or returns other columns than the build was born with, the job stops with the user's line.
+The same slice would fail again.
 """
 
 from __future__ import annotations
@@ -28,23 +29,24 @@ from kappa.tables.shape import table_births
 
 
 class Function:
-    """A pipeline's function, held to the tables of one build."""
+    """A pipeline's function, checked against a build's tables."""
 
     def __init__(self, pipeline: Pipeline, tables: Mapping[str, TableBirth]) -> None:
         self._pipeline = pipeline
         self._tables = {table.name: tables[table.name] for table in pipeline.function_tables}
-        # Shapes that were found right; the same function gives the same ones, slice after slice.
+        # Shapes that were found right; the same function gives the same shapes, slice after slice.
         self._right: set[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = set()
 
     def contributions(
         self, inputs: Mapping[str, DataFrame], *, one_partition: bool = False
     ) -> dict[str, DataFrame]:
-        """Returns one frame per table of the function, and one of expired rows if rows expire.
+        """Returns a frame for each table of the function.
 
-        Nothing is computed yet. A frame has rows to append as they are, one row per key to fold in,
-        or the rows that a step folds. The expired rows are EXPIRED's (expired.py). `inputs` has a
-        frame per parameter; with `one_partition` each result is computed in one. Raises Broken with
-        the user's line.
+        If rows expire, another frame has the expired rows. Nothing is computed yet. A frame has
+        rows to append unchanged, one row per key to fold in, or the rows that a step folds. The
+        expired rows are EXPIRED's (expired.py). `inputs` has a frame per parameter; with
+        `one_partition` each result is computed in a single partition. Raises Broken with the user's
+        line.
         """
         returned = self._called(inputs)
         given = {
@@ -119,12 +121,13 @@ class Function:
 
 
 def columns_used(rows: DataFrame) -> list[tuple[frozenset[str], frozenset[str]]]:
-    """Returns, for each file that a frame reads, the names of its columns and of those it uses.
+    """Returns the columns that a frame has and uses of each file.
 
-    See engine/spark/used.py.
+    Each pair has the names of the file's columns, and the names of the used columns. See
+    engine/spark/used.py.
     """
-    # The plan of another frame than the one that runs: a plan that was made before `persist` would
-    # never read the persisted rows.
+    # The plan is of another frame than the frame that runs: a plan that was made before `persist`
+    # would never read the persisted rows.
     plan = rows.alias("looked_at")._jdf.queryExecution().optimizedPlan()  # noqa: SLF001  # as in describe.py
     return used_columns(json.loads(plan.toJSON()), str(plan.output().toString()))
 
@@ -134,14 +137,17 @@ def _selected(rows: DataFrame, columns: tuple[tuple[str, str], ...]) -> DataFram
 
 
 def _for_step(rows: DataFrame, table: TableBirth) -> DataFrame:
-    """Returns the rows that a step takes; to compute one fails if Python lacks a time in it."""
+    """Returns the rows that a step takes.
+
+    Computing a row fails if the row has a time that Python lacks.
+    """
     return rows.select(
         *(F.expr(_pythons(name, parse_type(kind), table.name)) for name, kind in table.steps_over)
     )
 
 
 def _pythons(column: str, kind: Type, table: str) -> str:
-    """Returns a column, in Spark's SQL, that fails on a value with a time that Python lacks."""
+    """Returns a column in Spark's SQL that fails on a time Python lacks."""
     sql = spark_quote(column)
     beyond = _beyond(sql, kind)
     if not beyond:
@@ -154,7 +160,10 @@ def _pythons(column: str, kind: Type, table: str) -> str:
 
 
 def _beyond(sql: str, kind: Type, depth: int = 0) -> str:
-    """Returns the condition for a value with a time that Python lacks; "" if it has no times."""
+    """Returns the condition for a value with a time that Python lacks.
+
+    Returns "" if the type has no times.
+    """
     match kind:
         case Scalar("date"):
             return f"({sql} < date '0001-01-01' or {sql} > date '9999-12-31')"
@@ -179,7 +188,10 @@ def _folded(rows: DataFrame, table: TableBirth, given: Mapping[str, str]) -> Dat
 
 
 def _as_born(made: TableBirth, born: TableBirth) -> tuple[tuple[str, str], ...]:
-    """Returns a table's columns as its folds had them when it was born: fewer, or narrower sums."""
+    """Returns a table's columns as its folds had them at birth.
+
+    The folds had fewer columns then, or narrower sums.
+    """
     kinds, folds = dict(born.columns), born.folds.items()
     narrow = {each for name, fold in folds for each in fold.narrow_sums(name, kinds)}
     beside = {each for name, fold in folds for each in fold.extra_columns(name)}

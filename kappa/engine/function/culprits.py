@@ -1,8 +1,9 @@
-"""The records that a pipeline's function fails on, found by running it on ever fewer.
+"""Records that a function fails on, found by ever smaller runs.
 
-Rows are row by row: a function fails on many records exactly if it fails on one of them alone. On
-one alone it does the same whatever the slice. A function that fails without any record has an error
-of its own. If it fails on many records, and on none of them alone, no record is to blame.
+Rows are computed row by row: a function fails on many records exactly if it fails on some record
+alone. On a single record the function does the same whatever the slice. A function that fails
+without any record has an error of its own. If the function fails on many records together, and on
+no record alone, no record is to blame.
 """
 
 from __future__ import annotations
@@ -34,12 +35,13 @@ from kappa.engine.read.source import LogSource
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 
-# As many as the plan of small slices takes easily. A large slice is read once in such parts, on one
-# core: it costs one run of the function, as halving it at Spark would, and finds all records.
+# The plan of small slices takes as many easily. A large slice is read once in parts of this size,
+# on one core: the search costs one run of the function, as halving the slice at Spark would, and
+# finds all records.
 _AT_ONCE = 10_000
-# Each failing record costs some seconds, since its worker is gone each time. If most fail, or very
-# many, the function of a new build is wrong. A few records are too few to decide that. What has
-# been read goes on, whatever is sent to it.
+# Each failing record costs some seconds, since its worker is gone each time. If most records fail,
+# or very many, the function of a new build is wrong. A few records are too few to decide that. A
+# build that has readers goes on, whatever is sent to it.
 _TELLING = 100
 _SAMPLED = 8
 _MOST, _MOST_SHARE = 1_000, 0.01
@@ -54,13 +56,16 @@ class Valid(Protocol):
     def chunks(
         self, topic: Topic, columns: Sequence[tuple[str, str]], at_most: int
     ) -> Iterator[pa.Table]:
-        """Yields these columns of a topic's valid records, at most so many at once."""
+        """Yields these columns of a topic's valid records, in parts.
+
+        A part has at most `at_most` records.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """A record that the function fails on, its place in the log, and how it fails."""
+    """A record that the function fails on, its place, and the failure."""
 
     topic: str
     partition: int
@@ -69,23 +74,24 @@ class Culprit:
 
 
 class Culprits:
-    """The records of one slice that a pipeline's function fails on."""
+    """Search for the records of a slice that a function fails on."""
 
     def __init__(
         self, pipeline: Pipeline, prepared: Callable[[], Prepared], decoded: Valid
     ) -> None:
         """Takes the slice's valid records.
 
-        `prepared` gives the plan of small slices. It is called only if the function is to blame.
+        `prepared` gives the plan of small slices, and is called only if the function is to blame.
         """
         self._pipeline = pipeline
         self._prepared = prepared
         self._decoded = decoded
 
     def first(self, error: Exception, read: Callable[[Slice], pa.Table]) -> KappaError:
-        """Returns the error with which a job stops, after this error of the function on the slice.
+        """Returns the error with which a job stops.
 
-        `read` gives raw records, of which key and value are shown.
+        `error` is the function's error on the slice. `read` gives raw records, of which key and
+        value are shown.
         """
         if failure_of(error, self._pipeline) is None:
             return translated(error, self._pipeline)
@@ -102,8 +108,8 @@ class Culprits:
     def all(self, error: Exception, *, is_new: bool) -> list[Culprit]:
         """Returns all records of the slice that the function fails on.
 
-        Raises the error with which a job stops if no record is to blame. So it does if the function
-        fails on most records and the build `is_new`: nobody reads it yet.
+        Raises the error with which a job stops if no record is to blame, and also if the function
+        fails on most records and the build `is_new`: nobody reads a new build yet.
         """
         if failure_of(error, self._pipeline) is None:
             raise translated(error, self._pipeline) from error
@@ -144,9 +150,9 @@ class Culprits:
         return self._failure({topic.name: rows.slice(start, end - start)}, alone=end - start == 1)
 
     def _failure(self, rows: Mapping[str, pa.Table], *, alone: bool = False) -> Failure | None:
-        """Returns how the function fails on these rows, or None.
+        """Returns the failure of the function on these rows, or None.
 
-        Of one record alone the failure is always the same, though tables are computed in parallel.
+        For a record alone the failure is always the same, though tables are computed in parallel.
         """
         try:
             self._prepared().run_apart(rows) if alone else self._prepared().run(rows)
@@ -158,7 +164,10 @@ class Culprits:
         return None
 
     def _refuse_most(self) -> int:
-        """Returns how many records of this slice may fail. Raises Broken if most do."""
+        """Returns the number of records of this slice that may fail.
+
+        Raises Broken if most records fail.
+        """
         count = sum(rows.num_rows for _, rows in self._chunks(_AT_ONCE))
         most = max(_MOST, int(count * _MOST_SHARE))
         if count < _TELLING:
@@ -197,7 +206,7 @@ class Culprits:
                 *(_content_text(raw.column(name)[0].as_py()) for name in ("key", "value"))
             )
         except Broken:
-            # The line alone is enough to fix it.
+            # The line alone is enough to mend the function.
             shown = ", which the topic has lost since, and its archive has without key and value"
         failure = culprit.failure
         return Broken(
@@ -231,7 +240,10 @@ def only(culprit: Culprit) -> Slice:
 
 
 def refused_culprits(culprits: Sequence[Culprit], pipeline: Pipeline, source: LogSource) -> Refused:
-    """Returns the rejects that these records become; those that an archive alone has lack bytes."""
+    """Returns the rejects that these records become.
+
+    Records that only an archive still has are rejected without their bytes.
+    """
     found = [
         {
             "topic": each.topic,
@@ -248,7 +260,7 @@ def refused_culprits(culprits: Sequence[Culprit], pipeline: Pipeline, source: Lo
 def reject_detail(culprit: Culprit, pipeline: Pipeline) -> str:
     """Returns a failure as rejects keep it, the same in each build.
 
-    Files are named below the project's folder, and objects are named without their address.
+    Files are named below the project's folder, and objects are named without an address.
     """
     project = Path(pipeline.source.file).parent.parent
     file = Path(culprit.failure.line)
@@ -257,7 +269,10 @@ def reject_detail(culprit: Culprit, pipeline: Pipeline) -> str:
 
 
 def without_addresses(error: str) -> str:
-    """Drops the addresses of objects from an error: they are others in each process."""
+    """Drops the addresses of objects from an error.
+
+    Addresses differ between processes.
+    """
     return _ADDRESS.sub("", error)
 
 

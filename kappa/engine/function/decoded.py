@@ -1,6 +1,6 @@
-"""The decoded records of one slice, ready to be folded.
+"""Decoded records of one slice, ready to be folded.
 
-A small slice is decoded in the job and is Arrow (decoded_here.py). A large one is decoded in
+A small slice is decoded in the job and is Arrow (decoded_here.py). A large slice is decoded in
 Spark's workers and kept in files while it is folded (decoded_at_spark.py). Both give the same rows,
 each in its own form. Each topic is decoded once. Redriven records that turn out to be duplicates
 are left out of all answers (redriven.py).
@@ -27,10 +27,13 @@ Columns = Sequence[tuple[str, str]]
 
 
 class Decoded(Protocol):
-    """The decoded records of one slice, whichever way they were decoded."""
+    """Decoded records of a slice, decoded here or at Spark."""
 
     def counts(self) -> CountsOf:
-        """Returns the counts per topic and partition; a partition without records is left out."""
+        """Returns the counts per topic and partition.
+
+        A partition without records is left out.
+        """
         ...
 
     def attempts(self) -> tuple[Attempt, ...]:
@@ -38,14 +41,15 @@ class Decoded(Protocol):
         ...
 
     def rejected(self, places: Collection[Position]) -> dict[Position, int | None]:
-        """Finds which of these places are rejects of this slice.
+        """Finds the places that are rejects of this slice.
 
-        Maps each to the offset that it names itself, or None if it was not redriven.
+        Maps each place to the offset that the reject names itself, or None if the reject was not
+        redriven.
         """
         ...
 
     def settle(self, found: Settled) -> None:
-        """Notes which redriven records are folded, and leaves out those that are duplicates."""
+        """Notes the folded redriven records, and drops the duplicates."""
         ...
 
     def accepted(self, topic: Topic, columns: Columns) -> pa.Table | DataFrame:
@@ -53,11 +57,17 @@ class Decoded(Protocol):
         ...
 
     def chunks(self, topic: Topic, columns: Columns, at_most: int) -> Iterator[pa.Table]:
-        """Yields the valid records in this process, in parts of at most so many rows."""
+        """Yields the valid records in this process, in parts.
+
+        A part has at most `at_most` rows.
+        """
         ...
 
     def reject(self, refused: Refused) -> None:
-        """Turns valid records into rejects. It is called before `settle`."""
+        """Turns valid records into rejects.
+
+        The call comes before `settle`.
+        """
         ...
 
     def latest(self, topic: Topic, table: TableBirth) -> Rows:
@@ -65,17 +75,24 @@ class Decoded(Protocol):
         ...
 
     def truncations(self, topic: Topic) -> pa.Table:
-        """Returns the places of the truncations of a topic's source: ORDER_AND_FATE."""
+        """Returns the places of the truncations of a topic's source.
+
+        The columns are ORDER_AND_FATE.
+        """
         ...
 
     def truncated(self, topic: Topic) -> tuple[int, int, int] | None:
-        """Returns log time, partition and offset of the newest truncation of a topic's source."""
+        """Returns the place of the newest truncation of a topic's source.
+
+        The place is log time, partition and offset.
+        """
         ...
 
     def rejects(self, table: TableBirth) -> Rows:
         """Returns the rows of the rejects table.
 
-        These are the records that are not valid, and a hidden row for each folded redriven record.
+        The rows are the records that are not valid, and a hidden row for each folded redriven
+        record.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""A large slice in files that Spark reads while it is folded."""
+"""A large slice in files that Spark reads while folding."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from kappa.state.slices import Slice
 from kappa.state.table import TableBirth
 
 _PLACE = (("_partition", "int"), ("_offset", "bigint"))
-# Links what an archive has of the beginnings of a topic's ranges into a folder (read/archived.py).
+# Links an archive's files of the beginnings of a topic's ranges into a folder (read/archived.py).
 Archived = Callable[[Topic, Ranges, Clock, Path], Mapping[int, ArchivedRange]]
 
 
@@ -69,11 +69,11 @@ class DecodedAtSpark(Decoded):
     ) -> None:
         """Decodes the slice into files of `folder`, which is made anew.
 
-        Workers that do not see this machine's files have theirs `elsewhere`, below a URL.
+        Workers that do not see this machine's files have files `elsewhere`, below a URL.
 
-        `raw` gives the ranges of a topic in a slice; `archived` gives what need not be decoded.
-        `left_out` names, per topic, columns of its events that the function does not use. A frame
-        that is asked for one of them fails; in `chunks` they are null.
+        `raw` gives the ranges of a topic in a slice; `archived` gives the parts that need not be
+        decoded. `left_out` names, per topic, columns of its events that the function does not use.
+        A frame that is asked for a left-out column fails; in `chunks` these columns are null.
         """
         self._spark = spark
         self._folder, self._elsewhere = folder, elsewhere
@@ -86,7 +86,7 @@ class DecodedAtSpark(Decoded):
         for number, topic in enumerate(topics):
             name = topic.name
             path = folder / str(number)
-            # A lost task may have kept it and still write; its file is not read.
+            # A lost task may have kept the folder and still write; the task's file is not read.
             path.mkdir(parents=True, exist_ok=True)
             place = str(path) if elsewhere is None else f"{elsewhere}/{number}"
             clock = clocks.get(name, {})
@@ -120,11 +120,11 @@ class DecodedAtSpark(Decoded):
         self._seen: CountsOf = seen_of
 
     def counts(self) -> CountsOf:
-        """Returns what the tasks counted, and what was counted of the archive's files."""
+        """Returns the counts of the tasks and of the archive's files."""
         return self._seen
 
     def attempts(self) -> tuple[Attempt, ...]:
-        """Reads the redriven records, by Arrow: they are few."""
+        """Reads the redriven records, by Arrow: the records are few."""
         return tuple(
             each
             for name in topics_with_attempts(self._seen)
@@ -134,7 +134,7 @@ class DecodedAtSpark(Decoded):
         )
 
     def rejected(self, places: Collection[Position]) -> dict[Position, int | None]:
-        """Reads the rejects at these places, by Arrow: they are few."""
+        """Reads the rejects at these places, by Arrow: rejects are few."""
         offsets = pc.field("_offset").isin([place.offset for place in places])
         return {
             place: of
@@ -144,7 +144,10 @@ class DecodedAtSpark(Decoded):
         }
 
     def settle(self, found: Settled) -> None:
-        """Leaves duplicates out of the frames by an anti join; the files keep them."""
+        """Leaves duplicates out of the frames by an anti join.
+
+        The files keep the duplicates.
+        """
         self._folded, self._duplicates = found.folded, found.duplicates
         self._seen = with_duplicates_counted(self._seen, found.duplicates)
         for name in topics_of(found.duplicates):
@@ -161,7 +164,10 @@ class DecodedAtSpark(Decoded):
             )
 
     def accepted(self, topic: Topic, columns: Columns) -> DataFrame:
-        """Returns a frame that reads the files of the topic again each time it is computed."""
+        """Returns a frame of a topic's valid records.
+
+        The frame reads the topic's files again each time it is computed.
+        """
         frame = self._frames.get(topic.name)
         if frame is None:
             return self._spark.createDataFrame(arrow_schema(columns).empty_table())
@@ -170,7 +176,10 @@ class DecodedAtSpark(Decoded):
         )
 
     def chunks(self, topic: Topic, columns: Columns, at_most: int) -> Iterator[pa.Table]:
-        """Reads the files in the order of the partitions. Columns that were left out are null."""
+        """Reads the files in the order of the partitions.
+
+        Columns that were left out are null.
+        """
         files = self._files.get(topic.name)
         for found in () if files is None else files.valid(columns, at_most):
             rows = without_places(found, topic.name, self._duplicates)
@@ -178,7 +187,7 @@ class DecodedAtSpark(Decoded):
                 yield rows.select([name for name, _ in columns])
 
     def reject(self, refused: Refused) -> None:
-        """Rewrites the files of the topics that have such records."""
+        """Rewrites the files of the topics that have refused records."""
         for topic in {topic for topic, _ in refused}:
             self._files[topic].reject(refused)
             # Spark remembers how long files are, so the frame is made anew.
@@ -190,7 +199,7 @@ class DecodedAtSpark(Decoded):
         self._seen = with_rejects_counted(self._seen, refused)
 
     def latest(self, topic: Topic, table: TableBirth) -> Rows:
-        """Returns a query that finds the newest record per key in the topic's files."""
+        """Returns a query for the newest record per key in the files."""
         files = self._files.get(topic.name)
         if files is None:
             return None
@@ -198,7 +207,7 @@ class DecodedAtSpark(Decoded):
         return RowsInFiles(latest_sql(table, decoded), self._spark)
 
     def truncations(self, topic: Topic) -> pa.Table:
-        """Reads the truncations, by Arrow: they are few."""
+        """Reads the truncations, by Arrow: truncations are few."""
         if not any(seen.truncations for seen in self._seen.get(topic.name, {}).values()):
             return NO_TRUNCATIONS
         truncates = pc.field("_fate") == int(Fate.TRUNCATION)
@@ -210,7 +219,10 @@ class DecodedAtSpark(Decoded):
         return newest_of(self.truncations(topic))
 
     def rejects(self, table: TableBirth) -> Rows:
-        """Returns a frame of the topics that have rejects; None if no row exists at all."""
+        """Returns a frame of the topics that have rejects.
+
+        Returns None if no row exists at all.
+        """
         hidden = hidden_rows(table, self._folded)
         rows: DataFrame | None = None
         for name, frame in self._frames.items():

@@ -1,4 +1,7 @@
-"""The Parquet files of one topic in a large slice, by Spark's workers or of an archive."""
+"""Parquet files of one topic in a large slice.
+
+The files are written by Spark's workers or belong to an archive.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +36,11 @@ from kappa.tables.parquet import parquet_sql
 
 @dataclass(frozen=True, slots=True)
 class DecodedFiles:
-    """The files of a topic, by path or URL, in the order of the partitions.
+    """The files of a topic, in the order of the partitions.
 
-    `within` are the slice's ranges if the files contain records beside them. `left_out` are
-    columns that are in no file. `carried` are log times that join those in the files.
+    The files are paths or URLs. `within` are the slice's ranges if the files contain records beside
+    the ranges. `left_out` are columns that no file has. `carried` are log times that join the log
+    times in the files.
     """
 
     topic: str
@@ -46,7 +50,10 @@ class DecodedFiles:
     carried: CarriedTimes
 
     def frame(self, spark: SparkSession, columns: Columns) -> DataFrame:
-        """Returns the records as Spark reads them. Using a column that is in no file raises."""
+        """Returns the records as Spark reads them.
+
+        Using a column that no file has raises.
+        """
         ddl = spark_ddl([column for column in columns if column[0] not in self.left_out])
         read = spark.read.schema(ddl).parquet(*map(spark_address, self.files))
         frame = self.carried.in_frame(read)
@@ -62,7 +69,7 @@ class DecodedFiles:
         return frame if self.within is None else frame.where(_sql_within(self.within))
 
     def sql(self, columns: Columns, without: Iterable[Position]) -> str:
-        """Returns DuckDB's query for the records, except those at some places."""
+        """Returns DuckDB's query for the records, except at some places."""
         conditions = [
             *([] if self.within is None else [f"({_sql_within(self.within)})"]),
             *(
@@ -75,7 +82,7 @@ class DecodedFiles:
         return self.carried.in_sql(parquet_sql(tuple(columns), self.files, where))
 
     def places(self, where: pc.Expression, columns: Sequence[str] = PLACE_AND_FATE) -> pa.Table:
-        """Reads place and fate of the records that meet a condition, in this process."""
+        """Reads place and fate of the records that meet a condition."""
         within = self.within
         where = where if within is None else where & _rows_within(within)
         found = [
@@ -87,7 +94,10 @@ class DecodedFiles:
         return self.carried.in_rows(pa.concat_tables(found))
 
     def valid(self, columns: Columns, at_most: int) -> Iterator[pa.Table]:
-        """Yields the valid records in this process. Columns that are in no file are null."""
+        """Yields the valid records in this process.
+
+        Columns that no file has are null.
+        """
         wanted = dict.fromkeys(("_fate", "_partition", "_offset", *(name for name, _ in columns)))
         for each in self.files:
             with pq.ParquetFile(arrow_source(each)) as file:
@@ -97,7 +107,7 @@ class DecodedFiles:
                     yield rows if self.within is None else rows.filter(_rows_within(self.within))
 
     def reject(self, refused: Refused) -> None:
-        """Rewrites the files, with those records as rejects."""
+        """Rewrites the files, with the refused records as rejects."""
         for each in self.files:
             with (
                 writing_file(each) as path,
@@ -128,7 +138,10 @@ def _sql_within(ranges: Ranges) -> str:
 
 
 def _raising_column(topic: str, name: str, kind: str) -> Column:
-    """Returns a column that raises: its value is in no file, and null would be another value."""
+    """Returns a column that raises.
+
+    No file has the column's values, and null would be another value.
+    """
     error = KappaError(
         f"column {name} of topic {topic} is used in this slice, and was not in one before",
         hint="the function may give one plan only; a job begins again with all columns",

@@ -63,7 +63,7 @@ class DecodedHere(Decoded):
         self._folded: Mapping[Position, int] = {}
 
     def counts(self) -> CountsOf:
-        """Returns what was counted of the tables once."""
+        """Returns the counts of the tables, which were counted once."""
         return self._seen
 
     def attempts(self) -> tuple[Attempt, ...]:
@@ -109,7 +109,7 @@ class DecodedHere(Decoded):
             yield rows.slice(start, at_most)
 
     def reject(self, refused: Refused) -> None:
-        """Replaces the columns of such records in the tables."""
+        """Replaces the columns of refused records in the tables."""
         self._tables |= {
             name: rejected_rows(self._tables[name], name, refused) for name, _ in refused
         }

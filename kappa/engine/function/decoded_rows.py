@@ -1,4 +1,7 @@
-"""Rows of decoded records, picked and rejected alike by both ways of decoding."""
+"""Rows of decoded records, picked and rejected.
+
+Both ways of decoding use these functions.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from kappa.records.redrive import Attempt, Position
 from kappa.state.table import TableBirth
 
 # The column of a decoded record behind each column of the rejects table. The table of an older
-# build has fewer of them.
+# build has fewer columns.
 REJECT_COLUMNS = {
     "topic": "_topic",
     "partition": "_partition",
@@ -44,7 +47,10 @@ def with_fate(table: pa.Table, *fates: Fate) -> pa.Table:
 
 
 def newest_of(truncations: pa.Table) -> tuple[int, int, int] | None:
-    """Returns log time, partition and offset of the newest truncation, or None."""
+    """Returns the place of the newest truncation, or None.
+
+    The place is log time, partition and offset.
+    """
     places = (truncations.column(name).to_pylist() for name, _ in ORDER_COLUMNS)
     return max(zip(*places, strict=True), default=None)
 
@@ -72,7 +78,7 @@ def topics_with_attempts(seen: CountsOf) -> Iterable[str]:
 
 
 def attempts_in(topic: str, rows: pa.Table) -> Iterable[Attempt]:
-    """Yields the redriven records of a topic among rows of their place and fate."""
+    """Yields a topic's redriven records among rows of place and fate."""
     return (
         Attempt(
             Position(topic, row["_partition"], row["_offset"]),
@@ -86,7 +92,10 @@ def attempts_in(topic: str, rows: pa.Table) -> Iterable[Attempt]:
 def rejects_at(
     topic: str, rows: pa.Table, places: Collection[Position]
 ) -> Iterable[tuple[Position, int | None]]:
-    """Yields the rejects of a topic at these places, each with the offset that it names."""
+    """Yields the rejects of a topic at these places.
+
+    Each reject comes with the offset that the reject names.
+    """
     for row in rows.filter(pc.field("_fate") == int(Fate.REJECTED)).to_pylist():
         place = Position(topic, row["_partition"], row["_offset"])
         if place in places:
@@ -94,7 +103,10 @@ def rejects_at(
 
 
 def hidden_rows(table: TableBirth, folded: Mapping[Position, int]) -> pa.Table:
-    """Returns the rows by which the rejects table remembers folded redriven records."""
+    """Returns the hidden rows of folded redriven records.
+
+    The rejects table remembers the records by these rows.
+    """
     rows = [
         {
             "topic": at.topic,
@@ -109,7 +121,7 @@ def hidden_rows(table: TableBirth, folded: Mapping[Position, int]) -> pa.Table:
 
 
 def with_rejects_counted(seen: CountsOf, refused: Refused) -> CountsOf:
-    """Moves records from the valid to the rejected ones of the counts."""
+    """Counts records as rejected instead of valid."""
     moved = Counter({part: rows.num_rows for part, rows in refused.items()})
     return _recounted(
         seen,
@@ -120,7 +132,7 @@ def with_rejects_counted(seen: CountsOf, refused: Refused) -> CountsOf:
 
 
 def with_duplicates_counted(seen: CountsOf, duplicates: Iterable[Position]) -> CountsOf:
-    """Moves records from the valid to the duplicate ones of the counts."""
+    """Counts records as duplicate instead of valid."""
     moved = Counter((place.topic, place.partition) for place in duplicates)
     return _recounted(
         seen,

@@ -1,9 +1,9 @@
-"""Expired rows: those that a record contributes to rows that are gone already.
+"""Expired rows: contributions to rows that are gone already.
 
-A row is expired if its time and the span of its table are before the log time of its own record.
-The record is a reject then, as a whole. So the log alone decides it, per record, and each replay
-decides the same. Any other row reaches none that is gone (kappa/state/log_clock.py). Of several
-expired rows of a record, the detail names the one of the first table, with the least time.
+A row is expired if its time and the span of its table are before the log time of the row's record.
+The record is then a reject, as a whole. So the log alone decides, per record, and each replay
+decides the same. Any other row reaches no row that is gone (kappa/state/log_clock.py). If a record
+has several expired rows, the detail names the row of the first table, with the least time.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from kappa.engine.function.refused import REFUSED_COLUMNS, Refused, raw_records,
 from kappa.engine.read.source import LogSource
 from kappa.state.table import TableBirth
 
-# The name among a function's frames; no table's name begins so.
+# The name among a function's frames; no table's name begins with an underscore.
 EXPIRED = "_expired"
 _PLACE = FOLD_ORDER_COLUMNS[1:]
-# The number of the table among those of the function, and the microseconds that a row's time lies
+# The number of the table among the function's tables, and the microseconds that a row's time lies
 # before the log time.
 EXPIRED_COLUMNS = (("table", "int"), ("behind", "bigint"), *_PLACE)
 
@@ -36,7 +36,7 @@ EXPIRED_COLUMNS = (("table", "int"), ("behind", "bigint"), *_PLACE)
 def expired_rows(
     tables: Sequence[TableBirth], returned: Mapping[str, DataFrame]
 ) -> DataFrame | None:
-    """Returns the expired rows among those of a function; None if no rows expire."""
+    """Returns the expired rows of a function; None if no rows expire."""
     found = [
         _expired(returned[table.name], number, table.expiry)
         for number, table in enumerate(tables)
@@ -48,8 +48,8 @@ def expired_rows(
 def refused_for(expired: pa.Table, tables: Sequence[TableBirth], source: LogSource) -> Refused:
     """Returns the rejects that the records of expired rows become.
 
-    Raw records are read from the log again. If it has lost them, since an archive gave the records,
-    the rejects are without.
+    Raw records are read from the log again. If the log has lost them, since an archive gave the
+    records, the rejects have no key, value and headers.
     """
     places = _places(expired, tables)
     return refused_of(places, Reason.EXPIRED, raw_records(places, source))
@@ -64,7 +64,10 @@ def _expired(rows: DataFrame, number: int, expiry: Expiry) -> DataFrame:
 
 
 def _places(expired: pa.Table, tables: Sequence[TableBirth]) -> pa.Table:
-    """Returns each record of expired rows once, in the order of the log, with its detail."""
+    """Returns each record of expired rows once, with the detail.
+
+    The records are in the order of the log.
+    """
     place = [name for name, _ in _PLACE]
     first = (
         expired.sort_by([("table", "ascending"), ("behind", "descending")])
@@ -84,7 +87,10 @@ def _places(expired: pa.Table, tables: Sequence[TableBirth]) -> pa.Table:
 
 
 def _detail(table: TableBirth) -> tuple[str, str]:
-    """Returns the texts around the milliseconds that a row lies before the log time."""
+    """Returns the texts around a row's milliseconds.
+
+    The milliseconds are the time that the row lies before the log time.
+    """
     if table.expiry is None:
         return "", ""
     return (

@@ -1,4 +1,4 @@
-"""Failures of a user's function: line and error, from the exception of Python or Spark."""
+"""Failures of a user's function, from Python's or Spark's exception."""
 
 from __future__ import annotations
 
@@ -30,23 +30,30 @@ _LONGEST = 400
 
 
 class Hoarded(KappaError):
-    """A function took more memory than a worker may have. Its job names the slice."""
+    """The error that a function took more memory than allowed.
+
+    The limit is the memory that a worker may have. The job's error names the slice.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failure of a pipeline's function: the line (`file:line`), the error, and what to do."""
+    """A failure of a function: line, error and hint.
+
+    The line is `file:line`; the hint is for the user.
+    """
 
     line: str
-    # With its verb: `raised ZeroDivisionError: division by zero`.
+    # The error with its verb: `raised ZeroDivisionError: division by zero`.
     error: str
     hint: str
 
 
 def user_line(error: BaseException, pipeline: Pipeline) -> str:
-    """Returns the last line of the user's own code that an error passed through, as file:line.
+    """Returns the last line of the user's code that an error passed.
 
-    Returns the line of the pipeline's declaration if it passed through none.
+    The line is `file:line`. Returns the line of the pipeline's declaration if the error passed no
+    line of the user's code.
     """
     source = Path(pipeline.source.file)
     # A project's modules are beside or below the folder of its pipelines (kappa/code/project.py).
@@ -60,7 +67,10 @@ def user_line(error: BaseException, pipeline: Pipeline) -> str:
 
 
 def raised_here(error: Exception, pipeline: Pipeline) -> Broken:
-    """Wraps an error that the user's code raised in this process, with its line and its notes."""
+    """Wraps an error that the user's code raised in this process.
+
+    The result has the user's line and the error's notes.
+    """
     noted = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
     return Broken(
         f"{user_line(error, pipeline)}: pipeline {pipeline.name} raised "
@@ -70,11 +80,11 @@ def raised_here(error: Exception, pipeline: Pipeline) -> Broken:
 
 
 def failure_of(error: Exception, pipeline: Pipeline) -> Failure | None:
-    """Finds the failure of the function in an error of an action over the user's rows.
+    """Finds the function's failure in an error of Spark.
 
-    Returns None if the function is not to blame. A worker that died, or had no memory left, proves
-    nothing: it may do with fewer rows. Nor does a step of an ordered fold, which depends on earlier
-    rows.
+    The error is of an action over the user's rows. Returns None if the function is not to blame. A
+    worker that died, or had no memory left, proves nothing: the worker may do with fewer rows. A
+    step of an ordered fold proves nothing either, since a step depends on earlier rows.
     """
     text = str(error)
     raised = _RAISED.search(text)
@@ -106,7 +116,7 @@ def failure_of(error: Exception, pipeline: Pipeline) -> Failure | None:
 
 
 def explained(error: Exception, pipeline: Pipeline) -> KappaError | None:
-    """Returns an error of an action over the user's rows in a sentence of ours.
+    """Returns an error over the user's rows in a sentence of ours.
 
     Returns None if the rows are not to blame.
     """
@@ -117,9 +127,9 @@ def explained(error: Exception, pipeline: Pipeline) -> KappaError | None:
 
 
 def _of_step(raised: re.Match[str] | None, pipeline: Pipeline) -> Broken | None:
-    """Returns a worker's error of a step, whose loop has named the record.
+    """Returns a worker's error of a step, or None.
 
-    Returns None if the error is another one.
+    The step's loop has named the record in the error. Returns None if the error is not a step's.
     """
     if raised is None or not (raised[2] or raised[1].startswith(_OURS)):
         return None
@@ -134,9 +144,10 @@ def _of_step(raised: re.Match[str] | None, pipeline: Pipeline) -> Broken | None:
 
 
 def hoarded(error: Exception, pipeline: Pipeline) -> Hoarded | None:
-    """Returns the error of a function that took more memory than a worker may, or None.
+    """Returns the error of a function that took too much memory.
 
-    With fewer rows it may do with less: the slice is folded in parts once two jobs ended in it.
+    The limit is a worker's memory. Returns None for any other error. With fewer rows the function
+    may take less: the slice is folded in parts after two jobs ended in it.
     """
     raised = _RAISED.search(str(error))
     if raised is None or not raised[1].startswith("MemoryError"):
@@ -151,7 +162,10 @@ def hoarded(error: Exception, pipeline: Pipeline) -> Hoarded | None:
 
 
 def unfit_in(text: str) -> str | None:
-    """Returns Spark's sentence about a value that does not fit, or None if an error has none."""
+    """Returns Spark's sentence about a value that does not fit.
+
+    Returns None if the error has no such sentence.
+    """
     unfit = _UNFIT.search(text)
     return None if unfit is None else unfit[1]
 

@@ -1,4 +1,4 @@
-"""Narrowing: which of many things fail, found by trying ever fewer of them. Pure."""
+"""Narrowing: finds the failing items by trying ever fewer. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ _Error = TypeVar("_Error")
 
 
 class Together(Exception):
-    """Many things fail together, and none of them alone."""
+    """Many items fail together, and no item fails alone."""
 
 
 def failing(count: int, tried: Callable[[int, int], _Error | None]) -> Iterator[tuple[int, _Error]]:
-    """Yields the places of those of `count` things that fail alone, each with its error.
+    """Yields the places of items that fail alone, with the errors.
 
-    They are known to fail together. `tried(start, end)` tries those in `[start, end)`, and returns
-    an error or None. Nothing is tried before it is needed: the first place costs log2(count) tries,
-    each further one at most about twice that. Raises Together if none fails alone.
+    All `count` items are known to fail together. `tried(start, end)` tries the items of that
+    half-open range, and returns an error or None. Nothing is tried before it is needed: the first
+    place costs log2(count) tries, each further place at most about twice as many. Raises Together
+    if no item fails alone.
     """
     return _within(0, count, None, tried)
 
@@ -25,9 +26,10 @@ def failing(count: int, tried: Callable[[int, int], _Error | None]) -> Iterator[
 def _within(
     start: int, end: int, error: _Error | None, tried: Callable[[int, int], _Error | None]
 ) -> Iterator[tuple[int, _Error]]:
-    """Yields the failing places of `[start, end)`, which is known to fail.
+    """Yields the failing places of a range that is known to fail.
 
-    `error` is the error of trying just these, or None if they were not tried yet.
+    The range is `[start, end)`. `error` is the error of trying just this range, or None if the
+    range was not tried yet.
     """
     if end - start == 1:
         error = error or tried(start, end)

@@ -1,10 +1,11 @@
-"""A pipeline's function as one plan that is made once and run for every small slice.
+"""A function as a plan that is run for every small slice.
 
-Calling the function, analysing and planning take Spark some 200 ms, and running the plan some 30:
-freshness depends on them. The same plan gives other rows each time because of its leaves
-(engine/fold/leaf.py). Spark keeps nothing from one run to the next, since the plan has no exchange
-and no cache. A row-by-row function needs none. A function that reads a clock or throws dice, and
-was let through, is planned anew for each slice: Spark computes that part when it plans.
+The plan is made once. Calling the function, analysing and planning take Spark some 200 ms, and
+running the plan some 30: freshness depends on these times. The same plan gives other rows each time
+because of its leaves (engine/fold/leaf.py). Spark keeps nothing from one run to the next, since the
+plan has no exchange and no cache, which a row-by-row function does not need. If a function reads a
+clock or throws dice, and was let through, the function is planned anew for each slice: Spark
+computes that part when planning.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _KEEPING = ("Exchange", "InMemoryTableScan", "AdaptiveSparkPlan")
 
 
 class Prepared:
-    """The contributions of small slices to all tables that a function fills."""
+    """Contributions of small slices to all tables of a function."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class Prepared:
         tables: Mapping[str, TableBirth],
         folder: str,
     ) -> None:
-        """Makes the plan. Raises Broken as `Function` does.
+        """Makes the plan, and raises Broken as `Function` does.
 
         `folder`, a path or URL, takes the rows of the slice that is being folded.
         """
@@ -66,9 +67,10 @@ class Prepared:
         self._changes = bool(changing(json.loads(analyzed.toJSON())))
 
     def run(self, rows: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-        """Returns what the valid records of a slice, per topic, contribute to each table.
+        """Returns the contributions of a slice to each table.
 
-        With it are the expired rows, if rows expire.
+        `rows` are the slice's valid records, per topic. If rows expire, the expired rows are in the
+        result, too.
         """
         self._put(rows)
         together: pa.Table = self._plan.toArrow()
@@ -78,7 +80,10 @@ class Prepared:
         }
 
     def run_apart(self, rows: Mapping[str, pa.Table]) -> None:
-        """Computes one table after the other: of several errors it always raises the same."""
+        """Computes one table after the other.
+
+        So of several errors the same error is always raised.
+        """
         self._put(rows)
         for frame in self._frames.values():
             frame.toArrow()
@@ -93,7 +98,7 @@ class Prepared:
             parameter: united(self._leaves[topic.name].frame(self._session) for topic in topics)
             for parameter, topics in self._pipeline.inputs.items()
         }
-        # In one partition each, an aggregation needs no exchange.
+        # In a single partition each, an aggregation needs no exchange.
         self._frames = self._function.contributions(inputs, one_partition=True)
         plan = self._together(self._frames)
         physical = str(plan._jdf.queryExecution().executedPlan().toString())  # noqa: SLF001  # `explain` prints it and gives nothing back
@@ -107,9 +112,9 @@ class Prepared:
         return plan
 
     def _together(self, frames: Mapping[str, DataFrame]) -> DataFrame:
-        """Packs all tables' contributions into one frame, so that one action computes them.
+        """Packs all tables' contributions into one frame.
 
-        It has a column per table, a struct.
+        So one action computes all contributions. The frame has a column per table, a struct.
         """
         packed = [
             frames[name].selectExpr(

@@ -1,10 +1,10 @@
-"""The settling of redriven records: which are folded, and which are duplicates (law 7).
+"""Settling of redriven records: folded, or duplicates (law 7).
 
-kappa/records/redrive.py decides. The rejects table has what earlier slices left: the rejects, and a
-hidden row for each redriven record that was folded. Only its rows of offsets before the slice
+kappa/records/redrive.py decides. The rejects table has the results of earlier slices: the rejects,
+and a hidden row for each redriven record that was folded. Only rows of offsets before the slice
 count. So a slice that is folded again after a crash is settled as before, whatever the table
-contains by then (law 1). A build born before redriven records existed cannot remember them: it
-takes them as any other records.
+contains by then (law 1). A build born before redriven records existed cannot remember redriven
+records, and takes them as any other records.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def settle_redriven(
 ) -> None:
     """Settles the redriven records of a decoded slice.
 
-    `files_now` returns the files of the rejects table. It is called only if a record is redriven.
+    `files_now` returns the files of the rejects table, and is called only if a record is redriven.
     """
     if not remembers(rejects):
         return
@@ -72,10 +72,11 @@ def _rejected(
     piece: Slice,
     files: Sequence[str],
 ) -> dict[Position, int | None]:
-    """Finds the rejects that attempts name, and those that these name in turn.
+    """Finds the rejects that attempts name, and follows the chains.
 
-    However long a chain is, it reads twice. First it reads all redriven rejects, which are few,
-    with those that attempts name. Then it reads the beginnings of the chains.
+    A reject may name another reject in turn. However long a chain is, two readings are enough. The
+    first reading finds all redriven rejects, which are few, with the rejects that attempts name.
+    The second reading finds the beginnings of the chains.
     """
     named = {Position(attempt.at.topic, attempt.at.partition, attempt.of) for attempt in attempts}
     links = pc.field("_redrives").is_valid()
@@ -88,7 +89,7 @@ def _rejected(
 def _followed(
     named: Collection[Position], rejected: Mapping[Position, int | None]
 ) -> set[Position]:
-    """Returns the places that are named, and all that rejects among them name in turn."""
+    """Returns the named places, and all that rejects name in turn."""
     reached: set[Position] = set()
     left = list(named)
     while left:
@@ -108,7 +109,10 @@ def _rejects_at(
     *,
     or_if: pc.Expression | None = None,
 ) -> dict[Position, int | None]:
-    """Reads the rejects at these places, and those before the slice that meet a condition."""
+    """Reads the rejects at these places.
+
+    Reads also the rejects before the slice that meet the condition `or_if`.
+    """
     found = decoded.rejected(places)
     for topic, partition in {(place.topic, place.partition) for place in places}:
         offsets = [
@@ -116,7 +120,7 @@ def _rejects_at(
         ]
         there = pc.field("offset").isin(offsets)
         wanted = (there if or_if is None else there | or_if) & pc.field(DELETED).is_null()
-        # The record of such a row is folded already.
+        # The record of a failed wake is folded already.
         reason = pc.field("reason")
         wanted &= reason.is_null() | (reason != str(Reason.WAKE_FAILED))
         rows = _before(files, piece, topic, partition, wanted)
@@ -127,7 +131,7 @@ def _rejects_at(
 def _before(
     files: Sequence[str], piece: Slice, topic: str, partition: int, where: pc.Expression
 ) -> list[dict[str, int]]:
-    """Reads rows of the rejects table about offsets of a partition before the slice."""
+    """Reads a partition's rows of the rejects table before the slice."""
     if not files:
         return []
     of_part = (

@@ -1,6 +1,7 @@
-"""Valid records that become rejects: the columns in which they differ then, in Arrow.
+"""Valid records that become rejects, in Arrow.
 
-A slice may have millions of them, so nothing here takes them one by one.
+The tables have the columns in which these records differ then. A slice may have millions of refused
+records, so nothing here takes the records singly.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kappa.records.decode.raw import RAW_SCHEMA
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 
-# Places of records, and why each is a reject.
+# Places of records, and the reason why each record is a reject.
 REFUSED_COLUMNS = (
     ("topic", "string"),
     ("partition", "int"),
@@ -34,10 +35,11 @@ Refused = Mapping[tuple[str, int], pa.Table]
 
 
 def refused_of(places: pa.Table, reason: Reason, raw: pa.Table) -> Refused:
-    """Returns the columns of records that become rejects, by topic and partition.
+    """Returns the columns of records that become rejects.
 
-    `places` has REFUSED_COLUMNS, and each place once. `raw` has the records as they are in the log.
-    A record that it lacks has no key, value and headers as a reject.
+    The result is by topic and partition. `places` has REFUSED_COLUMNS, and each place once. `raw`
+    has the records as the log has them. A record that `raw` lacks becomes a reject without key,
+    value and headers.
     """
     refused: dict[tuple[str, int], pa.Table] = {}
     for part in places.group_by(["topic", "partition"]).aggregate([]).to_pylist():
@@ -56,9 +58,10 @@ def refused_of(places: pa.Table, reason: Reason, raw: pa.Table) -> Refused:
 
 
 def raw_records(places: pa.Table, source: LogSource) -> pa.Table:
-    """Reads the records at these places, which are in the order of the log, from the log again.
+    """Reads the records at these places from the log again.
 
-    A record that the log has lost, since an archive gave it, is left out.
+    The places are in the order of the log. A record that the log has lost, since an archive gave
+    the record, is left out.
     """
     raw = [RAW_SCHEMA.empty_table()]
     for piece in _ranges(places):
@@ -69,7 +72,7 @@ def raw_records(places: pa.Table, source: LogSource) -> pa.Table:
 
 
 def rejected_rows(decoded: pa.Table, topic: str, refused: Refused) -> pa.Table:
-    """Replaces the columns of those records of a topic that become rejects."""
+    """Replaces the columns of a topic's records that become rejects."""
     for (name, partition), rows in refused.items():
         if name != topic:
             continue
@@ -94,7 +97,10 @@ def _of_part(rows: pa.Table, topic: str, partition: int) -> pa.Table:
 
 
 def _ranges(places: pa.Table) -> Iterator[Slice]:
-    """Yields small slices that together contain these places, which are in their order."""
+    """Yields small slices that together contain these places.
+
+    The places are in the order of the log.
+    """
     first: tuple[str, int, int] | None = None
     last = 0
     for topic, partition, offset in zip(

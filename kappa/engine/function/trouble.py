@@ -1,7 +1,7 @@
-"""Errors of Spark in our words: the user's mistake, lost data, a broker away, or other.
+"""Spark's errors in our words.
 
-The first two stop a job for good, since the same slice would fail again. After the others it is
-started again.
+An error is the user's mistake, lost data, a broker away, or other. The first two stop a job for
+good, since the same slice would fail again. After any other error the job is started again.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from kappa.base.errors import AccessRefused, AclMissing, Broken, KappaError, Unr
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.function.failure import explained, hoarded
 
-# PySpark raises its own class for errors that it knows, and py4j's for all others. So does Delta's
-# Python side.
+# PySpark raises its own class for errors that PySpark knows, and py4j's class for all others.
+# Delta's Python side does the same.
 SPARK_ERRORS = (PySparkException, Py4JError)
-# How Spark's Kafka source reports that the offsets it shall read are not in the log any more.
+# Spark's Kafka source reports by these words that the offsets to read are not in the log any more.
 _LOST = (
     "data may have been missed",
     "data may have been lost",
@@ -38,7 +38,7 @@ _AWAY = (
     "Connection refused",
 )
 
-# One of our own errors in a text of a worker, indented or not, or of `raise_error`.
+# An error of our own in a text of a worker, indented or not, or of `raise_error`.
 _OURS = re.compile(rf"(?m)^ *{re.escape(KappaError.__module__)}\.(\w+): (.+) \(([^()]+)\)$")
 
 
@@ -76,7 +76,10 @@ def translated(error: PySparkException | Py4JError, pipeline: Pipeline) -> Kappa
 
 
 def raised_at_spark(error: KappaError) -> str:
-    """Returns the argument for SQL's `raise_error` from which `translated` makes this error."""
+    """Returns the argument for SQL's `raise_error`.
+
+    `translated` makes this error from the raised text.
+    """
     return f"\n{KappaError.__module__}.{type(error).__name__}: {error}\n"
 
 
@@ -84,7 +87,7 @@ def _raised_by_worker(text: str) -> KappaError | None:
     found = _OURS.findall(text)
     if not found:
         return None
-    # The error that was raised last is the most telling one.
+    # The error that was raised last is the most telling error.
     name, message, hint = found[-1]
     kind = getattr(errors, name, None)
     return (

@@ -1,20 +1,20 @@
-"""The process that folds the log into the tables of one build.
+"""The process that folds the log into the tables of a build.
 
-A job holds the build's lock and has a JVM of its own. It writes to no journal but a release of its
-own hold. Read in this order:
+A job holds the build's lock and has a JVM of its own. The only journal record that a job writes is
+a release of its own hold. Read in this order:
 
-- job.py: the program, with little to import
+- job.py: the program, with few imports
 - legs.py: a leg, its planned slices, and the records of a build's legs
-- splits.py: the record that cuts a slice into pieces after two jobs died in it
+- splits.py: the record that cuts a slice into pieces after two jobs died in the slice
 - align.py: the frontier of the live build that a candidate is brought to
-- legwork.py: one leg, from the build's code to its last slice
-- catch_up.py, tail.py: the bounded legs, and the unbounded one
+- legwork.py: a leg, from the build's code to the last slice
+- catch_up.py, tail.py: the bounded legs, and the unbounded leg
 - slice_limit.py: the time and memory that a slice may take
-- slice_folder.py: one slice into all tables
+- slice_folder.py: a slice into all tables
 - function_rows.py, ordered_steps.py: the user's function and steps on a slice
-- next_mark.py: what each table's commit of the slice records
-- topic_guard.py: the topics are the same ones, and nothing of them was missed
-- rejected.py: what a build has rejected, and the limit of a candidate
+- next_mark.py: the mark that each table's commit of the slice records
+- topic_guard.py: checks that topics are the same, and that nothing was missed
+- rejected.py: a build's rejects, and the limit of a candidate
 """
 
 __all__ = ["legs", "rejected"]

@@ -1,10 +1,10 @@
-"""The alignment of a candidate: it is brought to a frontier of the live build.
+"""Alignment of a candidate with a frontier of the live build.
 
-The frontier is pinned by a lease first. The slices that lead to it are written down as a leg and
-folded, and the result is put as an alignment (kappa/state/alignment.py). The live job is not
-touched, and goes on. A candidate that is past the live build in a partition waits until it is not.
-If the lease has ended meanwhile, a newer frontier is the aim. engine/job/catch_up.py folds these
-legs.
+The frontier is pinned by a lease first. The slices that lead to the frontier are written down as a
+leg and folded, and the result is put as an alignment (kappa/state/alignment.py). The live job is
+not touched, and goes on. A candidate that is past the live build in a partition waits until the
+live build has caught up. If the lease has ended meanwhile, a newer frontier is the aim.
+engine/job/catch_up.py folds these legs.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from kappa.state.lease import (
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
-# Each further look needs a collection that overtook the last one; those of a build are many seconds
-# apart.
+# Each further look needs a collection that overtook the last look; a build's collections are many
+# seconds apart.
 _LOOKS = 20
 
 
 class Aligner:
-    """The aligner of one candidate with the live build of its pipeline."""
+    """Aligner of a candidate with the live build of the pipeline."""
 
     def __init__(
         self,
@@ -51,7 +51,10 @@ class Aligner:
         lease_seconds: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Opens the alignments; `clock` gives seconds since 1970, as leases have them."""
+        """Opens the alignments.
+
+        `clock` gives seconds since 1970, as leases do.
+        """
         self._store = store
         self._birth = birth
         self._lease_seconds = lease_seconds
@@ -59,9 +62,9 @@ class Aligner:
         self._alignments = Alignments(store, birth.build)
 
     def live(self) -> tuple[Frontier, frozenset[str]] | None:
-        """Returns the newest frontier of the live build, and the topics that both builds read.
+        """Returns the live build's newest frontier, and common topics.
 
-        Returns None if there is nothing to align with.
+        Both builds read these topics. Returns None if there is nothing to align with.
         """
         _, record = Journal(self._store).last_served()
         build = (
@@ -76,7 +79,7 @@ class Aligner:
         return None if frontier is None or not topics else (frontier, topics)
 
     def take_aim(self) -> Aim | None:
-        """Pins the newest frontier of the live build. Returns None if there is none."""
+        """Pins the newest frontier of the live build, or returns None."""
         for _ in range(_LOOKS):
             found = self.live()
             if found is None:
@@ -98,7 +101,10 @@ class Aligner:
         )
 
     def keep(self, aim: Aim) -> bool:
-        """Renews the lease on the aim. Returns False if the aim may be gone already."""
+        """Renews the lease on the aim.
+
+        Returns False if the aim may be gone already.
+        """
         return ensure_renewed(
             self._store, aim.lease, now=self._clock(), seconds=self._lease_seconds
         )
@@ -109,9 +115,9 @@ class Aligner:
         return last is not None and last.lease == aim.lease
 
     def put(self, aim: Aim, candidate: Frontier) -> bool:
-        """Puts the alignment of a candidate that has reached the aim, and pins the candidate too.
+        """Puts the alignment of a candidate that has reached the aim.
 
-        Returns False if the aim is gone: a new one must be taken.
+        Pins the candidate too. Returns False if the aim is gone: a new aim must be taken.
         """
         lease = read_lease(self._store, aim.lease)
         if lease is None or self._clock() >= lease.expires_at:

@@ -1,10 +1,11 @@
-"""The catch-up: bounded legs of large slices, until the rest fits one batch.
+"""Catch-up: bounded legs of large slices, until the rest is small.
 
-If the pipeline has a live build, no slice goes past its published frontier. The rest is for the
-tail's process: this one has a low priority and cannot take a higher one. That process first folds
-the alignment, which ends exactly at a frontier of the live build, and then writes the tail down. A
-candidate that tails already is aligned again by the same legs. If little is left from the start, no
-JVM is started here at all.
+The rest then fits a single batch. If the pipeline has a live build, no slice goes past the
+published frontier of the live build. The rest is for the tail's process: the catch-up's process has
+a low priority and cannot take a higher priority. The tail's process first folds the alignment,
+which ends exactly at a frontier of the live build, and then writes the tail down. A candidate that
+tails already is aligned again by the same legs. If little is left from the start, no JVM is started
+here at all.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _FAR = 10_000_000
 
 
 class CatchUp:
-    """The bounded legs of one build."""
+    """Bounded legs of a build."""
 
     def __init__(
         self,
@@ -51,10 +52,11 @@ class CatchUp:
         ensure_within: Callable[[Frontier, Offsets], None],
         watch: Callable[[Slice, int], Stopwatch] = lambda _piece, _of: Stopwatch(),
     ) -> None:
-        """`ensure_within` raises Broken if the build has rejected too much to be a candidate.
+        """Takes the parts of the job, and two callbacks.
 
-        Its arguments are the build's frontier and the end of the leg. `watch` gives the stopwatch
-        for one of so many slices of a leg.
+        `ensure_within` raises Broken if the build has rejected too much to be a candidate. Its
+        arguments are the build's frontier and the end of the leg. `watch` gives the stopwatch for a
+        slice; its arguments are the slice and the number of slices in the leg.
         """
         self._legs = legs
         self._folder = folder
@@ -80,10 +82,11 @@ class CatchUp:
     ) -> None:
         """Folds until little is left, or until asked to stop.
 
-        At most `small` offsets are little if nothing was folded here: they are no reason to start a
-        JVM. One that runs goes on until at most `tiny` are left. It is warm, and more arrive while
-        the tail's process starts. `at_hand` gives the session for slices of at most `tiny` offsets,
-        which `is_warm` if it is not the leg's own: then a first, small slice costs nothing.
+        At most `small` offsets are little if nothing was folded here: so few offsets are no reason
+        to start a JVM. A running JVM goes on until at most `tiny` offsets are left: the JVM is
+        warm, and more offsets arrive while the tail's process starts. `at_hand` gives the session
+        for slices of at most `tiny` offsets. `is_warm` means that this session is warm and not the
+        leg's own: then a first, small slice costs nothing.
         """
         little = small
         while not stop.is_set():
@@ -98,7 +101,10 @@ class CatchUp:
     def to_base(
         self, end: Offsets, session: Callable[[], SparkSession], stop: Event, *, slice_records: int
     ) -> None:
-        """Folds exactly up to `end`, where a branch's own code begins, or until stopped."""
+        """Folds exactly up to `end`, where a branch's own code begins.
+
+        Stops early if asked to stop.
+        """
         while not stop.is_set() and (
             distance := end.distance(done := self._publisher.newest.offsets)
         ):
@@ -126,10 +132,11 @@ class CatchUp:
         small: int,
         again: bool,
     ) -> Leg | None:
-        """Aligns the build, if there is a live one, and returns its tail, written down.
+        """Aligns the build with the live build, if there is a live build.
 
-        `again`: the tail is written down already, and is aligned once more before it goes on.
-        Returns None if the job was asked to stop.
+        Returns the build's tail, written down. `again`: the tail is written down already, and the
+        build is aligned once more before the tail goes on. Returns None if the job was asked to
+        stop.
         """
         while not stop.is_set():
             begun = None if again and self._legs.has_tail() else self._begun()
@@ -162,7 +169,10 @@ class CatchUp:
             self._maintenance.run_if_due()
 
     def _begun(self) -> Leg | None:
-        """Returns the last leg if it is not at its end yet; a tail never is."""
+        """Returns the last leg if it is not at its end yet.
+
+        A tail is never at its end.
+        """
         last = self._legs.last()
         done = self._publisher.newest.offsets
         return (
@@ -172,9 +182,10 @@ class CatchUp:
         )
 
     def _end(self, live: Offsets, comparable: frozenset[str]) -> Offsets:
-        """Returns the furthest end of bounded slices now: the log's end.
+        """Returns the furthest end of bounded slices now.
 
-        On the comparable topics it is not past the offsets that the live build has published.
+        The end is the log's end. On the comparable topics the end is not past the offsets that the
+        live build has published.
         """
         done = self._publisher.newest.offsets
         log_end = self._log.end(self._topics).highest_with(done)
@@ -189,10 +200,10 @@ class CatchUp:
     def _catch_up_leg(
         self, *, slice_records: int, small: int, first: int = 0, is_warm: bool = False
     ) -> Leg | None:
-        """Writes the next leg of large slices down. Returns None if little is left.
+        """Writes the next leg of large slices down.
 
-        The build's very first slice is of about `first` offsets, if the leg is long: in a JVM that
-        is not warm it costs as much as a million offsets.
+        Returns None if little is left. The build's very first slice is of about `first` offsets, if
+        the leg is long: in a JVM that is not warm that slice costs as much as a million offsets.
         """
         done = self._publisher.newest.offsets
         found = self._aligner.live()
@@ -202,7 +213,7 @@ class CatchUp:
             else self._end(found[0].offsets, found[1])
         )
         distance = end.distance(done)
-        # However little it is, a tail cannot read what archives alone have.
+        # However little is left, a tail cannot read offsets that archives alone have.
         if distance <= small and not (distance and self._folder.guard.wants_archive(done)):
             return None
         at_most, archived = slice_size(distance, slice_records), self._folder.archives.end()
@@ -222,7 +233,10 @@ class CatchUp:
         )
 
     def _next_leg(self, stop: Event, *, slice_records: int, small: int) -> Leg | None:
-        """Writes the next leg down. Returns None if the job was asked to stop meanwhile."""
+        """Writes the next leg down.
+
+        Returns None if the job was asked to stop meanwhile.
+        """
         last = self._legs.last()
         if (
             last is not None
@@ -253,7 +267,7 @@ class CatchUp:
         )
 
     def _wait_until_behind(self, stop: Event) -> bool:
-        """Waits while the build is past the live one in any partition.
+        """Waits while the build is past the live build in any partition.
 
         Returns False if the job was asked to stop meanwhile.
         """

@@ -1,9 +1,11 @@
-"""The rows that a pipeline's function makes of a decoded slice, for each of its tables.
+"""Rows that a pipeline's function makes of a decoded slice.
 
-A small slice runs through one plan that is made once; a large one through a plan of its own. Unless
-`on_error="stop"` is declared, marks and rejects count the records that the function fails on. So it
-runs over a small slice before anything is committed. Over a large one it does so once it has failed
-on a slice, which is folded again (slice_folder.py): what it gives is kept in files meanwhile.
+The function makes rows for each of its tables. A small slice runs through a plan that is made once;
+a large slice through a plan of its own. Unless `on_error="stop"` is declared, marks and rejects
+count the records that the function fails on. So the function runs over a small slice before
+anything is committed. Over a large slice the function does so only after a first failure on a
+slice, which is then folded again (slice_folder.py): the function's rows are kept in files
+meanwhile.
 """
 
 from __future__ import annotations
@@ -37,20 +39,24 @@ from kappa.state.table import TableBirth
 
 
 class FunctionRows:
-    """The user's function of one build, run on one slice after the other."""
+    """The user's function of a build, run on slice after slice."""
 
     def __init__(self, pipeline: Pipeline, tables: Mapping[str, TableBirth], scratch: str) -> None:
-        """`scratch` is the folder, by path or URL, of the slice that is folded."""
+        """Takes the pipeline, the build's tables and a folder.
+
+        `scratch` is the folder, by path or URL, of the slice that is folded.
+        """
         self._pipeline = pipeline
         self._tables = tables
         self._function = Function(pipeline, tables)
         self._prepared: Prepared | None = None
-        # Whose plan it is: a long catch-up begins in another JVM than it goes on in.
+        # The context of the plan: a long catch-up begins in a JVM other than the JVM of its later
+        # slices.
         self._context: SparkContext | None = None
         # By topic, from its first large slice on, the columns of its events that the function does
         # not use.
         self._unused: dict[str, frozenset[str]] = {}
-        # Its holder may make the plan, or run it ahead.
+        # The lock's holder may make the plan, or run the plan ahead.
         self._planning = threading.RLock()
         self._scratch = scratch
         self._computed_folder = f"{scratch}/contributed"
@@ -59,9 +65,9 @@ class FunctionRows:
         self._has_failed = False
 
     def prepare(self, spark: SparkSession) -> None:
-        """Plans the function in a thread, and runs the plan once over no rows.
+        """Plans the function in a thread, and runs the plan over no rows.
 
-        The first small slice would wait two seconds for it.
+        Without this first run the first small slice would wait two seconds for the plan.
         """
         threading.Thread(target=self._prepare, args=(spark,), name="prepare", daemon=True).start()
 
@@ -70,21 +76,24 @@ class FunctionRows:
         return dict(self._unused)
 
     def of(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession) -> Mapping[str, Rows]:
-        """Returns the rows of a slice, by table; no table if the function has no input in it."""
+        """Returns the rows of a slice, by table.
+
+        Returns no table if the slice has no input for the function.
+        """
         rows = dict(self._whole(decoded, spark))
         rows.pop(EXPIRED, None)
         return rows
 
     def judges(self, decoded: DecodedHere | DecodedAtSpark) -> bool:
-        """Returns True if a slice's records are judged before anything of it is committed."""
+        """Returns True if a slice's records are judged before any commit."""
         return self._refuses_expired or (
             self._rejects and (self._has_failed or isinstance(decoded, DecodedHere))
         )
 
     def is_to_judge(self, error: Exception) -> bool:
-        """Returns True if records of a slice were not judged, and this error shows that some fail.
+        """Returns True if unjudged records of a slice fail.
 
-        From now on they are.
+        The error shows the failure. From now on all slices are judged before any commit.
         """
         if not self._rejects or self._has_failed or failure_of(error, self._pipeline) is None:
             return False
@@ -99,10 +108,11 @@ class FunctionRows:
         *,
         is_new: bool,
     ) -> Mapping[str, Rows]:
-        """Returns the rows, after making rejects of the records that the function judges.
+        """Returns the rows, after rejecting records.
 
-        Those are the records that it fails on, unless `on_error="stop"` is declared, and those that
-        contribute to rows that are gone. `is_new`: see `Culprits.all`.
+        Unless `on_error="stop"` is declared, records that the function fails on are rejected.
+        Records that contribute to rows that are gone are rejected, too. `is_new`: see
+        `Culprits.all`.
         """
         computed = self._computed if self._has_failed else self._whole
         try:
@@ -130,7 +140,10 @@ class FunctionRows:
     def _whole(
         self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession
     ) -> Mapping[str, Rows]:
-        """Returns the rows by table, and the expired ones if rows expire."""
+        """Returns the rows by table.
+
+        If rows expire, the expired rows are in the result, too.
+        """
         seen = decoded.counts()
         fed = any(
             one.decoded
@@ -142,9 +155,9 @@ class FunctionRows:
     def _computed(
         self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession
     ) -> Mapping[str, Rows]:
-        """Returns the same rows as `_whole`, those of Spark in files.
+        """Returns the same rows as `_whole`, with Spark's rows in files.
 
-        The function has had each record then, and is not run again for the commits.
+        The function has then had each record, and is not run again for the commits.
         """
         return {
             name: own
@@ -154,7 +167,7 @@ class FunctionRows:
         }
 
     def culprits(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession) -> Culprits:
-        """Returns the search for the records of a slice that the function fails on."""
+        """Returns the search for records that the function fails on."""
         return Culprits(self._pipeline, lambda: self._plan(spark), decoded)
 
     def clear(self) -> None:
@@ -186,7 +199,7 @@ class FunctionRows:
         )
 
     def _note_unused(self, decoded: DecodedAtSpark, rows: Iterable[DataFrame]) -> None:
-        """Notes, once for each topic, the columns that later large slices can do without."""
+        """Notes, once per topic, the columns that large slices can omit."""
         topics = [
             topic
             for topic in self._pipeline.input_topics
@@ -197,18 +210,18 @@ class FunctionRows:
         try:
             read = list(chain.from_iterable(map(columns_used, rows)))
         except SPARK_ERRORS:
-            # Running the frames reports what is wrong with them; this could only have saved time.
+            # Running the frames reports their errors; this look could only have saved time.
             read = []
-        # Newest rows are those of the event, with all of its columns.
+        # The newest rows are an event's rows, with all columns of the event.
         whole = {
             table.latest.name for table in self._pipeline.latest_tables if table.latest is not None
         }
         for topic in topics:
             columns = {name for name, _ in decoded_columns(topic)}
-            # These two are written for the function alone.
+            # These two columns are written for the function alone.
             beside = frozenset({"_key", "_log_time"})
-            # A plan does not name the topic of its files: any that may be this topic's count as its
-            # own.
+            # A plan does not name the topic of its files: all files that may be this topic's count
+            # as the topic's own.
             used = [names for there, names in read if there <= columns]
             self._unused[topic.name] = (
                 beside.union(column.name for column in topic.columns).difference(*used)
@@ -217,7 +230,7 @@ class FunctionRows:
             )
 
     def _prepare(self, spark: SparkSession) -> None:
-        # The function's first slice reports what is wrong with it.
+        # The function's first slice reports the function's errors.
         with self._planning, suppress(Exception):
             if self._prepared is None and self._pipeline.function_tables:
                 activate(spark)

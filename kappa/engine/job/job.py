@@ -1,18 +1,18 @@
-"""A job process, which folds the log into the tables of one build until asked to stop.
+"""The job process, which folds the log into a build's tables.
 
     python -m kappa.engine.job.job --project DIR --root ROOT --bootstrap HOST:PORT --build BUILD
         --leg base|catch-up|alignment|tail --nice NICE
 
-Exit code 0: asked to stop (SIGTERM), or at the end of a catch-up or of a branch's base. The code of
-the build that it branches from reaches that base. An `alignment` goes on with the tail, in the same
-process; so does a catch-up that takes less than the start of another. A longer one leaves the
-machine to others first, by NICE (0 to 19). Any other end is an error, printed to stderr. One that a
-restart would not help (a law, a user's mistake) is also left in the build's `stopped.json`. After
-any other the supervisor starts the job again.
+Exit code 0: asked to stop (SIGTERM), or at the end of a catch-up or of a branch's base. That base
+is folded by the code of the build that the branch begins with. An `alignment` goes on with the
+tail, in the same process; so does a catch-up that takes less time than the start of another
+process. A longer catch-up leaves the machine to others first, by NICE (0 to 19). Any other end is
+an error, printed to stderr. An error that a restart would not help (a law, a user's mistake) is
+also left in the build's `stopped.json`. After any other error the supervisor starts the job again.
 
-This file imports little. It reads arguments and settings, takes the build's lock and estimates how
-much is to be folded. Then it starts Spark's JVM, which takes two seconds to boot. Meanwhile the
-work itself is imported: engine/job/legwork.py.
+This file has few imports. The program reads arguments and settings, takes the build's lock and
+estimates how much is to be folded. Then the program starts Spark's JVM, which takes two seconds to
+boot. Meanwhile the work itself is imported: engine/job/legwork.py.
 """
 
 from __future__ import annotations
@@ -48,10 +48,9 @@ def run(
     *,
     nice: int = 0,
 ) -> None:
-    """Runs one leg of a build under its lock; `stop` asks to end after the current slice.
+    """Runs a leg of a build under the build's lock.
 
-    A leg that may take long has the niceness `nice`.
-
+    `stop` asks to end after the current slice. A leg that may take long has the niceness `nice`.
     Raises Conflict if another process holds the lock.
     """
     store = open_store(settings)
@@ -93,8 +92,8 @@ def run(
 def _left_to_fold(
     store: Store, settings: Settings, bootstrap_servers: str, build: str, kind: LegKind
 ) -> int:
-    """Estimates how many offsets a bounded leg will fold, before anything is opened."""
-    # A tail, whose session begins at once, does not wait for them.
+    """Estimates a bounded leg's offsets, before anything is opened."""
+    # A tail, whose session begins at once, does not wait for these imports.
     from kappa.kafka.client import Log  # noqa: PLC0415
     from kappa.state.frontier import Frontiers  # noqa: PLC0415
 
@@ -109,17 +108,18 @@ def _left_to_fold(
             .distance(done)
         )
     except KappaError:
-        # The work itself reports what is wrong.
+        # The work itself reports the error.
         return 0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
+    """Runs the program, and returns the exit code."""
     stop = set_by_sigterm()
 
     def work(given: argparse.Namespace) -> ExitCode:
         settings = load_settings(given.project, root=given.root)
-        # A secret that is missing now may be there at the next start: it stops no job for good.
+        # A secret that is missing now may be there at the next start: its absence stops no job for
+        # good.
         client_options(settings)
         run(settings, given.bootstrap, given.build, given.leg, stop, nice=given.nice)
         return ExitCode.OK

@@ -1,7 +1,8 @@
-"""The legs of a build: each stretch of its job, put if absent before it begins.
+"""Legs of a build: the stretches of its job.
 
-Catch-ups and alignments are bounded. Their slices are planned in their record, so that they are the
-same after a crash. The tail is unbounded, and its slices are the micro-batches of its stream.
+Each leg is put if absent before the leg begins. Catch-ups and alignments are bounded. Their slices
+are planned in the leg's record, so that the slices are the same after a crash. The tail is
+unbounded, and its slices are the micro-batches of its stream.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ from kappa.state.offsets import Offsets
 from kappa.state.slices import BoundsOf, Slice, cut_slices, even_ends, snapped_ends
 from kappa.state.store import Store
 
-# A catch-up has at least this many slices, unless they would be smaller than the small step.
+# A catch-up has at least this many slices, unless the slices would be smaller than the small step.
 _STEPS = 2
 _SMALL_STEP = 250_000
-# Archived records are not decoded: slices of this size take no longer than others.
+# Archived records are not decoded: slices of this size take no longer than other slices.
 _SMALL_ARCHIVED_STEP = 1_000_000
-# A leg of so many times the first, small slice is long: what that costs is not felt.
+# A leg of so many times the first, small slice is long: the cost of that slice is not felt.
 _LONG_STEPS = 40
 _NOWHERE = Offsets()
 _NO_BOUNDS: BoundsOf = {}
 
 
 class LegKind(StrEnum):
-    """The kind of a leg.
+    """Kind of a leg.
 
-    A `base` brings a branch to the offsets at which its own code begins, by the code of the build
-    it branches from.
+    A `base` brings a branch to the offsets at which the branch's own code begins, by the code of
+    the build that the branch begins with.
     """
 
     BASE = "base"
@@ -44,7 +45,7 @@ class LegKind(StrEnum):
 
 
 class Aim(Struct, frozen=True):
-    """The aim of an alignment: a leased frontier of the live build, on common topics."""
+    """Aim of an alignment: leased live frontier and common topics."""
 
     live: Frontier
     comparable: tuple[str, ...]
@@ -52,7 +53,7 @@ class Aim(Struct, frozen=True):
 
 
 class Leg(Struct, frozen=True):
-    """One leg: its start, the ends of its planned slices, an alignment's aim."""
+    """A leg: start, ends of the planned slices, and an alignment's aim."""
 
     number: int
     kind: LegKind
@@ -63,11 +64,14 @@ class Leg(Struct, frozen=True):
 
     @property
     def end(self) -> Offsets:
-        """The end of the last planned slice."""
+        """Returns the end of the last planned slice."""
         return self.ends[-1] if self.ends else self.start
 
     def slices_after(self, committed: Offsets) -> Iterator[Slice]:
-        """Yields the planned slices after `committed`, first the rest of one that was cut short."""
+        """Yields the planned slices after `committed`.
+
+        If a slice was cut short, the first slice is the rest of that slice.
+        """
         start = self.start
         for number, end in enumerate(self.ends):
             if not committed.covers(end):
@@ -79,14 +83,14 @@ _LEG = Documents(Leg)
 
 
 def leg_records(store: Store, build: str) -> NumberedRecords[Leg]:
-    """Returns the records of a build's legs as they are kept."""
+    """Returns the records of a build's legs."""
     return NumberedRecords(
         store, f"{folder_of_build(build)}/legs", _LEG, f"leg {{}} of build {build}"
     )
 
 
 class Legs:
-    """The legs of one build."""
+    """Legs of a build."""
 
     def __init__(self, store: Store, build: str) -> None:
         self._build = build
@@ -103,17 +107,23 @@ class Legs:
         return last is not None and last.kind is LegKind.TAIL
 
     def has_tailed(self) -> bool:
-        """Returns True if the build has had a tail: it may be one that serves."""
+        """Returns True if the build has had a tail: the build may serve."""
         found = (self._records.get(number) for number in self._records.numbers())
         return any(leg is not None and leg.kind is LegKind.TAIL for leg in found)
 
     def is_within(self, done: Offsets) -> bool:
-        """Returns True within a bounded leg of a build that has had no tail, at these offsets."""
+        """Returns True within a bounded leg of a build without a tail.
+
+        `done` are the offsets that the build has reached.
+        """
         last = self.last()
         return last is not None and not self.has_tailed() and not done.covers(last.end)
 
     def begin(self, leg: Leg) -> Leg:
-        """Writes a leg down. Raises Taken if another process has begun one of that number."""
+        """Writes a leg down.
+
+        Raises NumberTaken if another process has begun a leg of that number.
+        """
         failpoint("leg.before_put")
         put = self._records.put(leg.number, leg)
         failpoint("leg.after_put")
@@ -123,10 +133,10 @@ class Legs:
 
 
 def slice_size(distance: int, slice_records: int, *, small: int = _SMALL_STEP) -> int:
-    """Returns the most offsets in a slice of a catch-up over this distance. Pure.
+    """Returns the most offsets in a slice of a catch-up.
 
-    There are several slices, so that progress shows, and none so small that Spark's own time is
-    felt.
+    `distance` is the distance of the catch-up. There are several slices, so that progress shows,
+    and no slice is so small that Spark's own time is felt. Pure.
     """
     return min(slice_records, max(small, -(-distance // _STEPS)))
 
@@ -143,12 +153,12 @@ def catch_up(
     slice_records: int = 0,
     first: int = 0,
 ) -> Leg:
-    """Plans a bounded leg from `start` to `end`, in slices of about `at_most` offsets. Pure.
+    """Plans a bounded leg from `start` to `end`.
 
-    Slices are larger, of about `slice_records`, up to the offsets before which all is `archived`.
-    They end where the archive's files do (`bounds`) if those are near: whole files need no filter.
-    The first slice of a long leg has about `first` offsets, if that is given: people see soon that
-    the code works.
+    Slices have about `at_most` offsets, and about `slice_records` up to the offsets before which
+    all is `archived`. Slices end where the archive's files do (`bounds`) if these ends are near:
+    whole files need no filter. The first slice of a long leg has about `first` offsets, if `first`
+    is given: people see soon that the code works. Pure.
     """
     distance = end.distance(start)
     is_long = first > 0 and distance >= _LONG_STEPS * first
@@ -188,6 +198,6 @@ def tail(number: int, start: Offsets) -> Leg:
 def has_tail(store: Store, build: str) -> bool:
     """Returns True if the build's tail is written down.
 
-    The build has caught up then, and only its tail is started.
+    The build has caught up then, and only the tail is started.
     """
     return Legs(store, build).has_tail()

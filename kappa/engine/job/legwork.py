@@ -1,6 +1,7 @@
-"""The work of a job on one leg, from the build's own code to the last slice.
+"""Work of a job on a leg, from the code to the last slice.
 
-It imports everything that takes long to import, so job.py imports it while Spark's JVM boots.
+The code is the build's own. This module imports everything that takes long to import, so job.py
+imports the module while Spark's JVM boots.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Legwork:
-    """The work of one build's job."""
+    """Work of a build's job."""
 
     def __init__(
         self,
@@ -74,7 +75,8 @@ class Legwork:
             if kind is not LegKind.BASE or own.base is None
             else read_birth(self._store, own.base.build)
         )
-        # Columns are equal; their order, and what the steps get besides, are the code's own.
+        # Columns are equal; the order of columns, and the other inputs of the steps, are the code's
+        # own.
         birth = replace(own, tables=code.tables)
         log = Log(self._kafka.bootstrap_servers, client_options(self._settings))
         pipeline = load_snapshot(self._store, code)
@@ -105,7 +107,7 @@ class Legwork:
                 secrets.token_hex(8) if self._leg_session.is_elsewhere else "",
             ),
             slice_seconds=engine.slice_seconds,
-            # A base is folded by code that others have read.
+            # A base is folded by code whose results others have read.
             is_new=lambda: kind is not LegKind.BASE and not legs.has_tailed(),
         )
         try:
@@ -130,7 +132,8 @@ class Legwork:
                 case LegKind.CATCH_UP:
                     self._catch_up(birth, runner)
                 case LegKind.ALIGNMENT | LegKind.TAIL:
-                    # A tail whose topic has lost what is next goes on by way of the archive, too.
+                    # A tail whose topic has lost the next records goes on by way of the archive,
+                    # too.
                     again = kind is LegKind.ALIGNMENT or slices.guard.wants_archive(
                         publisher.newest.offsets
                     )
@@ -179,7 +182,7 @@ class Legwork:
     def _catch_up(self, birth: Birth, runner: CatchUp) -> None:
         engine = self._settings.engine
         ensure_not_stopped(self._store, self._build)
-        # Their plans stay with the session that they were made with.
+        # Plans of these tables stay with the session that made the plans.
         plans_stay = any(table.is_combined or table.steps_over for table in birth.tables)
         runner.run(
             self._session,
@@ -229,13 +232,13 @@ class Legwork:
         return self._told(self._leg_session())
 
     def _at_hand(self) -> SparkSession:
-        """Returns a session for the first few records of a long catch-up."""
+        """Returns a session for a long catch-up's first few records."""
         return self._told(self._leg_session.at_hand())
 
     def _told(self, spark: SparkSession) -> SparkSession:
         if self._stop.is_set():
             raise Stopping
-        # Its JVM was started before the build's code was loaded.
+        # The session's JVM was started before the build's code was loaded.
         tell_workers(spark)
         self._leg_session.begin_workers(self._stop.is_set)
         return spark

@@ -1,4 +1,4 @@
-"""The mark of a slice that follows another: log times and tallies carried on. Pure."""
+"""Mark of the next slice, with log times and tallies carried on. Pure."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _NONE: Witnesses = MappingProxyType({})
 def next_mark(
     birth: Birth, last: Frontier, piece: Slice, seen: CountsOf, witnesses: Witnesses = _NONE
 ) -> Mark:
-    """Returns the mark of a slice: what the frontier before had, and what is counted here.
+    """Returns the mark of a slice.
 
-    `witnesses` are the last records that were found in this slice.
+    The mark adds the slice's counts to the counts of the frontier before. `witnesses` are the last
+    records that were found in this slice.
 
     Offsets without a record are counted as absent: compacted away, aborted, or a marker of a
     transaction. So the tally adds up to the distance (I6). Raises Broken if there are more records

@@ -1,4 +1,4 @@
-"""The ordered folds of a pipeline, applied to the rows of one slice."""
+"""Ordered folds of a pipeline, applied to the rows of a slice."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ _MOST_TRIES = 10
 
 
 class StepFails(Exception):
-    """Steps fail on these records of a slice, and where they are woken for the keys of `wakes`.
+    """Failure of steps on records of a slice.
 
-    `wakes` None: not known yet. `is_unsure`: a step over batches fails on one of a batch. The slice
-    is to be folded again.
+    The slice is to be folded again. `failed` are the records. `wakes` are the last records of the
+    keys for which steps fail when they are woken; None means that these are not known yet.
+    `is_unsure`: a step over batches fails on some record of a batch.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class StepFails(Exception):
 
 
 class OrderedSteps:
-    """The user's steps of one pipeline."""
+    """The user's steps of a pipeline."""
 
     def __init__(
         self,
@@ -57,15 +58,16 @@ class OrderedSteps:
         *,
         wakes_here: int,
     ) -> None:
-        """`scratch` is the folder, by path or URL, for the results of large slices.
+        """Takes the pipeline, the build's tables and a folder.
 
-        A small slice that wakes more than `wakes_here` keys is folded as a large one.
+        `scratch` is the folder, by path or URL, for the results of large slices. A small slice that
+        wakes more than `wakes_here` keys is folded as a large slice.
         """
         self._pipeline = pipeline
         self._folds = OrderedFold.of_pipeline(pipeline, tables)
         self._scratch = scratch
         self._wakes_here = wakes_here
-        # How many keys and rows the steps have been given in this process: they make progress.
+        # The keys and rows that the steps have been given in this process: each is progress.
         self.given = 0
 
     def applied(
@@ -78,12 +80,15 @@ class OrderedSteps:
         wakes: Sequence[FailedStep] | None = None,
         one_by_one: bool = False,
     ) -> Mapping[str, Rows]:
-        """Returns the rows of all tables, with the results of the steps in place of their input.
+        """Returns the rows of all tables, with the results of steps.
 
-        States are read as they were before the slice. `clocks` are the log times at its end. Raises
-        StepFails, of all steps, if records on which they fail are to be rejects, or if they fail
-        where they are woken and `wakes` does not tell so. Raises Broken if it tells so of others.
-        `one_by_one`: a batch has one row.
+        The results take the place of the steps' input. States are read as they were before the
+        slice. `clocks` are the log times at the slice's end. `one_by_one`: a batch has a single
+        row.
+
+        Raises StepFails, for all steps, if records on which steps fail are to be rejects, or if a
+        step fails when woken and `wakes` is None. Raises Broken if `wakes` names other failures
+        than the failures found.
         """
 
         def fold(judging: Judging) -> Stepped:
@@ -92,7 +97,8 @@ class OrderedSteps:
         made = fold(Judging(one_by_one=one_by_one))
         if made.failed or made.is_unsure:
             failed, found = judged_records(fold)
-            # The first of each partition fails in any case; a later one by what that one has left.
+            # The first record of each partition fails in any case; a later record by the state left
+            # before.
             raise StepFails(failed or _first_each(made.failed), found, is_unsure=made.is_unsure)
         if wakes is None and made.wakes:
             raise StepFails((), made.wakes)
@@ -172,9 +178,10 @@ class OrderedSteps:
 
 
 def rejected_wakes(wakes: Sequence[FailedStep], rejects: TableBirth) -> pa.Table:
-    """Returns the rows of the rejects table for the keys whose step failed when it was woken.
+    """Returns the rejects for keys whose step failed when woken.
 
-    Each has the place of its key's last record, which is folded, and the time that was asked for.
+    Each row has the place of the key's last record, which is folded, and the time that was asked
+    for.
     """
     columns = dict(rejects.columns)
     rows = [
@@ -194,12 +201,13 @@ def rejected_wakes(wakes: Sequence[FailedStep], rejects: TableBirth) -> pa.Table
 def judged_records(
     fold: Callable[[Judging], Stepped],
 ) -> tuple[Sequence[FailedStep], Sequence[FailedStep] | None]:
-    """Returns the records on which steps fail, record by record, and where they fail when woken.
+    """Returns the records on which steps fail, and the failed wakes.
 
-    A record is rejected if a step fails on it after the records before it that are not. As a rule a
-    record reaches one key: the first try finds all of them, and the second confirms it. Where a
-    record reaches several keys, each try has at least one more right, from the beginning of the
-    log. If that takes too many tries, only what is certain is returned, and None.
+    Records are judged singly: a record is rejected if a step fails on the record after the earlier
+    records that are not rejected. As a rule a record reaches a single key: the first try finds all
+    failing records, and the second try confirms the result. Where a record reaches several keys,
+    each try has at least one more record right, from the beginning of the log. If that takes too
+    many tries, only the certain records are returned, and None.
     """
     before: frozenset[tuple[Any, ...]] = frozenset()
     failed: dict[tuple[Any, ...], FailedStep] = {}
@@ -228,5 +236,5 @@ def _first_each(failed: Sequence[FailedStep]) -> list[FailedStep]:
 
 
 def _places(wakes: Sequence[FailedStep]) -> list[tuple[Any, ...]]:
-    # Their errors may name an object by its address.
+    # The errors may name an object by its address.
     return sorted((*each[:3], each.woken_at) for each in wakes)

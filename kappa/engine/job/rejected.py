@@ -1,7 +1,7 @@
-"""A build's rejects in one sentence, and the stop of a candidate with too many.
+"""A build's rejects in a sentence, and the limit of a candidate.
 
-They are read without a query engine, since the job reads them too. kappa/declare/breaker.py decides
-the limit.
+A candidate with too many rejects is stopped. Rejects are read without a query engine, since the job
+reads them too. kappa/declare/breaker.py decides the limit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHOWN_REASONS = 5
 
 @dataclass(frozen=True, slots=True)
 class RejectCounts:
-    """The count of each reason in a rejects table, and one reject as an example."""
+    """Counts of a rejects table by reason, and an example reject."""
 
     reasons: Mapping[str, int]
     example: str
@@ -55,7 +55,7 @@ class RejectCounts:
 
     @property
     def text(self) -> str:
-        """The reasons, the most frequent first, and the example."""
+        """Returns the reasons, most frequent first, and the example."""
         frequent = sorted(self.reasons.items(), key=lambda each: (-each[1], each[0]))
         reasons = ", ".join(
             f"{reason} {count:,}" for reason, count in frequent[:_SHOWN_REASONS]
@@ -64,9 +64,10 @@ class RejectCounts:
 
 
 def ensure_within(store: Store, birth: Birth, frontier: Frontier, end: Offsets) -> None:
-    """Raises Broken if the build stays beyond its limit even if all up to `end` were valid.
+    """Raises Broken if the build has too many rejects.
 
-    So the answer does not depend on how the log is cut into slices.
+    The build must stay beyond its limit even if all records up to `end` were valid. So the answer
+    does not depend on how the log is cut into slices.
     """
     rejected, records = rejected_of(frontier.tally)
     if is_beyond(birth.max_rejects, rejected, records + end.distance(frontier.offsets)):

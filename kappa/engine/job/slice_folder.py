@@ -1,8 +1,10 @@
-"""The folding of one slice: decoded once, one commit a table, one frontier.
+"""Folding of a slice: decoding, commits, and a frontier.
 
-The frontier alone decides what is folded. A job begins by taking back what its tables have behind
-it, so a crash between any two steps is answered by folding the slice again (law 1), and many by
-folding it in parts (law 12). A slice that does not follow the frontier stops the job (law 2).
+A slice is decoded once, and each table has a single commit. The frontier alone decides the slices
+to fold. A job begins by taking back all that its tables have behind the frontier. So a crash
+between any two steps is answered by folding the slice again (law 1), and repeated crashes by
+folding the slice in parts (law 12). A slice that does not follow the frontier stops the job (law
+2).
 """
 
 from __future__ import annotations
@@ -61,17 +63,20 @@ from kappa.tables.versions import files
 
 
 class _ToJudge(Exception):
-    """Records of a slice fail, and some of it may be committed as if none did."""
+    """Signal that a slice must be folded again, with judged records.
+
+    Records of the slice fail, and some of the slice may be committed as if no record failed.
+    """
 
 
 class _Failed:
-    """The records of a slice on which steps have failed, so that it is folded without them."""
+    """Records on which steps failed; the slice is folded without them."""
 
     def __init__(self) -> None:
         self.culprits: list[Culprit] = []
-        # Where steps have failed when they were woken.
+        # The last records of keys for which steps have failed when woken.
         self.wakes: Sequence[FailedStep] | None = None
-        # Whether steps over batches are given one row each, to know the record.
+        # Whether steps over batches are given one row each, so that the record is known.
         self.one_by_one = False
 
     def add(self, fails: StepFails) -> None:
@@ -84,7 +89,10 @@ class _Failed:
 
 
 class SliceFolder:
-    """A folder of slices into the tables of one build, one slice after the other."""
+    """Folder of slices into the tables of a build.
+
+    Slices are folded one after the other.
+    """
 
     def __init__(
         self,
@@ -100,12 +108,13 @@ class SliceFolder:
         archives: Archives | None = None,
         is_new: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Takes all tables back to the build's frontier, opens them, and makes the missing ones.
+        """Takes all tables back to the build's frontier and opens them.
 
-        A slice of at most `driver_rows` offsets is decoded in this process. `TableWriter` decides
-        what of a larger one is committed here; `slice_seconds`: see `SliceLimit`. Archives are
-        those of the store, unless others are given. `views_are_current`: see `MaintainedViews`.
-        `is_new` tells whether nobody reads the build yet.
+        Missing tables are made. A slice of at most `driver_rows` offsets is decoded in this
+        process. `TableWriter` decides the tables of a larger slice that are committed here;
+        `slice_seconds`: see `SliceLimit`. Archives are the store's, unless others are given.
+        `views_are_current`: see `MaintainedViews`. `is_new` returns True if nobody reads the build
+        yet.
         """
         births = {table.name: table for table in birth.tables}
         scratch = slice_scratch(store, birth.build, merging.elsewhere)
@@ -130,7 +139,7 @@ class SliceFolder:
         self._steps = OrderedSteps(pipeline, births, f"{scratch}/steps", wakes_here=driver_rows)
         self._topic_watch = ThreadPoolExecutor(1, thread_name_prefix="topics")
         self._commits = Commits(len(self.writers))
-        # For the signs of a slice's progress.
+        # The session and the stopwatch show a slice's progress.
         self._spark: SparkSession | None = None
         self._watch = Stopwatch()
         self._limit = SliceLimit(
@@ -141,12 +150,15 @@ class SliceFolder:
         )
 
     def versions(self) -> dict[str, int]:
-        """Returns the newest version of each table, and of its recent ones."""
+        """Returns the newest version of each table and of its recent rows."""
         each = (writer.versions() for writer in self.writers)
         return {name: version for versions in each for name, version in versions.items()}
 
     def first_frontier(self) -> Frontier:
-        """Returns the first frontier of a new build: its origin, with tables as they are made."""
+        """Returns the first frontier of a new build.
+
+        The frontier has the build's origin, with tables as they are made.
+        """
         origin = self._birth.origin_offsets
         return Frontier(
             number=1,
@@ -158,11 +170,14 @@ class SliceFolder:
         )
 
     def rest(self, *, ends: bool = False) -> None:
-        """Does what is due between slices; `ends` announces that another process goes on."""
+        """Does the work that is due between slices.
+
+        `ends` announces that another process goes on.
+        """
         self._identities.rest(ends=ends)
 
     def prepare(self, spark: SparkSession) -> None:
-        """Plans the function ahead of the first small slice, in a thread."""
+        """Plans the function for the first small slice, in a thread."""
         self._function.prepare(spark)
 
     def fold(
@@ -176,11 +191,12 @@ class SliceFolder:
         heard_at: str | None = None,
         views_at: Offsets | None = None,
     ) -> None:
-        """Folds a slice into all tables, and publishes its frontier; of each part, if it is split.
+        """Folds a slice into all tables, and publishes its frontier.
 
-        A small slice is read before `session` is asked for, which may wait for it. `heard_at` is
-        published with the last one. Maintained views are computed where a slice ends at `views_at`,
-        or at each end if that is None. Raises Broken, and then nothing more is published.
+        If the slice is split, each part has a frontier. A small slice is read before `session` is
+        asked for, which may wait for the session. `heard_at` is published with the last frontier.
+        Maintained views are computed where a slice ends at `views_at`, or at each end if `views_at`
+        is None. Raises Broken, and then nothing more is published.
         """
 
         def noted_session() -> SparkSession:
@@ -192,7 +208,7 @@ class SliceFolder:
             last = publisher.newest
             ensure_follows(last, part, self.versions())
             if part.distance > self._driver_rows:
-                # That a cluster has no executor for it is no reason to split the slice.
+                # A cluster without an executor for the slice is no reason to split the slice.
                 self._wait_for(noted_session)
             self.splits.begin(part)
             with self._limit.over(part):
@@ -221,13 +237,19 @@ class SliceFolder:
         self._identities.committed(piece.end)
 
     def close(self) -> None:
-        """Ends the threads that watch topics and commit, and waits for those that drain."""
+        """Ends the threads of this folder.
+
+        The threads watch topics and commit. Waits for threads that drain recent rows.
+        """
         self._topic_watch.shutdown(wait=False, cancel_futures=True)
         self._commits.close()
         self._close_tables()
 
     def _open(self, *, views_are_current: bool) -> None:
-        """Takes all tables back to the frontier and opens them, in the list that others have."""
+        """Takes all tables back to the frontier and opens them.
+
+        The list of tables, which other objects have, stays the same object.
+        """
         take_back_to_frontier(self._store, self._birth)
         self.writers[:] = open_tables(
             self._store,
@@ -239,7 +261,7 @@ class SliceFolder:
         self._views = MaintainedViews(self.writers, self._birth, are_current=views_are_current)
 
     def _reopen(self, *, views_are_current: bool) -> None:
-        """Opens all tables anew, as a job does that is started again."""
+        """Opens all tables anew, as a restarted job does."""
         self._close_tables()
         self._open(views_are_current=views_are_current)
 
@@ -249,14 +271,14 @@ class SliceFolder:
             writer.close()
 
     def _signs(self) -> object:
-        """Returns what changes while a slice makes progress, wherever it is folded."""
+        """Returns signs that change while a slice makes progress anywhere."""
         return (
             self._watch.seconds,
             records_read(self._store, self._birth.build),
             progress_of_queries(),
             progress_of_acts(),
             self._steps.given,
-            # Last: a JVM that hangs gives no answer, and has none of the others.
+            # Last: a JVM that hangs gives no answer, and shows none of the other signs.
             () if self._spark is None else progress_of_tasks(self._spark),
         )
 
@@ -277,10 +299,10 @@ class SliceFolder:
         *,
         views_are_due: bool,
     ) -> tuple[Mark, Mapping[str, str]]:
-        """Folds a slice or a part of it into the tables, which are at `last`.
+        """Folds a slice or a part of a slice into the tables.
 
-        Returns its mark, and the views that fail at its end, with the reasons. Records that have
-        `failed` are rejects.
+        The tables are at `last`. Returns the slice's mark, and the views that fail at the slice's
+        end, with the reasons. Records that have `failed` are rejects.
         """
         function = self._function
         try:
@@ -290,20 +312,20 @@ class SliceFolder:
                     spark = session()
                     found = self.guard.witnessed(last, source.witnesses())
             except (Broken, *SPARK_ERRORS):
-                # A reader's own error does not name how much is lost.
+                # A reader's own error does not name the lost offsets.
                 self.guard.explain(last)
                 raise
-            # The slice is read: from a topic that was made anew before it could have other records
-            # (law 2).
+            # The slice is read: a topic that was made anew before the reading could have other
+            # records (law 2).
             same_topics: Future[None] = self._topic_watch.submit(self.guard.check_topics)
             try:
                 if self._pipeline.on_error is OnError.REJECT:
                     refuse_truncations(decoded, self._pipeline, piece.end, source)
                 if failed.culprits:
                     decoded.reject(refused_culprits(failed.culprits, self._pipeline, source))
-                # Marks and rejects count the records that the function judges: it runs before any
-                # table has them. Which redriven records are folded depends on what is a reject,
-                # too.
+                # Marks and rejects count the records that the function judges: the function runs
+                # before any table has the records. Whether a redriven record is folded also depends
+                # on the rejects.
                 tried = None
                 if function.judges(decoded):
                     with watch.step("function"):
@@ -345,7 +367,10 @@ class SliceFolder:
         watch: Stopwatch,
         failed: _Failed,
     ) -> None:
-        """Commits a slice to all tables but views; the function's rows are `tried`, if they are."""
+        """Commits a slice to all tables but views.
+
+        `tried` are the function's rows, or None if the function has not run yet.
+        """
         of_topics, of_function = self._parted()
         tables = {writer.birth.name: writer for writer in of_topics}
         with watch.step("topics"):
@@ -386,7 +411,7 @@ class SliceFolder:
             try:
                 return DecodedHere(source.here(piece), topics, last.log_time, memories)
             except Broken:
-                # An archive may have what the topic has lost.
+                # An archive may have records that the topic has lost.
                 if not self.guard.lost_by_topics(piece.start):
                     raise
         folders = self._identities.folders(piece.start, source)
@@ -405,7 +430,7 @@ class SliceFolder:
             remembering,
             self._decoded_folder,
             self.archives.take,
-            # Columns that this slice shows to be unused are left out of later ones.
+            # Columns that this slice shows to be unused are left out of later slices.
             self._function.unused(),
             self._decoded_elsewhere,
         )
@@ -422,7 +447,10 @@ class SliceFolder:
             )
 
     def _parted(self) -> tuple[list[TableWriter], list[TableWriter]]:
-        """Parts the tables into those filled from topics and those that the function fills."""
+        """Parts the tables into two lists.
+
+        The first tables are filled from topics, the second by the function.
+        """
         others = {REJECTS, *(t.name for t in self._pipeline.tables if t.latest or t.file)}
         tables = [writer for writer in self.writers if writer.birth.view is None]
         return [writer for writer in tables if writer.birth.name in others], [

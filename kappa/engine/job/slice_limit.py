@@ -1,4 +1,7 @@
-"""The time without progress that a slice may take: a function that takes more is named with it."""
+"""Limit of the time that a slice may take without progress.
+
+The error names the function and the slice.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from kappa.base.errors import ExitCode, KappaError
 from kappa.engine.function.failure import Hoarded
 from kappa.state.slices import Slice
 
-# The signs of progress are looked at so many times within the limit, but not more seldom.
+# The signs of progress are looked at so many times within the limit, with no pause longer than
+# this.
 _LOOKS = 30
 _LONGEST_PAUSE_SECONDS = 10.0
 
@@ -25,7 +29,7 @@ def _end_process() -> None:
 
 
 class SliceLimit:
-    """The limit of one job's slices, in seconds without progress."""
+    """Limit of a job's slices, in seconds without progress."""
 
     def __init__(
         self,
@@ -36,10 +40,10 @@ class SliceLimit:
         give_up: Callable[[Slice], None] = lambda _piece: None,
         end: Callable[[], None] = _end_process,
     ) -> None:
-        """Takes where the pipeline's function is, for the message.
+        """Takes the limit and the place of the pipeline's function.
 
-        A slice progresses when `signs` gives something else than before. `give_up` notes that the
-        slice is to be split, and `end` ends this process.
+        The place is for the message. A slice progresses when `signs` gives another value than
+        before. `give_up` notes that the slice is to be split, and `end` ends this process.
         """
         self._seconds = seconds
         self._where = where
@@ -49,10 +53,10 @@ class SliceLimit:
 
     @contextmanager
     def over(self, piece: Slice) -> Iterator[None]:
-        """Ends the process if the block, which folds a slice, makes no progress for too long.
+        """Ends the process if the block makes no progress for too long.
 
-        The next job folds the slice in parts. Raises the error of a function that took too much
-        memory again, with the slice.
+        The block folds a slice. The next job folds the slice in parts. If a function took too much
+        memory, raises that error again, with the slice.
         """
         try:
             with self._watched(piece):
@@ -77,8 +81,8 @@ class SliceLimit:
     def _watch(self, piece: Slice, done: threading.Event) -> None:
         """Counts the seconds since the last sign of progress.
 
-        A machine that slept, or had no time for this thread, had none for the slice: such a while
-        counts as two pauses.
+        A machine that slept, or had no time for this thread, had no time for the slice either: that
+        while counts as two pauses.
         """
         pause = min(self._seconds / _LOOKS, _LONGEST_PAUSE_SECONDS)
         moved = threading.Event()
@@ -102,7 +106,7 @@ class SliceLimit:
     def _look(self, done: threading.Event, moved: threading.Event, pause: float) -> None:
         before: object = None
         while True:
-            # A sign that cannot be read is none.
+            # A sign that cannot be read is no sign.
             with suppress(Exception):
                 if (now := self._signs()) != before:
                     before = now
@@ -118,7 +122,7 @@ class SliceLimit:
             file=sys.stderr,
             flush=True,
         )
-        # Where it cannot be noted, as on a full disk, the slice is split after one more end.
+        # If the note fails, as on a full disk, the slice is split after one more end.
         with suppress(Exception):
             self._give_up(piece)
         self._end()

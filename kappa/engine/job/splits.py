@@ -1,10 +1,10 @@
-"""The splits of slices that are too large for the machine: jobs die in them (law 12).
+"""Splits of slices that are too large for the machine (law 12).
 
-Each slice is recorded as begun before it is folded, on the host whose memory it may not fit into.
-One that two jobs have begun and none has ended is split, and so is one that a job has given up
-because it made no progress: a record has the offsets at which it is cut. A part can be split
-further. Each part is folded as a slice of its own, with a frontier, so the next job goes on behind
-it.
+Jobs die in slices that are too large. Each slice is recorded as begun before it is folded, on the
+host whose memory may be too small. A slice that two jobs have begun and no job has ended is split.
+A slice that a job has given up, because the slice made no progress, is split as well. A record has
+the offsets at which the slice is cut. A part can be split further. Each part is folded as a slice
+of its own, with a frontier, so the next job goes on behind the part.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
 
-# A slice is split after this many jobs have begun it without ending it.
+# A slice is split after this many jobs have begun the slice without ending it.
 _TRIES = 2
 _PARTS = 8
 
 
 class Begun(Struct, frozen=True):
-    """The slice or part that was begun last, and how many jobs in a row have begun it.
+    """The slice or part that was begun last.
 
-    One that is `given_up` made no progress in the last of them.
+    `times` is the number of jobs in a row that have begun the slice. A slice that is `given_up`
+    made no progress in the last of these jobs.
     """
 
     start: Offsets
@@ -40,16 +41,22 @@ class Begun(Struct, frozen=True):
     format: int = 1
 
     def is_of(self, piece: Slice) -> bool:
-        """Returns True if a slice is what was begun; that of a tail may have grown since."""
+        """Returns True if `piece` is the slice that was begun.
+
+        A tail's slice may have grown since.
+        """
         return self.start.equals(piece.start) and piece.end.covers(self.end)
 
     def is_reason_to_split(self) -> bool:
-        """Returns True if no further job should fold it whole."""
+        """Returns True if no further job should fold the slice whole."""
         return self.given_up or self.times >= _TRIES
 
 
 class Split(Struct, frozen=True):
-    """The ends of a slice's parts, each of which begins where the one before ends."""
+    """The ends of a slice's parts.
+
+    Each part begins where the part before ends.
+    """
 
     ends: tuple[Offsets, ...]
     format: int = 1
@@ -60,7 +67,7 @@ _SPLIT = Documents[Split](Split, derived=True)
 
 
 class Splits:
-    """The splits of one build's slices, for the holder of the build's lock only."""
+    """Splits of a build's slices, for the lock's holder only."""
 
     def __init__(self, store: Store, build: str) -> None:
         self._store = store
@@ -72,9 +79,10 @@ class Splits:
         self._split = _SPLIT.get(store, self._split_name, what)
 
     def parts(self, piece: Slice) -> tuple[Slice, ...]:
-        """Lists the parts in which a slice is folded, in order: itself, if it is not split.
+        """Lists the parts in which a slice is folded, in order.
 
-        It is split, or its first part is, if that killed too many jobs or was given up.
+        A slice that is not split is its only part. The slice is split, or its first part is, if the
+        slice or part killed too many jobs or was given up.
         """
         parts = self._cut(piece)
         begun, first = self._begun, parts[0]
@@ -97,13 +105,16 @@ class Splits:
         return self._cut(piece)
 
     def begin(self, part: Slice) -> None:
-        """Records that this slice or part is begun, or begun once more."""
+        """Records that a slice or part is begun, or begun once more."""
         before = self._begun
         times = before.times + 1 if before is not None and before.is_of(part) else 1
         self._put_begun(Begun(part.start, part.end, times))
 
     def give_up(self, part: Slice) -> None:
-        """Records that the part, which is begun, made no progress: the next job splits it."""
+        """Records that the part, which is begun, made no progress.
+
+        The next job splits the part.
+        """
         if self._begun is not None and self._begun.is_of(part):
             before = self._begun
             self._put_begun(Begun(before.start, before.end, before.times, given_up=True))
@@ -135,9 +146,10 @@ class Splits:
 
 
 def _parted(piece: Slice) -> list[Slice]:
-    """Cuts a (sub-)slice into at most `_PARTS` parts, one partition after the other. Pure.
+    """Cuts a slice or part into at most `_PARTS` parts.
 
-    So one of two offsets has two parts, in whichever partitions they are.
+    The cuts go through one partition after the other. So a slice of two offsets has two parts, in
+    whichever partitions the offsets are. Pure.
     """
     size = -(-piece.distance // _PARTS)
     ends = [
@@ -151,7 +163,10 @@ def _parted(piece: Slice) -> list[Slice]:
 
 
 def _filled(piece: Slice, count: int) -> Offsets:
-    """Returns the end of a slice's first `count` offsets, counted by partition. Pure."""
+    """Returns the end of a slice's first `count` offsets.
+
+    The offsets are counted by partition. Pure.
+    """
     ends: dict[str, dict[int, int]] = {}
     for topic, partition, end in piece.end.items():
         start = piece.start.at(topic, partition)

@@ -1,7 +1,7 @@
-"""The tail: Spark's structured stream plans micro-batches, each of them one slice.
+"""The tail: a slice for each micro-batch of Spark's stream.
 
-There are two threads. Spark's callback folds; the job's main thread reads the journal and, between
-slices, does the upkeep of the tables.
+Spark's structured stream plans the micro-batches. There are two threads. Spark's callback folds;
+the job's main thread reads the journal and, between slices, does the upkeep of the tables.
 """
 
 from __future__ import annotations
@@ -34,21 +34,22 @@ from kappa.state.slices import Slice
 
 # How often the journal is looked at: a hold is acknowledged within this time.
 _LOOK_SECONDS = 0.05
-# After a slice the job rests for this share of its time, unless many records wait: fewer slices of
-# more records cost little freshness, and leave the machine to others. A slice into a bucket leaves
-# it to others anyway, while it waits for answers.
+# After a slice the job rests for this share of the slice's time, unless many records wait: fewer
+# slices of more records cost little freshness, and leave the machine to others. A slice into a
+# bucket leaves the machine to others anyway, while the slice waits for answers.
 _REST, _REST_IN_BUCKET = 0.5, 0.25
 _LONGEST_REST_SECONDS = 0.25
-# How often a tail at its end looks whether it shall stop, and asks the broker for all ends: a topic
-# may have more partitions. A broker that is away is asked as seldom.
+# The pause between a tail's looks for a stop at the log's end, and the pause between its questions
+# to the broker for all ends: a topic may have more partitions. A broker that is away is asked as
+# seldom.
 _STOP_SECONDS = 0.25
 _ASK_SECONDS = 2.0
-# The time between two lines in the log; one per slice would fill a disk.
+# The time between two lines in the log; a line per slice would fill a disk.
 _REPORT_SECONDS = 10.0
 
 
 class Tail:
-    """The unbounded leg of one build."""
+    """The unbounded leg of a build."""
 
     def __init__(
         self,
@@ -67,9 +68,9 @@ class Tail:
         self._source = source
         self._publisher = publisher
         self._maintenance = maintenance
-        # Where the stream begins, and the number of its first slice.
+        # The start of the stream, and the number of its first slice.
         self._start, self._first = leg.start, 0
-        # Its holder may touch the tables.
+        # The lock's holder may touch the tables.
         self._turn = threading.Lock()
         self._ended = False
         self._failure: BaseException | None = None
@@ -86,13 +87,16 @@ class Tail:
         in_bucket: bool,
         on_started: Callable[[], None],
     ) -> None:
-        """Folds micro-batches until asked to stop. Raises the error that ended the stream."""
+        """Folds micro-batches until asked to stop.
+
+        Raises the error that ended the stream.
+        """
         self._folder.prepare(spark)
         rest = _REST_IN_BUCKET if in_bucket else _REST
         topics = tuple(topic.name for topic in self._pipeline.topics)
         # The frontier alone decides what is folded: Spark plans batches, and remembers nothing.
         shutil.rmtree(self._checkpoint, ignore_errors=True)
-        # Spark wants every partition; those that are new begin at 0 (law 12).
+        # Spark wants every partition; new partitions begin at 0 (law 12).
         newest = self._publisher.newest
         self._start = newest.offsets.highest_with(
             Offsets(
@@ -129,7 +133,10 @@ class Tail:
             raise reason
 
     def _fold(self, frame: DataFrame, batch: int) -> tuple[Slice, float]:
-        """Folds a micro-batch. Returns its slice, and the seconds that it took."""
+        """Folds a micro-batch.
+
+        Returns the batch's slice, and the seconds that the fold took.
+        """
         with self._turn:
             if self._ended:
                 # A batch that returned would count as folded.
@@ -152,7 +159,7 @@ class Tail:
             except BaseException as error:
                 self._failure = error
                 if isinstance(error, Broken | UsageError):
-                    # The job's own sentence says all of it.
+                    # The job's own sentence reports the whole error.
                     hush_streams(frame.sparkSession)
                 raise
             return piece, watch.total
@@ -160,9 +167,10 @@ class Tail:
     def _wait_for_more(
         self, end: Offsets, log: Log, topics: Sequence[str], stop: threading.Event
     ) -> None:
-        """Waits until the log has more than `end`. Spark, meanwhile, plans nothing.
+        """Waits until the log has more than `end`.
 
-        It would ask the broker a hundred times a second, which costs both a tenth of a core.
+        Spark, meanwhile, plans nothing. Otherwise Spark would ask the broker a hundred times a
+        second, which costs both a tenth of a core.
         """
         asked = time.monotonic()
         while not stop.is_set():
@@ -176,15 +184,16 @@ class Tail:
             except Unreachable:
                 stop.wait(_ASK_SECONDS)
             except KappaError as error:
-                # The stream meets it too, and reports it, but for a lost end.
+                # The stream meets the error too, and reports it, except for a lost end.
                 if isinstance(error, Broken):
                     self._check_end()
                 return
 
     def _check_end(self) -> None:
-        """Raises LogCut, as this tail's failure, if the log has lost its end.
+        """Raises LogCutError if the log has lost its end.
 
-        Spark's stream knows no epochs: it would go on when the log has grown past the end.
+        The error becomes this tail's failure. Spark's stream knows no epochs, and would go on when
+        the log has grown past the end.
         """
         try:
             self._folder.guard.check_end(self._publisher.newest)
@@ -205,7 +214,10 @@ class Tail:
                 self._turn.release()
 
     def _hear(self) -> None:
-        """Publishes now and then that all deletions are heard, for a build without new records."""
+        """Publishes now and then that all deletions are heard.
+
+        A build without new records needs this.
+        """
         if self._publisher.is_held():
             return
         # The stream waits for a broker that is away.
@@ -237,11 +249,14 @@ class Tail:
 
 
 def _end_of(query: StreamingQuery) -> threading.Event:
-    """Returns what is set once the stream has ended; to ask it again and again costs more."""
+    """Returns an event that is set once the stream has ended.
+
+    To ask the stream again and again costs more.
+    """
     ended = threading.Event()
 
     def wait() -> None:
-        # Its reason is asked for later.
+        # The reason is asked for later.
         with suppress(Exception):
             query.awaitTermination()
         ended.set()
@@ -251,7 +266,11 @@ def _end_of(query: StreamingQuery) -> threading.Event:
 
 
 class _Report:
-    """The tail's report: a line for the first slice, then one every ten seconds for all since."""
+    """The tail's report: lines that count slices and offsets.
+
+    The first line is for the first slice. Every ten seconds a further line is for all slices since
+    the last line.
+    """
 
     def __init__(self) -> None:
         self._due = 0.0

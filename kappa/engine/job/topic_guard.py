@@ -1,8 +1,9 @@
-"""A guard over a build's topics: still the same, nothing of them lost, no deletion missed.
+"""Guard over a build's topics.
 
-Topic ids are compared with those at birth, and the log's end with what was folded (law 2). A
-compacted topic keeps a tombstone for a limited time only. So a build that was away for longer may
-have missed that a key was deleted (law 5).
+The topics must be the same, nothing of them lost, and no deletion missed. Topic ids are compared
+with the ids at birth, and the log's end with the folded offsets (law 2). A compacted topic keeps a
+tombstone for a limited time only. So a build that was away for longer may have missed that a key
+was deleted (law 5).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _HEARD_SECONDS = 60.0
 
 
 class TopicGuard:
-    """The guard over the topics of one build."""
+    """Guard over the topics of a build."""
 
     def __init__(
         self,
@@ -41,7 +42,10 @@ class TopicGuard:
         *,
         heard_seconds: float = _HEARD_SECONDS,
     ) -> None:
-        """`heard_seconds` is the least time between two looks at the ends of compacted topics."""
+        """Takes the build, the log and the archives.
+
+        `heard_seconds` is the least time between two looks at the ends of compacted topics.
+        """
         self._birth = birth
         self._log = log
         self._archives = archives
@@ -49,13 +53,13 @@ class TopicGuard:
         self._compacted = sorted(
             topic.name for topic in birth.topics if topic.kind == TopicKind.COMPACTED
         )
-        # Ends of the compacted topics that are not read yet, with the time of each, the oldest
+        # Ends of the compacted topics that are not read yet, with the time of each end, the oldest
         # first.
         self._to_hear: deque[tuple[str, Offsets]] = deque()
         self._asked_at = -math.inf
 
     def check_topics(self) -> None:
-        """Raises Broken if a topic is not the one of the build's birth.
+        """Raises Broken if a topic is not the topic of the build's birth.
 
         A topic that was made anew has another id.
         """
@@ -71,9 +75,10 @@ class TopicGuard:
                 )
 
     def check_kept(self, start: Offsets) -> None:
-        """Raises Broken if topics and archives together have lost records after `start`.
+        """Raises Broken if records after `start` are lost.
 
-        Retention has then deleted what was to be read next.
+        A record is lost if topics and archives together lack the record. Retention has then deleted
+        the records that were to be read next.
         """
         lost = self.lost_by_topics(start) and lost_ranges(
             start, one_log(self._beginning(), self._archives.marks())
@@ -87,9 +92,10 @@ class TopicGuard:
             )
 
     def check_end(self, last: Frontier) -> None:
-        """Raises LogCutError if the log is not the one any more that is folded up to this frontier.
+        """Raises LogCutError if the log has lost its end.
 
-        It has lost its end then, and may have used offsets again for other records (law 2).
+        The log is then no longer the log that is folded up to this frontier, and may have used
+        offsets again for other records (law 2).
         """
         lost = self._log.lost_ends(last.offsets, last.witnesses)
         if lost:
@@ -106,24 +112,33 @@ class TopicGuard:
         return found
 
     def explain(self, last: Frontier) -> None:
-        """Raises the error that a reader's own means, if the log has lost its end or beginning."""
+        """Raises the cause of a reader's error if the log is cut.
+
+        The log has then lost its end or beginning.
+        """
         if last.witnesses:
             self.check_end(last)
         self.check_kept(last.offsets)
 
     def lost_by_topics(self, start: Offsets) -> tuple[str, ...]:
-        """Lists what the topics have lost after `start`, a text per partition, archived or not."""
+        """Lists the offsets that the topics have lost after `start`.
+
+        The list has a text per partition. The offsets may be archived or not.
+        """
         return lost_ranges(start, self._beginning())
 
     def wants_archive(self, start: Offsets) -> bool:
-        """Returns True if archives alone have what follows `start`: no tail can read it."""
+        """Returns True if only archives have the offsets after `start`.
+
+        No tail can read these offsets.
+        """
         return bool(self._archives.marks() and self.lost_by_topics(start))
 
     def check_heard(self, last: Frontier | None, now: datetime) -> None:
-        """Raises Broken if the build may have missed deletions of a compacted topic (law 5).
+        """Raises Broken if the build may have missed deletions (law 5).
 
-        It was away for too long then, or reads too slowly. Without anything to read nothing was
-        missed.
+        The deletions are of a compacted topic. The build was away for too long then, or reads too
+        slowly. Without anything to read nothing was missed.
         """
         if last is None:
             return
@@ -142,18 +157,20 @@ class TopicGuard:
                 )
 
     def check_still_heard(self, last: Frontier, now: datetime) -> None:
-        """Checks as `check_heard`, before a batch of a tail that the broker may have delayed.
+        """Checks as `check_heard` does, before a batch of a tail.
 
-        The broker is asked nothing while the last hearing is recent.
+        The broker may have delayed the batch. The broker is asked nothing while the last hearing is
+        recent.
         """
         behind = (now - parse_moment(last.heard_time)).total_seconds()
         if self._compacted and behind >= 2 * self._heard_seconds:
             self.check_heard(last, now)
 
     def heard_with(self, last: Frontier, read: Offsets) -> str | None:
-        """Returns a time up to which compacted topics are read completely by these offsets.
+        """Returns a time up to which compacted topics are read.
 
-        Returns None if no later time than the last frontier's is known.
+        The offsets `read` cover the topics completely up to that time. Returns None if no later
+        time than the last frontier's is known.
         """
         heard: str | None = None
         if (
@@ -163,8 +180,8 @@ class TopicGuard:
             >= self._heard_seconds
         ):
             self._asked_at = time.monotonic()
-            # While records keep arriving no build is ever at the newest end, but past many older
-            # ones.
+            # While records keep arriving no build is ever at the newest end, but a build is past
+            # many older ends.
             self._to_hear.append((now(), self._log.end(self._compacted)))
         while self._to_hear and read.covers(self._to_hear[0][1]):
             heard, _ = self._to_hear.popleft()
@@ -175,7 +192,10 @@ class TopicGuard:
 
 
 def log_cut(birth: Birth, end: Offsets, lost: Sequence[LostEnd]) -> LogCutError:
-    """Returns the error that the log has lost its end, which a build has folded up to `end`."""
+    """Returns the error that the log has lost its end.
+
+    The build has folded the log up to `end`.
+    """
     same = offsets_before_cut(end, lost)
     branch = (
         ""

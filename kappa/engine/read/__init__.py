@@ -1,10 +1,11 @@
-"""From offsets to the records of a slice, of the log or of an archive.
+"""Reading: from offsets to a slice's records.
 
-It decides nothing about records: decoding is `kappa/records/decode`. Read in this order:
+The records are of the log or of an archive. This package decides nothing about records: decoding is
+`kappa/records/decode`. Read in this order:
 
 - `source.py`: exact ranges of the log, and the stream of the tail with its bounds.
 - `archived.py`: a slice's records from the archive of their topic.
-- `block_rows.py`: the records of one file of an archive, and their counts.
+- `block_rows.py`: the records of an archive's file, and the counts of records.
 - `identities.py`: the memory of identities that a slice is decoded with.
 - `rows.py`: the type of rows that a slice contributes to a table.
 """

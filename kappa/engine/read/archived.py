@@ -1,10 +1,10 @@
-"""A slice's records from the archive of their topic: its files, as they are.
+"""A slice's records from the archive of their topic.
 
-They take the place of decoded files, and are linked into the slice's folder. So files that the
-archive drops meanwhile stay until the slice is folded, and no lease is needed. They give the rows
-that decoding the log would give, since that is what an archive is. They do so only if the log time
-at the slice's start is the archive's own: a build that has another origin reads the log. The writer
-of the files is engine/archive/archiver.py.
+The archive's files take the place of decoded files, and are linked into the slice's folder. So
+files that the archive drops meanwhile stay until the slice is folded, and no lease is needed. The
+files give the rows that decoding the log would give, since an archive is a decoded copy of the log.
+The rows are equal only if the log time at the slice's start is the archive's own: a build that has
+another origin reads the log. The writer of the files is engine/archive/archiver.py.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ Ranges = Mapping[int, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRange:
-    """The part of a partition's range that an archive has: all of it up to `end`.
+    """The part of a partition's range that an archive has.
 
-    `seen` are the counts there, or None if no record was. `is_whole`: its files have no record
-    beside the range.
+    The archive has all of the range up to `end`. `seen` are the counts there, or None if the part
+    has no record. `is_whole`: the files have no record beside the range.
     """
 
     end: int
@@ -63,7 +63,10 @@ class ArchivedRange:
 
 
 def archive_fingerprint(topic: Topic) -> str:
-    """Returns a fingerprint of how a topic is decoded. Another one is another archive."""
+    """Returns a fingerprint of how a topic is decoded.
+
+    Another fingerprint means another archive.
+    """
     late = [topic.event_time, topic.lateness_ms] if topic.lateness_ms is not None else []
     schema = [] if topic.schema is None else [*topic.schema.place_lines()]
     decided = [
@@ -84,7 +87,10 @@ def archive_fingerprint(topic: Topic) -> str:
 
 
 class Archives:
-    """The archives of the very topics of a build, decoded as it decodes."""
+    """The archives of a build's topics, decoded as the build decodes.
+
+    The topics' ids are compared, too.
+    """
 
     def __init__(
         self,
@@ -93,13 +99,13 @@ class Archives:
         topic_ids: Mapping[str, str],
         log: LogEnds | None = None,
     ) -> None:
-        """Takes the topics of a build, and their ids at its birth.
+        """Takes the topics of a build, and the topics' ids at birth.
 
         With a `log`, an archive whose topic has lost its end is not taken for a slice.
         """
         self._store = store
         self._log = log
-        # An archive may be read whether or not the topic still declares one.
+        # An archive may be read whether or not the topic still declares an archive.
         archived = (
             topic for topic in topics if topic.kind is TopicKind.RETAINED and not topic.identity
         )
@@ -112,7 +118,7 @@ class Archives:
         self._reported: dict[str, str] = {}
 
     def marks(self) -> tuple[ArchiveMark, ...]:
-        """Returns the marks of the archives: what each contains now."""
+        """Returns the archives' marks, which name the present content."""
         return tuple(
             found
             for topic in self._paths
@@ -135,10 +141,10 @@ class Archives:
     def take(
         self, topic: Topic, ranges: Ranges, clock: Clock, into: Path
     ) -> dict[int, ArchivedRange]:
-        """Links the files with the beginnings of these ranges into a folder, numbered from 0.
+        """Links the files with the beginnings of these ranges.
 
-        They may contain records beside the ranges. A partition that the archive lacks, or whose log
-        time differs, is left out.
+        The links in folder `into` are numbered from 0. The files may contain records beside the
+        ranges. A partition that the archive lacks, or whose log time differs, is left out.
         """
         path = self._paths.get(topic.name)
         if path is None or not ranges:
@@ -203,10 +209,10 @@ class Archives:
         return None if found is None else found[1]
 
     def _looked(self, topic: str, look: Callable[[], _Answer]) -> _Answer | None:
-        """Returns what a look at an archive finds. Looks again if the archiver has dropped a file.
+        """Returns the result of a look at an archive.
 
-        Returns None if it cannot be read: it is a copy, and the topic itself shows whether data are
-        lost.
+        Looks again if the archiver has dropped a file. Returns None if the archive cannot be read:
+        an archive is a copy, and the topic itself shows whether data are lost.
         """
         for _ in range(_LOOKS - 1):
             try:
@@ -228,7 +234,10 @@ class Archives:
 
 
 def _needed(blocks: Sequence[Block], ranges: Ranges) -> Iterator[Block]:
-    """Yields the blocks of ranges, and the one before each, which has the log time there."""
+    """Yields the blocks of ranges, and the block before each range.
+
+    The block before a range has the log time there.
+    """
     for partition, (start, end) in ranges.items():
         own = [block for block in blocks if block.partition == partition and block.least < end]
         before = [block for block in own if block.least < start]

@@ -1,6 +1,6 @@
-"""The records of one file of an archive, and their counts.
+"""Records of an archive's file, and the counts of records.
 
-The file's statistics have the counts if all records are valid, as nearly always.
+The file's statistics have the counts if all records are valid, which is nearly always so.
 """
 
 from __future__ import annotations
@@ -15,19 +15,22 @@ from kappa.records.decode.fate import Counts, Fate, counts_in
 from kappa.state.files.address import arrow_source
 from kappa.tables.stored_archive import Block
 
-# The columns whose statistics an archive's files have; older ones have none of the last three.
+# The columns whose statistics an archive's files have; older files lack the last three.
 STATISTICS = ("_partition", "_offset", "_fate", "_redrives", "_log_time")
 _COLUMNS = ["_partition", "_offset", "_fate", "_reason", "_redrives", "_log_time"]
 
 
 def counts_of(block: Block, start: int, end: int) -> Counts | None:
-    """Returns the counts of a block's records of `[start, end)`, or None if it has none there."""
+    """Returns the counts of a block's records of `[start, end)`, or None."""
     seen = _by_statistics(block) if start <= block.least and block.greatest < end else None
     return seen or counts_in(rows_of(block, _COLUMNS, start, end)).get(block.partition)
 
 
 def log_time_before(offset: int, blocks: Sequence[Block]) -> int | None:
-    """Returns a partition's log time at an offset, by its blocks in order; None at the first."""
+    """Returns a partition's log time at an offset.
+
+    `blocks` are the partition's blocks in order. Returns None at the first block.
+    """
     before = [block for block in blocks if block.least < offset]
     if not before:
         return None
@@ -41,7 +44,10 @@ def log_time_before(offset: int, blocks: Sequence[Block]) -> int | None:
 
 
 def _by_statistics(block: Block) -> Counts | None:
-    """Returns the counts of a block, or None if its statistics do not show that all are valid."""
+    """Returns the counts of a block, by its statistics.
+
+    Returns None if the statistics do not show that all records are valid.
+    """
     found = pq.read_metadata(arrow_source(block.path))
     columns = {found.schema.column(place).path: place for place in range(found.num_columns)}
     decoded, redriven, log_time = 0, 0, 0
@@ -70,7 +76,7 @@ def _has_bounds(statistics: Any) -> bool:
 
 
 def rows_of(block: Block, columns: list[str], start: int, end: int) -> pq.Table:
-    """Reads a block's rows of `[start, end)`, without the row groups that have none of them."""
+    """Reads a block's rows of `[start, end)`, from their row groups alone."""
     return pq.read_table(
         arrow_source(block.path),
         columns=columns,

@@ -1,14 +1,14 @@
-"""The identities that a build remembers at the offset where a slice begins (law 6).
+"""Identities that a build remembers where a slice begins (law 6).
 
-The memory is the same for whatever process folds the slice, and whenever. While slices follow one
-another it is carried along. If they do not (a job has begun, an interrupted slice is folded again,
-Spark's tasks have folded the last one), it is made again. The log is read back up to the slice by
-the same decoding. It is read from the newest memory that was put for an offset
-(decode/remembered.py), or from the build's origin if none was. A memory is put whenever the horizon
-has passed since the last, by the log's time or the wall's. So about one horizon of the log is read
-back, and nothing of a resting partition, which retention may empty meanwhile. Reading just the
-horizon before the slice would be wrong: what was accepted there depends on what was accepted
-before, and so on.
+The memory is the same for whatever process folds the slice, and whenever. While each slice follows
+the last the memory is carried along. Otherwise (a job has begun, an interrupted slice is folded
+again, Spark's tasks have folded the last slice), the memory is made again. The log is read back up
+to the slice by the same decoding. Reading back begins with the newest memory that was put for an
+offset (decode/remembered.py), or at the build's origin if no memory was put. A memory is put
+whenever the horizon has passed since the last memory, by the log's time or the wall's. So about a
+horizon of the log is read back, and nothing of a resting partition, which retention may empty
+meanwhile. Reading just the horizon before the slice would be wrong: the identities accepted there
+depend on the identities accepted before, and so on.
 """
 
 from __future__ import annotations
@@ -37,13 +37,16 @@ _LOOK_SECONDS = 1.0
 
 
 class Readable(Protocol):
-    """The part of a source that is needed to read the log back."""
+    """The part of a source that reading the log back needs."""
 
     def here(self, piece: Slice) -> pa.Table: ...  # noqa: D102  # as in LogSource
 
 
 class Identities:
-    """The memories of one build, per topic that declares an identity, and per partition."""
+    """Memories of a build, per topic and partition.
+
+    Only topics that declare an identity have memories.
+    """
 
     def __init__(
         self,
@@ -61,8 +64,8 @@ class Identities:
         self._topics = {topic.name: topic for topic in topics if topic.identity}
         self._folder = folder
         self._origin = origin
-        # Offsets of the memories. None while a slice carries them along, and after Spark folded
-        # one.
+        # Offsets of the memories. None while a slice carries the memories along, and after Spark
+        # folded a slice.
         self._at: Offsets | None = None
         self._memories: dict[str, Memories] = {}
         self._log_time: dict[str, dict[int, int]] = {}
@@ -73,33 +76,36 @@ class Identities:
         self._put = True
 
     def take(self, start: Offsets, source: Readable) -> Mapping[str, Memories]:
-        """Returns the memories for a slice from `start` that is decoded in this process.
+        """Returns the memories for a slice decoded in this process.
 
-        Decoding carries them along; `folded` notes how far.
+        The slice begins at `start`. Decoding carries the memories along; `folded` notes how far.
         """
         self._go_to(start, source)
         self._at = None
         return self._memories
 
     def folders(self, start: Offsets, source: Readable) -> Mapping[str, str]:
-        """Returns, per topic, the folder of the memories for a slice that Spark's tasks decode."""
+        """Returns the memories' folders for a slice that Spark decodes.
+
+        The folders are by topic. The slice begins at `start`.
+        """
         folders = {name: self._folder_of(name) for name in self._topics}
         for name, partition, offset in start.only(set(self._topics)).items():
             if offset > self._origin.at(name, partition) and offset not in memory_offsets(
                 folders[name], partition
             ):
                 self._go_to(start, source)
-                # All of them, also those that were put and are deleted: for tasks, a missing one is
-                # empty.
+                # All memories, also memories that were put and are deleted: for tasks, a missing
+                # memory is empty.
                 self._put_all(start, lambda _name, _partition, _offset: True)
                 break
         self._at, self._put = None, True
         return folders
 
     def folded(self, mark: Mark) -> None:
-        """Advances the memories to the end of this slice, and puts those that are due.
+        """Advances the memories to the end of this slice.
 
-        The slice is decoded, and not committed yet.
+        Puts the memories that are due. The slice is decoded, and not committed yet.
         """
         if not self._topics:
             return
@@ -111,14 +117,17 @@ class Identities:
     def rest(self, *, ends: bool = False) -> None:
         """Puts the memories that became due while no slice arrived.
 
-        If the job `ends`, puts all that the next job would have to read back.
+        If the job `ends`, puts all memories that the next job would have to read back.
         """
         if self._topics and self._at is not None and (ends or self._clock() >= self._look_at):
             self._look_at = self._clock() + _LOOK_SECONDS
             self._put_all(self._at, self._has_moved if ends else self._is_due)
 
     def committed(self, end: Offsets) -> None:
-        """Drops the memories that no slice needs once all tables are folded up to `end`."""
+        """Drops the memories that no slice needs any more.
+
+        All tables are folded up to `end`.
+        """
         if not self._put:
             return
         for name, partition, offset in end.only(set(self._topics)).items():
@@ -136,7 +145,7 @@ class Identities:
         start = start.only(set(self._topics))
         if self._at is not None and self._at.equals(start):
             return
-        # Until it is read back it is as of nothing.
+        # Until the log is read back the memory is of no offset.
         self._at = None
         self._memories = {name: {} for name in self._topics}
         self._log_time = {name: {} for name in self._topics}
@@ -164,7 +173,7 @@ class Identities:
                     partition: seen.log_time for partition, seen in counts_in(decoded).items()
                 }
         self._at = start
-        # Nobody reads it back again.
+        # No later job reads the same log back again.
         self._put_all(start, self._has_moved)
 
     def _has_moved(self, name: str, partition: int, offset: int) -> bool:
@@ -189,7 +198,7 @@ class Identities:
     def _put_all(self, at: Offsets, due: Callable[[str, int, int], bool]) -> None:
         for name, partition, offset in at.only(set(self._topics)).items():
             if offset > self._origin.at(name, partition) and due(name, partition, offset):
-                # One that has accepted nothing is a memory too.
+                # A memory that has accepted nothing is a memory too.
                 memory = self._memories[name].get(partition) or Memory(
                     self._topics[name].identity_horizon_ms
                 )

@@ -1,4 +1,4 @@
-"""The rows that a slice contributes to one table."""
+"""Rows that a slice contributes to a table."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ HERE = "_here"
 
 @dataclass(frozen=True, slots=True)
 class RowsInFiles:
-    """Rows that DuckDB's query `sql` finds in files of this machine.
+    """Rows that DuckDB's query `sql` finds in this machine's files.
 
-    `spark` is for those that DuckDB cannot fold into their table. `here` are rows of this process,
-    which the query finds under the name HERE.
+    `spark` is for the rows that DuckDB cannot fold into their table. `here` are rows of this
+    process, which the query finds under the name HERE.
     """
 
     sql: str

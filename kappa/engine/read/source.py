@@ -1,9 +1,9 @@
-"""The log as slices are read from it: exact ranges, and the stream of the tail.
+"""The log as slices are read: exact ranges, and the tail's stream.
 
-librdkafka reads records, in a large slice in the Python worker that decodes them. Through Spark's
-own source each would be a row of the JVM's first, which costs more than all other work on it
-(docs/performance.md). The bounds of a slice never follow from its rows: compaction and
-transactions leave holes, and offsets without a record count too. Options:
+librdkafka reads records, in a large slice in the Python worker that decodes the records. Through
+Spark's own source each record would be a row of the JVM's first, which costs more than all other
+work on the record (docs/performance.md). The bounds of a slice never follow from its rows:
+compaction and transactions leave holes, and offsets without a record count too. Options:
 https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html
 """
 
@@ -33,36 +33,43 @@ from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.witness import Witness, Witnesses
 
-# What 64 bits hold in microseconds: a producer's timestamp beyond it counts as that one.
+# The greatest milliseconds that 64 bits hold as microseconds: a producer's later timestamp counts
+# as this limit.
 _MOST_MS = 9_223_372_036_854_775
 
-# These make the stream's bounds exact; the user's settings may not change them.
+# These options make the stream's bounds exact; the user's settings may not change them.
 _EXACT = {"kafka.isolation.level": "read_committed", "failOnDataLoss": "true"}
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaAccess:
-    """The address of the log, and the options of its clients (`client_options`)."""
+    """Address of the log, and options of its clients.
+
+    The function `client_options` gives the options.
+    """
 
     bootstrap_servers: str
-    # Secrets are among them.
+    # Secrets are among the options.
     options: Mapping[str, str] = field(repr=False)
 
 
 class LogSource:
-    """A source of slices: exactly the records between their bounds, here or in Spark's tasks."""
+    """Source of slices, for this process or Spark's tasks.
+
+    A slice has exactly the records between its bounds.
+    """
 
     def __init__(self, kafka: KafkaAccess, log: Log) -> None:
         self._kafka = kafka
         self._log = log
         self._reader = log.reader()
-        # Per partition, the last record of what was read last of it.
+        # Per partition, the last record of its last reading.
         self._last: dict[tuple[str, int], Witness] = {}
 
     def here(self, piece: Slice) -> pa.Table:
         """Reads the raw records of a small slice, of all its topics.
 
-        It needs no Spark job, which would cost more than reading them.
+        The reading needs no Spark job, which would cost more than reading the records.
         """
         last: dict[tuple[str, int], Record] = {}
         table = raw_table(_noted(self._reader.read(piece.start, piece.end), last))
@@ -70,10 +77,11 @@ class LogSource:
         return table
 
     def witnesses(self) -> Witnesses:
-        """Returns the last records of the slice that was read last, of its partitions.
+        """Returns the last record of each partition of the last slice.
 
-        Those of a large slice are read before the slice itself. So if they are still in the log
-        later on, the slice was read from the same log.
+        The last slice is the slice that was read last. For a large slice the witnesses are read
+        before the slice itself. So if the witnesses are still in the log later on, the slice was
+        read from the same log.
         """
         found: dict[str, dict[int, Witness]] = {}
         for (topic, partition), witness in self._last.items():
@@ -81,9 +89,9 @@ class LogSource:
         return found
 
     def ranges(self, piece: Slice, topic: str) -> list[RawRange]:
-        """Returns the ranges of one topic in a large slice.
+        """Returns the ranges of a topic in a large slice.
 
-        They are of exactly the partitions that have any offset in the slice.
+        The ranges are of exactly the partitions that have any offset in the slice.
         """
         self._last = {part: one for part, one in self._last.items() if part[0] != topic}
         self._last |= self._log.last_before(piece.end.only({topic}))
@@ -98,16 +106,18 @@ class LogSource:
         ]
 
     def batches(self, topic: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Reads the raw records of one partition in this process, batch by batch.
+        """Reads the raw records of a partition, batch by batch.
 
-        Its consumer ends with them: one that is kept would fetch later records, too.
+        The records are read in this process. The consumer ends with the range: a kept consumer
+        would fetch later records, too.
         """
         return _read_range(self._kafka, topic, partition, start, end)
 
     def wait_beyond(self, end: Offsets, seconds: float) -> bool:
-        """Waits until the log has more than these offsets; returns False if it has not yet.
+        """Waits until the log has more than these offsets.
 
-        The broker answers when there is something, and is not asked again and again meanwhile.
+        Returns False if the log has no more yet. The broker answers when there is something, and is
+        not asked again and again meanwhile.
         """
         return self._reader.wait_beyond(end, seconds)
 
@@ -156,11 +166,11 @@ def _read_range(
 def read_tail(
     spark: SparkSession, kafka: KafkaAccess, start: Offsets, topics: Iterable[str], *, at_most: int
 ) -> DataFrame:
-    """Returns the stream that begins at `start` and never ends; later partitions begin at 0.
+    """Returns the stream that begins at `start` and never ends.
 
-    It plans batches; `Source` reads their records. `start` is for the first batch of a new
-    checkpoint, and names every partition that the topics have now. `at_most` limits the offsets in
-    one batch.
+    Later partitions begin at 0. The stream plans batches; `LogSource` reads their records. `start`
+    is for the first batch of a new checkpoint, and names every partition that the topics have now.
+    `at_most` limits the offsets in one batch.
     """
     _lend_secrets(kafka, spark)
     options = {
@@ -173,18 +183,19 @@ def read_tail(
 
 
 def batch_bounds(checkpoint: Path, batch: int, first: Offsets) -> tuple[Offsets, Offsets]:
-    """Returns the bounds of a micro-batch of the tail, whose stream begins at `first`.
+    """Returns the bounds of a micro-batch of the tail.
 
-    They are in the checkpoint, which Spark writes before it runs the batch.
+    The stream begins at `first`. The bounds are in the checkpoint, which Spark writes before it
+    runs the batch.
     """
     start = first if batch == 0 else _batch_end(checkpoint, batch - 1)
     return start, _batch_end(checkpoint, batch)
 
 
 def _lend_secrets(kafka: KafkaAccess, spark: SparkSession) -> None:
-    """Makes sure that the JVM has the secrets that options name.
+    """Ensures that the JVM has the secrets that options name.
 
-    Raises KappaError if it was started with others.
+    Raises KappaError if the JVM was started with other secrets.
     """
     jvm = spark._jvm  # noqa: SLF001  # PySpark has no other way to it
     assert jvm is not None, "the session's JVM runs"
@@ -210,7 +221,7 @@ def _options(kafka: KafkaAccess) -> dict[str, str]:
 def _batch_end(checkpoint: Path, batch: int) -> Offsets:
     """Reads the exclusive ends of a batch.
 
-    The file has a line for its version, one for its settings, then one per source.
+    The file has a line for the version, a line for the settings, then a line per source.
     """
     file = checkpoint / "offsets" / str(batch)
     try:
