@@ -1,4 +1,4 @@
-"""Assembles the columns of a decoded batch from its parts."""
+"""The assembly of a decoded batch's columns from parts."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from kappa.records.identity import Memory
 
 
 def decode_table(raw: pa.Table, topic: Topic, clock: Clock, memories: Memories) -> pa.Table:
-    """Decodes one topic's raw records in this process."""
+    """Decodes the raw records of a topic in this process."""
     decoder = Decoder(topic, clock, memories, lambda _partition: Memory(topic.identity_horizon_ms))
     batches = [decoder.decode(batch) for batch in raw.to_batches() if batch.num_rows]
     return pa.Table.from_batches(batches, schema=arrow_schema(decoded_columns(topic)))
@@ -57,5 +57,5 @@ def _with_raw(
 
 
 def of_topic(raw: pa.Table, name: str) -> pa.Table:
-    """Selects the raw records of one topic."""
+    """Selects the raw records of a topic."""
     return raw.filter(pc.equal(raw.column("topic"), name))

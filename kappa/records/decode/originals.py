@@ -1,4 +1,4 @@
-"""The redriven records of a batch, and the originals that they name."""
+"""The redriven records of a batch, and the originals that these records name."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Originals = Mapping[int, Original | Rejected]
 
 
 def originals_in(batch: pa.RecordBatch, topic: Topic) -> dict[int, Original | Rejected]:
-    """Finds the redriven records of a batch, by their place.
+    """Finds the redriven records of a batch, by place.
 
-    A record that names an original it cannot replace has its verdict instead.
+    A record that names an original which the record cannot replace has the verdict instead.
     """
     headers = batch.column("headers")
     # Nearly always no record has headers, or none of ours.

@@ -1,7 +1,7 @@
 """Plain messages of Protobuf, decoded many at once by compiled code.
 
-A plain message has each field at most once, in its own form, and none that is repeated or a message
-of the user's. Every other record, valid or not, is left to the reader of records.
+A plain message has each field at most once, in the field's own form, and no field that is repeated
+or a message of the user's. Every other record, valid or not, is left to the reader of records.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SIGNED_32, _UNSIGNED_32, _ZIGZAG_32, _ZIGZAG_64, _BOOLEAN = {5, 15, _ENUM}, 13,
 
 
 class _Part(NamedTuple):
-    """A field of a message: where it is, its form, and what it is if it is absent."""
+    """A field of a message: its number, its form, and its value when absent."""
 
     name: str
     number: int
@@ -55,7 +55,7 @@ class _Part(NamedTuple):
 
 
 class PlainProtobuf:
-    """A reader of the plain messages of a topic. It is not for several threads."""
+    """A reader of a topic's plain messages, for a single thread."""
 
     def __init__(self, topic: Topic, form: Protobuf, left_out: frozenset[str]) -> None:
         """Takes a topic that `of` accepts."""
@@ -87,7 +87,7 @@ class PlainProtobuf:
 
     @property
     def pays(self) -> bool:
-        """Returns False if so few records are plain that trying costs more than it saves."""
+        """Returns False if plain records are too rare for trying to pay."""
         return self._tried.pays
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
@@ -155,7 +155,7 @@ class PlainProtobuf:
         return [(places[kept], rows)] if len(kept) else []
 
     def _keep_sure(self, data: Bytes, values: Numbers, lengths: Numbers, sure: Marks) -> None:
-        """Makes numbers of the fields' types, and takes back what is sure of no valid messages."""
+        """Makes numbers of the fields' types, and unmarks messages that are not valid."""
         known: dict[str, npt.NDArray[np.int64]] = {}
         for part, numbers, sizes in zip(self._parts, values, lengths, strict=True):
             absent = sizes < 0
@@ -176,7 +176,7 @@ class PlainProtobuf:
 
 
 def _part(field: Any) -> _Part:
-    """Describes a field as the loop reads it."""
+    """Describes a field in the form that the loop reads."""
     kind, message = field.type, field.message_type
     wrapped = kind == _MESSAGE and message.full_name in WRAPPERS
     if wrapped:
@@ -203,7 +203,7 @@ def _part(field: Any) -> _Part:
 
 
 def _typed(kind: int, bits: Numbers) -> Numbers:
-    """Returns numbers of a type, of the bits that were written for them."""
+    """Converts bits as written to numbers of a type."""
     if kind in _SIGNED_32:
         return bits.astype(np.int32).astype(np.int64)
     if kind == _BOOLEAN:

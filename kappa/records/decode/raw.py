@@ -1,4 +1,4 @@
-"""Raw records: the records of a slice before they are decoded."""
+"""Raw records: the records of a slice before decoding."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ RawRecord = tuple[
 
 @dataclass(frozen=True, slots=True)
 class RawRange:
-    """The raw records `[start, end)` of one partition, in the order of their offsets.
+    """The raw records `[start, end)` of one partition, in the order of offsets.
 
-    `read` gets partition, start and end. It is called in a worker, and is pickled for it.
+    `read` gets partition, start and end. The function is pickled, and called in a worker.
     """
 
     partition: int
@@ -51,7 +51,7 @@ class RawRange:
         return self.read(self.partition, self.start, self.end)
 
     def divided(self, count: int) -> tuple[RawRange, ...]:
-        """Returns so many ranges that follow one another, of as many offsets each as can be."""
+        """Divides the range into consecutive ranges of nearly equal size."""
         bounds = (self.start + self.offsets * number // count for number in range(count + 1))
         return tuple(replace(self, start=start, end=end) for start, end in pairwise(bounds))
 

@@ -1,10 +1,10 @@
-"""The shares of a topic's ranges in a large slice: what each of Spark's tasks decodes.
+"""The shares of a topic's ranges in a large slice: the ranges that Spark's tasks decode.
 
-A range is one share, or several if cores would wait and there are offsets enough. All that decides
-about a record is in the record itself, but for two: its log time, and whether it is a duplicate. A
-topic with an identity is not divided. The log time before a share is known once the shares before
-it are decoded. Until then each is decoded with that before the slice, the least that it can be.
-What is missing is added where the rows are read (`CarriedTimes`).
+A range is a single share, or several if cores would wait and there are offsets enough. The record
+itself holds all that decides about the record, with two exceptions: the log time, and whether the
+record is a duplicate. A topic with an identity is not divided. The log time before a share is known
+once the shares before are decoded. Until then each share is decoded with the log time before the
+slice, the least that is possible. The difference is added where the rows are read (`CarriedTimes`).
 """
 
 from __future__ import annotations
@@ -78,16 +78,16 @@ def _counts(offsets: Sequence[int], cores: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class CarriedTimes:
-    """The log times that shares begin with, other than the first of their partitions.
+    """The log times at which shares begin, except the first share of each partition.
 
-    Each is partition, offset and log time: from that offset on no record has a lower one. They are
-    in the order of the log.
+    Each item is partition, offset and log time: from that offset on no record has a lower log time.
+    The items are in the order of the log.
     """
 
     times: tuple[tuple[int, int, int], ...] = ()
 
     def in_frame(self, rows: DataFrame) -> DataFrame:
-        """Returns rows at Spark with their log times, if they have that column."""
+        """Returns rows at Spark with carried log times, if the rows have that column."""
         if not self.times or _LOG_TIME not in rows.columns:
             return rows
         return rows.selectExpr(
@@ -98,13 +98,13 @@ class CarriedTimes:
         )
 
     def in_sql(self, rows: str) -> str:
-        """Returns a query of DuckDB's for rows with their log times; they have that column."""
+        """Returns a DuckDB query for rows with carried log times; the rows have that column."""
         if not self.times:
             return rows
         return f"select * replace ({self._sql()} as {_LOG_TIME}) from ({rows})"
 
     def in_rows(self, rows: pa.Table) -> pa.Table:
-        """Returns rows here with their log times, if they have that column."""
+        """Returns an Arrow table with carried log times, if the table has that column."""
         place = rows.schema.get_field_index(_LOG_TIME)
         if not self.times or place < 0:
             return rows
@@ -125,7 +125,7 @@ class CarriedTimes:
 
 
 def carried_times(ranges: Iterable[RawRange], seen: Iterable[Mapping[int, Counts]]) -> CarriedTimes:
-    """Returns the log times that shares begin with, by what each share has counted."""
+    """Returns the log times at which shares begin, from the counts of each share."""
     times: list[tuple[int, int, int]] = []
     reached: dict[int, int] = {}
     for share, counts in zip(ranges, seen, strict=True):

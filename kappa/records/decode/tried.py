@@ -9,7 +9,7 @@ _TRIES = 2_000
 
 @dataclass(slots=True)
 class Tried:
-    """The records that a quick way was tried for, and those among them that it could read."""
+    """The number of records tried by a quick way, and the number that the way read."""
 
     records: int = 0
     read: int = 0
@@ -21,5 +21,5 @@ class Tried:
 
     @property
     def pays(self) -> bool:
-        """Returns False if so few records are plain that trying costs more than it saves."""
+        """Returns False if plain records are too rare for trying to pay."""
         return self.records < _TRIES or 2 * self.read > self.records

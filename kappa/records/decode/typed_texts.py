@@ -1,4 +1,4 @@
-"""Values of types that DuckDB makes of their texts, many at once."""
+"""Values of the types that DuckDB makes from texts, many at once."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _fitting(kind: Type, found: str) -> Iterator[str]:
 
 
 def _value(kind: Type, found: str) -> str:
-    """Returns SQL that makes a value of its text; null, and no error, if it does not fit."""
+    """Returns SQL that makes a value from text; null, and no error, for a misfit."""
     match kind:
         case Scalar("float"):
             return f"try_cast(try_cast({found} as double) as float)"

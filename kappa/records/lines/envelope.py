@@ -1,11 +1,12 @@
-"""An envelope: a whole Kafka record as one line of JSON.
+"""An envelope: a whole Kafka record as a line of JSON.
 
-It is `{"key": "N1", "value": {...}, "timestamp": 1356998400000, "headers": {"trace": "x"},
+An envelope is `{"key": "N1", "value": {...}, "timestamp": 1356998400000, "headers": {"trace": "x"},
 "partition": 0}`; only `value` is required. An object, array, number or boolean is sent as the JSON
 text of the line, a string as its raw text, null as a tombstone. Bytes that are no UTF-8 are a
-string in base 64, and `"base64": ["value"]` names those fields: `key`, `value`, `headers.NAME`. If
-two headers have one name, the headers are an array of pairs: `[["trace", "x"], ["trace", null]]`.
-A `note` is for people and is passed over; so are `offset`, `event` and `reject` of an export.
+string in base 64, and `"base64": ["value"]` names such fields: `key`, `value`, `headers.NAME`. If
+two headers have the same name, the headers are an array of pairs: `[["trace", "x"], ["trace",
+null]]`. A `note` is for people and is passed over; so are `offset`, `event` and `reject` of an
+export.
 """
 
 from __future__ import annotations

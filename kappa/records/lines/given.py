@@ -1,4 +1,4 @@
-"""The events that a file gives: lines as they are, lines of JSON, rows of CSV or of Parquet."""
+"""The events of a file: lines as given, lines of JSON, rows of CSV or of Parquet."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _Made = TypeVar("_Made")
 
 
 def given_as(file: str, topic: Topic | None) -> Given:
-    """Returns the form of a file, by its suffix and by what its topic has.
+    """Returns the form of a file, by its suffix and its topic's format.
 
-    Lines of a topic of JSON, CSV or text are its records, byte for byte.
+    Lines of a topic of JSON, CSV or text are records, byte for byte.
     """
     if file.endswith(".parquet"):
         return Given.PARQUET
@@ -48,7 +48,10 @@ def is_plain(topic: Topic) -> bool:
 def placed_lines(
     lines: Iterable[bytes], record_of: Callable[[bytes], ProducedRecord], file: str = ""
 ) -> Iterator[Placed]:
-    """Yields a record for every line but blank ones. Raises UsageError that names the line."""
+    """Yields a record for every line that is not blank.
+
+    Raises UsageError that names the line.
+    """
     for number, line in enumerate(lines, start=1):
         if line.strip():
             place = placed(file, "line", number)

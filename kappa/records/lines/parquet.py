@@ -1,4 +1,4 @@
-"""Records of Kafka as a Parquet file: a row each, with its place, time, bytes and headers.
+"""Records of Kafka as a Parquet file: a row each, with place, time, bytes, headers.
 
 The file is written and read in groups of rows, so that a topic of any size takes little memory.
 """
@@ -58,7 +58,8 @@ def write_records(file: BinaryIO, records: Iterable[PlacedRecord], *, decoded: b
 def read_records(path: Path) -> Iterator[ProducedRecord]:
     """Yields the records of a Parquet file, in order.
 
-    Raises UsageError if it has none, or is damaged: then what came before was given.
+    Raises UsageError if the file has no records, or is damaged: then the records before the damage
+    were given.
     """
     try:
         yield from _records_in(path)
