@@ -1,6 +1,7 @@
 """The address at which HTTP is served: read, guarded by a token, and opened as a socket.
 
-The keeper of the socket needs it, and is small: it imports the standard library and errors alone.
+The keeper of the socket needs this module, and is small: the module imports only the standard
+library and errors.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class HttpAddress:
 def guarded_address(listen: str, token: str | None) -> HttpAddress:
     """Reads HOST:PORT, as in `serve.listen`.
 
-    Raises SettingsError if it is no such place, or one that is not guarded (`ensure_guarded`).
+    Raises SettingsError if the text is no address, or the address is not guarded
+    (`ensure_guarded`).
     """
     host, colon, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -47,7 +49,7 @@ def guarded_address(listen: str, token: str | None) -> HttpAddress:
 
 
 def ensure_guarded(host: str, token: str | None) -> None:
-    """Raises SettingsError unless only this machine can ask there, or a good token guards it."""
+    """Raises SettingsError unless the host is local or a long token guards the address."""
     try:
         local = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -20,8 +20,9 @@ _CLIENT = "kappa_client"
 class Bounds:
     """The most bytes of a request, the most seconds of each step, and the most connections.
 
-    The steps are a request's head (patience.py), its body, and sending one piece of the answer.
-    A wrong token costs `wrong_seconds`. Of all `connections`, so many may be strangers'.
+    The steps are reading a request's head (patience.py), reading its body, and sending a piece of
+    the answer. A wrong token costs `wrong_seconds`. Of all `connections`, at most `strangers`
+    belong to strangers.
     """
 
     connections: int = 1024
@@ -40,9 +41,9 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A request's connection: `welcome` marks it as no stranger's, `cut` ends it at once.
+    """A request's connection: `welcome` frees it from strangers' bounds, `cut` ends it at once.
 
-    It `is_too_many` if there were as many as there may be when it was made (patience.py).
+    `is_too_many` is True if the server was full when the connection was made (patience.py).
     """
 
     welcome: Callable[[], None] = _nothing
@@ -68,7 +69,7 @@ def client_of(scope: Scope) -> Client:
 
 
 def ensure_room(connection: Connection, bounds: Bounds) -> None:
-    """Raises HttpError if a connection is one too many."""
+    """Raises HttpError if a connection exceeds the server's number."""
     if connection.is_too_many:
         raise HttpError(
             503,

@@ -1,9 +1,9 @@
 """The changes of a table over HTTP: as server-sent events, and as messages of a websocket.
 
 Both have the same messages: `begin` with the head of a change set, `rows` with an array of changes,
-and `commit`, whose id is the cursor. A browser's EventSource sends the last one back when it
-reconnects (`Last-Event-ID`); so whatever it got after that is part of what it gets then. A client
-holds the rows back until their commit.
+and `commit`, whose id is the cursor. A browser's EventSource sends the last cursor back when the
+browser reconnects (`Last-Event-ID`); so all messages received after that cursor are sent again. A
+client holds the rows back until their commit.
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html.
 """
 

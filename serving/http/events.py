@@ -1,8 +1,8 @@
 """The journal as server-sent events: each record once, in order, with its number as the id.
 
-A client that reconnects sends the id of the last event it received (`Last-Event-ID`), and gets all
-that followed. With `progress`, it also gets an event without an id after other changes, and has
-to look up itself what changed.
+A client that reconnects sends the id of the last event received (`Last-Event-ID`), and gets all
+later events. With `progress`, the client also gets an event without an id after other changes, and
+has to look up itself which values changed.
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html.
 """
 
@@ -85,7 +85,7 @@ async def events(
 
 
 class _Listener(EndingResponse):
-    """The stream of one listener, who is counted from here until the stream ends."""
+    """The stream of a listener, who is counted from here until the stream ends."""
 
     def __init__(self, listening: _Listening, start: int, *, progress: bool) -> None:
         # Counted in the same step as it is let in: nothing waits between the two.
@@ -113,7 +113,7 @@ class _Listener(EndingResponse):
 
 
 class _Listening:
-    """The listeners, and the looks that they share."""
+    """The listeners, and the looks that all listeners share."""
 
     def __init__(self, store: Store, pulse: Pulse | None) -> None:
         journal = Journal(store)
@@ -134,7 +134,7 @@ def _listening(request: Request) -> _Listening:
 
 
 def _end_of(journal: Journal) -> Callable[[], int]:
-    """Returns a look for the number of the last record; it reads each record once."""
+    """Returns a look for the number of the last record; the look reads each record once."""
     last: int | None = None
 
     def look() -> int:

@@ -1,16 +1,17 @@
 """The gate: the checks that each request passes before the application handles it.
 
 - With a token, a request passes only if it has the token in a header, or a browser's cookie for it
-  (login.py). A wrong one waits in line to be refused.
+  (login.py). A request with a wrong token waits in line to be refused.
 - Without a token the server listens on this machine alone. Pages of other sites that are open on
   this machine are refused: by the host name of the request (DNS rebinding), and by their site.
-- A body has a limit of bytes and of time. One that announces more bytes is not read.
-- The answer ends if its client reads it too slowly.
-- What is done for a client ends when the client leaves: a wait, a stream, a query. A thread at work
-  is not stopped midway, but by what it asks itself (`Client`).
+- A body has a limit of bytes and of time. A body that announces more bytes is not read.
+- The answer ends if the client reads too slowly.
+- Work for a client ends when the client leaves: a wait, a stream, a query. A thread at work is not
+  stopped midway, but stops when the thread itself asks (`Client`).
 
-It is an ASGI application around another (https://asgi.readthedocs.io/en/latest/specs/www.html),
-and depends on no framework but anyio, whose scopes end what is inside.
+The gate is an ASGI application around another
+(https://asgi.readthedocs.io/en/latest/specs/www.html), and depends on no framework but anyio, whose
+scopes end the work inside.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class _Left(Exception):
 
 
 class Gate:
-    """An application that passes allowed requests to the one inside."""
+    """An application that passes allowed requests to the application inside."""
 
     def __init__(
         self, inside: Application, *, token: str | None, bounds: Bounds, wrong: WaitingLine
@@ -138,7 +139,7 @@ class Gate:
     async def _websocket(
         self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send
     ) -> None:
-        """Passes a websocket on, or answers its handshake with an error."""
+        """Passes a websocket on, or answers the handshake with an error."""
         connection = connection_of(scope)
         try:
             ensure_room(connection, self._bounds)
@@ -174,9 +175,9 @@ class Gate:
             )
 
     async def _is_welcome(self, scope: Scope, headers: dict[str, str]) -> bool:
-        """Returns True if the request may do all, and False if anybody may send such a one.
+        """Returns True if a request may do all, and False if anybody may send the request.
 
-        Raises HttpError if it may do nothing.
+        Raises HttpError if the request may do nothing.
         """
         path, host, origin = (
             scope["path"],
@@ -232,9 +233,10 @@ async def read_body(
     bounds: Bounds,
     on_piece: Callable[[int], None] = lambda _size: None,
 ) -> bytes | None:
-    """Reads a request's body within the bounds. Returns None if its client left before its end.
+    """Reads a request's body within the bounds.
 
-    `on_piece` gets the size of each piece that arrives, and may raise.
+    Returns None if the client left before the body's end. `on_piece` gets the size of each piece
+    that arrives, and may raise.
     """
     most = bounds.body_bytes
     length = headers.get("content-length", "0")

@@ -37,7 +37,10 @@ def make_app(
     bounds: Bounds | None = None,
     state: Mapping[str, object] | None = None,
 ) -> Gate:
-    """Makes the application behind its gate; `routers` are other packages', with their `state`."""
+    """Makes the application behind its gate.
+
+    `routers` come from other packages, with `state` for their routes.
+    """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -71,7 +74,7 @@ def make_app(
 
 
 class _Described(FastAPI):
-    """An application whose OpenAPI description names the token, if the server has one."""
+    """An application whose OpenAPI description names the token, if the server has a token."""
 
     def openapi(self) -> dict[str, Any]:
         """Returns the description, which is made once."""

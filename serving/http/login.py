@@ -1,6 +1,6 @@
-"""The login of a browser: a form for the token, and a cookie in its place.
+"""The login of a browser: a form for the token, and a cookie in the token's place.
 
-No script can read the cookie, and no other site's page can have it sent.
+No script can read the cookie, and no other site's page can make a browser send the cookie.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _sent_to(place: str) -> Response:
 
 
 def _here(place: str) -> str:
-    """Returns the place, or `/` if it could be one of another server."""
+    """Returns the place, or `/` if the place could be on another server."""
     return (
         quote(place, safe="/?&=%+,:;@!$'()*~")
         if place.startswith("/") and not place.startswith(("//", "/\\"))

@@ -19,9 +19,9 @@ _STEPS = ((31_536_000, "y"), (86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def number(value: float | None) -> str:
-    """Returns `1,234,567`, or `—` if the value is None.
+    """Formats a number as `1,234,567`; `—` for None.
 
-    Fractions below 100 have one digit after the point.
+    Fractions below 100 have a digit after the point.
     """
     if value is None:
         return "—"
@@ -51,7 +51,7 @@ def figure(found: object) -> str:
 
 
 def percent(part: float, whole: float) -> int:
-    """Returns a share in whole percent: 100 only for all of it, and 100 if `whole` is 0."""
+    """Returns a share in whole percent: 100 only for the whole, and 100 if `whole` is 0."""
     return 100 if part >= whole else max(0, int(100 * part / whole))
 
 
@@ -103,7 +103,7 @@ def short(name: str) -> str:
 
 
 def value(found: object) -> str:
-    """Returns one value of a table's row as text.
+    """Returns a value of a table's row as text.
 
     Null differs from the text "null", numbers have separators, and long values are cut.
     """
@@ -125,7 +125,7 @@ def is_number(found: object) -> bool:
 
 
 def is_brief(found: object) -> bool:
-    """Returns True if the value stays on one line of its column.
+    """Returns True if the value stays on a single line of its column.
 
     A time that is broken at its hyphens is hard to read.
     """
