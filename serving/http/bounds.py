@@ -1,4 +1,4 @@
-"""The bounds of a server: of a request, of each of its steps, and of its connections."""
+"""The bounds of a server: of requests, of their steps, and of connections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CLIENT = "kappa_client"
 class Bounds:
     """The most bytes of a request, the most seconds of each step, and the most connections.
 
-    The steps are reading a request's head (patience.py), reading its body, and sending a piece of
+    The steps are reading a request's head (patience.py), reading the body, and sending a piece of
     the answer. A wrong token costs `wrong_seconds`. Of all `connections`, at most `strangers`
     belong to strangers.
     """
@@ -41,7 +41,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A request's connection: `welcome` frees it from strangers' bounds, `cut` ends it at once.
+    """A request's connection: `welcome` marks a known client, `cut` ends the connection.
 
     `is_too_many` is True if the server was full when the connection was made (patience.py).
     """

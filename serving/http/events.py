@@ -1,4 +1,4 @@
-"""The journal as server-sent events: each record once, in order, with its number as the id.
+"""The journal as server-sent events: each record once, in order, with the number as id.
 
 A client that reconnects sends the id of the last event received (`Last-Event-ID`), and gets all
 later events. With `progress`, the client also gets an event without an id after other changes, and

@@ -54,7 +54,7 @@ WEBSOCKET = "WEBSOCKET"
 
 
 class _Left(Exception):
-    """A client that no longer reads its answer."""
+    """The end of an answer that the client no longer reads."""
 
 
 class Gate:

@@ -26,7 +26,7 @@ class OpenStreams:
 
     @contextmanager
     def until_end(self) -> Iterator[anyio.CancelScope]:
-        """Runs a stream; if the server ends first, cancels the block and goes on behind it."""
+        """Runs a stream; if the server ends first, only cancels the block."""
         with anyio.CancelScope() as scope:
             self._scopes.add(scope)
             if self._has_ended:

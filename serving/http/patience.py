@@ -1,4 +1,4 @@
-"""The bounds of connections: uvicorn's HTTP protocol, safe from strangers who fill it.
+"""The bounds of connections: an HTTP protocol of uvicorn's that strangers cannot fill.
 
 uvicorn times the pause between requests, and gate.py times bodies and answers. Neither times a head
 between its first byte and its end, so a client could send a head drop by drop. This module's timer
@@ -193,7 +193,7 @@ class PatientProtocol(HttpToolsProtocol):
         )
 
     def read_without_offer(self, rest: bytes) -> None:
-        """Reads the head again as a head without an offer, and then the bytes behind it."""
+        """Reads the head again as a head without an offer, and then the bytes behind."""
         lines = [b"%b %b HTTP/1.1" % (self.parser.get_method(), self.url)]
         for name, value in self.headers:
             if name == b"connection":

@@ -71,7 +71,7 @@ class Snapshots:
                 held.until = self._clock() + self._idle_seconds
 
     def let_go(self, name: str) -> None:
-        """Releases the snapshot of that name; does nothing if it was released before."""
+        """Releases the snapshot of that name, unless released before."""
         with self._lock:
             held = self._held.pop(name, None)
         if held is not None:

@@ -1,4 +1,4 @@
-"""The page as text: its templates, and the files that a browser loads.
+"""The page as text: the templates, and the files that a browser loads.
 
 The package answers no request and reads no table, and only turns values into HTML. Read in this
 order:

@@ -120,18 +120,18 @@ def value(found: object) -> str:
 
 
 def is_number(found: object) -> bool:
-    """Returns True if the value is aligned to the right of its column."""
+    """Returns True if the value is aligned to the right of the column."""
     return isinstance(found, int | float | Decimal) and not isinstance(found, bool)
 
 
 def is_brief(found: object) -> bool:
-    """Returns True if the value stays on a single line of its column.
+    """Returns True if the value stays on a single line of the column.
 
-    A time that is broken at its hyphens is hard to read.
+    A time that is broken at hyphens is hard to read.
     """
     return len(value(found)) <= _BRIEF_CHARACTERS
 
 
 def row_values(row: Mapping[str, object], columns: Iterable[Mapping[str, str]]) -> list[object]:
-    """Returns the values of an answer's row, in the order of its columns."""
+    """Returns the values of an answer's row, in the order of columns."""
     return [row[column["name"]] for column in columns]
