@@ -1,4 +1,4 @@
-"""The counts of a collector, for its metrics."""
+"""The counts of a collector, for metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CollectorCounts:
         self._requests: Counter[tuple[str, int]] = Counter()
 
     def events(self, topic: str, way: str, tally: Mapping[str, int]) -> None:
-        """Counts what became of events."""
+        """Counts events by outcome."""
         for outcome, count in tally.items():
             if count:
                 self._events[topic, way, outcome] += count

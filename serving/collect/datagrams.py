@@ -1,6 +1,6 @@
-"""Events by UDP, one a datagram: `TOPIC EVENT`, or `TOPIC TOKEN EVENT` if sources are named.
+"""Events by UDP, one a datagram: `TOPIC EVENT`, or `TOPIC TOKEN EVENT` with sources.
 
-Nothing is answered. What is no event of a caller is counted.
+Nothing is answered. A datagram that is no event of a caller is counted.
 """
 
 from __future__ import annotations

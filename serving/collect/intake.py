@@ -1,6 +1,6 @@
-"""The events between their arrival and the broker's acknowledgement: a bounded queue.
+"""The events between arrival and the broker's acknowledgement: a bounded queue.
 
-Room is asked for before anything is read or sent, so what does not fit is refused at once.
+Room is asked for before anything is read or sent, so events without room are refused at once.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _WELL_SECONDS = 5.0
 
 
 class Intake:
-    """The queue of one process, for the thread of its loop alone."""
+    """The queue of a process, for the thread of the process's loop alone."""
 
     def __init__(self, settings: CollectSettings, options: Options) -> None:
-        """Makes it, within a running loop."""
+        """Makes the queue, within a running loop."""
         self.most_events = settings.queue_events
         self.most_bytes = parse_memory(settings.queue_bytes)
         self.events = 0
@@ -52,12 +52,12 @@ class Intake:
         return self._producer.is_away
 
     def broker_answers(self) -> None:
-        """Takes the broker to be there again, though no event shows it."""
+        """Marks the broker as reachable again, though no event shows this."""
         self._producer.is_away = False
 
     @property
     def trouble(self) -> str:
-        """Returns why events are not acknowledged at the moment; nothing if they are."""
+        """Returns the reason why events are not acknowledged now; an empty text if they are."""
         if self.is_away:
             return "no Kafka broker answers"
         if self._waiting:
@@ -69,7 +69,7 @@ class Intake:
 
     @property
     def fatal(self) -> str:
-        """Returns the error after which nothing can be sent any more; nothing if there is none."""
+        """Returns the error after which nothing can be sent any more; an empty text if none."""
         return self._producer.fatal
 
     async def until_room(self, size: int, events: int = 1) -> None:
@@ -105,7 +105,10 @@ class Intake:
             raise self._full()
 
     async def send(self, topic: str, records: Sequence[ProducedRecord]) -> SentRecords:
-        """Sends records all at once, and returns what became of each. Raises HttpError as above."""
+        """Sends records all at once, and returns their outcomes.
+
+        Raises HttpError as above.
+        """
         self.ensure_room(len(records))
         if not records:
             return SentRecords(0)
@@ -126,12 +129,12 @@ class Intake:
     def begin(
         self, topic: str, records: Sequence[ProducedRecord], settled: Callable[[SentRecords], None]
     ) -> None:
-        """Sends records, for which there is room. `settled` gets what became of them."""
+        """Sends records, for which there is room. `settled` gets the outcomes."""
         self.events += len(records)
         self._waiting[self._producer.send(topic, records)] = settled, time.monotonic()
 
     async def close(self, patience_seconds: float) -> None:
-        """Waits for what is on its way, as long as that."""
+        """Waits for events on their way, at most that long."""
         await asyncio.to_thread(self._producer.close, patience_seconds)
 
     def _settle(self, finished: Sequence[SentRecords]) -> None:

@@ -1,6 +1,6 @@
-"""The events of a request, what became of each, and the answer that reports it.
+"""The events of a request, the outcome of each, and the answer with the outcomes.
 
-Each line is decided alone: an invalid one is answered with its reason, and the others are sent.
+Each line is decided alone: an invalid line is answered with the reason, and the others are sent.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ Outcome = ProducedRecord | Invalid | Placed | Undelivered
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """The events of one request for one topic. `numbers` are their lines; one event has line 1."""
+    """The events of a request for a topic.
+
+    `numbers` are the lines of the events; a single event has line 1.
+    """
 
     topic: str
     numbers: Sequence[int]
@@ -86,7 +89,7 @@ def is_batch(content_type: str | None) -> bool:
 
 
 async def read_lines(topic: CollectedTopic, body: bytes, key: str, most: int) -> Lines:
-    """Reads a body of one event a line; blank lines are passed over."""
+    """Reads a body with an event on each line; blank lines are passed over."""
     numbers: list[int] = []
     outcomes: list[Outcome] = []
     for number, line in enumerate(body.split(b"\n"), start=1):
@@ -101,7 +104,7 @@ async def read_lines(topic: CollectedTopic, body: bytes, key: str, most: int) ->
 
 
 def read_one(topic: CollectedTopic, body: bytes, key: str, most: int) -> Lines:
-    """Reads a body that is one event."""
+    """Reads a body that is a single event."""
     headers = ((KEY_HEADER, key.encode()),) if key else ()
     found = read_event(topic, body, headers, most)
     if isinstance(found, Invalid):
@@ -116,7 +119,7 @@ def read_one(topic: CollectedTopic, body: bytes, key: str, most: int) -> Lines:
 def read_event(
     topic: CollectedTopic, event: bytes, headers: Headers, most: int
 ) -> ProducedRecord | Invalid:
-    """Returns the record of an event of at most `most` bytes, or why it is not sent."""
+    """Returns the record of an event of at most `most` bytes, or the refusal's reason."""
     if len(event) > most:
         return Invalid(TOO_LARGE, f"it has {len(event):,} bytes, and a record at most {most:,}")
     try:
@@ -136,7 +139,7 @@ class HttpReply:
 
 
 def reply_of(lines: Lines) -> HttpReply:
-    """Returns the answer that reports what became of each event."""
+    """Returns the answer that reports the outcome of each event."""
     if not lines.is_batch:
         return _reply_to_one(lines.topic, lines.outcomes[0])
     tally = lines.tally()
@@ -167,7 +170,7 @@ def document_of(lines: Lines, tally: Mapping[str, int]) -> Mapping[str, Any]:
 
 
 def token_of(lines: Lines) -> str | None:
-    """Returns the write token of what was acknowledged, as `kappa produce` prints it."""
+    """Returns the write token of acknowledged events, as `kappa produce` prints it."""
     ends: dict[int, int] = {}
     for each in lines.outcomes:
         if isinstance(each, Placed) and each.offset >= ends.get(each.partition, 0):

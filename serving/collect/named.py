@@ -12,7 +12,7 @@ _LONGEST = 64
 
 
 def ensure_name(section: str, name: str) -> None:
-    """Raises SettingsError if the secrets of a section could not be given by its name."""
+    """Raises SettingsError if a section's name cannot be part of its secrets' names."""
     if _NAME.fullmatch(name) is None or len(name) > _LONGEST:
         raise SettingsError(
             f"{section}.{name[:_LONGEST]} is no name of a source, since no variable of the "

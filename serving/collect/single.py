@@ -1,8 +1,8 @@
 """Single events whose requests arrive whole: each is taken without a task of the loop.
 
-A request is taken here only if its event is sure to be sent. All others go the way of app.py, which
-also answers what is invalid or refused, so both ways answer alike. Of one connection several may be
-on their way; they are answered in their order.
+A request is taken here only if its event is sure to be sent. All other requests go the way of
+app.py, which also answers invalid and refused events, so both ways answer alike. Several requests
+of a connection may be on their way; the answers are in the order of the requests.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _Headers = Iterable[tuple[bytes, bytes]]
 
 
 class SingleEvents:
-    """The way of such an event to the broker."""
+    """The way of a single event to the broker."""
 
     def __init__(self, stand: CollectorStand, body_bytes: int) -> None:
         self._stand = stand
         self._body_bytes = body_bytes
 
     def topic(self, url: bytes) -> CollectedTopic | None:
-        """Returns the topic that a request's address names, if its events can be sent."""
+        """Returns the topic that a request's address names, if events can be sent to the topic."""
         try:
             return self._stand.topic(url[len(_PREFIX) :].decode("latin-1"))
         except HttpError:
@@ -59,7 +59,7 @@ class SingleEvents:
         body: bytes,
         answer: Callable[[HttpReply], None],
     ) -> bool:
-        """Sends an event, and has it answered later. Returns False if nothing was done."""
+        """Sends an event, and has the request answered later. Returns False if nothing was done."""
         stand, intake, size = self._stand, self._stand.intake, len(body)
         read = _read_headers(headers)
         if read is None or is_batch(read.get("content-type")) or size > self._body_bytes:
@@ -95,7 +95,7 @@ class SingleEvents:
 
 
 class _Open:
-    """A request that is not answered yet, as uvicorn's protocol looks at it."""
+    """A request that is not answered yet, in the form that uvicorn's protocol reads."""
 
     __slots__ = ("disconnected", "keep_alive", "reply", "response_complete")
     # Nobody waits for it.
@@ -127,7 +127,7 @@ class EventProtocol(PatientProtocol):
             self._begin_as_usual()
 
     def on_message_begin(self) -> None:
-        """Begins a request; what the other way needs is made only if it goes there."""
+        """Begins a request. State for the other way is made only if the request goes there."""
         self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def _take_body(self, body: bytes) -> None:
@@ -137,7 +137,7 @@ class EventProtocol(PatientProtocol):
             self._body += body
 
     def on_message_complete(self) -> None:
-        """Takes an event if it may."""
+        """Takes an event that may be taken."""
         topic = self._topic
         if topic is None:
             super().on_message_complete()
@@ -195,7 +195,7 @@ class EventProtocol(PatientProtocol):
             super().on_body(body)
 
     def _answer(self, waiting: _Open, reply: HttpReply) -> None:
-        """Writes an answer once those before it are written."""
+        """Writes an answer once the earlier answers are written."""
         waiting.reply = reply
         while self._open and (found := self._open[0].reply) is not None:
             last = self._open.popleft()

@@ -1,8 +1,9 @@
 """Events on the local disk that wait for the broker, in order, of a bounded size.
 
-They survive the death of the process, and not a power loss: nothing is synced. A file of the spool
-is appended to by one process; the next process begins another. What a kill has cut short ends its
-file, and is left out. The position is behind the last event that needs not be sent again.
+The events survive the death of the process, and not a power loss: nothing is synced. A process
+appends to its own file of the spool; the next process begins another file. A record that a kill has
+cut short ends its file, and is left out. The position is behind the last event that needs not be
+sent again.
 
 For one thread at a time.
 """
@@ -35,10 +36,10 @@ class _Position(Struct, frozen=True):
 
 
 class Spool:
-    """The spool in one folder."""
+    """The spool in a folder."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
-        """Goes on with what an earlier process has left. Raises OSError."""
+        """Goes on with the files of an earlier process. Raises OSError."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._most = most_bytes
@@ -52,7 +53,7 @@ class Spool:
 
     @property
     def bytes(self) -> int:
-        """Returns the bytes on the disk, of events that were sent among them."""
+        """Returns the number of bytes on the disk, including events that were sent."""
         return sum(self._sizes.values())
 
     def append(self, events: Sequence[ArrivedEvent]) -> int:
@@ -83,7 +84,7 @@ class Spool:
         return len(frames)
 
     def read(self, most_events: int, most_bytes: int) -> list[ArrivedEvent]:
-        """Returns the next events behind those that were read last; none if there are none yet."""
+        """Returns the next events behind the last that were read; none if none have arrived."""
         while True:
             found = self._read_file(most_events, most_bytes)
             later = [number for number in self._numbers if number > self._next.file]

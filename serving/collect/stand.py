@@ -1,4 +1,4 @@
-"""The objects that all ways in share: topics, callers, the queue, and what runs beside them."""
+"""The objects that all ways in share: topics, callers, the queue, and the tasks beside."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class CollectorMeans:
 
 
 class CollectorStand:
-    """All that the ways in share, once it is opened within a running loop."""
+    """The objects that the ways in share, once opened within a running loop."""
 
     intake: Intake
     one_way: OneWay
@@ -84,14 +84,14 @@ class CollectorStand:
         ]
 
     async def close(self) -> None:
-        """Waits for what is on its way, for some seconds, and ends."""
+        """Waits some seconds for events on their way, and ends."""
         for task in self._beside:
             task.cancel()
         await self.one_way.close()
         await self.intake.close(_CLOSE_SECONDS)
 
     def topic(self, name: str) -> CollectedTopic:
-        """Returns a topic that can be sent to. Raises HttpError if it cannot."""
+        """Returns a topic that events can be sent to. Raises HttpError for any other."""
         topic = self._means.declared.topics.get(name)
         if topic is None:
             raise HttpError(
@@ -126,12 +126,12 @@ class CollectorStand:
             self._fail(f"{type(error).__name__}: {error}")
 
     def _fail(self, why: str) -> None:
-        """Ends this process, so that another one begins anew."""
+        """Ends this process, so that another begins anew."""
         self.failure = why
         os.kill(os.getpid(), signal.SIGTERM)
 
     def missing(self) -> list[str]:
-        """Returns what keeps events from being acknowledged at the moment."""
+        """Returns the reasons why events are not acknowledged now."""
         found = [
             f"topic {name} is not on the broker"
             for name, topic in self._means.declared.topics.items()

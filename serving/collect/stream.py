@@ -1,10 +1,10 @@
-"""Events by a websocket: one a message, acknowledged cumulatively.
+"""Events by a websocket: an event a message, acknowledged cumulatively.
 
 `{"acknowledged": 12, "token": "visits:0=41"}` says that the first twelve messages need not be sent
 again: each is in the log, or was answered with `{"line": 7, "reason": ..., "detail": ...}`. With
-too many unacknowledged, or without room, nothing is read, and TCP slows the client. If the broker
-does not acknowledge, the connection ends with code 1013, and a client sends again what follows the
-last acknowledgement.
+too many unacknowledged messages, or without room, nothing is read, and TCP slows the client. If the
+broker does not acknowledge, the connection ends with code 1013, and a client sends again all
+messages after the last acknowledgement.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TRY_AGAIN = 1013
 
 
 class EventsIn:
-    """One websocket that brings events."""
+    """A websocket that brings events."""
 
     def __init__(
         self,

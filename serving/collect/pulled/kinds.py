@@ -1,4 +1,4 @@
-"""One visit at a source, by its kind: what it gives is handed on, and then read further."""
+"""A visit at a source, by kind: events are handed on before more are read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _GATHERED, _GATHERED_BYTES = 1_000, 1 << 20
 
 
 class Visitor(Protocol):
-    """The one that visits a source. `again_seconds` is the wait until the next connection."""
+    """The visitor of a source; `again_seconds` is the wait until the next connection."""
 
     position: PullPosition
     again_seconds: float
@@ -47,7 +47,10 @@ class Visitor(Protocol):
 
 
 async def visit(source: PulledSource, visitor: Visitor) -> None:
-    """Visits a source until it has no more. Raises SourceAway, and what a connection raises."""
+    """Visits a source until its events end.
+
+    Raises SourceAway, and the errors of a connection.
+    """
     match source.kind:
         case PullKind.SSE:
             await _visit_sse(source, visitor)
@@ -89,7 +92,7 @@ async def _within(source: PulledSource, answer: PulledAnswer) -> bytes:
 
 
 class _Direct(connect):
-    """A connection that follows no redirect: a token would go with it."""
+    """A connection that follows no redirect: a token would be sent along."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc

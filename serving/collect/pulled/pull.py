@@ -37,7 +37,7 @@ _FAILED = OSError, EOFError, UnicodeError, h11.ProtocolError, WebSocketException
 
 @dataclass(frozen=True, slots=True)
 class PullMeans:
-    """The objects that all sources share; the store has their positions."""
+    """The objects that all sources share; the store has the positions."""
 
     store: Store
     topic: Callable[[str], CollectedTopic | None]
@@ -47,7 +47,7 @@ class PullMeans:
 
 
 class Pull:
-    """One source, and how far its events are in the log."""
+    """A source, and the position up to which its events are in the log."""
 
     def __init__(self, source: PulledSource, means: PullMeans) -> None:
         """Goes on behind the position of an earlier process. Raises KappaError."""
@@ -68,7 +68,7 @@ class Pull:
         self._refused = ""
 
     async def run(self) -> None:
-        """Visits the source until it is cancelled."""
+        """Visits the source until the task is cancelled."""
         while True:
             asked: float | None = None
             try:
@@ -122,7 +122,7 @@ class Pull:
             await asyncio.to_thread(self._keep, position)
 
     def state(self) -> Mapping[str, Any]:
-        """Returns how it is, for people."""
+        """Returns the source's state, for people."""
         invalid = self.last_invalid
         return {
             "name": self.source.name,
@@ -138,7 +138,7 @@ class Pull:
         }
 
     async def _read(self, event: bytes | Invalid) -> ArrivedEvent | None:
-        """Returns an event as one to be sent; None if it is invalid, which is counted."""
+        """Returns an event that can be sent. Counts an invalid event, and returns None."""
         self._read_events += 1
         if self._read_events % _AT_ONCE == 0:
             await asyncio.sleep(0)
@@ -194,7 +194,7 @@ class Pull:
             )
 
     def _wait(self) -> float:
-        """Returns the seconds until the next visit; failures in turn make it longer."""
+        """Returns the seconds until the next visit; failures in turn add to the wait."""
         if not self._failed_in_turn:
             return max(_LEAST_SECONDS, self.again_seconds)
         longest = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** min(self._failed_in_turn, 10))
@@ -204,7 +204,7 @@ class Pull:
 
 
 class Pulls:
-    """All sources of one collector."""
+    """All sources of a collector."""
 
     def __init__(self, sources: Sequence[PulledSource], means: PullMeans) -> None:
         """Raises KappaError if a position cannot be read."""
@@ -250,7 +250,7 @@ class Pulls:
 
 
 def _why(error: Exception) -> str:
-    """Returns why a connection has failed. What a source has sent is cut short."""
+    """Returns the reason for a failed connection. Text that a source has sent is cut short."""
     if isinstance(error, TimeoutError):
         return "it does not answer in time"
     if isinstance(error, ConnectionRefusedError):

@@ -1,4 +1,4 @@
-"""A source as it is declared in `[collect.pull.NAME]`. Values."""
+"""A source as declared in `[collect.pull.NAME]`. Values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OWN = frozenset(
 
 
 class SourceAway(Exception):
-    """The end of a visit at a source that gives no events now, with its reason."""
+    """The end of a visit at a source that gives no events now, with the reason."""
 
     def __init__(self, why: str, wait_seconds: float | None = None) -> None:
         """`wait_seconds`: what the source asks to wait until the next visit."""
@@ -43,7 +43,7 @@ class SourceAway(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PulledSource:
-    """One source. `shown` is its address without its query, which may have a secret."""
+    """A source. `shown` is the address without the query, which may have a secret."""
 
     name: str
     topic: str
@@ -64,12 +64,12 @@ class PulledSource:
 
     @property
     def digest(self) -> str:
-        """Returns what tells it from another one that had its name."""
+        """Returns the digest that tells the source from an earlier source of the same name."""
         return hashlib.blake2b(f"{self.kind} {self.url}".encode(), digest_size=16).hexdigest()
 
 
 def sources_of(settings: CollectSettings, largest_event: int) -> list[PulledSource]:
-    """Returns the sources that are declared. Raises SettingsError if one cannot be."""
+    """Returns the declared sources. Raises SettingsError if a declaration is not usable."""
     return [_source(name, pull, settings, largest_event) for name, pull in settings.pull.items()]
 
 

@@ -1,4 +1,4 @@
-"""The events of a stream of server-sent events, from its bytes as they come. Pure.
+"""The events of a stream of server-sent events, from bytes as they arrive. Pure.
 
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html.
 """
@@ -20,7 +20,7 @@ _LONGEST_RETRY_SECONDS = 600.0
 
 
 class SseLines:
-    """The lines of one stream. `last_id` is that of the last whole event."""
+    """The lines of a stream. `last_id` is the id of the last whole event."""
 
     def __init__(self, last_id: str, most: int) -> None:
         """Goes on behind the event `last_id`; an event has at most `most` bytes."""
@@ -35,7 +35,7 @@ class SseLines:
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[bytes | Invalid]:
-        """Takes bytes, and returns the events that are whole with them."""
+        """Takes bytes, and returns the events that these bytes complete."""
         found: list[bytes | Invalid] = []
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]

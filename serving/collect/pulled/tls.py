@@ -1,4 +1,4 @@
-"""Trust in a source's certificate: by the system's authorities, or by those of a file alone."""
+"""Trust in a source's certificate: by the system's authorities, or by a file alone."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def ensure_readable(ca: Path, here: str) -> None:
 
 
 async def tls_of(source: PulledSource) -> ssl.SSLContext | None:
-    """Returns the TLS of a connection; None if it has none. Raises SourceAway.
+    """Returns the TLS of a connection; None for a connection without. Raises SourceAway.
 
-    The file is read each time: certificates are renewed.
+    The file is read each time, because certificates are renewed.
     """
     if not source.is_secure:
         return None
