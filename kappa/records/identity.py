@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from kappa.declare.topic import Topic
 from kappa.records.record import Row
 
-# Of 10 million identities in a horizon two have one digest once in 10**24 times.
+# Among 10 million identities in a horizon, two share a digest once in 10**24 times.
 DIGEST_BYTES = 16
 # Below so many, identities beyond the horizon cost less to keep than to find.
 _FEW = 1024
@@ -63,7 +63,8 @@ class Memory:
             return False
         self._accepted[identity] = log_time
         if len(self._accepted) > self._most:
-            # Only after as many new ones as were kept, so that the cost of each is constant.
+            # Identities are dropped only after as many new ones as were kept, so that the cost of
+            # each is constant.
             self._accepted = self.within(log_time)
             self._most = 2 * len(self._accepted) + _FEW
         return True

@@ -60,7 +60,7 @@ class KeyReader:
         """Raises Rejected if a key differs from `found`, its record's key column."""
         if key is None:
             raise Rejected(Reason.NULL_KEY, "the key is null")
-        # A number has one text as a key.
+        # A number has only a single text as a key.
         text = _text(key) if self._reader is None else self._formatted(key)
         if found is None or text != (str(found) if self._reader is None else found):
             name = "" if self._column is None else self._column.name

@@ -39,7 +39,7 @@ class Tombstone:
     key: str | int | None
 
 
-# A row's values in the order of the topic's columns, as value.py has them.
+# A row's values in the order of the topic's columns, in the form of value.py.
 Row = tuple[Any, ...]
 
 
@@ -134,7 +134,7 @@ class RecordReader:
         A row that is not `is_whole` has null where fields are missing.
         """
         for name, old_names in self._was:
-            # Presence decides, not the value: beside the new name an old one is an unknown field.
+            # Presence decides, not the value: beside the new name an old name is an unknown field.
             values = [event.pop(old) for old in old_names if old in event]
             if values and name not in event:
                 event[name] = values[0]

@@ -34,15 +34,15 @@ from kappa.records.redrive import Original
 if TYPE_CHECKING:
     from kappa.records.decode.plain_reader import PlainReader
 
-# For fewer records than _MANY, reading them together costs more than it saves. From _VERY_MANY on,
-# decoding waits until the module for that is loaded.
+# For fewer records than _MANY, reading records together costs more than it saves. From _VERY_MANY
+# on, decoding waits until the module for reading together is loaded.
 _MANY = 500
 _VERY_MANY = 10_000
 
 # Per partition, the log time before the first record that is decoded.
 Clock = Mapping[int, int]
-# Per partition, the identities that were accepted before the first record. Decoding carries them
-# along.
+# Per partition, the identities that were accepted before the first record. Decoding updates the
+# memories.
 Memories = dict[int, Memory]
 
 
@@ -92,7 +92,7 @@ class Decoder:
         )
         log_times = self._log_times(partitions, times)
         plain = [] if redriven else self._readin_order(batch)
-        # The records that are read one by one.
+        # The records that are read singly.
         left = np.ones(count, bool)
         for places, _ in plain:
             left[places] = False
@@ -187,7 +187,7 @@ class Decoder:
                 if isinstance(found, Tombstone):
                     fates[place] = Fate.TOMBSTONE
                     found = self._deleted(found)
-                # The reject that it names judges a redriven record, and nothing else.
+                # A redriven record is judged only by the reject that the record names.
                 elif identity_of_row is not None and original is None:
                     identity = identity_of_row(found)
                     if identity is not None and not self._memory(partition).accepts(

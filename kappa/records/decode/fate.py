@@ -23,8 +23,8 @@ class Fate(IntEnum):
     TOMBSTONE = 1
     REJECTED = 2
     DUPLICATE = 3
-    # Of changes at a source (formats/debezium_events.py): rows for the function as decoded ones
-    # are. For a latest table the first deletes its key, and the second all keys.
+    # Changes at a source (formats/debezium_events.py): the function gets their rows like decoded
+    # rows. For a latest table a deletion deletes its key, and a truncation all keys.
     DELETION = 4
     TRUNCATION = 5
 
@@ -73,7 +73,7 @@ class Counts:
             self.rejected + more.rejected,
             self.duplicate + more.duplicate,
             self.late + more.late,
-            # A task that begins in mid-partition does not know the log time before it.
+            # A task that begins in mid-partition does not know the log time before its range.
             max(self.log_time, more.log_time),
             self.redriven + more.redriven,
             self.truncations + more.truncations,
@@ -96,7 +96,7 @@ def counts_in(decoded: pa.Table | pa.RecordBatch) -> dict[int, Counts]:
         decoded.filter(pc.equal(decoded.column("_reason"), str(Reason.LATE))), "_partition"
     )
     redriven = _rows_per_value(decoded.filter(decoded.column("_redrives").is_valid()), "_partition")
-    # Within a partition the log time only rises, so its last one is its greatest.
+    # Within a partition the log time only rises, so the last is the greatest.
     clock = (
         pa.table([decoded.column("_partition"), decoded.column("_log_time")], names=["p", "t"])
         .group_by("p")

@@ -159,18 +159,18 @@ def _integer(data: Bytes, at: int, end: int, low: int, high: int) -> tuple[np.in
     negative = at < end and data[_index(at)] == _MINUS
     begins = at + 1 if negative else at
     behind = _behind_digits(data, begins, end)
-    # Only zero begins with one, and it has no sign.
+    # Only zero begins with a zero, and zero has no sign.
     if (
         behind == begins
         or behind - begins > 19
         or (data[_index(begins)] == _ZERO and (behind - begins > 1 or negative))
     ):
         return np.int64(0), -1
-    # It is negative: there is one negative number more than positive ones.
+    # The value is kept negative: the type has one more negative number than positive numbers.
     value = np.int64(0)
     for place in range(begins, behind):
         digit = np.int64(data[_index(place)]) - _ZERO
-        # Its nineteenth digit would make it less than the least.
+        # With this nineteenth digit the value would be less than the least number.
         if place - begins == 18 and (value < _TENTH or (value == _TENTH and digit > 8)):
             return np.int64(0), -1
         value = value * 10 - digit

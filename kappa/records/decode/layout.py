@@ -99,7 +99,7 @@ def _demands(topic: Topic) -> tuple[dict[str, Column], set[str]]:
     needed = {name for name, column in columns.items() if not column.nullable or name == topic.key}
     if topic.schema is None:
         return columns, needed
-    # A schema may allow that a field is missing, and not that it is null, or the other way round.
+    # A schema may allow a missing field but not a null, or the other way round.
     for each in topic.schema.fields:
         columns[each.name] = replace(columns[each.name], nullable=each.place.nullable)
     needed = {each.name for each in topic.schema.fields if each.required}

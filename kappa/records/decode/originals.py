@@ -12,7 +12,8 @@ from kappa.declare.topic_options import TopicKind
 from kappa.declare.values.reason import Rejected
 from kappa.records.redrive import HEADER, Original, Position, original_of
 
-# By its place in the batch, the original that a record names, or why it cannot be redriven.
+# By place in the batch, the original that a record names, or the reason why the record cannot be
+# redriven.
 Originals = Mapping[int, Original | Rejected]
 
 

@@ -58,7 +58,8 @@ class PlainAvro:
         self._schema = pa.schema(
             [pa.field(column.name, arrow_type(column.type)) for column in topic.columns]
         )
-        # By id, the fields as they are written; None: such records are left to the other reader.
+        # By id, the fields in the order of writing; with None, the records are left to the other
+        # reader.
         self._programs: dict[int, list[_Field] | None] = {}
         self._tried = Tried()
 
@@ -74,7 +75,7 @@ class PlainAvro:
         made = cls(topic, form, left_out)
         names = {column.name for column in topic.columns}
         plain = all(isinstance(column.type, Scalar) for column in topic.columns)
-        # A field that is no column decides all the same whether a record is valid.
+        # A field that is no column still decides whether a record is valid.
         return made if plain and names == made._declared.keys() else None
 
     @property

@@ -33,8 +33,8 @@ from kappa.records.decode.typed_texts import typed_columns
 _TOGETHER = 1_000
 # If a topic has more kinds of events than this, the others are read record by record.
 _LAYOUTS = 8
-# So many records must be of no known layout before another one is looked for, and so many
-# unsuccessful looks are enough.
+# A new layout is looked for only once so many records have no known layout, and only until so many
+# looks have failed.
 _STRANGE = 50
 _LOOKS = 50
 
@@ -63,7 +63,7 @@ class PlainEvents:
         )
         key = topic.key_column
         keyed = key is None or str(key.type) in {"string", *INTEGERS}
-        # With these, a record depends on earlier ones, or on the schema's rules.
+        # Any other topic makes a record depend on earlier records, or on the schema's rules.
         alone = (
             isinstance(topic.format, Json)
             and (topic.schema is None or is_plain_schema(topic.schema))

@@ -23,7 +23,7 @@ from kappa.records.decode.find_values import Texts, texts_of
 from kappa.records.decode.frames import begin_with
 from kappa.records.decode.tried import Tried
 
-# In a batch so many records are looked at for a frame that is not known yet.
+# The number of records in a batch that are searched for an unknown frame.
 _LOOKS = 16
 # By FieldDescriptor.Type.
 _STRING, _MESSAGE, _ENUM = 9, 11, 14
@@ -44,9 +44,9 @@ class _Part(NamedTuple):
     kind: int
     shape: Shape
     wrapped: bool
-    # It is null if it is absent, and not zero.
+    # True if an absent field is null, and not zero.
     presence: bool
-    # A message without it is left to the other reader.
+    # True if a message without the field is left to the other reader.
     needed: bool
     # Of fields that exclude each other.
     oneof: str
@@ -136,7 +136,7 @@ class PlainProtobuf:
         at = {part.name: number for number, part in enumerate(self._parts)}
         found = [(column, at[column.name]) for column in self._topic.columns]
         for column, place in found:
-            # An enum's texts are its schema's.
+            # The texts of an enum come from the schema, so they are valid.
             if self._parts[place].kind != _ENUM:
                 keep_fitting(column, records.data, values[place], lengths[place], sure)
             elif not column.nullable:
@@ -171,7 +171,7 @@ class PlainProtobuf:
             if part.names:
                 sure &= absent | np.isin(numbers, list(part.names))
         for several in known.values():
-            # The last one that was written counts.
+            # Of several fields of a oneof, the last that was written counts.
             sure &= several < 2
 
 
@@ -187,7 +187,7 @@ def _part(field: Any) -> _Part:
     oneof = field.containing_oneof
     names: dict[int, str] = {}
     for value in field.enum_type.values if kind == _ENUM else ():
-        # Of names that mean one number, the first is its name.
+        # Of several names for a number, the first is used.
         names.setdefault(value.number, value.name)
     return _Part(
         field.name,

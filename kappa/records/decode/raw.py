@@ -22,8 +22,8 @@ RAW_SCHEMA = arrow_schema(
         strict=True,
     )
 )
-# One record in the order of those columns: its time in microseconds since 1970, its headers as name
-# and value.
+# A record in the order of the columns above: the time in microseconds since 1970, the headers as
+# pairs of name and value.
 RawRecord = tuple[
     str, int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]
 ]
@@ -59,7 +59,7 @@ class RawRange:
 def raw_table(records: Iterable[RawRecord]) -> pa.Table:
     """Makes a table of raw records."""
     *others, headers = list(zip(*records, strict=True)) or [()] * len(RAW_COLUMNS)
-    # Null where there are none.
+    # Null for records without headers.
     columns: list[Sequence[Any]] = [
         *others,
         [[{"key": name, "value": value} for name, value in each] or None for each in headers],

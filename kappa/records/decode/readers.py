@@ -22,7 +22,7 @@ def plain_reader(topic: Topic, left_out: frozenset[str] = frozenset()) -> PlainR
 
 def _reader_of(topic: Topic, left_out: frozenset[str]) -> PlainReader | None:
     if isinstance(topic.format, Avro):
-        # Its compiled code is loaded for such topics alone.
+        # The compiled code is loaded for topics of this format alone.
         from kappa.records.decode.plain_avro import PlainAvro  # noqa: PLC0415
 
         return PlainAvro.of(topic, left_out)

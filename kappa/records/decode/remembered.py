@@ -20,7 +20,7 @@ from kappa.records.identity import DIGEST_BYTES, Memory
 from kappa.state.files.address import delete_file, files_in, read_file, write_file
 
 _LOG_TIME = b"log_time"
-# The last bytes of a file without a seal, and the length of one.
+# The last bytes of a file without a seal, and the length of a seal.
 _PARQUET, _SEAL_BYTES = b"PAR1", 32
 _SCHEMA = pa.schema([("identity", pa.binary(DIGEST_BYTES)), ("accepted", pa.int64())])
 
@@ -40,7 +40,8 @@ def put_memory(
     )
     written = pa.BufferOutputStream()
     pq.write_table(table, written)
-    # A torn one would be read back from a log that has perhaps lost its beginning.
+    # The seal shows a torn file, which would be read back from a log that has perhaps lost its
+    # beginning.
     content = written.getvalue().to_pybytes()
     write_file(_path(folder, partition, offset), content + hashlib.sha256(content).digest())
 
@@ -55,7 +56,7 @@ def get_memory(
     """
     path = _path(folder, partition, offset)
     try:
-        # Read as a data set, its folders would become columns.
+        # If the file were read as a data set, the folders of its path would become columns.
         content = _unsealed(read_file(path))
         table = pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
         kept = (table.schema.metadata or {})[_LOG_TIME]

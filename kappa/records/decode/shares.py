@@ -25,7 +25,8 @@ from kappa.records.decode.raw import RawRange
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# A task has a consumer, a decoder and a file of its own: some ten thousand records cost as much.
+# A task has a consumer, a decoder and a file of its own, which cost as much as some ten thousand
+# records.
 LEAST_OFFSETS = 100_000
 
 _LOG_TIME = "_log_time"

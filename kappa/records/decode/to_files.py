@@ -36,9 +36,9 @@ _REPEATED = [
     "_partition",
     *(name for name, _ in HIDDEN_COLUMNS if name not in {"_log_time", "_raw_headers"}),
 ]
-# So often a task puts how many records it has read, for people who watch.
+# The interval at which a task reports the number of records read, for people who watch.
 _COUNT_SECONDS = 0.5
-# Topics of which this process has reported that they are not divided.
+# Topics that this process has reported as not divided.
 _named = set[str]()
 _COUNTS = (
     *("decoded", "tombstone", "rejected", "duplicate"),
@@ -151,7 +151,7 @@ def _decode_shares(
                 ranges[number].batches(), topic, clock, remembering, path, left_out=left_out
             )
         counted = [{"partition": partition, **asdict(one)} for partition, one in seen.items()]
-        # A range without records has a file, too: of no rows, with its columns.
+        # A range without records has a file, too, with columns but no rows.
         yield pa.RecordBatch.from_pylist(
             [{"file": name, "share": number, **one} for one in counted or [{}]],
             schema=arrow_schema(_SEEN_TYPES),

@@ -58,7 +58,7 @@ def _fitting(kind: Type, found: str) -> Iterator[str]:
     value = _value(kind, found)
     match kind:
         case Scalar("double" | "float"):
-            # 0 and -0 differ in one of their spellings only.
+            # 0 and -0 differ in a single one of their spellings.
             yield f"isfinite({value}) and not ({value} = 0 and signbit({value}))"
         case Scalar("date"):
             yield f"regexp_full_match({found}, '{_DATE}') and {value} >= date '{_FIRST_DAY}'"

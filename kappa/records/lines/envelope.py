@@ -22,12 +22,12 @@ from kappa.base.errors import UsageError
 from kappa.kafka.producer import ProducedRecord
 
 _FIELDS = ("key", "value", "timestamp", "headers", "partition", "base64", "note")
-# What an exported record has besides: it was true where it came from.
+# Further fields of an exported record, which were true where the record came from.
 _PASSED_OVER = ("offset", "event", "reject")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SPACE = re.compile(r"[ \t\n\r]*")
 EXAMPLE = '{"key": "N1", "value": {"tailnum": "N1"}}'
-# Kafka's partition is a number of 32 bits, its time one of 64, both signed.
+# Kafka's partition is a signed number of 32 bits, Kafka's time a signed number of 64 bits.
 _PARTITIONS, _MILLISECONDS = 2**31, 2**63
 
 

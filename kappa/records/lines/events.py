@@ -30,7 +30,7 @@ from kappa.kafka.producer import ProducedRecord
 from kappa.records.lines.envelope import EXAMPLE
 from kappa.records.record import RecordReader
 
-# A decimal keeps its digits, as a number of JSON.
+# A decimal is written as a number of JSON and keeps its digits.
 _JSON = msgspec.json.Encoder(decimal_format="number")
 
 
@@ -224,7 +224,7 @@ def _of_value(value: Any, name: str) -> Any:
         case dict():
             return {key: _of_value(each, f"{name}.{key}") for key, each in value.items()}
         case list() if value and all(isinstance(each, tuple) for each in value):
-            # A map, as Arrow gives it.
+            # A map in Arrow's form.
             return {key: _of_value(each, f"{name}.{key}") for key, each in value}
         case list():
             return [_of_value(each, name) for each in value]

@@ -17,10 +17,10 @@ from kappa.kafka.producer import ProducedRecord
 from kappa.records.lines.events import EventWriter
 from kappa.records.lines.form import Given
 
-# A row of CSV that is longer has lost the end of a value in quotes.
+# A longer row of CSV has lost the end of a value in quotes.
 _LONGEST_ROW = 32_000_000
 
-# A record, and its place in the file, with which errors begin: `orders.csv line 7`.
+# A record, and its place in the file, with which error messages begin: `orders.csv line 7`.
 Placed = tuple[str, ProducedRecord]
 _Each = TypeVar("_Each")
 _Made = TypeVar("_Made")

@@ -18,7 +18,7 @@ from kappa.kafka.producer import ProducedRecord
 _HEADERS = pa.list_(
     pa.struct([pa.field("name", pa.string(), nullable=False), pa.field("value", pa.binary())])
 )
-# What is needed to produce a record again; other columns are passed over.
+# The columns that are needed to produce a record again; other columns are passed over.
 _RECORD = pa.schema(
     [
         pa.field("partition", pa.int32(), nullable=False),
@@ -39,7 +39,7 @@ _DECODED = (pa.field("event", pa.string()), pa.field("reject", pa.string()))
 # A group ends at either.
 _ROWS, _BYTES = 20_000, 32_000_000
 
-# A record with its offset, its event as JSON, and why it is no valid one.
+# A record with its offset, its event as JSON, and the reason why the record is not valid.
 PlacedRecord = tuple[ProducedRecord, int, str | None, str | None]
 
 

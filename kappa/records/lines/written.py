@@ -27,7 +27,7 @@ def envelope_line(
     headers = [
         (name, value) for name, value in record.headers if value is not None and not _is_text(value)
     ]
-    # Headers of one name are all written alike.
+    # Headers of the same name are all written alike.
     encoded = {*raw, *(f"headers.{name}" for name, _ in headers)}
     written = [
         (name, _written(value, f"headers.{name}" in encoded)) for name, value in record.headers
