@@ -14,7 +14,7 @@ from kappa.base.errors import Conflict, SettingsError
 
 # By guessing, at whatever rate a network has, none so long is found.
 _SHORTEST_TOKEN = 16
-# Connections that the kernel lets wait until they are accepted, or until there is a server.
+# The number of connections that wait in the kernel until accepted, or until a server runs.
 WAITING = 512
 
 

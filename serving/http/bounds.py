@@ -10,7 +10,7 @@ from kappa.serving.http.problem import HttpError
 from kappa.serving.query.reader.client import Client
 
 Scope = MutableMapping[str, Any]
-# The name of its connection (Connection) in a request's state.
+# The name of the connection (Connection) in a request's state.
 CONNECTION = "kappa_connection"
 # The name of the client that waits for the answer (Client), likewise.
 _CLIENT = "kappa_client"

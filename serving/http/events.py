@@ -24,10 +24,10 @@ from kappa.state.journal.journal import Journal, JournalRecord, JournalView, as_
 from kappa.state.journal.projections import begun_after, rollout_number
 from kappa.state.store import Store
 
-# Its result differs from the last one if something has changed. All listeners share one look.
+# The result differs from the last result if something has changed. All listeners share a look.
 Pulse = Callable[[], Hashable]
 
-# Seconds between two looks at the journal, shared by all listeners: it notifies nobody.
+# Seconds between two looks at the journal, shared by all listeners: the journal notifies nobody.
 _LOOK_SECONDS = 0.25
 # Proxies close a connection that is silent for a minute; sending also finds clients that left.
 _SILENCE_SECONDS = 15.0
@@ -88,7 +88,7 @@ class _Listener(EndingResponse):
     """The stream of a listener, who is counted from here until the stream ends."""
 
     def __init__(self, listening: _Listening, start: int, *, progress: bool) -> None:
-        # Counted in the same step as it is let in: nothing waits between the two.
+        # The count and the check are a single step: nothing waits between the two.
         if len(listening.who) >= MOST_LISTENERS:
             raise HttpError(
                 503,

@@ -103,7 +103,7 @@ class Gate:
         async def again() -> Message:
             nonlocal given
             if given:
-                # It is cancelled here if the client leaves.
+                # The task is cancelled here if the client leaves.
                 await anyio.sleep_forever()
             given = True
             return {"type": "http.request", "body": body, "more_body": False}
@@ -120,7 +120,7 @@ class Gate:
         async def until_left(inside: anyio.CancelScope) -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
-            # After its answer a client is free to go.
+            # A client is free to go after the answer.
             if not answered:
                 client.leave_now()
                 inside.cancel()
@@ -143,7 +143,8 @@ class Gate:
         connection = connection_of(scope)
         try:
             ensure_room(connection, self._bounds)
-            # A page of another site may open one with a browser's cookie, so it is no safe method.
+            # A page of another site may open a websocket with a browser's cookie, so the method is
+            # not safe.
             asked = {**scope, "method": WEBSOCKET}
             self._ensure_short(asked)
             if await self._is_welcome(asked, headers):
@@ -163,7 +164,7 @@ class Gate:
 
     def _ensure_short(self, scope: Scope) -> None:
         target = scope.get("raw_path", b""), scope.get("query_string", b"")
-        # The spaces, marks and line ends between them count as well.
+        # The spaces, marks and line ends between the parts count as well.
         size = len(scope["method"]) + sum(map(len, target)) + bool(target[1]) + 14
         size += sum(len(name) + len(value) + 4 for name, value in scope["headers"])
         if size > self._bounds.head_bytes:
@@ -196,7 +197,7 @@ class Gate:
             # Logging out does not require a valid session.
             if path == LOGOUT and is_from_here(headers):
                 return False
-            # A browser has one cookie, or two of different paths.
+            # A browser has a single cookie, or two with different paths.
             if not any(
                 is_cookie_of(self._token, each, time.time()) for each in islice(cookies(headers), 2)
             ):
@@ -267,7 +268,8 @@ async def read_body(
 
 
 async def _cut(connection: Connection) -> None:
-    # If it were closed, what is left to send would wait for as long as the client likes.
+    # If the connection were only closed, the rest of the answer would wait for as long as the
+    # client likes.
     connection.cut()
     await asyncio.sleep(0)  # the server learns of it in the loop's next step
 

@@ -40,8 +40,8 @@ async def login(request: Request) -> Response:
         await line_of(request).wait()
         return _form(meant, wrong=True)
     answer = _sent_to(meant)
-    # Strict: browsers send it with no request that a page of another site makes.
-    # Secure: behind a proxy with TLS, browsers send it by TLS only.
+    # Strict: browsers send the cookie with no request from a page of another site.
+    # Secure: behind a proxy with TLS, browsers send the cookie by TLS only.
     answer.set_cookie(
         COOKIE,
         cookie_of(token, time.time()),

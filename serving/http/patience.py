@@ -31,15 +31,16 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from kappa.serving.http.address import WAITING
 from kappa.serving.http.bounds import CONNECTION, Bounds, Connection
 
-# Connections that are accepted in one step of the loop: before the next, older ones make room.
+# The number of connections accepted in a step of the loop: before the next step, older connections
+# make room.
 _ACCEPTED_AT_ONCE = 32
-# Of a connection that a server has accepted before it ends.
+# The wait for the first request of a connection that was accepted before the server ends.
 _FIRST_REQUEST_SECONDS, _NAP_SECONDS = 0.5, 0.02
 # How often the kernel is asked about a client of which nothing is read.
 _LEFT_SECONDS = 0.5
-# Linux alone tells it while there is something to read.
+# Linux alone reports that a client has left while there is still something to read.
 _LEAVES = getattr(select, "POLLRDHUP", 0)
-# Files that the server has open beside connections, at most: queries, their processes, the store.
+# The most files that the server has open beside connections: queries, their processes, the store.
 _OTHER_FILES = 256
 
 
@@ -145,13 +146,13 @@ class PatientProtocol(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 with limits of a request's head, and of strangers' connections."""
 
     bounds: ClassVar[Bounds]
-    # In the order in which they came.
+    # The strangers in the order of arrival.
     strangers: ClassVar[dict[PatientProtocol, None]]
     _head_due: Any = None
-    # The bytes of what is no body and not complete, but for those that came with what was before.
+    # The bytes of an incomplete head or trailer, without bytes that arrived with an earlier part.
     _head_bytes = 0
     _is_in_body = False
-    # The request that is answered, while later ones wait behind it.
+    # The request that is answered, while later requests wait behind.
     _answered: RequestResponseCycle | None = None
     _left_due: asyncio.TimerHandle | None = None
 
@@ -247,7 +248,7 @@ class PatientProtocol(HttpToolsProtocol):
             self._left_due.cancel()
         self.strangers.pop(self, None)
         super().connection_lost(exc)
-        # uvicorn tells the last one alone.
+        # uvicorn tells only the last request.
         for cycle in (self._answered, *(each for each, _ in self.pipeline)):
             if cycle is not None:
                 cycle.disconnected = True
@@ -316,7 +317,7 @@ class PatientProtocol(HttpToolsProtocol):
 
     def _leave(self, status: bytes) -> None:
         if not self._waits():
-            # An answer is on its way, which no other may follow into.
+            # An answer is on its way, and no other answer may follow within.
             self.transport.abort()
             return
         self.transport.write(

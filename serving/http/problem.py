@@ -60,7 +60,7 @@ def problem_of(error: KappaError) -> Problem:
     """Returns the problem that reports an error."""
     if isinstance(error, HttpError):
         return _problem(error.status, "request", error, error.headers)
-    # Some errors of queries have their own status: TooMuch and Busy.
+    # Some errors of queries have a status of their own: TooMuch and Busy.
     status = getattr(error, "status", None) or next(
         (status for kind, status in _STATUSES if isinstance(error, kind)), 500
     )

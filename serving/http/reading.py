@@ -25,7 +25,7 @@ from kappa.serving.outlets.changes.hub import (
 SILENCE_SECONDS = 15.0
 # Most readers at the same time: some connections are left to others.
 MOST_READERS = 768
-# Most that compute what leads to the hub's point at the same time.
+# The most readers that compute the way to the hub's point at the same time.
 _BEGINNINGS = 2
 
 

@@ -15,7 +15,7 @@ from kappa.serving.query.pin.snapshot import PinnedSnapshot
 from kappa.state.store import Store
 
 NEW = "new"
-# Each one has a thread that renews its lease, and keeps files from being collected.
+# Each snapshot has a thread that renews the lease, and keeps files from being collected.
 MOST_PINNED = 64
 
 
@@ -53,7 +53,7 @@ class Snapshots:
         self._clock = clock
         self._lock = threading.Lock()
         self._held: dict[str, _Held] = {}
-        # How many are being pinned: each has its place already.
+        # The number of snapshots that are being pinned: each has a place already.
         self._coming = 0
 
     @contextmanager

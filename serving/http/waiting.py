@@ -33,7 +33,7 @@ class _Line:
     def __init__(self, look: ServedLook) -> None:
         self.length = 0
         self.look: SharedLook[Shown] = SharedLook(look.shown_offsets, seconds=LOOK_SECONDS)
-        # Their reasons for being late are read one after the other.
+        # The reasons for late requests are read one after the other.
         self.late = anyio.CapacityLimiter(1)
 
 

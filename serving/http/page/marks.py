@@ -11,7 +11,7 @@ from math import isfinite
 from kappa.serving.query.render import cell_text, json_value
 
 _SHORT = 10
-# A longer value would not fit on a screen; the API returns all of it.
+# A longer value would not fit on a screen; the API returns the whole value.
 _MOST_CHARACTERS = 400
 # A time with its zone.
 _BRIEF_CHARACTERS = 24

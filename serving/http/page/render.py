@@ -30,7 +30,7 @@ HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
 }
 
-# By them a text can look like another one (Unicode's bidirectional algorithm, UAX 9).
+# Signs that make a text look like another (Unicode's bidirectional algorithm, UAX 9).
 _TURNS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
