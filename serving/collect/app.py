@@ -57,7 +57,7 @@ _PULLS = "/collect/pulls"
 _REQUESTS = "/collect/requests/"
 # Source: RFC 7240, 4.1.
 _LATER = "respond-async"
-# A page's browser may keep the answer to its question that long.
+# The time for which a browser may keep the answer to a preflight request.
 _ASKED_SECONDS = "600"
 
 
@@ -91,7 +91,7 @@ class CollectorApp:
         except HttpError as error:
             answer = problem_reply(error)
             if connection_of(scope).is_too_many or (has_body(headers) and not held.is_whole):
-                # What is left of the body is not read.
+                # The rest of the body is not read.
                 answer = replace(answer, headers={**(answer.headers or {}), "Connection": "close"})
         except KappaError as error:
             answer = problem_reply(error)
@@ -230,7 +230,7 @@ class CollectorApp:
             "status": answer.status,
             "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
         }
-        # A client that does not read its answer is cut off: the connection ends with this call.
+        # A client that does not read the answer is cut off: the connection ends with this call.
         with suppress(TimeoutError):
             async with asyncio.timeout(self._bounds.send_seconds):
                 await send(start)

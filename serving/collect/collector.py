@@ -68,7 +68,7 @@ def collect(
             "no topic is to be collected",
             hint='name some in kappa.toml: [collect] topics = ["..."]',
         )
-    # Whether its callers are guarded is decided below, for each of them.
+    # The guard is decided below, for each caller.
     address = guarded_address(listen or chosen.listen, _ANY_TOKEN)
     bounds = fitting(Bounds())
     callers = Callers(chosen, address.host, WaitingLine(bounds.wrong_seconds))
@@ -98,7 +98,7 @@ def collect(
             CollectorApp(stand, bounds, datagrams),
             lifespan="on",
             timeout_graceful_shutdown=_GRACE_SECONDS,
-            # A message of a websocket is one event.
+            # Each message of a websocket is an event.
             **{
                 **uvicorn_settings(bounds, type("Taking", (EventProtocol,), {"single": single})),
                 "ws_max_size": log.largest_record,
@@ -108,7 +108,7 @@ def collect(
             },
         )
         for number in (signal.SIGTERM, signal.SIGINT):
-            # Uvicorn ends by them, and then raises them again for the earlier handler: this one.
+            # Uvicorn ends by these signals, and then raises them again for this earlier handler.
             signal.signal(number, lambda *_: None)
         say(
             f"events are taken at {address.url}/collect/TOPIC, for {', '.join(chosen.topics)}, "

@@ -17,7 +17,7 @@ from kappa.serving.http.address import HttpAddress
 from kappa.serving.http.problem import HttpError
 
 _WAY = "udp"
-# Room of the kernel for datagrams that arrive while the loop is busy; it may give less.
+# The kernel's room for datagrams that arrive while the loop is busy; the kernel may give less.
 _RECEIVE_BYTES = 4 << 20
 _LONGEST_WORD = 512
 

@@ -32,10 +32,10 @@ class CollectedTopic:
     def __init__(self, topic: Topic) -> None:
         self.name = topic.name
         self.partitions: int | None = None
-        # False once the broker has answered that there is no such topic.
+        # False once the broker has answered that the topic does not exist.
         self.exists = True
         self._reader = RecordReader(topic)
-        # A repeat has to come to the partition of the first, which remembers its identity.
+        # A repeat has to reach the partition of the first event, which remembers the identity.
         self._identity = identity_of(topic) if topic.key is None else None
 
     @property
@@ -82,7 +82,7 @@ class DeclaredTopics:
         try:
             changed_at = Sources(self._project).changed_at()
         except OSError:
-            # A folder went away while it was listed: the next look sees what is there then.
+            # A folder went away while it was listed: the next look sees the present files.
             return
         if changed_at == self._changed_at and not named_files_changed():
             return

@@ -112,7 +112,7 @@ class Intake:
         self.ensure_room(len(records))
         if not records:
             return SentRecords(0)
-        # The events are on their way, and count until they are acknowledged, whoever waits.
+        # The events are on their way, and count until acknowledged, whoever waits.
         return await asyncio.shield(self.post(topic, records))
 
     def post(self, topic: str, records: Sequence[ProducedRecord]) -> asyncio.Future[SentRecords]:
@@ -142,7 +142,7 @@ class Intake:
             settled, _ = self._waiting.pop(sent)
             self.events -= len(sent.outcomes)
             self._freed.set()
-            # One that fails leaves the others as they are.
+            # A callback that fails leaves the other callbacks unaffected.
             self._loop.call_soon(settled, sent)
 
     def _full(self) -> HttpError:

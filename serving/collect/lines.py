@@ -22,11 +22,11 @@ from kappa.serving.http.problem import MEDIA_TYPE, HttpError, problem_of
 from kappa.serving.query.pin.moments import written_offsets
 from kappa.state.offsets import Offsets
 
-# The header of a record that has the key of its request, and behind a colon the line's number.
+# The header of a record with the key of the request, a colon, and the number of the line.
 KEY_HEADER = "kappa-idempotency-key"
 JSON = "application/json"
 _LINES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
-# Lines that are read before other requests have their turn.
+# The number of lines that are read before other requests have their turn.
 _AT_ONCE = 200
 TOO_LARGE = "too_large"
 
@@ -40,7 +40,7 @@ class Invalid:
     hint: str = ""
 
 
-# Of each event in turn: its record until that is sent, then what became of it.
+# For each event in turn: the record until it is sent, then the outcome.
 Outcome = ProducedRecord | Invalid | Placed | Undelivered
 
 
@@ -196,7 +196,7 @@ def _is_passing(outcomes: Sequence[Outcome]) -> bool:
 def _reply_to_one(topic: str, outcome: Outcome) -> HttpReply:
     match outcome:
         case Placed(partition, offset):
-            # Names of topics, and numbers, are JSON as they are.
+            # Names of topics, and numbers, are JSON without a change.
             text = (
                 f'{{"topic":"{topic}","partition":{partition},"offset":{offset},'
                 f'"token":"{topic}:{partition}={offset + 1}"}}'

@@ -6,7 +6,7 @@ import re
 
 from kappa.base.errors import SettingsError
 
-# A variable has them in capitals, with two _ between its parts.
+# A variable has the name in capitals, with two _ between the parts of a setting.
 _NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 _LONGEST = 64
 

@@ -142,7 +142,7 @@ class OneWay:
         try:
             self.spool.keep_position()
         except OSError as error:
-            # What follows it is sent again after a kill.
+            # Events behind the last written position are sent again after a kill.
             self._report(f"the spool's position cannot be written: {error.strerror or error}")
 
     def _report_refusal(self, why: str) -> None:

@@ -102,7 +102,7 @@ def key_of(header: str | None) -> str:
     """Returns the key of an `Idempotency-Key`; nothing if there is none. Raises HttpError."""
     if header is None:
         return ""
-    # The draft of the header has it as a quoted string; most clients send it bare.
+    # The draft of the header defines a quoted string; most clients send the key without quotes.
     key = header.strip().removeprefix('"').removesuffix('"')
     if _KEY.fullmatch(key) is None:
         raise HttpError(

@@ -25,10 +25,10 @@ from kappa.serving.http.patience import PatientProtocol
 from kappa.serving.http.problem import HttpError
 
 _PREFIX = b"/collect/"
-# Of one connection, until the next requests wait.
+# The most open requests of a connection; further requests wait.
 _MOST_OPEN = 256
 _READ = frozenset({b"host", b"authorization", b"content-type"})
-# A request with one of these is more than an event, or a page's.
+# A request with any of these headers is more than an event, or comes from a page.
 _UNUSUAL = frozenset(
     {
         *(b"idempotency-key", b"prefer", b"content-encoding", b"transfer-encoding"),
@@ -73,7 +73,7 @@ class SingleEvents:
             record = read_event(topic, body, (), stand.largest_record)
             if isinstance(record, Invalid):
                 return False
-            # A rate that is refused is not taken from, so the other way finds all as it was.
+            # A refused rate takes nothing, so the other way finds the rate unchanged.
             caller.ensure_rate(1, time.monotonic())
             intake.hold(size)
         except HttpError:
@@ -98,7 +98,7 @@ class _Open:
     """A request that is not answered yet, in the form that uvicorn's protocol reads."""
 
     __slots__ = ("disconnected", "keep_alive", "reply", "response_complete")
-    # Nobody waits for it.
+    # Nobody waits for this event.
     message_event = asyncio.Event()
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class EventProtocol(PatientProtocol):
     """HTTP/1.1 that takes single events without a task."""
 
     single: ClassVar[SingleEvents]
-    # The topic and body of a request that may be taken so, until it is whole.
+    # The topic and body of a request that may be taken this way, until the request is whole.
     _topic: CollectedTopic | None = None
     _body = b""
 
@@ -179,7 +179,7 @@ class EventProtocol(PatientProtocol):
             and len(self._open) < _MOST_OPEN
             and not self.flow.write_paused
             and not self.transport.is_closing()
-            # The server ends after the last of them.
+            # The server ends the connection after the last open request.
             and (not self._open or self._open[-1].keep_alive)
             and not self.app_state[CONNECTION].is_too_many
         )
@@ -205,7 +205,7 @@ class EventProtocol(PatientProtocol):
                 if not last.keep_alive:
                     self.transport.close()
         if not self._open:
-            # What came behind them has its turn, or the connection is idle.
+            # The bytes behind these requests have their turn, or the connection is idle.
             self.on_response_complete()
 
 

@@ -46,7 +46,7 @@ class Spool:
         self._numbers = sorted(int(path.stem) for path in folder.glob("*.events"))
         self._position = self._read_position()
         self._sizes = {number: self._path(number).stat().st_size for number in self._numbers}
-        # Behind what `read` has returned last.
+        # The place behind the events that `read` has returned last.
         self._next = self._position
         self._file: RawIOBase | None = None
         self._forget_sent()
@@ -73,7 +73,7 @@ class Spool:
         try:
             _write_whole(file, b"".join(frames))
         except OSError:
-            # A part of it may be there, and nothing may follow it.
+            # A part of the events may be written, and nothing may follow such a part.
             with suppress(OSError):
                 file.truncate(self._sizes[number])
             self._close()
@@ -111,7 +111,7 @@ class Spool:
             file.seek(offset)
             content = file.read(min(max(most_bytes, 0), self._sizes[number] - offset))
             if len(content) >= _HEAD.size:
-                # One event is read whole, however large it is.
+                # A single event is read whole, however large it is.
                 length, _ = _HEAD.unpack_from(content)
                 content += file.read(max(0, _HEAD.size + length - len(content)))
         found: list[ArrivedEvent] = []

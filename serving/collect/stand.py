@@ -28,7 +28,7 @@ from kappa.serving.http.problem import HttpError
 from kappa.state.store import Store
 
 _LOOK_SECONDS = 2.0
-# The broker is asked for its topics less often.
+# The least interval between two requests to the broker for the topics.
 _ASK_SECONDS = 10.0
 _CLOSE_SECONDS = 5.0
 
@@ -43,7 +43,7 @@ class CollectorMeans:
     callers: Callers
     spool: Spool
     sources: Sequence[PulledSource]
-    # It has the sources' positions.
+    # The store has the sources' positions.
     store: Store
     say: Callable[[str], None]
 
@@ -62,7 +62,7 @@ class CollectorStand:
         self.counts = CollectorCounts()
         self.remembered = Remembered(means.settings.keys)
         self.requests = LaterRequests(means.settings.requests)
-        # One that is larger would wait for room without an end.
+        # A larger record would wait for room without an end.
         self.largest_record = min(
             means.log.largest_record, parse_memory(means.settings.queue_bytes)
         )
@@ -183,7 +183,7 @@ class CollectorStand:
             try:
                 facts = self._means.log.facts(name)
             except Unreachable:
-                # What was known of the topics stays.
+                # The known facts about the topics stay.
                 return
             except KappaError as error:
                 self._means.say(str(error))

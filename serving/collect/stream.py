@@ -47,7 +47,7 @@ class EventsIn:
         self._caller = caller
         self._receive = receive
         self._send = send
-        # Messages whose acknowledgement was not sent yet, in their order.
+        # Messages whose acknowledgement was not sent yet, in order.
         self._open: deque[asyncio.Future[SentRecords] | Invalid] = deque()
         self._settled = 0
         self._changed = asyncio.Event()
@@ -66,7 +66,8 @@ class EventsIn:
         finally:
             for task in (reading, acknowledging):
                 task.cancel()
-                # A client that has left can be sent nothing; one that reads too slowly neither.
+                # A client that has left can be sent nothing; neither can a client that reads too
+                # slowly.
                 with suppress(asyncio.CancelledError, RuntimeError, TimeoutError, OSError):
                     await task
 

@@ -119,7 +119,7 @@ class UntilAcknowledged:
                 became["failed"] += 1
         self._counts.events(topic, way, became)
         tally.update(became)
-        # A broker refuses all records that were sent as one batch for one of them, or for all.
+        # A broker refuses a whole batch of records for a single record, or for all.
         half = (len(alone) + 1) // 2
         for part in filter(None, (alone[:half], alone[half:])):
             more, reason = await self._sent(topic, part, way, tally)

@@ -26,7 +26,7 @@ _OPEN_SECONDS = 20.0
 _NO_MORE_SECONDS = 600.0
 _PING_SECONDS = 20.0
 _CLOSE_SECONDS = 2.0
-# Messages that are waited for so that they are sent with the first.
+# The wait for further messages that are sent with the first.
 _GATHER_SECONDS = 0.005
 _GATHERED, _GATHERED_BYTES = 1_000, 1 << 20
 
@@ -107,7 +107,7 @@ async def _visit_websocket(source: PulledSource, visitor: Visitor) -> None:
         proxy=None,
         open_timeout=_OPEN_SECONDS,
         ping_interval=_PING_SECONDS,
-        # While the broker is away nothing is read, its pongs neither.
+        # While the broker is away nothing is read, not even pongs.
         ping_timeout=None,
         close_timeout=_CLOSE_SECONDS,
         max_size=source.largest_event,

@@ -28,10 +28,10 @@ from kappa.state.store import Store
 
 _FIRST_SECONDS, _LONGEST_SECONDS = 1.0, 60.0
 _LEAST_SECONDS = 0.2
-# Events that are read before others have their turn.
+# The number of events that are read before others have their turn.
 _AT_ONCE = 200
 _WAY = "pull"
-# What a connection raises. A host's name that cannot be encoded is a UnicodeError.
+# The errors of a connection. A host's name that cannot be encoded is a UnicodeError.
 _FAILED = OSError, EOFError, UnicodeError, h11.ProtocolError, WebSocketException
 
 
@@ -64,7 +64,7 @@ class Pull:
         self._failed_in_turn = 0
         self._said = False
         self._unkept_said = ""
-        # Why its events wait, though the broker answers.
+        # The reason why the source's events wait, though the broker answers.
         self._refused = ""
 
     async def run(self) -> None:
@@ -174,7 +174,7 @@ class Pull:
             put_position(self._means.store, self.source.name, position)
             self._unkept_said = ""
         except KappaError as error:
-            # What follows the last one is sent again after a kill.
+            # Events behind the last written position are sent again after a kill.
             if error.message != self._unkept_said:
                 self._unkept_said = error.message
                 self._means.say(
@@ -198,7 +198,8 @@ class Pull:
         if not self._failed_in_turn:
             return max(_LEAST_SECONDS, self.again_seconds)
         longest = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** min(self._failed_in_turn, 10))
-        # What a stream asks for is kept to; a document is asked for sooner than at its next turn.
+        # A wait that a stream asks for is kept; a document is asked for sooner than at its next
+        # turn.
         least = 0.0 if self.source.kind is PullKind.POLL else self.again_seconds
         return max(least, random.uniform(longest / 2, longest))  # noqa: S311  # no secret
 

@@ -25,7 +25,7 @@ _PORTS = {"https": 443, "wss": 443, "http": 80, "ws": 80}
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # Source: RFC 9110, 5.5.
 _VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
-# The request has its own.
+# Headers that the request sets itself.
 _OWN = frozenset(
     {"host", "connection", "content-length", "transfer-encoding", "accept-encoding", "upgrade"}
 )
@@ -52,7 +52,7 @@ class PulledSource:
     host: str
     port: int
     is_secure: bool
-    # What its certificate is checked by; None: the system's authorities.
+    # The file of authorities that check the certificate; None: the system's authorities.
     ca: Path | None
     shown: str
     target: str
@@ -91,7 +91,7 @@ def _source(
         parts, port = urlsplit(""), 0
     is_plain = pull.url.isascii() and pull.url.isprintable() and " " not in pull.url
     if parts.scheme not in schemes or not parts.hostname or not is_plain:
-        # The address may have a secret in it.
+        # The message leaves out the address, which may have a secret.
         raise SettingsError(
             f"{here}.url is no address of a source of the kind {pull.kind}",
             hint=f"it begins with {schemes[0]}:// or {schemes[1]}://, and has no blanks: see "

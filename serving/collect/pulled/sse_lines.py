@@ -11,10 +11,10 @@ from kappa.serving.collect.lines import TOO_LARGE, Invalid
 
 _END = re.compile(rb"\r\n|\r|\n")
 _BOM = b"\xef\xbb\xbf"
-# Of a line that is too long: the field's name, and enough to see that its value is too long.
+# For a line that is too long, the bytes kept: the field's name, and enough to see the excess.
 _NAME_BYTES = 64
 _MOST_ID_BYTES = 1024
-# What could not be sent as a header.
+# An id that could not be sent as a header.
 _NO_ID = re.compile(r"[\x00-\x1f\x7f]|^\s|\s$")
 _LONGEST_RETRY_SECONDS = 600.0
 

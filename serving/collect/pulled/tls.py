@@ -9,8 +9,8 @@ from pathlib import Path
 from kappa.base.errors import SettingsError
 from kappa.serving.collect.pulled.source import PulledSource, SourceAway
 
-# A certificate that is its own authority's, or whose authority is not known.
-# Source: openssl/x509_vfy.h, X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT and those after it.
+# A certificate that signs itself, or whose authority is not known.
+# Source: openssl/x509_vfy.h, X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT and the next codes.
 _UNKNOWN_AUTHORITY = frozenset({18, 19, 20, 21})
 
 
