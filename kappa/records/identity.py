@@ -48,7 +48,7 @@ class Memory:
     __slots__ = ("_accepted", "_horizon_ms", "_most")
 
     def __init__(self, horizon_ms: int, accepted: Mapping[bytes, int] | None = None) -> None:
-        """`accepted` has the log time of each identity's last accepted record, in milliseconds."""
+        """Takes the log time of each identity's last accepted record, in milliseconds."""
         self._horizon_ms = horizon_ms
         self._accepted = dict(accepted or {})
         self._most = 2 * len(self._accepted) + _FEW

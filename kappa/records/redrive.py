@@ -111,7 +111,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The fate of valid redriven records: `folded` has the original's offset; or duplicates."""
+    """The fates of valid redriven records: the originals' offsets in `folded`, or duplicates."""
 
     folded: Mapping[Position, int]
     duplicates: frozenset[Position]

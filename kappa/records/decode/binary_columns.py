@@ -55,7 +55,7 @@ def keep_fitting(
 def column_of(
     column: Column, data: Bytes, values: Numbers, lengths: Numbers, *, scale: int = 1
 ) -> pa.Array:
-    """Makes the column of values that fit."""
+    """Makes a column of the values that fit."""
     null = lengths < 0
     kind = arrow_type(column.type)
     match column.type:

@@ -1,4 +1,4 @@
-"""The decoding of raw records in this process: of a small slice, or batch by batch."""
+"""The decoding of raw records in this process, of a small slice or in batches."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def decoded_batches(
     *,
     raw: Iterable[tuple[int, int]] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Decodes raw records of a topic without an identity in this process, batch by batch.
+    """Decodes a topic without an identity in this process, batch by batch.
 
-    In the ranges of `raw`, raw records are kept of all records, not only of the rejects.
+    In the ranges of `raw`, the bytes of all records are kept, not only of the rejects.
     """
     ranges = tuple(raw)
     decoder = Decoder(topic, clock, {}, lambda _partition: Memory(topic.identity_horizon_ms))

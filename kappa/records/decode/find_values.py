@@ -42,8 +42,8 @@ class Texts(NamedTuple):
 class Found(NamedTuple):
     """The values that were found, per value (rows) and record (columns).
 
-    `values` has an integer or a truth, or where a text or number begins in the data. `lengths` has
-    the bytes of that, or -1 for null. `sure` is True for the records of the layout.
+    `values` has an integer or a boolean, or the place in the data where a text or number begins.
+    `lengths` has the number of bytes, or -1 for null. `sure` is True for the records of the layout.
     """
 
     sure: npt.NDArray[np.bool_]
@@ -77,7 +77,7 @@ def find(
     """Finds values in the records at these places.
 
     `between` are the texts before, between and behind the values. The value numbered `key` must be
-    the bytes of the record's key; -1 if no value must.
+    the bytes of the record's key; with -1 no value must.
     """
     literals = np.frombuffer(b"".join(between), np.uint8)
     ends = np.cumsum([len(text) for text in between], dtype=np.int64)

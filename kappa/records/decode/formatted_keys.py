@@ -23,7 +23,7 @@ class FormattedKeys:
     """A reader of plain records whose keys are plain events of another format."""
 
     def __init__(self, records: PlainReader, keys: PlainReader) -> None:
-        """Takes the reader of the records, by keys as texts, and that of the keys."""
+        """Takes the reader of records, which gets keys as texts, and the reader of keys."""
         self._records, self._keys = records, keys
 
     @property
@@ -32,7 +32,7 @@ class FormattedKeys:
         return self._records.pays and self._keys.pays
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
-        """Reads the plain records among these, as `PlainEvents.read` does."""
+        """Reads the plain records of a batch, as `PlainEvents.read` does."""
         return self._records.read(self._texts(keys), values)
 
     def _texts(self, keys: pa.Array) -> pa.Array:

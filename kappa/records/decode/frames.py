@@ -1,4 +1,4 @@
-"""The frames that a schema registry's serializers put before messages, of whole batches."""
+"""The frames that a schema registry's serializers put before messages, in batches."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class PlainAvro:
     def of(cls, topic: Topic, left_out: frozenset[str] = frozenset()) -> Self | None:
         """Makes a reader of a topic's records. Columns that are `left_out` may be null.
 
-        Returns None if the declaration asks for more than this reader knows.
+        Returns None if the declaration has demands that this reader does not support.
         """
         form = topic.format
         if not isinstance(form, Avro) or topic.lateness_ms is not None or topic.identity:
@@ -84,7 +84,7 @@ class PlainAvro:
         return self._tried.pays
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
-        """Reads the plain records among these (bytes, or null), as `PlainEvents.read` does."""
+        """Reads the plain records of a batch (bytes, or null), as `PlainEvents.read` does."""
         records = texts_of(values)
         parts = []
         # Records that are not framed are of the declared schema: -1.

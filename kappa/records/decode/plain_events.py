@@ -55,7 +55,7 @@ class PlainEvents:
     def of(cls, topic: Topic, left_out: frozenset[str] = frozenset()) -> Self | None:
         """Makes a reader of a topic's events. Columns that are `left_out` may be null.
 
-        Returns None if the declaration asks for more than this reader knows.
+        Returns None if the declaration has demands that this reader does not support.
         """
         simple = all(
             isinstance(column.type, Scalar | Decimal) and column.default is None and not column.was
@@ -78,7 +78,7 @@ class PlainEvents:
         return self._tried.pays
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
-        """Reads the plain records among these (bytes, or null).
+        """Reads the plain records of a batch (bytes, or null).
 
         Returns parts: places in ascending order, and the rows of the records there.
         """

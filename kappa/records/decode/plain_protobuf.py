@@ -77,7 +77,7 @@ class PlainProtobuf:
     def of(cls, topic: Topic, left_out: frozenset[str] = frozenset()) -> Self | None:
         """Makes a reader of a topic's records. Columns that are `left_out` may be null.
 
-        Returns None if the declaration asks for more than this reader knows.
+        Returns None if the declaration has demands that this reader does not support.
         """
         form = topic.format
         if not isinstance(form, Protobuf) or topic.lateness_ms is not None or topic.identity:
@@ -91,7 +91,7 @@ class PlainProtobuf:
         return self._tried.pays
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
-        """Reads the plain records among these (bytes, or null), as `PlainEvents.read` does."""
+        """Reads the plain records of a batch (bytes, or null), as `PlainEvents.read` does."""
         records = texts_of(values)
         parts = [
             part
@@ -102,7 +102,7 @@ class PlainProtobuf:
         return parts
 
     def _by_frame(self, records: Texts) -> list[tuple[int, Places]]:
-        """Returns the places of the records that begin with each frame, and its length."""
+        """Returns the places of the records that begin with each frame, and the frame's length."""
         found = []
         left = np.flatnonzero(records.valid)
         for frame in self._frames:

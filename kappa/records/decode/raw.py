@@ -43,7 +43,7 @@ class RawRange:
 
     @property
     def offsets(self) -> int:
-        """Returns how many offsets the range spans."""
+        """Returns the number of offsets in the range."""
         return self.end - self.start
 
     def batches(self) -> Iterator[pa.RecordBatch]:

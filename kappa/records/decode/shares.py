@@ -33,7 +33,7 @@ _LOG_TIME = "_log_time"
 
 
 class Undivided(StrEnum):
-    """A reason why no range is divided though cores wait."""
+    """The reason why no range is divided though cores wait."""
 
     FEW_OFFSETS = "a task of its own costs more than so few records"
     IDENTITY = "whether a record is a duplicate depends on those before it in its partition"
@@ -41,14 +41,14 @@ class Undivided(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """The shares in the order of the log, and why none is a part of a range, if cores wait."""
+    """The shares in the order of the log, and the reason if cores wait and none is divided."""
 
     ranges: tuple[RawRange, ...]
     undivided: Undivided | None = None
 
 
 def shares_of(topic: Topic, ranges: Sequence[RawRange], cores: int) -> Shares:
-    """Divides the ranges of a topic among so many cores, if that pays and gives the same rows."""
+    """Divides a topic's ranges among cores, if that pays and gives the same rows."""
     whole = tuple(ranges)
     if not 0 < len(whole) < cores:
         return Shares(whole)
@@ -67,7 +67,10 @@ def shares_of(topic: Topic, ranges: Sequence[RawRange], cores: int) -> Shares:
 
 
 def _counts(offsets: Sequence[int], cores: int) -> list[int]:
-    """Returns the shares of each range: the range of the largest share is divided once more."""
+    """Returns the number of shares of each range.
+
+    Each step divides the range with the largest share once more.
+    """
     counts = [1] * len(offsets)
     while sum(counts) < cores:
         most = max(range(len(offsets)), key=lambda place: offsets[place] / counts[place])

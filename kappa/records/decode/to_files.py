@@ -1,4 +1,4 @@
-"""The decoding of a topic of a large slice into Parquet files, in Spark's workers."""
+"""The decoding of a topic's large slice into Parquet files, in Spark's workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a quick way of reading pays, which is decided after some records."""
+"""The decision whether a quick way of reading pays, made after some records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Tried:
     read: int = 0
 
     def add(self, records: int, read: int) -> None:
-        """Counts some more."""
+        """Adds to the counts."""
         self.records += records
         self.read += read
 

@@ -21,7 +21,7 @@ _FIRST_DAY = "0001-01-01"
 def typed_columns(
     texts: Mapping[str, tuple[Type, pa.Array]], count: int
 ) -> tuple[dict[str, pa.Array], npt.NDArray[np.bool_]]:
-    """Makes columns of texts by DuckDB, and marks the rows of which all values fit."""
+    """Makes columns from texts by DuckDB, and marks the rows whose values all fit."""
     if not texts:
         return {}, np.ones(count, np.bool_)
     kinds = {f"c{number}": kind for number, (kind, _) in enumerate(texts.values())}

@@ -32,7 +32,7 @@ _PARTITIONS, _MILLISECONDS = 2**31, 2**63
 
 
 def envelope_record(line: bytes) -> ProducedRecord:
-    """Returns the record of an envelope's line. Raises UsageError if the line is no envelope.
+    """Returns the record of a line. Raises UsageError if the line is no envelope.
 
     The error's text continues a sentence that begins with `line 7`.
     """
@@ -85,7 +85,7 @@ def _bytes(found: Any, of: str) -> bytes | None:
 
 
 def _fields(line: bytes) -> dict[str, tuple[Any, str]]:
-    """Returns each field of an envelope, parsed and as text, so that numbers keep digits."""
+    """Returns an envelope's fields, both parsed and as text, so that numbers keep digits."""
     try:
         text = line.decode()
         decoder = json.JSONDecoder(parse_constant=refuse_constant)

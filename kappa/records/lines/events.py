@@ -41,7 +41,7 @@ class EventWriter:
     """
 
     def __init__(self, topic: Topic) -> None:
-        """Raises UsageError if no event of the topic's format can be written."""
+        """Raises UsageError if events of the topic's format cannot be written."""
         form = topic.format
         if isinstance(form, Text):
             raise UsageError(
@@ -141,7 +141,7 @@ class EventWriter:
 
 
 def _all_columns(topic: Topic) -> tuple[tuple[Column, ...], bool]:
-    """Returns the columns of all fields that are known, and whether there can be no others."""
+    """Returns the columns of all known fields, and whether there can be no other fields."""
     try:
         found = topic.format.declared_event()
     except DeclarationError:

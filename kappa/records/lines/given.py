@@ -92,7 +92,7 @@ def parquet_events(topic: Topic, path: Path) -> Iterator[Placed]:
 
 
 def placed(file: str, what: str, number: int) -> str:
-    """Returns the place of a line or a row; of standard input if there is no file."""
+    """Returns the place of a line or a row, in standard input if there is no file."""
     return f"{file} {what} {number:d}".lstrip()
 
 
@@ -104,7 +104,7 @@ def _made(place: str, make: Callable[[_Each], _Made], given: _Each) -> _Made:
 
 
 def _rows(lines: Iterable[bytes], file: str) -> Iterator[tuple[str, Sequence[str | None]]]:
-    """Yields the rows of CSV, of which few are in memory; a row ends outside of quotes."""
+    """Yields the rows of CSV, few of them in memory; a row ends outside of quotes."""
     row, begin = b"", 1
     for number, line in enumerate(lines, start=1):
         row, begin = (row + line, begin) if row else (line, number)

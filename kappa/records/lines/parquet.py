@@ -44,7 +44,10 @@ PlacedRecord = tuple[ProducedRecord, int, str | None, str | None]
 
 
 def write_records(file: BinaryIO, records: Iterable[PlacedRecord], *, decoded: bool) -> int:
-    """Writes records to a Parquet file; returns how many. `decoded` adds `event` and `reject`."""
+    """Writes records to a Parquet file, and returns their number.
+
+    `decoded` adds the columns `event` and `reject`.
+    """
     schema = pa.schema([*_SCHEMA, *_DECODED]) if decoded else _SCHEMA
     count = 0
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
