@@ -20,14 +20,14 @@ WAITING = 512
 
 @dataclass(frozen=True, slots=True)
 class HttpAddress:
-    """A host and a port to listen at; port 0 is any that is free."""
+    """A host and a port to listen at; port 0 is any free port."""
 
     host: str
     port: int
 
     @property
     def url(self) -> str:
-        """The URL of a server at this place."""
+        """Returns the URL of a server at this address."""
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
 
@@ -69,9 +69,9 @@ def ensure_guarded(host: str, token: str | None) -> None:
 def listening_at(
     address: HttpAddress, *, any_port: bool = False, command: str = "kappa serve"
 ) -> socket.socket:
-    """Opens the socket. Raises Conflict if the port is taken, unless `any_port` is as good.
+    """Opens the socket. Raises Conflict if the port is taken, unless `any_port` is allowed.
 
-    The error's hint is `command` at another port.
+    The error's hint is `command` with another port.
     """
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:

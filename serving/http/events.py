@@ -175,7 +175,7 @@ async def _stream(listening: _Listening, number: int, *, progress: bool) -> Asyn
 
 
 def _some_after(view: JournalView, number: int) -> tuple[list[JournalRecord], tuple[int, ...]]:
-    """Returns the next records, and the numbers of all that began a rollout."""
+    """Returns the next records, and the numbers of the records that began a rollout."""
     records = list(view.records(after=number)[:_AT_ONCE])
     return records, view.folded(begun_after, ())
 

@@ -1,4 +1,4 @@
-"""Headers of a request: joined by name, our cookies, and the site of a browser's page. Pure."""
+"""Headers of a request: joined by name, our cookies, and the site of a page. Pure."""
 
 from __future__ import annotations
 

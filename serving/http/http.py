@@ -77,7 +77,7 @@ class _Described(FastAPI):
     """An application whose OpenAPI description names the token, if the server has a token."""
 
     def openapi(self) -> dict[str, Any]:
-        """Returns the description, which is made once."""
+        """Returns the OpenAPI description, which is made once."""
         document = super().openapi()
         if self.state.token is not None:
             document.setdefault("components", {})["securitySchemes"] = {

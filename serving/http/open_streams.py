@@ -38,7 +38,7 @@ class OpenStreams:
 
 
 class EndingResponse(StreamingResponse):
-    """A stream that ends as any answer does if the server ends: a client comes back later."""
+    """A stream that ends like other answers if the server ends; a client comes back later."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Sends the stream until it ends, the client leaves, or the server ends."""

@@ -143,7 +143,7 @@ class OfferParser(httptools.HttpRequestParser):
 
 
 class PatientProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 with limits of a request's head, and of strangers' connections."""
+    """uvicorn's HTTP/1.1 with limits for a request's head, and for strangers' connections."""
 
     bounds: ClassVar[Bounds]
     # The strangers in the order of arrival.
@@ -186,7 +186,7 @@ class PatientProtocol(HttpToolsProtocol):
         return not self.transport.is_closing() and self.cycle is None
 
     def is_offer(self) -> bool:
-        """Returns True if a request offers another protocol than websockets, which none takes."""
+        """Returns True if a request offers a protocol other than websockets; no offer is taken."""
         return (
             self.parser.should_upgrade()
             and self.parser.get_method() != b"CONNECT"
@@ -242,7 +242,7 @@ class PatientProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stops the timers, and tells all requests that wait that nobody does."""
+        """Stops the timers, and tells all waiting requests that their client is gone."""
         self._stop()
         if self._left_due is not None:
             self._left_due.cancel()
@@ -255,7 +255,7 @@ class PatientProtocol(HttpToolsProtocol):
                 cycle.message_event.set()
 
     def handle_websocket_upgrade(self) -> None:
-        """Gives the connection to the protocol of websockets: the gate decides there."""
+        """Gives the connection to the websocket protocol, where the gate decides."""
         # No further head is waited for here.
         self._is_in_body = True
         self._stop()

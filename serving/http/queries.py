@@ -247,7 +247,7 @@ def _query_of(body: bytes, content_type: str) -> Query:
 
 @asynccontextmanager
 async def _place(app: FastAPI, stand: Stand) -> AsyncIterator[None]:
-    """Waits for a place, at most as long as a query may take; waiting uses no thread."""
+    """Waits for a place, at most as long as a query may take, without a thread."""
     if not hasattr(app.state, "places"):
         app.state.places = asyncio.Semaphore(stand.sandbox.allowance.at_once)
     places: asyncio.Semaphore = app.state.places

@@ -33,9 +33,9 @@ def number(value: float | None) -> str:
 
 
 def figure(found: object) -> str:
-    """Returns a value in large letters: `1,234,567`, `98.75`, `0.0012`, `—` for None.
+    """Formats a value for large letters: `1,234,567`, `98.75`, `0.0012`, `—` for None.
 
-    Digits that nobody would read are left out of numbers; other values are as `value` shows them.
+    Needless digits of numbers are left out; other values are shown as by `value`.
     """
     if found is None:
         return "—"

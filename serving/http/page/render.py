@@ -35,7 +35,7 @@ _TURNS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def page_html(name: str, *, now: datetime | None = None, **values: object) -> str:
-    """Renders the template of that name with these values, as of the time `now`."""
+    """Renders the template of a name with values, as of the time `now`."""
     return _pages.get_template(f"{name}.html").render(now=now or datetime.now(UTC), **values)
 
 
