@@ -255,7 +255,7 @@ class CollectorApp:
 
 
 class _HeldRoom:
-    """The room that a request's body has in the queue."""
+    """The room in the queue for a request's body."""
 
     def __init__(self, stand: CollectorStand) -> None:
         self._intake = stand.intake

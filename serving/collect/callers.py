@@ -36,13 +36,13 @@ class Rate:
     """
 
     def __init__(self, per_second: int) -> None:
-        """0: any number."""
+        """Sets the rate; 0 allows any number."""
         self._per_second = per_second
         self._left = float(per_second)
         self._at = 0.0
 
     def take(self, count: int, now: float) -> float:
-        """Takes so many events. Returns 0.0, or the seconds to wait until some may be taken."""
+        """Takes some events. Returns 0.0, or the seconds to wait until events may be taken."""
         if not self._per_second:
             return 0.0
         earned = max(0.0, now - self._at) * self._per_second
@@ -84,7 +84,7 @@ class Caller:
 
 
 class Callers:
-    """All that may send events."""
+    """All programs and pages that may send events."""
 
     def __init__(self, settings: CollectSettings, host: str, wrong: WaitingLine) -> None:
         """Raises SettingsError if a source has no good token, or other machines may send freely.
@@ -177,7 +177,7 @@ def _host_of(header: str) -> str | None:
 
 
 def _site_of_image(headers: Mapping[str, str]) -> str:
-    """Returns the site whose page asks for an image, which comes without an `Origin`."""
+    """Returns the site whose page asks for an image, a request without `Origin`."""
     if headers.get("sec-fetch-site", "none") in _NO_OTHER_SITE:
         return ""
     found = urlsplit(headers.get("referer", ""))

@@ -9,7 +9,10 @@ from kappa.serving.http.exposition import family
 
 
 class CollectorCounts:
-    """Events by topic, way in and outcome, and requests by status, since the process began."""
+    """The counts of events by topic, way in and outcome, and of requests by status.
+
+    All counts begin with the process.
+    """
 
     def __init__(self) -> None:
         self._events: Counter[tuple[str, str, str]] = Counter()
@@ -26,7 +29,7 @@ class CollectorCounts:
         self._requests[way, status] += 1
 
     def text(self, gauges: Iterable[tuple[str, str, float]]) -> str:
-        """Writes all as metrics, with `gauges` by name, help and value."""
+        """Writes all counts as metrics, with `gauges` by name, help and value."""
         return "".join(self._families(gauges))
 
     def _families(self, gauges: Iterable[tuple[str, str, float]]) -> Iterator[str]:

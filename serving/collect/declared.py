@@ -40,7 +40,7 @@ class CollectedTopic:
 
     @property
     def needs_partitions(self) -> bool:
-        """Returns True if no event can be placed before the number of partitions is known."""
+        """Returns True if the number of partitions is needed to place an event, but not known."""
         return self._identity is not None and self.partitions is None
 
     def record(self, event: bytes, headers: Headers = ()) -> ProducedRecord:

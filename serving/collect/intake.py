@@ -73,13 +73,13 @@ class Intake:
         return self._producer.fatal
 
     async def until_room(self, size: int, events: int = 1) -> None:
-        """Waits until there is room for so many more events and bytes."""
+        """Waits until there is room for some more events and bytes."""
         while not self.has_room(events) or self.bytes + size > self.most_bytes:
             self._freed.clear()
             await self._freed.wait()
 
     def hold(self, size: int) -> None:
-        """Takes room for bytes that arrive. Raises HttpError if there is none."""
+        """Takes room for bytes that arrive. Raises HttpError if there is no room."""
         if self.bytes + size > self.most_bytes:
             raise self._full()
         self.bytes += size
@@ -90,11 +90,11 @@ class Intake:
         self._freed.set()
 
     def has_room(self, events: int) -> bool:
-        """Returns True if so many events can be sent now."""
+        """Returns True if a number of events can be sent now."""
         return self.events + events <= self.most_events and self.bytes < self.most_bytes
 
     def ensure_room(self, events: int) -> None:
-        """Raises HttpError if so many events cannot be sent now."""
+        """Raises HttpError if a number of events cannot be sent now."""
         if events > self.most_events:
             raise HttpError(
                 413,

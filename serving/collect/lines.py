@@ -33,7 +33,7 @@ TOO_LARGE = "too_large"
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """An event that was not sent: the reason in a word for machines, and a sentence."""
+    """An event that was not sent: the reason as a word for machines, and a sentence."""
 
     reason: str
     detail: str
@@ -57,7 +57,7 @@ class Lines:
     is_batch: bool
 
     def unsent(self) -> list[int]:
-        """Returns the places of the events that are to be sent."""
+        """Returns the places of the events that are still to be sent."""
         return [
             place for place, each in enumerate(self.outcomes) if isinstance(each, ProducedRecord)
         ]
@@ -69,11 +69,11 @@ class Lines:
 
     @property
     def is_settled(self) -> bool:
-        """True if a repeat could change nothing: each event is in the log, or invalid."""
+        """Returns True if a repeat could change nothing: each event is in the log, or invalid."""
         return not any(isinstance(each, Undelivered) for each in self.outcomes)
 
     def tally(self) -> Mapping[str, int]:
-        """Returns how many events were acknowledged, are invalid, and have failed."""
+        """Returns the numbers of events that were acknowledged, are invalid, and have failed."""
         placed = sum(isinstance(each, Placed) for each in self.outcomes)
         invalid = sum(isinstance(each, Invalid) for each in self.outcomes)
         return {
@@ -84,7 +84,7 @@ class Lines:
 
 
 def is_batch(content_type: str | None) -> bool:
-    """Returns True if a body of a type has an event a line."""
+    """Returns True if a body of a media type has an event on each line."""
     return (content_type or JSON).partition(";")[0].strip().lower() in _LINES
 
 

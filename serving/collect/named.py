@@ -1,4 +1,4 @@
-"""The names of sources, which a variable of the environment has to be able to name, too."""
+"""The names of sources, which must fit into the name of an environment variable."""
 
 from __future__ import annotations
 

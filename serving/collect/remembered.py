@@ -32,7 +32,7 @@ class _Entry:
 
 
 class Remembered:
-    """The latest requests by source, topic and key, up to so many events."""
+    """The latest requests by source, topic and key, up to a number of events."""
 
     def __init__(self, most_events: int) -> None:
         self._most = most_events
@@ -99,7 +99,7 @@ async def _task(work: Callable[[Lines | None], Awaitable[Lines]], before: Lines 
 
 
 def key_of(header: str | None) -> str:
-    """Returns the key of an `Idempotency-Key`; nothing if there is none. Raises HttpError."""
+    """Returns the key of an `Idempotency-Key`, or an empty text. Raises HttpError."""
     if header is None:
         return ""
     # The draft of the header defines a quoted string; most clients send the key without quotes.

@@ -109,7 +109,7 @@ class _Open:
 
 
 class EventProtocol(PatientProtocol):
-    """HTTP/1.1 that takes single events without a task."""
+    """An HTTP/1.1 protocol that takes single events without a task."""
 
     single: ClassVar[SingleEvents]
     # The topic and body of a request that may be taken this way, until the request is whole.
@@ -210,7 +210,7 @@ class EventProtocol(PatientProtocol):
 
 
 def _read_headers(headers: _Headers) -> dict[str, str] | None:
-    """Returns the headers that decide; None if there are others that would, too."""
+    """Returns the headers that this way reads; None if other headers matter."""
     found: dict[str, str] = {}
     for raw, value in headers:
         if raw in _READ:

@@ -57,7 +57,10 @@ class Spool:
         return sum(self._sizes.values())
 
     def append(self, events: Sequence[ArrivedEvent]) -> int:
-        """Appends events while there is room, and returns how many. Raises OSError if none was."""
+        """Appends events while there is room, and returns their number.
+
+        Raises OSError if none was appended.
+        """
         frames, size = [], 0
         for event in events:
             payload = msgspec.msgpack.encode(event)
@@ -93,14 +96,14 @@ class Spool:
             self._next = _Position(later[0], 0)
 
     def keep_position(self) -> None:
-        """Writes down that all events that were read need not be sent again. Raises OSError."""
+        """Writes down that events read so far need not be sent again. Raises OSError."""
         self._position = self._next
         content, _ = sealed(msgspec.to_builtins(self._position))
         put_file(self._folder / _POSITION, content, synced=False)
         self._forget_sent()
 
     def close(self) -> None:
-        """Closes the file that is appended to."""
+        """Closes the file that events are appended to."""
         self._close()
 
     def _read_file(self, most_events: int, most_bytes: int) -> list[ArrivedEvent]:

@@ -35,7 +35,7 @@ _CLOSE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class CollectorMeans:
-    """The project's part of a collector."""
+    """The parts of a collector that the project gives."""
 
     settings: CollectSettings
     log: Log

@@ -137,7 +137,7 @@ class EventsIn:
             await self._told(before)
 
     async def _told(self, before: int) -> None:
-        """Sends how many messages are settled, if there are more than before."""
+        """Sends the number of settled messages, if there are more than before."""
         if self._settled > before:
             token = written_offsets(Offsets({self._topic.name: self._ends}))
             await self._tell({"acknowledged": self._settled, "token": token or None})

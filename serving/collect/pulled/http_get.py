@@ -64,7 +64,7 @@ class PulledAnswer:
 
 @asynccontextmanager
 async def http_get(source: PulledSource, headers: Mapping[str, str]) -> AsyncIterator[PulledAnswer]:
-    """Asks a source, and gives the answer for a block, after which the connection is closed."""
+    """Asks a source, and yields the answer; closes the connection behind the block."""
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(_OPEN_SECONDS):

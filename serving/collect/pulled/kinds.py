@@ -38,7 +38,7 @@ class Visitor(Protocol):
     again_seconds: float
 
     def opened(self) -> None:
-        """Takes the source to be there."""
+        """Marks the source as there."""
 
     async def take(
         self, events: Sequence[bytes | Invalid], position: PullPosition | None = None
@@ -83,7 +83,7 @@ async def _visit_sse(source: PulledSource, visitor: Visitor) -> None:
 
 
 async def _within(source: PulledSource, answer: PulledAnswer) -> bytes:
-    """Returns the next bytes of a stream. Raises SourceAway if none come for too long."""
+    """Returns the next bytes of a stream. Raises SourceAway after too long a silence."""
     try:
         async with asyncio.timeout(source.silence_seconds):
             return await answer.read()

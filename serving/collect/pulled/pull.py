@@ -90,7 +90,7 @@ class Pull:
             await asyncio.sleep(self._wait() if asked is None else max(asked, self._wait()))
 
     def opened(self) -> None:
-        """Takes the source to be there."""
+        """Marks the source as there."""
         self.is_there, self.away = True, ""
         if self._said:
             self._said = False
@@ -212,18 +212,18 @@ class Pulls:
         self._pulls = [Pull(source, means) for source in sources]
 
     def begin(self, ended: Callable[[asyncio.Task[None]], None]) -> list[asyncio.Task[None]]:
-        """Begins to visit all, within a running loop. `ended` gets each that ends."""
+        """Begins to visit all sources, within a running loop. `ended` gets each task that ends."""
         tasks = [asyncio.create_task(pull.run()) for pull in self._pulls]
         for task in tasks:
             task.add_done_callback(ended)
         return tasks
 
     def states(self, topics: Collection[str]) -> list[Mapping[str, Any]]:
-        """Returns how each source of some topics is."""
+        """Returns the state of each source of some topics."""
         return [pull.state() for pull in self._pulls if pull.source.topic in topics]
 
     def metrics(self) -> Iterator[str]:
-        """Yields the metrics of all."""
+        """Yields the metrics of all sources."""
         if not self._pulls:
             return
         yield family(

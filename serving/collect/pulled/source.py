@@ -35,7 +35,7 @@ class SourceAway(Exception):
     """The end of a visit at a source that gives no events now, with the reason."""
 
     def __init__(self, why: str, wait_seconds: float | None = None) -> None:
-        """`wait_seconds`: what the source asks to wait until the next visit."""
+        """Takes the reason, and the wait that the source asks for until the next visit."""
         super().__init__(why)
         self.why = why
         self.wait_seconds = wait_seconds

@@ -15,7 +15,7 @@ _UNKNOWN_AUTHORITY = frozenset({18, 19, 20, 21})
 
 
 def ensure_readable(ca: Path, here: str) -> None:
-    """Raises SettingsError if a file of authorities, the setting `here`, cannot be used."""
+    """Raises SettingsError if a file of authorities, in the setting `here`, is not usable."""
     if not ca.is_absolute():
         raise SettingsError(f"{here} is {ca}", hint="give an absolute path")
     try:
@@ -44,7 +44,7 @@ async def tls_of(source: PulledSource) -> ssl.SSLContext | None:
 
 
 def why_no_tls(error: ssl.SSLError) -> str:
-    """Returns why a connection by TLS was not made, or has failed."""
+    """Returns the reason why a TLS connection was not made, or has failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         why = f"its certificate is not trusted: {error.verify_message.rstrip('.')}"
         is_unknown = error.verify_code in _UNKNOWN_AUTHORITY
