@@ -1,7 +1,7 @@
 """Lateness: a record is rejected if its event time is too far before its timestamp. Pure.
 
-The decision is made for each record alone, and from the log, so every replay decides the same (law
-6). A watermark would not, because a watermark depends on the records read before.
+Each record is decided alone, and from the log, so every replay decides the same (law 6). A
+watermark would not, because a watermark depends on the records read before.
 """
 
 from __future__ import annotations
