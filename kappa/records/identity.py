@@ -1,9 +1,9 @@
-"""Identity, by which a record is a duplicate of one accepted before it. Pure.
+"""Identity, which decides whether a record is a duplicate of an earlier record. Pure.
 
-A record is a duplicate if its partition has an accepted one of its identity before it, less than
-the horizon ago in log time. A duplicate does not extend the horizon. So each decision depends on
-those before it. A memory is right only if it began empty at the origin, or with another right
-memory (law 6). Each partition has a memory (engine/read/identities.py).
+A record is a duplicate if its partition has an accepted record of the same identity before, less
+than the horizon ago in log time. A duplicate does not extend the horizon, so each decision depends
+on the decisions before. A memory is right only if it began empty at the origin, or with another
+right memory (law 6). Each partition has a memory (engine/read/identities.py).
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from collections.abc import Callable, Mapping
 from kappa.declare.topic import Topic
 from kappa.records.record import Row
 
-# Of 10 million identities in a horizon two have one digest once in 10**24 times.
+# Among 10 million identities in a horizon, two share a digest once in 10**24 times.
 DIGEST_BYTES = 16
 # Below so many, identities beyond the horizon cost less to keep than to find.
 _FEW = 1024
 
 
 def identity_of(topic: Topic) -> Callable[[Row], bytes | None] | None:
-    """Makes the function from a valid row to its identity's digest, if an identity is declared.
+    """Makes the function from a valid row to its identity's digest.
 
-    The function returns None if a part of the identity is null: then the record is no duplicate.
+    Returns None if no identity is declared. The function returns None if a part of the identity is
+    null: then the record is no duplicate.
     """
     places = [[column.name for column in topic.columns].index(name) for name in topic.identity]
     if not places:
@@ -42,12 +43,12 @@ def identity_of(topic: Topic) -> Callable[[Row], bytes | None] | None:
 
 
 class Memory:
-    """The identities accepted in one partition, with their log times, within the horizon."""
+    """The identities accepted in a partition within the horizon, with log times."""
 
     __slots__ = ("_accepted", "_horizon_ms", "_most")
 
     def __init__(self, horizon_ms: int, accepted: Mapping[bytes, int] | None = None) -> None:
-        """`accepted` has the log time of each identity's last accepted record, in milliseconds."""
+        """Takes the log time of each identity's last accepted record, in milliseconds."""
         self._horizon_ms = horizon_ms
         self._accepted = dict(accepted or {})
         self._most = 2 * len(self._accepted) + _FEW
@@ -62,7 +63,8 @@ class Memory:
             return False
         self._accepted[identity] = log_time
         if len(self._accepted) > self._most:
-            # Only after as many new ones as were kept, so that the cost of each is constant.
+            # Identities are dropped only after as many new ones as were kept, so that the cost of
+            # each is constant.
             self._accepted = self.within(log_time)
             self._most = 2 * len(self._accepted) + _FEW
         return True

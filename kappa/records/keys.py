@@ -16,7 +16,7 @@ _CANONICAL_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
 class KeyReader:
-    """The reader of the keys of one topic."""
+    """The reader of the keys of a topic."""
 
     def __init__(self, topic: Topic) -> None:
         self._column = topic.key_column
@@ -37,7 +37,7 @@ class KeyReader:
             self._field, self._check = field.name, self._reader.column_check(field)
 
     def value(self, key: bytes | None) -> str | int:
-        """Returns the key column's value that a key alone has. Raises Rejected if it has none."""
+        """Returns the key column's value, read from a key alone. Raises Rejected."""
         if key is None:
             raise Rejected(Reason.NULL_KEY, "the key is null")
         if self._changes is not None:
@@ -57,10 +57,10 @@ class KeyReader:
         return int(check_of(self._column.type)(int(text), "the key"))
 
     def check_same(self, key: bytes | None, found: Any) -> None:
-        """Raises Rejected if a key is not that of its record, whose key column is `found`."""
+        """Raises Rejected if a key differs from `found`, its record's key column."""
         if key is None:
             raise Rejected(Reason.NULL_KEY, "the key is null")
-        # A number has one text as a key.
+        # A number has only a single text as a key.
         text = _text(key) if self._reader is None else self._formatted(key)
         if found is None or text != (str(found) if self._reader is None else found):
             name = "" if self._column is None else self._column.name
@@ -85,9 +85,9 @@ class KeyReader:
 
 
 def written_key(topic: Topic, value: str | int) -> bytes:
-    """Returns the key of a record whose key column has this value, as a producer writes it.
+    """Returns the key for a value of the key column, as a producer writes the key.
 
-    Raises UsageError if its format cannot write it.
+    Raises UsageError if the key's format cannot write the value.
     """
     column = topic.key_column
     if topic.key_format is None or column is None:

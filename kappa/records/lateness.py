@@ -1,7 +1,7 @@
-"""Lateness: a record is rejected if its event time is too long before its timestamp. Pure.
+"""Lateness: a record is rejected if its event time is too far before its timestamp. Pure.
 
-It is decided for each record alone, and from the log, so every replay decides the same (law 6). A
-watermark would not, because it depends on the records read before.
+Each record is decided alone, and from the log, so every replay decides the same (law 6). A
+watermark would not, because a watermark depends on the records read before.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from kappa.records.record import Row
 
 
 def lateness_of(topic: Topic) -> Callable[[Row, int], None] | None:
-    """Makes the check of a topic's lateness. Returns None if none is declared.
+    """Makes the check of a topic's lateness. Returns None if no lateness is declared.
 
-    It gets a valid row and its record's timestamp, in milliseconds since 1970, and raises Rejected.
+    The check gets a valid row and the record's timestamp, in milliseconds since 1970, and raises
+    Rejected.
     """
     if topic.lateness_ms is None:
         return None

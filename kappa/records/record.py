@@ -1,20 +1,21 @@
-"""A valid record: the one definition of what is decoded, for every path that decodes. Pure.
+"""A valid record: the only definition of what every path decodes. Pure.
 
-The topic's format turns bytes into fields (kappa/declare/formats); a topic that declares none has
-exactly one JSON object in UTF-8 (kappa/declare/values/json_text.py). Unknown fields are ignored,
-repeated ones rejected. Nothing is coerced (a string is no number, 1.0 no integer), and a value out
-of range is rejected (value.py). A missing field is its column's default, or null. If it is missing
-under its own name, the names it had are tried. The demands of a JSON Schema are checked last
-(schema_rules.py). The Kafka key, if one is declared, is the event's key field, as text or in a
-format of its own (keys.py).
+The topic's format turns bytes into fields (kappa/declare/formats); a topic that declares no format
+has exactly one JSON object in UTF-8 (kappa/declare/values/json_text.py). Unknown fields are
+ignored, repeated fields rejected. Nothing is coerced (a string is no number, 1.0 no integer), and a
+value out of range is rejected (value.py). A missing field is its column's default, or null. If no
+field has the column's own name, the column's earlier names are tried. The demands of a JSON Schema
+are checked last (schema_rules.py). The Kafka key, if declared, is the event's key field, as text or
+in a format of its own (keys.py).
 
 A record of a change (kappa/declare/formats/debezium_events.py) writes or deletes a row, or
-truncates the table. Of a deletion only the key is certain: what its source no longer knew is null,
-whatever is declared. The null value that follows a deletion says nothing new, and it has no place
-in the source by which a repeat could be known. So in a retained topic it deletes no key.
+truncates the table. In a deletion only the key is certain: values that the source no longer knew
+are null, whatever is declared. The null value that follows a deletion says nothing new, and has no
+place in the source by which a repeat could be known. So in a retained topic the null value deletes
+no key.
 
-A change here, or in those files, that rejects or accepts other records must raise the number in
-`kappa.code.fingerprint`. kappa/records/decode runs it.
+A change here, or in the files named here, that rejects or accepts other records must raise the
+number in `kappa.code.fingerprint`. kappa/records/decode runs this definition.
 """
 
 from __future__ import annotations
@@ -33,25 +34,25 @@ from kappa.records.keys import KeyReader, written_key
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A null value in a compacted topic, which deletes its key; None: it deletes nothing."""
+    """A null value in a compacted topic, which deletes a key; with None, no key."""
 
     key: str | int | None
 
 
-# A row's values in the order of the topic's columns, as value.py has them.
+# A row's values in the order of the topic's columns, in the form of value.py.
 Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A change that deletes a row, or truncates its table; `row` is what it tells."""
+    """A change that deletes a row, or truncates a table; `row` has the known values."""
 
     row: Row
     truncates: bool
 
 
 class RecordReader:
-    """The reader of one topic's records. It decides once what the declaration alone decides."""
+    """The reader of a topic's records, prepared once from the declaration."""
 
     def __init__(self, topic: Topic) -> None:
         self._compacted = topic.kind is TopicKind.COMPACTED
@@ -78,7 +79,7 @@ class RecordReader:
         self._topic = topic
 
     def read(self, key: bytes | None, value: bytes | None) -> Row | Tombstone | Removal:
-        """Reads one record. Raises Rejected if it is not valid."""
+        """Reads a record. Raises Rejected if the record is not valid."""
         if self._changes is not None:
             return self._changed(self._changes, key, value)
         if value is None:
@@ -95,9 +96,9 @@ class RecordReader:
         return row
 
     def read_unkeyed(self, value: bytes) -> tuple[Row, bytes | None]:
-        """Reads an event that has no record yet. Returns its row, and the Kafka key it has to have.
+        """Reads an event that has no record yet. Returns its row, and the required Kafka key.
 
-        With that key `read` accepts it. Raises Rejected if it is not valid.
+        With that key `read` accepts the event. Raises Rejected if the event is not valid.
         """
         row = self._row(self._fields(value))
         if self._key_place is None:
@@ -128,12 +129,12 @@ class RecordReader:
         return Removal(row, truncates=change.effect is RowEffect.TRUNCATES)
 
     def _row(self, event: dict[str, Any], *, is_whole: bool = True) -> Row:
-        """Makes the row of an event's fields, whatever their format was.
+        """Makes the row of an event's fields, whatever the format was.
 
-        One that is not `is_whole` has null where fields are missing.
+        A row that is not `is_whole` has null where fields are missing.
         """
         for name, old_names in self._was:
-            # Presence decides, not the value: beside the new name an old one is an unknown field.
+            # Presence decides, not the value: beside the new name an old name is an unknown field.
             values = [event.pop(old) for old in old_names if old in event]
             if values and name not in event:
                 event[name] = values[0]

@@ -1,11 +1,11 @@
 """A redriven record: the mended copy of a reject, which names its original. Pure.
 
 The header is `kappa-redrive: TOPIC:PARTITION:OFFSET@MILLISECONDS`, the original's place and
-timestamp; it names an earlier record of the same partition. The original is folded once. If it is a
-reject under a build, the first redriven record that is valid is folded for it. If not, every
-redriven record is a duplicate (law 7). In a compacted topic the header means nothing, because a
-record of it is the present value of its key. The redriven records of a slice are settled by
-engine/function/redriven.py.
+timestamp, and names an earlier record of the same partition. The original is folded once. If the
+original is a reject under a build, the first valid redriven record is folded in its place. If not,
+every redriven record is a duplicate (law 7). In a compacted topic the header means nothing, because
+a record there is the present value of its key. engine/function/redriven.py settles the redriven
+records of a slice.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """The record that a redriven one stands for; its timestamp is in milliseconds since 1970."""
+    """The record that a redriven record replaces; milliseconds count from 1970."""
 
     position: Position
     timestamp_ms: int
 
     def header(self) -> tuple[str, bytes]:
-        """Returns the header that names it."""
+        """Returns the header that names the original."""
         return HEADER, f"{self.position}@{self.timestamp_ms}".encode()
 
 
 def parse_position(text: str) -> Position:
-    """Reads `visits:0:17`. Raises UsageError if it is no place."""
+    """Reads `visits:0:17`. Raises UsageError if the text is no place."""
     match = _POSITION.fullmatch(text)
     if match is None:
         raise UsageError(
@@ -63,7 +63,7 @@ def parse_position(text: str) -> Position:
 def named_original(headers: Headers) -> Original | None:
     """Returns the record that these headers name, or None.
 
-    Raises ValueError, with the reason, if it cannot be read.
+    Raises ValueError, with the reason, if the header cannot be read.
     """
     named = [value for name, value in headers if name == HEADER]
     if not named:
@@ -80,9 +80,9 @@ def named_original(headers: Headers) -> Original | None:
 
 
 def original_of(headers: Headers, at: Position) -> Original | None:
-    """Returns the record that the one at `at` stands for, or None if it is no redriven one.
+    """Returns the original of the redriven record at `at`; None for any other record.
 
-    Raises Rejected if it names a record that it cannot stand for.
+    Raises Rejected if the header names a record that the redriven record cannot replace.
     """
     try:
         original = named_original(headers)
@@ -102,7 +102,7 @@ def original_of(headers: Headers, at: Position) -> Original | None:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A redriven record at `at`, for offset `of` of its partition; `valid`, or a reject itself."""
+    """A redriven record at `at` for the original at offset `of`; `valid`, or a reject."""
 
     at: Position
     of: int
@@ -111,7 +111,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The fate of valid redriven records: `folded` has the original's offset; or duplicates."""
+    """The fates of valid redriven records: the originals' offsets in `folded`, or duplicates."""
 
     folded: Mapping[Position, int]
     duplicates: frozenset[Position]
@@ -123,12 +123,12 @@ def settle(
     folded: Collection[Position],
     origin: Mapping[tuple[str, int], int],
 ) -> Settled:
-    """Decides which redriven records are folded, in the order of their offsets.
+    """Decides which redriven records are folded, in the order of offsets.
 
-    `rejected` has each named place that is a reject, with the offset that it named itself if it was
-    redriven. `folded` are the originals that are folded already. `origin` is the offset at which
-    the build begins, per topic and partition. A record before it was never read, so it counts as a
-    reject.
+    `rejected` has each named place that is a reject, with the offset that the reject itself named
+    if it was redriven. `folded` are the originals that are folded already. `origin` is the offset
+    at which the build begins, per topic and partition. A record before the origin was never read,
+    so it counts as a reject.
     """
     known, done = dict(rejected), set(folded)
     now: dict[Position, int] = {}
@@ -149,7 +149,7 @@ def settle(
 def _root(
     named: Position, rejected: Mapping[Position, int | None], origin: Mapping[tuple[str, int], int]
 ) -> Position | None:
-    """Returns the first record of a chain in which each is a reject and names the one before.
+    """Returns the first record of a chain of rejects, each naming the record before.
 
     Returns None if the named record is no reject. A reject that names no reject is its own first.
     """

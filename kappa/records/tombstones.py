@@ -1,7 +1,7 @@
 """Tombstones: how long a deletion is certain to be read (law 5). Pure.
 
 A compacted topic keeps each tombstone for `delete.retention.ms` only. A reader that has a key's
-record and arrives later than that, because it was away or is slow, may never learn of the deletion.
+record and arrives later, after an absence or by slowness, may never learn of the deletion.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _SETTING = "delete.retention.ms"
 def may_be_missed(
     topic: str, read_at: str, config: Mapping[str, str] | None, now: datetime
 ) -> str | None:
-    """Explains why a reader that last caught up at `read_at` may have missed deletions by `now`.
+    """Explains why a reader that last caught up at `read_at` may have missed deletions.
 
-    Returns None if it cannot have. `read_at` (ISO 8601) is when it last had read all of the
-    compacted topic, or began to read it. `config` are the topic's settings in force; if they are
-    unknown the answer is None, too.
+    Returns None if the reader cannot have missed a deletion by `now`. `read_at` (ISO 8601) is the
+    time at which the reader last had read all of the compacted topic, or began to read. `config`
+    are the topic's settings in force; if the settings are unknown, the answer is None, too.
     """
     kept = (config or {}).get(_SETTING, "")
     if not kept.isdecimal():

@@ -3,12 +3,12 @@
     POST /collect/TOPIC            one event as JSON, or one a line as application/x-ndjson
     GET  /collect/TOPIC            as a websocket: an event a message (stream.py)
     GET  /collect/TOPIC/pixel.gif  ?event=JSON: an event of a page, which gets no answer
-    GET  /collect/pulls            how the sources are that are pulled
-    GET  /collect/requests/ID      what became of a request that was answered 202
+    GET  /collect/pulls            the states of the sources that are pulled
+    GET  /collect/requests/ID      the outcome of a request that was answered 202
     GET  /healthz, /readyz         the process runs; events are acknowledged
-    GET  /metrics                  its counts
+    GET  /metrics                  the counts of the process
 
-A request is read only if its caller is admitted and there is room for it.
+A request is read only if its caller is admitted and there is room for the request.
 Source: https://asgi.readthedocs.io/en/latest/specs/www.html.
 """
 
@@ -57,17 +57,17 @@ _PULLS = "/collect/pulls"
 _REQUESTS = "/collect/requests/"
 # Source: RFC 7240, 4.1.
 _LATER = "respond-async"
-# A page's browser may keep the answer to its question that long.
+# The time for which a browser may keep the answer to a preflight request.
 _ASKED_SECONDS = "600"
 
 
 class CollectorApp:
-    """The application of one collector."""
+    """The application of a collector."""
 
     def __init__(
         self, stand: CollectorStand, bounds: Bounds, datagrams: socket.socket | None
     ) -> None:
-        """Takes the socket of datagrams, if there is one."""
+        """Takes the socket of datagrams, if there is such a socket."""
         self._stand = stand
         self._datagrams = datagrams
         most = parse_memory(stand.settings.body_bytes)
@@ -91,7 +91,7 @@ class CollectorApp:
         except HttpError as error:
             answer = problem_reply(error)
             if connection_of(scope).is_too_many or (has_body(headers) and not held.is_whole):
-                # What is left of the body is not read.
+                # The rest of the body is not read.
                 answer = replace(answer, headers={**(answer.headers or {}), "Connection": "close"})
         except KappaError as error:
             answer = problem_reply(error)
@@ -196,7 +196,7 @@ class CollectorApp:
     async def _stream(
         self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send
     ) -> None:
-        """Takes events by a websocket, or answers its handshake with an error."""
+        """Takes events by a websocket, or answers the handshake with an error."""
         try:
             ensure_room(connection_of(scope), self._bounds)
             self._stand.callers.origin(headers)
@@ -230,7 +230,7 @@ class CollectorApp:
             "status": answer.status,
             "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
         }
-        # A client that does not read its answer is cut off: the connection ends with this call.
+        # A client that does not read the answer is cut off: the connection ends with this call.
         with suppress(TimeoutError):
             async with asyncio.timeout(self._bounds.send_seconds):
                 await send(start)
@@ -255,7 +255,7 @@ class CollectorApp:
 
 
 class _HeldRoom:
-    """The room that a request's body has in the queue."""
+    """The room in the queue for a request's body."""
 
     def __init__(self, stand: CollectorStand) -> None:
         self._intake = stand.intake
@@ -267,7 +267,7 @@ class _HeldRoom:
         self._size += size
 
     def handed_over(self) -> Callable[[], None]:
-        """Keeps the room beyond the request. Returns what gives it back."""
+        """Keeps the room beyond the request. Returns the function that releases the room."""
         size, self._size = self._size, 0
         return lambda: self._intake.release(size)
 
@@ -277,7 +277,7 @@ class _HeldRoom:
 
 
 def _asked(scope: Scope) -> dict[str, str]:
-    """Returns the parameters of an address; of a repeated one, the first."""
+    """Returns the parameters of an address; the first value of a repeated parameter."""
     query = scope["query_string"].decode("latin-1")
     return {name: values[0] for name, values in parse_qs(query).items()} if query else {}
 

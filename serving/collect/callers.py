@@ -1,9 +1,10 @@
-"""The programs and pages that may send events: by token, by site, and how many a second.
+"""The programs and pages that may send events: by token, by site, and by rate.
 
-Without sources, only this machine may: the collector listens at a loopback address, and a page of
-another site that is open on this machine is refused. With sources, each request brings a token. A
-browser's image, beacon or websocket cannot set a header, so the token may be in the address; such
-a token is known to all who see the page, and should be of a source of its own, with a rate.
+Without sources, only this machine may send: the collector listens at a loopback address, and a page
+of another site that is open on this machine is refused. With sources, each request brings a token.
+A browser's image, beacon or websocket cannot set a header, so the token may be in the address; a
+token in an address is known to all who see the page, and should belong to a separate source with a
+rate.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ _NO_OTHER_SITE = frozenset({"none", "same-origin"})
 class Rate:
     """A number of events a second; a second's worth may be taken at once. Pure.
 
-    What is taken beyond it has to be waited for by the next.
+    Whoever takes next waits for events that were taken beyond the rate.
     """
 
     def __init__(self, per_second: int) -> None:
-        """0: any number."""
+        """Sets the rate; 0 allows any number."""
         self._per_second = per_second
         self._left = float(per_second)
         self._at = 0.0
 
     def take(self, count: int, now: float) -> float:
-        """Takes so many events. Returns 0.0, or the seconds to wait until some may be taken."""
+        """Takes some events. Returns 0.0, or the seconds to wait until events may be taken."""
         if not self._per_second:
             return 0.0
         earned = max(0.0, now - self._at) * self._per_second
@@ -54,14 +55,14 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """One that may send events to some topics."""
+    """A program or page that may send events to some topics."""
 
     name: str
     topics: frozenset[str]
     rate: Rate
 
     def ensure_may(self, topic: str) -> None:
-        """Raises HttpError if it may not send to a topic."""
+        """Raises HttpError if the caller may not send to a topic."""
         if topic not in self.topics:
             raise HttpError(
                 403,
@@ -71,7 +72,7 @@ class Caller:
             )
 
     def ensure_rate(self, count: int, now: float) -> None:
-        """Raises HttpError if it has sent too many events a second."""
+        """Raises HttpError if the caller has sent too many events a second."""
         seconds = self.rate.take(count, now)
         if seconds:
             raise HttpError(
@@ -83,7 +84,7 @@ class Caller:
 
 
 class Callers:
-    """All that may send events."""
+    """All programs and pages that may send events."""
 
     def __init__(self, settings: CollectSettings, host: str, wrong: WaitingLine) -> None:
         """Raises SettingsError if a source has no good token, or other machines may send freely.
@@ -114,7 +115,7 @@ class Callers:
                 )
 
     async def admitted(self, headers: Mapping[str, str], token_in_address: str | None) -> Caller:
-        """Returns the caller of a request. Raises HttpError if it is none."""
+        """Returns the caller of a request. Raises HttpError if the request has no caller."""
         if not self._by_token:
             host = _host_of(headers.get("host", ""))
             if host not in _LOCAL:
@@ -137,13 +138,13 @@ class Callers:
         return caller
 
     def admitted_at_once(self, headers: Mapping[str, str]) -> Caller | None:
-        """Returns the caller of a request if it is one. Raises HttpError if its host is none."""
+        """Returns a request's caller, or None. Raises HttpError if the host is no host."""
         if not self._by_token:
             return self._anybody if _host_of(headers.get("host", "")) in _LOCAL else None
         return self.known(_token_of(headers) or "")
 
     def known(self, token: str) -> Caller | None:
-        """Returns the caller of a token, or the only one if no sources are named."""
+        """Returns the caller of a token, or the only caller if no sources are named."""
         if not self._by_token:
             return self._anybody
         given, found = token.encode(), None
@@ -154,7 +155,10 @@ class Callers:
         return found
 
     def origin(self, headers: Mapping[str, str]) -> str:
-        """Returns the site whose page sends, if one does. Raises HttpError if it may not."""
+        """Returns the site whose page sends, if a page does.
+
+        Raises HttpError if the site may not send.
+        """
         origin = headers.get("origin", "") or _site_of_image(headers)
         if not origin or origin in self._origins:
             return origin
@@ -173,7 +177,7 @@ def _host_of(header: str) -> str | None:
 
 
 def _site_of_image(headers: Mapping[str, str]) -> str:
-    """Returns the site whose page asks for an image, which comes without an `Origin`."""
+    """Returns the site whose page asks for an image, a request without `Origin`."""
     if headers.get("sec-fetch-site", "none") in _NO_OTHER_SITE:
         return ""
     found = urlsplit(headers.get("referer", ""))

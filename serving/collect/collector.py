@@ -1,10 +1,10 @@
-"""The collector: one process without a JVM that takes events over the network.
+"""The collector: a process without a JVM that takes events over the network.
 
     python -m kappa.serving.collect.collector --project DIR --root ROOT --bootstrap HOST:PORT
 
-It answers once the broker has acknowledged. `kappa up` runs it if `[collect]` names topics, `kappa
-collect` alone. What was acknowledged is in the log, whenever it is killed. Exit code 130: asked to
-stop (SIGTERM).
+The collector answers once the broker has acknowledged. `kappa up` runs the collector if `[collect]`
+names topics, `kappa collect` runs the collector alone. Acknowledged events are in the log, whenever
+the process is killed. Exit code 130: asked to stop (SIGTERM).
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def collect(
 ) -> None:
     """Takes events until this process is asked to end.
 
-    Raises UsageError if no topic is to be collected or one is not declared, SettingsError if other
-    machines could send without a token or a source cannot be pulled, and Conflict if the port is
-    taken or another collector of this root runs.
+    Raises UsageError if no topic is to be collected or a topic is not declared, SettingsError if
+    other machines could send without a token or a source cannot be pulled, and Conflict if the port
+    is taken or another collector of this root runs.
     """
     chosen = settings.collect
     if not chosen.topics:
@@ -68,7 +68,7 @@ def collect(
             "no topic is to be collected",
             hint='name some in kappa.toml: [collect] topics = ["..."]',
         )
-    # Whether its callers are guarded is decided below, for each of them.
+    # The guard is decided below, for each caller.
     address = guarded_address(listen or chosen.listen, _ANY_TOKEN)
     bounds = fitting(Bounds())
     callers = Callers(chosen, address.host, WaitingLine(bounds.wrong_seconds))
@@ -98,7 +98,7 @@ def collect(
             CollectorApp(stand, bounds, datagrams),
             lifespan="on",
             timeout_graceful_shutdown=_GRACE_SECONDS,
-            # A message of a websocket is one event.
+            # Each message of a websocket is an event.
             **{
                 **uvicorn_settings(bounds, type("Taking", (EventProtocol,), {"single": single})),
                 "ws_max_size": log.largest_record,
@@ -108,7 +108,7 @@ def collect(
             },
         )
         for number in (signal.SIGTERM, signal.SIGINT):
-            # Uvicorn ends by them, and then raises them again for the earlier handler: this one.
+            # Uvicorn ends by these signals, and then raises them again for this earlier handler.
             signal.signal(number, lambda *_: None)
         say(
             f"events are taken at {address.url}/collect/TOPIC, for {', '.join(chosen.topics)}, "
@@ -144,7 +144,7 @@ def _from_whom(settings: Settings) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program, whose output is its log; returns its exit code."""
+    """Runs the program, whose output is the log. Returns the exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         settings = load_settings(given.project, root=given.root)

@@ -1,4 +1,4 @@
-"""The counts of a collector, for its metrics."""
+"""The counts of a collector, for metrics."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from kappa.serving.http.exposition import family
 
 
 class CollectorCounts:
-    """Events by topic, way in and outcome, and requests by status, since the process began."""
+    """The counts of events by topic, way in and outcome, and of requests by status.
+
+    All counts begin with the process.
+    """
 
     def __init__(self) -> None:
         self._events: Counter[tuple[str, str, str]] = Counter()
         self._requests: Counter[tuple[str, int]] = Counter()
 
     def events(self, topic: str, way: str, tally: Mapping[str, int]) -> None:
-        """Counts what became of events."""
+        """Counts events by outcome."""
         for outcome, count in tally.items():
             if count:
                 self._events[topic, way, outcome] += count
@@ -26,7 +29,7 @@ class CollectorCounts:
         self._requests[way, status] += 1
 
     def text(self, gauges: Iterable[tuple[str, str, float]]) -> str:
-        """Writes all as metrics, with `gauges` by name, help and value."""
+        """Writes all counts as metrics, with `gauges` by name, help and value."""
         return "".join(self._families(gauges))
 
     def _families(self, gauges: Iterable[tuple[str, str, float]]) -> Iterator[str]:

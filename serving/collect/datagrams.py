@@ -1,6 +1,6 @@
-"""Events by UDP, one a datagram: `TOPIC EVENT`, or `TOPIC TOKEN EVENT` if sources are named.
+"""Events by UDP, one a datagram: `TOPIC EVENT`, or `TOPIC TOKEN EVENT` with sources.
 
-Nothing is answered. What is no event of a caller is counted.
+Nothing is answered. A datagram that is no event of a caller is counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kappa.serving.http.address import HttpAddress
 from kappa.serving.http.problem import HttpError
 
 _WAY = "udp"
-# Room of the kernel for datagrams that arrive while the loop is busy; it may give less.
+# The kernel's room for datagrams that arrive while the loop is busy; the kernel may give less.
 _RECEIVE_BYTES = 4 << 20
 _LONGEST_WORD = 512
 

@@ -1,8 +1,8 @@
-"""The topics that events are taken for, as the project's files declare them now.
+"""The topics that events are taken for, as the project's files declare the topics now.
 
 An event is valid here exactly if it is valid in a slice: the reader of records decides both. If the
-files change, or those that they name, they are loaded again. Files that cannot be loaded leave the
-declarations as they were, so a mistake that is saved stops nobody's events.
+files change, or the files that these name, all are loaded again. Files that cannot be loaded leave
+the declarations unchanged, so a mistake that is saved stops nobody's events.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from kappa.records.record import RecordReader
 
 
 class CollectedTopic:
-    """A topic that events are taken for; `partitions` is what the broker has, None if unknown."""
+    """A topic that events are taken for; `partitions` is the broker's number, or None."""
 
     def __init__(self, topic: Topic) -> None:
         self.name = topic.name
         self.partitions: int | None = None
-        # False once the broker has answered that there is no such topic.
+        # False once the broker has answered that the topic does not exist.
         self.exists = True
         self._reader = RecordReader(topic)
-        # A repeat has to come to the partition of the first, which remembers its identity.
+        # A repeat has to reach the partition of the first event, which remembers the identity.
         self._identity = identity_of(topic) if topic.key is None else None
 
     @property
     def needs_partitions(self) -> bool:
-        """Returns True if no event can be placed before the number of partitions is known."""
+        """Returns True if the number of partitions is needed to place an event, but not known."""
         return self._identity is not None and self.partitions is None
 
     def record(self, event: bytes, headers: Headers = ()) -> ProducedRecord:
@@ -65,9 +65,10 @@ class DeclaredTopics:
         say: Callable[[str], None],
         load: Callable[[Path], Mapping[str, Topic]] | None = None,
     ) -> None:
-        """Loads them. Raises UsageError if one is not declared, and what loading raises.
+        """Loads the topics.
 
-        `say` gets what the operator should read.
+        Raises UsageError if a topic is not declared, and the errors of loading. `say` gets messages
+        for the operator.
         """
         self._project = project
         self._names = names
@@ -81,7 +82,7 @@ class DeclaredTopics:
         try:
             changed_at = Sources(self._project).changed_at()
         except OSError:
-            # A folder went away while it was listed: the next look sees what is there then.
+            # A folder went away while it was listed: the next look sees the present files.
             return
         if changed_at == self._changed_at and not named_files_changed():
             return
@@ -104,7 +105,7 @@ class DeclaredTopics:
 
 
 def ensure_collectable(names: Iterable[str], declared: Mapping[str, Topic]) -> None:
-    """Raises UsageError if one of `collect.topics` is not declared, or is not collected."""
+    """Raises UsageError if a topic of `collect.topics` is not declared or not collected."""
     for name in names:
         if name not in declared:
             raise UsageError(
@@ -133,10 +134,10 @@ def ensure_collectable(names: Iterable[str], declared: Mapping[str, Topic]) -> N
 
 
 def topics_to_collect(names: Iterable[str], project: Path) -> Mapping[str, Topic]:
-    """Returns the topics that a project's pipelines read, by name, `collect.topics` among them.
+    """Returns the topics that a project's pipelines read, by name, `collect.topics` included.
 
     Raises UsageError if one of these `names` is a sink's, and the error of a file that cannot be
-    loaded if no other file declares it.
+    loaded if no other file declares the topic.
     """
     found = load_files(project)
     topics = {
@@ -149,7 +150,7 @@ def topics_to_collect(names: Iterable[str], project: Path) -> Mapping[str, Topic
 
 
 def ensure_no_sink(names: Iterable[str], pipelines: Iterable[Pipeline]) -> None:
-    """Raises UsageError if one of `collect.topics` is a sink's, whose records are rows alone."""
+    """Raises UsageError if a topic of `collect.topics` is a sink's, whose records are rows."""
     sinks = {sink.name: sink for pipeline in pipelines for sink in pipeline.sinks}
     for name in names:
         if name in sinks:

@@ -1,6 +1,6 @@
-"""The events between their arrival and the broker's acknowledgement: a bounded queue.
+"""The events between arrival and the broker's acknowledgement: a bounded queue.
 
-Room is asked for before anything is read or sent, so what does not fit is refused at once.
+Room is asked for before anything is read or sent, so events without room are refused at once.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _WELL_SECONDS = 5.0
 
 
 class Intake:
-    """The queue of one process, for the thread of its loop alone."""
+    """The queue of a process, for the thread of the process's loop alone."""
 
     def __init__(self, settings: CollectSettings, options: Options) -> None:
-        """Makes it, within a running loop."""
+        """Makes the queue, within a running loop."""
         self.most_events = settings.queue_events
         self.most_bytes = parse_memory(settings.queue_bytes)
         self.events = 0
@@ -52,12 +52,12 @@ class Intake:
         return self._producer.is_away
 
     def broker_answers(self) -> None:
-        """Takes the broker to be there again, though no event shows it."""
+        """Marks the broker as reachable again, though no event shows this."""
         self._producer.is_away = False
 
     @property
     def trouble(self) -> str:
-        """Returns why events are not acknowledged at the moment; nothing if they are."""
+        """Returns the reason why events are not acknowledged now; an empty text if they are."""
         if self.is_away:
             return "no Kafka broker answers"
         if self._waiting:
@@ -69,17 +69,17 @@ class Intake:
 
     @property
     def fatal(self) -> str:
-        """Returns the error after which nothing can be sent any more; nothing if there is none."""
+        """Returns the error after which nothing can be sent any more; an empty text if none."""
         return self._producer.fatal
 
     async def until_room(self, size: int, events: int = 1) -> None:
-        """Waits until there is room for so many more events and bytes."""
+        """Waits until there is room for some more events and bytes."""
         while not self.has_room(events) or self.bytes + size > self.most_bytes:
             self._freed.clear()
             await self._freed.wait()
 
     def hold(self, size: int) -> None:
-        """Takes room for bytes that arrive. Raises HttpError if there is none."""
+        """Takes room for bytes that arrive. Raises HttpError if there is no room."""
         if self.bytes + size > self.most_bytes:
             raise self._full()
         self.bytes += size
@@ -90,11 +90,11 @@ class Intake:
         self._freed.set()
 
     def has_room(self, events: int) -> bool:
-        """Returns True if so many events can be sent now."""
+        """Returns True if a number of events can be sent now."""
         return self.events + events <= self.most_events and self.bytes < self.most_bytes
 
     def ensure_room(self, events: int) -> None:
-        """Raises HttpError if so many events cannot be sent now."""
+        """Raises HttpError if a number of events cannot be sent now."""
         if events > self.most_events:
             raise HttpError(
                 413,
@@ -105,11 +105,14 @@ class Intake:
             raise self._full()
 
     async def send(self, topic: str, records: Sequence[ProducedRecord]) -> SentRecords:
-        """Sends records all at once, and returns what became of each. Raises HttpError as above."""
+        """Sends records all at once, and returns their outcomes.
+
+        Raises HttpError as above.
+        """
         self.ensure_room(len(records))
         if not records:
             return SentRecords(0)
-        # The events are on their way, and count until they are acknowledged, whoever waits.
+        # The events are on their way, and count until acknowledged, whoever waits.
         return await asyncio.shield(self.post(topic, records))
 
     def post(self, topic: str, records: Sequence[ProducedRecord]) -> asyncio.Future[SentRecords]:
@@ -126,12 +129,12 @@ class Intake:
     def begin(
         self, topic: str, records: Sequence[ProducedRecord], settled: Callable[[SentRecords], None]
     ) -> None:
-        """Sends records, for which there is room. `settled` gets what became of them."""
+        """Sends records, for which there is room. `settled` gets the outcomes."""
         self.events += len(records)
         self._waiting[self._producer.send(topic, records)] = settled, time.monotonic()
 
     async def close(self, patience_seconds: float) -> None:
-        """Waits for what is on its way, as long as that."""
+        """Waits for events on their way, at most that long."""
         await asyncio.to_thread(self._producer.close, patience_seconds)
 
     def _settle(self, finished: Sequence[SentRecords]) -> None:
@@ -139,7 +142,7 @@ class Intake:
             settled, _ = self._waiting.pop(sent)
             self.events -= len(sent.outcomes)
             self._freed.set()
-            # One that fails leaves the others as they are.
+            # A callback that fails leaves the other callbacks unaffected.
             self._loop.call_soon(settled, sent)
 
     def _full(self) -> HttpError:

@@ -1,7 +1,7 @@
 """Requests that are answered 202 at once, and can be asked for by an id. Bounded.
 
-They end with the process: an id that is not known may have been acknowledged or not, so its request
-is sent again, with its Idempotency-Key.
+The ids end with the process: the request of an unknown id may have been acknowledged or not, so the
+client sends the request again, with its Idempotency-Key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PLACED = frozenset({200, 207})
 
 
 class LaterRequests:
-    """The latest such requests by id, each with its reply once it has one."""
+    """The latest requests by id, each with the reply once there is a reply."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -30,7 +30,10 @@ class LaterRequests:
     def begin(
         self, work: Coroutine[None, None, HttpReply], at_end: Callable[[], None]
     ) -> HttpReply:
-        """Begins to work on a request, and returns its answer of now. Raises HttpError if full."""
+        """Begins to work on a request, and returns the immediate answer.
+
+        Raises HttpError if too many requests wait.
+        """
         self._forget()
         if len(self._tasks) >= self._most:
             work.close()
@@ -48,7 +51,7 @@ class LaterRequests:
         return HttpReply(202, msgspec.json.encode(body), headers={"Location": url})
 
     def reply(self, name: str) -> HttpReply:
-        """Returns what became of a request. Raises HttpError if its id is not known (any more)."""
+        """Returns the reply to a request. Raises HttpError if the id is not known (any more)."""
         task = self._tasks.get(name)
         if task is None:
             raise HttpError(

@@ -1,6 +1,6 @@
-"""The events of a request, what became of each, and the answer that reports it.
+"""The events of a request, the outcome of each, and the answer with the outcomes.
 
-Each line is decided alone: an invalid one is answered with its reason, and the others are sent.
+Each line is decided alone: an invalid line is answered with the reason, and the others are sent.
 """
 
 from __future__ import annotations
@@ -22,31 +22,34 @@ from kappa.serving.http.problem import MEDIA_TYPE, HttpError, problem_of
 from kappa.serving.query.pin.moments import written_offsets
 from kappa.state.offsets import Offsets
 
-# The header of a record that has the key of its request, and behind a colon the line's number.
+# The header of a record with the key of the request, a colon, and the number of the line.
 KEY_HEADER = "kappa-idempotency-key"
 JSON = "application/json"
 _LINES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
-# Lines that are read before other requests have their turn.
+# The number of lines that are read before other requests have their turn.
 _AT_ONCE = 200
 TOO_LARGE = "too_large"
 
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """An event that was not sent: the reason in a word for machines, and a sentence."""
+    """An event that was not sent: the reason as a word for machines, and a sentence."""
 
     reason: str
     detail: str
     hint: str = ""
 
 
-# Of each event in turn: its record until that is sent, then what became of it.
+# For each event in turn: the record until it is sent, then the outcome.
 Outcome = ProducedRecord | Invalid | Placed | Undelivered
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """The events of one request for one topic. `numbers` are their lines; one event has line 1."""
+    """The events of a request for a topic.
+
+    `numbers` are the lines of the events; a single event has line 1.
+    """
 
     topic: str
     numbers: Sequence[int]
@@ -54,7 +57,7 @@ class Lines:
     is_batch: bool
 
     def unsent(self) -> list[int]:
-        """Returns the places of the events that are to be sent."""
+        """Returns the places of the events that are still to be sent."""
         return [
             place for place, each in enumerate(self.outcomes) if isinstance(each, ProducedRecord)
         ]
@@ -66,11 +69,11 @@ class Lines:
 
     @property
     def is_settled(self) -> bool:
-        """True if a repeat could change nothing: each event is in the log, or invalid."""
+        """Returns True if a repeat could change nothing: each event is in the log, or invalid."""
         return not any(isinstance(each, Undelivered) for each in self.outcomes)
 
     def tally(self) -> Mapping[str, int]:
-        """Returns how many events were acknowledged, are invalid, and have failed."""
+        """Returns the numbers of events that were acknowledged, are invalid, and have failed."""
         placed = sum(isinstance(each, Placed) for each in self.outcomes)
         invalid = sum(isinstance(each, Invalid) for each in self.outcomes)
         return {
@@ -81,12 +84,12 @@ class Lines:
 
 
 def is_batch(content_type: str | None) -> bool:
-    """Returns True if a body of a type has an event a line."""
+    """Returns True if a body of a media type has an event on each line."""
     return (content_type or JSON).partition(";")[0].strip().lower() in _LINES
 
 
 async def read_lines(topic: CollectedTopic, body: bytes, key: str, most: int) -> Lines:
-    """Reads a body of one event a line; blank lines are passed over."""
+    """Reads a body with an event on each line; blank lines are passed over."""
     numbers: list[int] = []
     outcomes: list[Outcome] = []
     for number, line in enumerate(body.split(b"\n"), start=1):
@@ -101,7 +104,7 @@ async def read_lines(topic: CollectedTopic, body: bytes, key: str, most: int) ->
 
 
 def read_one(topic: CollectedTopic, body: bytes, key: str, most: int) -> Lines:
-    """Reads a body that is one event."""
+    """Reads a body that is a single event."""
     headers = ((KEY_HEADER, key.encode()),) if key else ()
     found = read_event(topic, body, headers, most)
     if isinstance(found, Invalid):
@@ -116,7 +119,7 @@ def read_one(topic: CollectedTopic, body: bytes, key: str, most: int) -> Lines:
 def read_event(
     topic: CollectedTopic, event: bytes, headers: Headers, most: int
 ) -> ProducedRecord | Invalid:
-    """Returns the record of an event of at most `most` bytes, or why it is not sent."""
+    """Returns the record of an event of at most `most` bytes, or the refusal's reason."""
     if len(event) > most:
         return Invalid(TOO_LARGE, f"it has {len(event):,} bytes, and a record at most {most:,}")
     try:
@@ -136,7 +139,7 @@ class HttpReply:
 
 
 def reply_of(lines: Lines) -> HttpReply:
-    """Returns the answer that reports what became of each event."""
+    """Returns the answer that reports the outcome of each event."""
     if not lines.is_batch:
         return _reply_to_one(lines.topic, lines.outcomes[0])
     tally = lines.tally()
@@ -167,7 +170,7 @@ def document_of(lines: Lines, tally: Mapping[str, int]) -> Mapping[str, Any]:
 
 
 def token_of(lines: Lines) -> str | None:
-    """Returns the write token of what was acknowledged, as `kappa produce` prints it."""
+    """Returns the write token of acknowledged events, as `kappa produce` prints it."""
     ends: dict[int, int] = {}
     for each in lines.outcomes:
         if isinstance(each, Placed) and each.offset >= ends.get(each.partition, 0):
@@ -193,7 +196,7 @@ def _is_passing(outcomes: Sequence[Outcome]) -> bool:
 def _reply_to_one(topic: str, outcome: Outcome) -> HttpReply:
     match outcome:
         case Placed(partition, offset):
-            # Names of topics, and numbers, are JSON as they are.
+            # Names of topics, and numbers, are JSON without a change.
             text = (
                 f'{{"topic":"{topic}","partition":{partition},"offset":{offset},'
                 f'"token":"{topic}:{partition}={offset + 1}"}}'

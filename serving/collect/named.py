@@ -1,4 +1,4 @@
-"""The names of sources, which a variable of the environment has to be able to name, too."""
+"""The names of sources, which must fit into the name of an environment variable."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 
 from kappa.base.errors import SettingsError
 
-# A variable has them in capitals, with two _ between its parts.
+# A variable has the name in capitals, with two _ between the parts of a setting.
 _NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 _LONGEST = 64
 
 
 def ensure_name(section: str, name: str) -> None:
-    """Raises SettingsError if the secrets of a section could not be given by its name."""
+    """Raises SettingsError if a section's name cannot be part of its secrets' names."""
     if _NAME.fullmatch(name) is None or len(name) > _LONGEST:
         raise SettingsError(
             f"{section}.{name[:_LONGEST]} is no name of a source, since no variable of the "

@@ -1,8 +1,9 @@
 """Events whose sender gets no answer: they are counted, and hold nobody up.
 
-Each goes through the spool (spool.py), in its order, so a broker that is away costs none of them
-until the spool is full, and neither does a kill. An event that the process is killed over between
-its acknowledgement and the position is sent twice: an `identity` leaves the repeat out.
+Each event goes through the spool (spool.py), in order, so a broker that is away costs no event
+until the spool is full, and neither does a kill. If the process is killed between an event's
+acknowledgement and the writing of the position, the event is sent twice: an `identity` leaves the
+repeat out.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _Found = TypeVar("_Found")
 
 
 class OneWay:
-    """The spool of a collector, and the two tasks that write and send its events."""
+    """The spool of a collector, and the two tasks that write and send events."""
 
     def __init__(
         self,
@@ -40,7 +41,10 @@ class OneWay:
         most: int,
         say: Callable[[str], None],
     ) -> None:
-        """Makes it; a record has at most `most` bytes. `say` gets what the operator should read."""
+        """Sets the spool and the delivery; a record has at most `most` bytes.
+
+        `say` gets messages for the operator.
+        """
         self.spool = spool
         self._delivery = delivery
         self._counts = counts
@@ -58,7 +62,7 @@ class OneWay:
         self._sending = asyncio.create_task(self._send())
 
     def take(self, topic: CollectedTopic, event: bytes, way: str) -> None:
-        """Takes an event, or counts why not. It never waits."""
+        """Takes an event, or counts the refusal, and never waits."""
         if isinstance(read_event(topic, event, (), self._most), Invalid):
             self._counts.events(topic.name, way, {"invalid": 1})
         elif (
@@ -73,7 +77,7 @@ class OneWay:
             self._arrived.set()
 
     async def close(self) -> None:
-        """Writes what has arrived, and ends; the next collector sends it."""
+        """Writes all arrived events, and ends; the next collector sends the events."""
         self._sending.cancel()
         with suppress(asyncio.CancelledError):
             await self._sending
@@ -121,7 +125,7 @@ class OneWay:
             await self._in_turn(self._keep_position)
 
     async def _in_turn(self, do: Callable[[], _Found]) -> _Found:
-        """Does something with the spool in a thread; its turn ends with it, whoever waits."""
+        """Uses the spool in a thread; the turn ends with the use, whoever waits."""
         await self._turn.acquire()
         done = asyncio.ensure_future(asyncio.to_thread(do))
         done.add_done_callback(lambda _: self._turn.release())
@@ -138,7 +142,7 @@ class OneWay:
         try:
             self.spool.keep_position()
         except OSError as error:
-            # What follows it is sent again after a kill.
+            # Events behind the last written position are sent again after a kill.
             self._report(f"the spool's position cannot be written: {error.strerror or error}")
 
     def _report_refusal(self, why: str) -> None:

@@ -1,9 +1,9 @@
-"""The answers of requests that had an `Idempotency-Key`, so that a repeat is answered alike.
+"""The answers to requests with an `Idempotency-Key`, so that a repeat is answered alike.
 
-A repeat that comes while the first is on its way waits with it. Of a request that was acknowledged
-in part, a repeat sends the rest alone. What is remembered is bounded, and ends with the process;
-for what comes after that each record has its key as a header, and a topic's `identity` leaves
-repeats out of its tables.
+A repeat that arrives while the first request is on its way waits with that request. After a request
+that was acknowledged in part, a repeat sends only the rest. The memory of answers is bounded, and
+ends with the process; for later repeats each record has its key as a header, and a topic's
+`identity` leaves repeats out of the topic's tables.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 @dataclass(slots=True)
 class _Entry:
-    """A request's body, the work on it, and its events once that has ended."""
+    """A request's body, the work on the request, and the events once that work has ended."""
 
     digest: bytes
     work: asyncio.Task[Lines]
@@ -32,7 +32,7 @@ class _Entry:
 
 
 class Remembered:
-    """The latest requests by source, topic and key, up to so many events."""
+    """The latest requests by source, topic and key, up to a number of events."""
 
     def __init__(self, most_events: int) -> None:
         self._most = most_events
@@ -45,10 +45,10 @@ class Remembered:
         body: bytes,
         work: Callable[[Lines | None], Awaitable[Lines]],
     ) -> Lines:
-        """Works on a request unless it was settled before, and returns its events.
+        """Works on a request unless it was settled before, and returns the events.
 
         `name` is source, topic and key. `work` gets the events of an earlier attempt of which some
-        were acknowledged. Raises HttpError if the key was another body's.
+        were acknowledged. Raises HttpError if the key was used with another body.
         """
         digest = hashlib.blake2b(body, digest_size=16).digest()
         entry = self._entries.get(name)
@@ -99,10 +99,10 @@ async def _task(work: Callable[[Lines | None], Awaitable[Lines]], before: Lines 
 
 
 def key_of(header: str | None) -> str:
-    """Returns the key of an `Idempotency-Key`; nothing if there is none. Raises HttpError."""
+    """Returns the key of an `Idempotency-Key`, or an empty text. Raises HttpError."""
     if header is None:
         return ""
-    # The draft of the header has it as a quoted string; most clients send it bare.
+    # The draft of the header defines a quoted string; most clients send the key without quotes.
     key = header.strip().removeprefix('"').removesuffix('"')
     if _KEY.fullmatch(key) is None:
         raise HttpError(
@@ -114,7 +114,7 @@ def key_of(header: str | None) -> str:
 
 
 def go_on(lines: Lines, before: Lines | None) -> None:
-    """Leaves out what an earlier attempt of the same request has sent, and was acknowledged."""
+    """Leaves out events that an earlier attempt of the same request sent successfully."""
     if before is None:
         return
     for place, outcome in enumerate(before.outcomes):

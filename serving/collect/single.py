@@ -1,8 +1,8 @@
 """Single events whose requests arrive whole: each is taken without a task of the loop.
 
-A request is taken here only if its event is sure to be sent. All others go the way of app.py, which
-also answers what is invalid or refused, so both ways answer alike. Of one connection several may be
-on their way; they are answered in their order.
+A request is taken here only if its event is sure to be sent. All other requests go the way of
+app.py, which also answers invalid and refused events, so both ways answer alike. Several requests
+of a connection may be on their way; the answers are in the order of the requests.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from kappa.serving.http.patience import PatientProtocol
 from kappa.serving.http.problem import HttpError
 
 _PREFIX = b"/collect/"
-# Of one connection, until the next requests wait.
+# The most open requests of a connection; further requests wait.
 _MOST_OPEN = 256
 _READ = frozenset({b"host", b"authorization", b"content-type"})
-# A request with one of these is more than an event, or a page's.
+# A request with any of these headers is more than an event, or comes from a page.
 _UNUSUAL = frozenset(
     {
         *(b"idempotency-key", b"prefer", b"content-encoding", b"transfer-encoding"),
@@ -39,14 +39,14 @@ _Headers = Iterable[tuple[bytes, bytes]]
 
 
 class SingleEvents:
-    """The way of such an event to the broker."""
+    """The way of a single event to the broker."""
 
     def __init__(self, stand: CollectorStand, body_bytes: int) -> None:
         self._stand = stand
         self._body_bytes = body_bytes
 
     def topic(self, url: bytes) -> CollectedTopic | None:
-        """Returns the topic that a request's address names, if its events can be sent."""
+        """Returns the topic that a request's address names, if events can be sent to the topic."""
         try:
             return self._stand.topic(url[len(_PREFIX) :].decode("latin-1"))
         except HttpError:
@@ -59,7 +59,7 @@ class SingleEvents:
         body: bytes,
         answer: Callable[[HttpReply], None],
     ) -> bool:
-        """Sends an event, and has it answered later. Returns False if nothing was done."""
+        """Sends an event, and has the request answered later. Returns False if nothing was done."""
         stand, intake, size = self._stand, self._stand.intake, len(body)
         read = _read_headers(headers)
         if read is None or is_batch(read.get("content-type")) or size > self._body_bytes:
@@ -73,7 +73,7 @@ class SingleEvents:
             record = read_event(topic, body, (), stand.largest_record)
             if isinstance(record, Invalid):
                 return False
-            # A rate that is refused is not taken from, so the other way finds all as it was.
+            # A refused rate takes nothing, so the other way finds the rate unchanged.
             caller.ensure_rate(1, time.monotonic())
             intake.hold(size)
         except HttpError:
@@ -95,10 +95,10 @@ class SingleEvents:
 
 
 class _Open:
-    """A request that is not answered yet, as uvicorn's protocol looks at it."""
+    """A request that is not answered yet, in the form that uvicorn's protocol reads."""
 
     __slots__ = ("disconnected", "keep_alive", "reply", "response_complete")
-    # Nobody waits for it.
+    # Nobody waits for this event.
     message_event = asyncio.Event()
 
     def __init__(self) -> None:
@@ -109,10 +109,10 @@ class _Open:
 
 
 class EventProtocol(PatientProtocol):
-    """HTTP/1.1 that takes single events without a task."""
+    """An HTTP/1.1 protocol that takes single events without a task."""
 
     single: ClassVar[SingleEvents]
-    # The topic and body of a request that may be taken so, until it is whole.
+    # The topic and body of a request that may be taken this way, until the request is whole.
     _topic: CollectedTopic | None = None
     _body = b""
 
@@ -127,7 +127,7 @@ class EventProtocol(PatientProtocol):
             self._begin_as_usual()
 
     def on_message_begin(self) -> None:
-        """Begins a request; what the other way needs is made only if it goes there."""
+        """Begins a request. State for the other way is made only if the request goes there."""
         self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def _take_body(self, body: bytes) -> None:
@@ -137,7 +137,7 @@ class EventProtocol(PatientProtocol):
             self._body += body
 
     def on_message_complete(self) -> None:
-        """Takes an event if it may."""
+        """Takes an event that may be taken."""
         topic = self._topic
         if topic is None:
             super().on_message_complete()
@@ -179,7 +179,7 @@ class EventProtocol(PatientProtocol):
             and len(self._open) < _MOST_OPEN
             and not self.flow.write_paused
             and not self.transport.is_closing()
-            # The server ends after the last of them.
+            # The server ends the connection after the last open request.
             and (not self._open or self._open[-1].keep_alive)
             and not self.app_state[CONNECTION].is_too_many
         )
@@ -195,7 +195,7 @@ class EventProtocol(PatientProtocol):
             super().on_body(body)
 
     def _answer(self, waiting: _Open, reply: HttpReply) -> None:
-        """Writes an answer once those before it are written."""
+        """Writes an answer once the earlier answers are written."""
         waiting.reply = reply
         while self._open and (found := self._open[0].reply) is not None:
             last = self._open.popleft()
@@ -205,12 +205,12 @@ class EventProtocol(PatientProtocol):
                 if not last.keep_alive:
                     self.transport.close()
         if not self._open:
-            # What came behind them has its turn, or the connection is idle.
+            # The bytes behind these requests have their turn, or the connection is idle.
             self.on_response_complete()
 
 
 def _read_headers(headers: _Headers) -> dict[str, str] | None:
-    """Returns the headers that decide; None if there are others that would, too."""
+    """Returns the headers that this way reads; None if other headers matter."""
     found: dict[str, str] = {}
     for raw, value in headers:
         if raw in _READ:

@@ -1,8 +1,9 @@
 """Events on the local disk that wait for the broker, in order, of a bounded size.
 
-They survive the death of the process, and not a power loss: nothing is synced. A file of the spool
-is appended to by one process; the next process begins another. What a kill has cut short ends its
-file, and is left out. The position is behind the last event that needs not be sent again.
+The events survive the death of the process, and not a power loss: nothing is synced. A process
+appends to its own file of the spool; the next process begins another file. A record that a kill has
+cut short ends its file, and is left out. The position is behind the last event that needs not be
+sent again.
 
 For one thread at a time.
 """
@@ -35,28 +36,31 @@ class _Position(Struct, frozen=True):
 
 
 class Spool:
-    """The spool in one folder."""
+    """The spool in a folder."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
-        """Goes on with what an earlier process has left. Raises OSError."""
+        """Goes on with the files of an earlier process. Raises OSError."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._most = most_bytes
         self._numbers = sorted(int(path.stem) for path in folder.glob("*.events"))
         self._position = self._read_position()
         self._sizes = {number: self._path(number).stat().st_size for number in self._numbers}
-        # Behind what `read` has returned last.
+        # The place behind the events that `read` has returned last.
         self._next = self._position
         self._file: RawIOBase | None = None
         self._forget_sent()
 
     @property
     def bytes(self) -> int:
-        """Returns the bytes on the disk, of events that were sent among them."""
+        """Returns the number of bytes on the disk, including events that were sent."""
         return sum(self._sizes.values())
 
     def append(self, events: Sequence[ArrivedEvent]) -> int:
-        """Appends events while there is room, and returns how many. Raises OSError if none was."""
+        """Appends events while there is room, and returns their number.
+
+        Raises OSError if none was appended.
+        """
         frames, size = [], 0
         for event in events:
             payload = msgspec.msgpack.encode(event)
@@ -72,7 +76,7 @@ class Spool:
         try:
             _write_whole(file, b"".join(frames))
         except OSError:
-            # A part of it may be there, and nothing may follow it.
+            # A part of the events may be written, and nothing may follow such a part.
             with suppress(OSError):
                 file.truncate(self._sizes[number])
             self._close()
@@ -83,7 +87,7 @@ class Spool:
         return len(frames)
 
     def read(self, most_events: int, most_bytes: int) -> list[ArrivedEvent]:
-        """Returns the next events behind those that were read last; none if there are none yet."""
+        """Returns the next events behind the last that were read; none if none have arrived."""
         while True:
             found = self._read_file(most_events, most_bytes)
             later = [number for number in self._numbers if number > self._next.file]
@@ -92,14 +96,14 @@ class Spool:
             self._next = _Position(later[0], 0)
 
     def keep_position(self) -> None:
-        """Writes down that all events that were read need not be sent again. Raises OSError."""
+        """Writes down that events read so far need not be sent again. Raises OSError."""
         self._position = self._next
         content, _ = sealed(msgspec.to_builtins(self._position))
         put_file(self._folder / _POSITION, content, synced=False)
         self._forget_sent()
 
     def close(self) -> None:
-        """Closes the file that is appended to."""
+        """Closes the file that events are appended to."""
         self._close()
 
     def _read_file(self, most_events: int, most_bytes: int) -> list[ArrivedEvent]:
@@ -110,7 +114,7 @@ class Spool:
             file.seek(offset)
             content = file.read(min(max(most_bytes, 0), self._sizes[number] - offset))
             if len(content) >= _HEAD.size:
-                # One event is read whole, however large it is.
+                # A single event is read whole, however large it is.
                 length, _ = _HEAD.unpack_from(content)
                 content += file.read(max(0, _HEAD.size + length - len(content)))
         found: list[ArrivedEvent] = []

@@ -1,4 +1,4 @@
-"""The objects that all ways in share: topics, callers, the queue, and what runs beside them."""
+"""The objects that all ways in share: topics, callers, the queue, and the tasks beside."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from kappa.serving.http.problem import HttpError
 from kappa.state.store import Store
 
 _LOOK_SECONDS = 2.0
-# The broker is asked for its topics less often.
+# The least interval between two requests to the broker for the topics.
 _ASK_SECONDS = 10.0
 _CLOSE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class CollectorMeans:
-    """The project's part of a collector."""
+    """The parts of a collector that the project gives."""
 
     settings: CollectSettings
     log: Log
@@ -43,13 +43,13 @@ class CollectorMeans:
     callers: Callers
     spool: Spool
     sources: Sequence[PulledSource]
-    # It has the sources' positions.
+    # The store has the sources' positions.
     store: Store
     say: Callable[[str], None]
 
 
 class CollectorStand:
-    """All that the ways in share, once it is opened within a running loop."""
+    """The objects that the ways in share, once opened within a running loop."""
 
     intake: Intake
     one_way: OneWay
@@ -62,7 +62,7 @@ class CollectorStand:
         self.counts = CollectorCounts()
         self.remembered = Remembered(means.settings.keys)
         self.requests = LaterRequests(means.settings.requests)
-        # One that is larger would wait for room without an end.
+        # A larger record would wait for room without an end.
         self.largest_record = min(
             means.log.largest_record, parse_memory(means.settings.queue_bytes)
         )
@@ -84,14 +84,14 @@ class CollectorStand:
         ]
 
     async def close(self) -> None:
-        """Waits for what is on its way, for some seconds, and ends."""
+        """Waits some seconds for events on their way, and ends."""
         for task in self._beside:
             task.cancel()
         await self.one_way.close()
         await self.intake.close(_CLOSE_SECONDS)
 
     def topic(self, name: str) -> CollectedTopic:
-        """Returns a topic that can be sent to. Raises HttpError if it cannot."""
+        """Returns a topic that events can be sent to. Raises HttpError for any other."""
         topic = self._means.declared.topics.get(name)
         if topic is None:
             raise HttpError(
@@ -126,12 +126,12 @@ class CollectorStand:
             self._fail(f"{type(error).__name__}: {error}")
 
     def _fail(self, why: str) -> None:
-        """Ends this process, so that another one begins anew."""
+        """Ends this process, so that another begins anew."""
         self.failure = why
         os.kill(os.getpid(), signal.SIGTERM)
 
     def missing(self) -> list[str]:
-        """Returns what keeps events from being acknowledged at the moment."""
+        """Returns the reasons why events are not acknowledged now."""
         found = [
             f"topic {name} is not on the broker"
             for name, topic in self._means.declared.topics.items()
@@ -183,7 +183,7 @@ class CollectorStand:
             try:
                 facts = self._means.log.facts(name)
             except Unreachable:
-                # What was known of the topics stays.
+                # The known facts about the topics stay.
                 return
             except KappaError as error:
                 self._means.say(str(error))

@@ -1,10 +1,10 @@
-"""Events by a websocket: one a message, acknowledged cumulatively.
+"""Events by a websocket: an event a message, acknowledged cumulatively.
 
 `{"acknowledged": 12, "token": "visits:0=41"}` says that the first twelve messages need not be sent
 again: each is in the log, or was answered with `{"line": 7, "reason": ..., "detail": ...}`. With
-too many unacknowledged, or without room, nothing is read, and TCP slows the client. If the broker
-does not acknowledge, the connection ends with code 1013, and a client sends again what follows the
-last acknowledgement.
+too many unacknowledged messages, or without room, nothing is read, and TCP slows the client. If the
+broker does not acknowledge, the connection ends with code 1013, and a client sends again all
+messages after the last acknowledgement.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TRY_AGAIN = 1013
 
 
 class EventsIn:
-    """One websocket that brings events."""
+    """A websocket that brings events."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class EventsIn:
         self._caller = caller
         self._receive = receive
         self._send = send
-        # Messages whose acknowledgement was not sent yet, in their order.
+        # Messages whose acknowledgement was not sent yet, in order.
         self._open: deque[asyncio.Future[SentRecords] | Invalid] = deque()
         self._settled = 0
         self._changed = asyncio.Event()
@@ -66,7 +66,8 @@ class EventsIn:
         finally:
             for task in (reading, acknowledging):
                 task.cancel()
-                # A client that has left can be sent nothing; one that reads too slowly neither.
+                # A client that has left can be sent nothing; neither can a client that reads too
+                # slowly.
                 with suppress(asyncio.CancelledError, RuntimeError, TimeoutError, OSError):
                     await task
 
@@ -136,7 +137,7 @@ class EventsIn:
             await self._told(before)
 
     async def _told(self, before: int) -> None:
-        """Sends how many messages are settled, if there are more than before."""
+        """Sends the number of settled messages, if there are more than before."""
         if self._settled > before:
             token = written_offsets(Offsets({self._topic.name: self._ends}))
             await self._tell({"acknowledged": self._settled, "token": token or None})

@@ -1,6 +1,6 @@
-"""Events that are sent until the broker has acknowledged each, or refuses the event itself.
+"""Events that are sent until the broker acknowledges each, or refuses the event itself.
 
-A refusal that could end, such as that of a rule that is missing, is waited for: nothing is lost.
+A refusal that could end, such as for a missing rule, is waited for: nothing is lost.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _AGAIN_SECONDS, _REFUSED_SECONDS = 0.5, 2.0
 
 
 class ArrivedEvent(Struct, frozen=True, array_like=True):
-    """An event as it arrived; its time is in milliseconds since 1970."""
+    """An event at its arrival; the time is in milliseconds since 1970."""
 
     topic: str
     event: bytes
@@ -41,9 +41,10 @@ class UntilAcknowledged:
         *,
         most: int,
     ) -> None:
-        """Makes it. `topic` returns a topic by name, if it is collected; `most` bytes are a record.
+        """Sets the bounds of a batch. `topic` returns a collected topic by name.
 
-        A batch leaves room in the queue for requests, and never waits for more than there is.
+        A record has at most `most` bytes. A batch leaves room in the queue for requests, and never
+        waits for more room than the queue has.
         """
         self._intake = intake
         self._counts = counts
@@ -55,9 +56,9 @@ class UntilAcknowledged:
     async def deliver(
         self, batch: Sequence[ArrivedEvent], way: str, refused: Callable[[str], None]
     ) -> Mapping[str, int]:
-        """Sends a batch, as long as it takes. Returns what became of its events, in numbers.
+        """Sends a batch, as long as it takes. Returns the number of events by outcome.
 
-        `refused` gets the reason whenever the broker has refused some of them.
+        `refused` gets the reason whenever the broker has refused some events.
         """
         tally: Counter[str] = Counter()
         left = list(batch)
@@ -93,9 +94,9 @@ class UntilAcknowledged:
         way: str,
         tally: Counter[str],
     ) -> tuple[list[ArrivedEvent], str]:
-        """Sends events of one topic. Returns those to send again, and why the broker refuses some.
+        """Sends events of a topic. Returns the events to send again, and a refusal's reason.
 
-        That is empty if it only could not be reached.
+        The reason is empty if the broker only could not be reached.
         """
         size = sum(len(each.event) for each, _ in found)
         await self._intake.until_room(size, len(found))
@@ -118,7 +119,7 @@ class UntilAcknowledged:
                 became["failed"] += 1
         self._counts.events(topic, way, became)
         tally.update(became)
-        # A broker refuses all records that were sent as one batch for one of them, or for all.
+        # A broker refuses a whole batch of records for a single record, or for all.
         half = (len(alone) + 1) // 2
         for part in filter(None, (alone[:half], alone[half:])):
             more, reason = await self._sent(topic, part, way, tally)
@@ -128,7 +129,7 @@ class UntilAcknowledged:
 
 
 def _at(record: ProducedRecord, event: ArrivedEvent) -> ProducedRecord:
-    """Returns a record with the time at which its event arrived."""
+    """Returns a record with the time at which the event arrived."""
     return ProducedRecord(
         record.value, record.key, event.arrived_ms, record.headers, record.partition
     )

@@ -1,30 +1,31 @@
-"""The HTTP server: its gate, its errors, and the routes for queries and snapshots.
+"""The HTTP server: the gate, the errors, and the routes for queries and snapshots.
 
-It knows nothing of rollouts: their routes are given to it as routers. Read in this order:
+The server knows nothing of rollouts: other packages give the server their routes as routers. Read
+the modules in this order:
 
-- http.py: the application behind its gate.
-- address.py: the address, its guard, and its socket.
+- http.py: the application behind the gate.
+- address.py: the address, and its guard and socket.
 - stand.py: the objects that all routes share, and looks that many requests share.
 - problem.py: errors as RFC 9457 documents.
-- bounds.py: the bounds of a server, its requests and its connections.
+- bounds.py: the bounds of a server, of requests and of connections.
 - gate.py: the checks that each request passes first.
 - token.py: the browser's cookie for the token, and the line of wrong tokens.
-- headers.py: a request's headers, and the site that sent it.
-- patience.py: the bounds of connections: their heads, and how many strangers have.
-- login.py: the form that gives a browser its cookie.
+- headers.py: a request's headers, and the site that sent the request.
+- patience.py: the bounds of connections: time for the head, and places for strangers.
+- login.py: the form that gives a browser the cookie.
 - queries.py: the routes for queries.
-- waiting.py: requests that wait for their client's own writes.
+- waiting.py: requests that wait for the client's own writes.
 - snapshots.py: snapshots pinned by name for many requests.
 - static.py: the files of the pages.
-- page/: the page as text: its templates, and the files that a browser loads.
+- page/: the page as text: the templates, and the files that a browser loads.
 - exposition.py: a metric in Prometheus's text format.
 
 Streams are sent for as long as a client listens:
 
-- open_streams.py: the streams that are open, which end with the server.
+- open_streams.py: the open streams, which end with the server.
 - events.py: the journal as server-sent events.
-- reading.py: a reader of a table's changes, as the server's loop sees it.
-- moves.py: that the rows of some tables have changed.
+- reading.py: a reader of a table's changes, for the server's loop.
+- moves.py: a signal that the rows of some tables have changed.
 - changes.py: the changes of a table, as server-sent events and by websocket.
 """
 

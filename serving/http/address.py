@@ -1,6 +1,7 @@
 """The address at which HTTP is served: read, guarded by a token, and opened as a socket.
 
-The keeper of the socket needs it, and is small: it imports the standard library and errors alone.
+The keeper of the socket needs this module, and is small: the module imports only the standard
+library and errors.
 """
 
 from __future__ import annotations
@@ -13,27 +14,28 @@ from kappa.base.errors import Conflict, SettingsError
 
 # By guessing, at whatever rate a network has, none so long is found.
 _SHORTEST_TOKEN = 16
-# Connections that the kernel lets wait until they are accepted, or until there is a server.
+# The number of connections that wait in the kernel until accepted, or until a server runs.
 WAITING = 512
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAddress:
-    """A host and a port to listen at; port 0 is any that is free."""
+    """A host and a port to listen at; port 0 is any free port."""
 
     host: str
     port: int
 
     @property
     def url(self) -> str:
-        """The URL of a server at this place."""
+        """Returns the URL of a server at this address."""
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
 
 def guarded_address(listen: str, token: str | None) -> HttpAddress:
     """Reads HOST:PORT, as in `serve.listen`.
 
-    Raises SettingsError if it is no such place, or one that is not guarded (`ensure_guarded`).
+    Raises SettingsError if the text is no address, or the address is not guarded
+    (`ensure_guarded`).
     """
     host, colon, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -47,7 +49,7 @@ def guarded_address(listen: str, token: str | None) -> HttpAddress:
 
 
 def ensure_guarded(host: str, token: str | None) -> None:
-    """Raises SettingsError unless only this machine can ask there, or a good token guards it."""
+    """Raises SettingsError unless the host is local or a long token guards the address."""
     try:
         local = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -67,9 +69,9 @@ def ensure_guarded(host: str, token: str | None) -> None:
 def listening_at(
     address: HttpAddress, *, any_port: bool = False, command: str = "kappa serve"
 ) -> socket.socket:
-    """Opens the socket. Raises Conflict if the port is taken, unless `any_port` is as good.
+    """Opens the socket. Raises Conflict if the port is taken, unless `any_port` is allowed.
 
-    The error's hint is `command` at another port.
+    The error's hint is `command` with another port.
     """
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:

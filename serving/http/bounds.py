@@ -1,4 +1,4 @@
-"""The bounds of a server: of a request, of each of its steps, and of its connections."""
+"""The bounds of a server: of requests, of their steps, and of connections."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kappa.serving.http.problem import HttpError
 from kappa.serving.query.reader.client import Client
 
 Scope = MutableMapping[str, Any]
-# The name of its connection (Connection) in a request's state.
+# The name of the connection (Connection) in a request's state.
 CONNECTION = "kappa_connection"
 # The name of the client that waits for the answer (Client), likewise.
 _CLIENT = "kappa_client"
@@ -20,8 +20,9 @@ _CLIENT = "kappa_client"
 class Bounds:
     """The most bytes of a request, the most seconds of each step, and the most connections.
 
-    The steps are a request's head (patience.py), its body, and sending one piece of the answer.
-    A wrong token costs `wrong_seconds`. Of all `connections`, so many may be strangers'.
+    The steps are reading a request's head (patience.py), reading the body, and sending a piece of
+    the answer. A wrong token costs `wrong_seconds`. Of all `connections`, at most `strangers`
+    belong to strangers.
     """
 
     connections: int = 1024
@@ -40,9 +41,9 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A request's connection: `welcome` marks it as no stranger's, `cut` ends it at once.
+    """A request's connection: `welcome` marks a known client, `cut` ends the connection.
 
-    It `is_too_many` if there were as many as there may be when it was made (patience.py).
+    `is_too_many` is True if the server was full when the connection was made (patience.py).
     """
 
     welcome: Callable[[], None] = _nothing
@@ -68,7 +69,7 @@ def client_of(scope: Scope) -> Client:
 
 
 def ensure_room(connection: Connection, bounds: Bounds) -> None:
-    """Raises HttpError if a connection is one too many."""
+    """Raises HttpError if a connection exceeds the server's number."""
     if connection.is_too_many:
         raise HttpError(
             503,

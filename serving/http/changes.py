@@ -1,9 +1,9 @@
 """The changes of a table over HTTP: as server-sent events, and as messages of a websocket.
 
 Both have the same messages: `begin` with the head of a change set, `rows` with an array of changes,
-and `commit`, whose id is the cursor. A browser's EventSource sends the last one back when it
-reconnects (`Last-Event-ID`); so whatever it got after that is part of what it gets then. A client
-holds the rows back until their commit.
+and `commit`, whose id is the cursor. A browser's EventSource sends the last cursor back when the
+browser reconnects (`Last-Event-ID`); so all messages received after that cursor are sent again. A
+client holds the rows back until their commit.
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html.
 """
 
@@ -32,7 +32,7 @@ from kappa.serving.outlets.changes.hub import ChangeMessage, ChangeReader, Recor
 from kappa.serving.query.reader.client import Client, ClientLeft
 
 _PATH = f"{API}/tables/{{table}}/changes"
-# In characters: what is written at once, unless one message has more.
+# The number of characters that are written at once, unless a message has more.
 _PIECE = 1 << 16
 
 router = APIRouter()
@@ -100,7 +100,7 @@ async def changes_by_websocket(
             leaving.cancel()
             reading.leave()
     if websocket.application_state is WebSocketState.CONNECTING:
-        # The server learns that nobody is there any more.
+        # Tells the server that the client is gone.
         await websocket.close()
 
 
@@ -123,7 +123,7 @@ async def _send_changes(websocket: WebSocket, reading: HttpReader) -> None:
 
 
 async def _until_left(websocket: WebSocket, client: Client, sending: anyio.CancelScope) -> None:
-    # What a client sends means nothing; its end does.
+    # Messages from a client mean nothing; only the end of the connection does.
     with suppress(WebSocketDisconnect, RuntimeError):
         while (await websocket.receive())["type"] != "websocket.disconnect":
             pass
@@ -152,7 +152,7 @@ async def _events(reading: HttpReader, first: RecordedChanges | None) -> AsyncIt
     try:
         async for message in reading.messages(first):
             held += ": still here\n\n" if message is None else _as_event(message)
-            # A small change set is sent in one piece: each piece costs as much as what is in it.
+            # A small change set is sent in one piece, because a piece costs as much as its content.
             if message is None or message.cursor is not None or len(held) >= _PIECE:
                 yield held
                 held = ""

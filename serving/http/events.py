@@ -1,8 +1,8 @@
-"""The journal as server-sent events: each record once, in order, with its number as the id.
+"""The journal as server-sent events: each record once, in order, with the number as id.
 
-A client that reconnects sends the id of the last event it received (`Last-Event-ID`), and gets all
-that followed. With `progress`, it also gets an event without an id after other changes, and has
-to look up itself what changed.
+A client that reconnects sends the id of the last event received (`Last-Event-ID`), and gets all
+later events. With `progress`, the client also gets an event without an id after other changes, and
+has to look up itself which values changed.
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html.
 """
 
@@ -24,10 +24,10 @@ from kappa.state.journal.journal import Journal, JournalRecord, JournalView, as_
 from kappa.state.journal.projections import begun_after, rollout_number
 from kappa.state.store import Store
 
-# Its result differs from the last one if something has changed. All listeners share one look.
+# The result differs from the last result if something has changed. All listeners share a look.
 Pulse = Callable[[], Hashable]
 
-# Seconds between two looks at the journal, shared by all listeners: it notifies nobody.
+# Seconds between two looks at the journal, shared by all listeners: the journal notifies nobody.
 _LOOK_SECONDS = 0.25
 # Proxies close a connection that is silent for a minute; sending also finds clients that left.
 _SILENCE_SECONDS = 15.0
@@ -85,10 +85,10 @@ async def events(
 
 
 class _Listener(EndingResponse):
-    """The stream of one listener, who is counted from here until the stream ends."""
+    """The stream of a listener, who is counted from here until the stream ends."""
 
     def __init__(self, listening: _Listening, start: int, *, progress: bool) -> None:
-        # Counted in the same step as it is let in: nothing waits between the two.
+        # The count and the check are a single step: nothing waits between the two.
         if len(listening.who) >= MOST_LISTENERS:
             raise HttpError(
                 503,
@@ -113,7 +113,7 @@ class _Listener(EndingResponse):
 
 
 class _Listening:
-    """The listeners, and the looks that they share."""
+    """The listeners, and the looks that all listeners share."""
 
     def __init__(self, store: Store, pulse: Pulse | None) -> None:
         journal = Journal(store)
@@ -134,7 +134,7 @@ def _listening(request: Request) -> _Listening:
 
 
 def _end_of(journal: Journal) -> Callable[[], int]:
-    """Returns a look for the number of the last record; it reads each record once."""
+    """Returns a look for the number of the last record; the look reads each record once."""
     last: int | None = None
 
     def look() -> int:
@@ -175,7 +175,7 @@ async def _stream(listening: _Listening, number: int, *, progress: bool) -> Asyn
 
 
 def _some_after(view: JournalView, number: int) -> tuple[list[JournalRecord], tuple[int, ...]]:
-    """Returns the next records, and the numbers of all that began a rollout."""
+    """Returns the next records, and the numbers of the records that began a rollout."""
     records = list(view.records(after=number)[:_AT_ONCE])
     return records, view.folded(begun_after, ())
 

@@ -13,7 +13,7 @@ MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 def family(
     name: str, kind: str, what: str, samples: Iterable[tuple[Mapping[str, str], float]]
 ) -> str:
-    """Writes a metric's help, its type, and each sample of it by its labels."""
+    """Writes a metric: the help, the type, and each sample by labels."""
     lines = [
         f"# HELP {name} {what}",
         f"# TYPE {name} {kind}",

@@ -1,16 +1,17 @@
 """The gate: the checks that each request passes before the application handles it.
 
 - With a token, a request passes only if it has the token in a header, or a browser's cookie for it
-  (login.py). A wrong one waits in line to be refused.
+  (login.py). A request with a wrong token waits in line to be refused.
 - Without a token the server listens on this machine alone. Pages of other sites that are open on
   this machine are refused: by the host name of the request (DNS rebinding), and by their site.
-- A body has a limit of bytes and of time. One that announces more bytes is not read.
-- The answer ends if its client reads it too slowly.
-- What is done for a client ends when the client leaves: a wait, a stream, a query. A thread at work
-  is not stopped midway, but by what it asks itself (`Client`).
+- A body has a limit of bytes and of time. A body that announces more bytes is not read.
+- The answer ends if the client reads too slowly.
+- Work for a client ends when the client leaves: a wait, a stream, a query. A thread at work is not
+  stopped midway, but stops when the thread itself asks (`Client`).
 
-It is an ASGI application around another (https://asgi.readthedocs.io/en/latest/specs/www.html),
-and depends on no framework but anyio, whose scopes end what is inside.
+The gate is an ASGI application around another
+(https://asgi.readthedocs.io/en/latest/specs/www.html), and depends on no framework but anyio, whose
+scopes end the work inside.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ WEBSOCKET = "WEBSOCKET"
 
 
 class _Left(Exception):
-    """A client that no longer reads its answer."""
+    """The end of an answer that the client no longer reads."""
 
 
 class Gate:
-    """An application that passes allowed requests to the one inside."""
+    """An application that passes allowed requests to the application inside."""
 
     def __init__(
         self, inside: Application, *, token: str | None, bounds: Bounds, wrong: WaitingLine
@@ -102,7 +103,7 @@ class Gate:
         async def again() -> Message:
             nonlocal given
             if given:
-                # It is cancelled here if the client leaves.
+                # The task is cancelled here if the client leaves.
                 await anyio.sleep_forever()
             given = True
             return {"type": "http.request", "body": body, "more_body": False}
@@ -119,7 +120,7 @@ class Gate:
         async def until_left(inside: anyio.CancelScope) -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
-            # After its answer a client is free to go.
+            # A client is free to go after the answer.
             if not answered:
                 client.leave_now()
                 inside.cancel()
@@ -138,11 +139,12 @@ class Gate:
     async def _websocket(
         self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send
     ) -> None:
-        """Passes a websocket on, or answers its handshake with an error."""
+        """Passes a websocket on, or answers the handshake with an error."""
         connection = connection_of(scope)
         try:
             ensure_room(connection, self._bounds)
-            # A page of another site may open one with a browser's cookie, so it is no safe method.
+            # A page of another site may open a websocket with a browser's cookie, so the method is
+            # not safe.
             asked = {**scope, "method": WEBSOCKET}
             self._ensure_short(asked)
             if await self._is_welcome(asked, headers):
@@ -162,7 +164,7 @@ class Gate:
 
     def _ensure_short(self, scope: Scope) -> None:
         target = scope.get("raw_path", b""), scope.get("query_string", b"")
-        # The spaces, marks and line ends between them count as well.
+        # The spaces, marks and line ends between the parts count as well.
         size = len(scope["method"]) + sum(map(len, target)) + bool(target[1]) + 14
         size += sum(len(name) + len(value) + 4 for name, value in scope["headers"])
         if size > self._bounds.head_bytes:
@@ -174,9 +176,9 @@ class Gate:
             )
 
     async def _is_welcome(self, scope: Scope, headers: dict[str, str]) -> bool:
-        """Returns True if the request may do all, and False if anybody may send such a one.
+        """Returns True if a request may do all, and False if anybody may send the request.
 
-        Raises HttpError if it may do nothing.
+        Raises HttpError if the request may do nothing.
         """
         path, host, origin = (
             scope["path"],
@@ -195,7 +197,7 @@ class Gate:
             # Logging out does not require a valid session.
             if path == LOGOUT and is_from_here(headers):
                 return False
-            # A browser has one cookie, or two of different paths.
+            # A browser has a single cookie, or two with different paths.
             if not any(
                 is_cookie_of(self._token, each, time.time()) for each in islice(cookies(headers), 2)
             ):
@@ -232,9 +234,10 @@ async def read_body(
     bounds: Bounds,
     on_piece: Callable[[int], None] = lambda _size: None,
 ) -> bytes | None:
-    """Reads a request's body within the bounds. Returns None if its client left before its end.
+    """Reads a request's body within the bounds.
 
-    `on_piece` gets the size of each piece that arrives, and may raise.
+    Returns None if the client left before the body's end. `on_piece` gets the size of each piece
+    that arrives, and may raise.
     """
     most = bounds.body_bytes
     length = headers.get("content-length", "0")
@@ -265,7 +268,8 @@ async def read_body(
 
 
 async def _cut(connection: Connection) -> None:
-    # If it were closed, what is left to send would wait for as long as the client likes.
+    # If the connection were only closed, the rest of the answer would wait for as long as the
+    # client likes.
     connection.cut()
     await asyncio.sleep(0)  # the server learns of it in the loop's next step
 

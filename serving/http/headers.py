@@ -1,4 +1,4 @@
-"""Headers of a request: joined by name, our cookies, and the site of a browser's page. Pure."""
+"""Headers of a request: joined by name, our cookies, and the site of a page. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def has_body(headers: dict[str, str]) -> bool:
 
 
 def joined(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Returns headers by name, in lower case; a repeated one is joined. Pure.
+    """Returns headers by name, in lower case; values of a repeated header are joined. Pure.
 
     Source: RFC 9110, 5.3; RFC 9113, 8.2.3.
     """
@@ -43,7 +43,7 @@ def cookies(headers: dict[str, str]) -> Iterator[str]:
 
 
 def place_of(headers: dict[str, str], name: str) -> SplitResult:
-    """Returns the address in a header. Raises HttpError if it is no address."""
+    """Returns the address in a header. Raises HttpError if the header has no address."""
     value = headers.get(name, "")
     try:
         found = urlsplit(value if name == "origin" else f"//{value}")
@@ -60,8 +60,8 @@ def place_of(headers: dict[str, str], name: str) -> SplitResult:
 def is_from_here(headers: dict[str, str]) -> bool:
     """Returns True if the request is from a page of this server.
 
-    Browsers report it (https://www.w3.org/TR/fetch-metadata/). Older ones name only the site,
-    which a proxy may have renamed.
+    Browsers report the site (https://www.w3.org/TR/fetch-metadata/). Older browsers send only the
+    name of the site, which a proxy may have renamed.
     """
     return headers.get("sec-fetch-site") == "same-origin" or (
         "origin" in headers and place_of(headers, "origin").netloc == headers.get("host")

@@ -1,4 +1,4 @@
-"""The HTTP server's application behind its gate: its routes, errors and OpenAPI description.
+"""The HTTP server's application behind the gate: routes, errors, OpenAPI description.
 
 Routes that need rollouts are passed in as routers, by a package that may import both.
 """
@@ -37,7 +37,10 @@ def make_app(
     bounds: Bounds | None = None,
     state: Mapping[str, object] | None = None,
 ) -> Gate:
-    """Makes the application behind its gate; `routers` are other packages', with their `state`."""
+    """Makes the application behind the gate.
+
+    `routers` come from other packages, with `state` for their routes.
+    """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -71,10 +74,10 @@ def make_app(
 
 
 class _Described(FastAPI):
-    """An application whose OpenAPI description names the token, if the server has one."""
+    """An application whose OpenAPI description names the token, if the server has a token."""
 
     def openapi(self) -> dict[str, Any]:
-        """Returns the description, which is made once."""
+        """Returns the OpenAPI description, which is made once."""
         document = super().openapi()
         if self.state.token is not None:
             document.setdefault("components", {})["securitySchemes"] = {
@@ -112,7 +115,7 @@ async def readyz(request: Request) -> JSONResponse:
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
-    """Answers an error as a problem document, or as a page with its own hint to a browser."""
+    """Answers an error as a problem document, or to a browser as a page with its own hint."""
     to_a_person = "text/html" in request.headers.get(
         "accept", ""
     ) and not request.url.path.startswith(API)

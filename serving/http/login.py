@@ -1,6 +1,6 @@
-"""The login of a browser: a form for the token, and a cookie in its place.
+"""The login of a browser: a form for the token, and a cookie in the token's place.
 
-No script can read the cookie, and no other site's page can have it sent.
+No script can read the cookie, and no other site's page can make a browser send the cookie.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ async def login(request: Request) -> Response:
         await line_of(request).wait()
         return _form(meant, wrong=True)
     answer = _sent_to(meant)
-    # Strict: browsers send it with no request that a page of another site makes.
-    # Secure: behind a proxy with TLS, browsers send it by TLS only.
+    # Strict: browsers send the cookie with no request from a page of another site.
+    # Secure: behind a proxy with TLS, browsers send the cookie by TLS only.
     answer.set_cookie(
         COOKIE,
         cookie_of(token, time.time()),
@@ -75,7 +75,7 @@ def _sent_to(place: str) -> Response:
 
 
 def _here(place: str) -> str:
-    """Returns the place, or `/` if it could be one of another server."""
+    """Returns the place, or `/` if the place could be on another server."""
     return (
         quote(place, safe="/?&=%+,:;@!$'()*~")
         if place.startswith("/") and not place.startswith(("//", "/\\"))

@@ -1,4 +1,4 @@
-"""The moves of some tables as server-sent events: that rows have changed, and how many."""
+"""The moves of some tables as server-sent events: a signal and a count, without rows."""
 
 from __future__ import annotations
 
@@ -57,7 +57,10 @@ def _reading_of(request: Request, table: str, woken: asyncio.Event) -> HttpReade
 
 
 async def _served(readings: Sequence[HttpReader]) -> list[HttpReader]:
-    """Lets readers begin, and returns those whose table is served. Raises HttpError if none is."""
+    """Lets readers begin, and returns the readers whose table is served.
+
+    Raises HttpError if none of the tables is served.
+    """
     served = [each for each in readings if await _begins(each)]
     if not served:
         raise HttpError(
@@ -67,7 +70,7 @@ async def _served(readings: Sequence[HttpReader]) -> list[HttpReader]:
 
 
 async def _begins(reading: HttpReader) -> bool:
-    """Lets a reader begin. Returns False if its table is not served."""
+    """Lets a reader begin. Returns False if the reader's table is not served."""
     try:
         await reading.begin()
     except NotServed:

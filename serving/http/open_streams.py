@@ -1,4 +1,4 @@
-"""The streams of a server that are open, which end with it: no client ends them before."""
+"""The open streams of a server, which end with the server: no client ends them earlier."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from fastapi.responses import StreamingResponse
 
 
 class OpenStreams:
-    """The open streams of one server. Used in its loop."""
+    """The open streams of a server, for use in the server's loop."""
 
     def __init__(self) -> None:
         self._scopes: set[anyio.CancelScope] = set()
         self._has_ended = False
 
     def end(self) -> None:
-        """Ends all streams, and those that still begin."""
+        """Ends all streams, and all that begin later."""
         self._has_ended = True
         for each in self._scopes:
             each.cancel()
 
     @contextmanager
     def until_end(self) -> Iterator[anyio.CancelScope]:
-        """Runs a stream; if the server ends first, what is in here is cancelled, and goes on."""
+        """Runs a stream; if the server ends first, only cancels the block."""
         with anyio.CancelScope() as scope:
             self._scopes.add(scope)
             if self._has_ended:
@@ -38,10 +38,10 @@ class OpenStreams:
 
 
 class EndingResponse(StreamingResponse):
-    """A stream that ends as any answer does if the server ends: a client comes back later."""
+    """A stream that ends like other answers if the server ends; a client comes back later."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Sends what the stream has until it ends, the client leaves, or the server ends."""
+        """Sends the stream until it ends, the client leaves, or the server ends."""
         with open_streams(scope["app"]).until_end() as until_end:
             await super().__call__(scope, receive, send)
         if until_end.cancelled_caught:

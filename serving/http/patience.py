@@ -1,16 +1,17 @@
-"""The bounds of connections: uvicorn's HTTP protocol that lets no stranger keep others out.
+"""The bounds of connections: an HTTP protocol of uvicorn's that strangers cannot fill.
 
-uvicorn times the pause between requests, and gate.py times bodies and answers. Neither times a
-head between its first byte and its end, so a client could send it drop by drop. This timer runs
-from the connection's beginning, or the end of the last request, until a head is complete.
+uvicorn times the pause between requests, and gate.py times bodies and answers. Neither times a head
+between its first byte and its end, so a client could send a head drop by drop. This module's timer
+runs from the connection's beginning, or the end of the last request, until a head is complete.
 
-Of a client whose next request waits behind an answer, or whose body waits for whoever reads it,
-uvicorn reads nothing further. So nobody would see that the client leaves, and its query would keep
-a place: the kernel is asked whether it has.
+uvicorn stops reading from a client whose next request waits behind an answer, or whose body waits
+for a slow reader. So nobody would see the client leave, and the client's query would keep a place:
+the kernel is asked whether the client has left.
 
-A connection is a stranger's until the gate lets one of its requests in by the token. Strangers
-have a part of all connections; if it is full, the oldest one makes room. So clients with the token
-are served however many others connect, since their heads arrive at once.
+A connection is a stranger's until the gate lets a request of that connection in by the token.
+Strangers have a part of all connections; if that part is full, the oldest connection makes room. So
+clients with the token are served however many others connect, since the heads of such clients
+arrive at once.
 """
 
 from __future__ import annotations
@@ -30,22 +31,23 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from kappa.serving.http.address import WAITING
 from kappa.serving.http.bounds import CONNECTION, Bounds, Connection
 
-# Connections that are accepted in one step of the loop: before the next, older ones make room.
+# The number of connections accepted in a step of the loop: before the next step, older connections
+# make room.
 _ACCEPTED_AT_ONCE = 32
-# Of a connection that a server has accepted before it ends.
+# The wait for the first request of a connection that was accepted before the server ends.
 _FIRST_REQUEST_SECONDS, _NAP_SECONDS = 0.5, 0.02
 # How often the kernel is asked about a client of which nothing is read.
 _LEFT_SECONDS = 0.5
-# Linux alone tells it while there is something to read.
+# Linux alone reports that a client has left while there is still something to read.
 _LEAVES = getattr(select, "POLLRDHUP", 0)
-# Files that the server has open beside connections, at most: queries, their processes, the store.
+# The most files that the server has open beside connections: queries, their processes, the store.
 _OTHER_FILES = 256
 
 
 def uvicorn_settings(
     bounds: Bounds, protocol: type[PatientProtocol] | None = None
 ) -> dict[str, Any]:
-    """Returns the settings of uvicorn that keep a server, of a protocol, within its bounds."""
+    """Returns the settings of uvicorn that keep a server, of a protocol, within bounds."""
     return {
         "http": type(
             "Patient", (protocol or PatientProtocol,), {"bounds": bounds, "strangers": {}}
@@ -64,10 +66,10 @@ def uvicorn_settings(
 
 
 def fitting(bounds: Bounds) -> Bounds:
-    """Returns the bounds with as many connections as this process may have files for.
+    """Returns the bounds, with no more connections than this process may have files.
 
-    The limit of the machine's user is raised first, as far as it goes. Without a file for a
-    connection the loop would do nothing but fail to accept it.
+    The limit of the machine's user is raised first, as far as possible. Without a file for a
+    connection the loop would do nothing but fail to accept that connection.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = bounds.connections + _OTHER_FILES
@@ -83,7 +85,8 @@ def fitting(bounds: Bounds) -> Bounds:
 class PatientServer(uvicorn.Server):
     """uvicorn's server, whose connections wait in the kernel while others are accepted.
 
-    `end_streams` is called as it begins to end, which what listens to it does not do by itself.
+    `end_streams` is called when the server begins to end, because listeners do not end streams
+    themselves.
     """
 
     def __init__(
@@ -99,10 +102,10 @@ class PatientServer(uvicorn.Server):
             each.listen(WAITING)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ends the open streams, and waits for what else is answered.
+        """Ends the open streams, and waits for the other answers.
 
-        Who has connected just now may send a request still: later ones wait for the next server,
-        if its socket is another's, too.
+        A client that has connected just now may still send a request. Later connections wait for
+        the next server, if the socket is shared with another process.
         """
         self._end_streams()
         for each in self.servers:
@@ -118,10 +121,10 @@ class PatientServer(uvicorn.Server):
 
 
 class OfferParser(httptools.HttpRequestParser):
-    """httptools' parser, which also reads requests that offer to go on in another protocol.
+    """httptools' parser, which also reads requests that offer to change the protocol.
 
-    httptools itself takes what follows such a head for the other protocol, so the body would be
-    lost. Clients offer HTTP/2 so: Java's by default, curl with `--http2`.
+    httptools itself takes the bytes behind such a head for the other protocol, so the body would be
+    lost. Clients offer HTTP/2 this way: Java's by default, curl with `--http2`.
     """
 
     def __init__(self, protocol: PatientProtocol) -> None:
@@ -130,7 +133,7 @@ class OfferParser(httptools.HttpRequestParser):
         self.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def feed_data(self, data: Any) -> None:
-        """Parses what has arrived; a head that makes an offer is read again without it."""
+        """Parses data that has arrived; reads a head with an offer again, without the offer."""
         try:
             super().feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -140,16 +143,16 @@ class OfferParser(httptools.HttpRequestParser):
 
 
 class PatientProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 with limits of a request's head, and of strangers' connections."""
+    """uvicorn's HTTP/1.1 with limits for a request's head, and for strangers' connections."""
 
     bounds: ClassVar[Bounds]
-    # In the order in which they came.
+    # The strangers in the order of arrival.
     strangers: ClassVar[dict[PatientProtocol, None]]
     _head_due: Any = None
-    # The bytes of what is no body and not complete, but for those that came with what was before.
+    # The bytes of an incomplete head or trailer, without bytes that arrived with an earlier part.
     _head_bytes = 0
     _is_in_body = False
-    # The request that is answered, while later ones wait behind it.
+    # The request that is answered, while later requests wait behind.
     _answered: RequestResponseCycle | None = None
     _left_due: asyncio.TimerHandle | None = None
 
@@ -179,11 +182,11 @@ class PatientProtocol(HttpToolsProtocol):
             self._look_whether_left()
 
     def is_new(self) -> bool:
-        """Returns True if it has had no request yet."""
+        """Returns True if the connection has had no request yet."""
         return not self.transport.is_closing() and self.cycle is None
 
     def is_offer(self) -> bool:
-        """Returns True if a request offers another protocol than websockets, which none takes."""
+        """Returns True if a request offers a protocol other than websockets; no offer is taken."""
         return (
             self.parser.should_upgrade()
             and self.parser.get_method() != b"CONNECT"
@@ -191,7 +194,7 @@ class PatientProtocol(HttpToolsProtocol):
         )
 
     def read_without_offer(self, rest: bytes) -> None:
-        """Reads the head again as that of a request that makes no offer, and what follows it."""
+        """Reads the head again as a head without an offer, and then the bytes behind."""
         lines = [b"%b %b HTTP/1.1" % (self.parser.get_method(), self.url)]
         for name, value in self.headers:
             if name == b"connection":
@@ -204,7 +207,7 @@ class PatientProtocol(HttpToolsProtocol):
             self.parser.feed_data(rest)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Takes a header; what trails a body is none."""
+        """Takes a header; ignores the trailers of a body."""
         if not self._is_in_body:
             super().on_header(name, value)
 
@@ -232,27 +235,27 @@ class PatientProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuses what is no HTTP; never in the middle of another request's answer."""
+        """Refuses bytes that are no HTTP, but never within another request's answer."""
         if self.cycle is None or self.cycle.response_complete:
             super().send_400_response(msg)
         else:
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stops the timers, and tells all requests that wait that nobody does."""
+        """Stops the timers, and tells all waiting requests that their client is gone."""
         self._stop()
         if self._left_due is not None:
             self._left_due.cancel()
         self.strangers.pop(self, None)
         super().connection_lost(exc)
-        # uvicorn tells the last one alone.
+        # uvicorn tells only the last request.
         for cycle in (self._answered, *(each for each, _ in self.pipeline)):
             if cycle is not None:
                 cycle.disconnected = True
                 cycle.message_event.set()
 
     def handle_websocket_upgrade(self) -> None:
-        """Gives the connection to the protocol of websockets: the gate decides there."""
+        """Gives the connection to the websocket protocol, where the gate decides."""
         # No further head is waited for here.
         self._is_in_body = True
         self._stop()
@@ -278,14 +281,14 @@ class PatientProtocol(HttpToolsProtocol):
         self.strangers.pop(self, None)
 
     def make_room(self) -> None:
-        """Ends this connection, since newer strangers need its place."""
+        """Ends this connection, since newer strangers need the place."""
         self.strangers.pop(self, None)
         if self._waits():
             self._leave(b"503 Service Unavailable")
         self.transport.abort()
 
     def _waits(self) -> bool:
-        """Returns True if it waits for a head: none is being read further, or answered."""
+        """Returns True if the connection waits for a head, with no request read or answered."""
         return (
             not self._is_in_body
             and (self.cycle is None or self.cycle.response_complete)
@@ -293,7 +296,7 @@ class PatientProtocol(HttpToolsProtocol):
         )
 
     def _has_late_body(self) -> bool:
-        """Returns True if a request is answered already, and its body has not ended."""
+        """Returns True if the body of an answered request has not ended."""
         return self._is_in_body and self.cycle is not None and self.cycle.response_complete
 
     def _look(self) -> None:
@@ -314,7 +317,7 @@ class PatientProtocol(HttpToolsProtocol):
 
     def _leave(self, status: bytes) -> None:
         if not self._waits():
-            # An answer is on its way, which no other may follow into.
+            # An answer is on its way, and no other answer may follow within.
             self.transport.abort()
             return
         self.transport.write(

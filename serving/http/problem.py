@@ -1,4 +1,4 @@
-"""Errors as problem documents of RFC 9457; their `hint` names the next step."""
+"""Errors as problem documents of RFC 9457; a document's `hint` names the next step."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class HttpError(KappaError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem: its status, its document and its headers."""
+    """A problem: the status, the document and the headers."""
 
     status: int
     document: Mapping[str, Any]
@@ -60,7 +60,7 @@ def problem_of(error: KappaError) -> Problem:
     """Returns the problem that reports an error."""
     if isinstance(error, HttpError):
         return _problem(error.status, "request", error, error.headers)
-    # Some errors of queries have their own status: TooMuch and Busy.
+    # Some errors of queries have a status of their own: TooMuch and Busy.
     status = getattr(error, "status", None) or next(
         (status for kind, status in _STATUSES if isinstance(error, kind)), 500
     )
@@ -89,7 +89,10 @@ async def refuse_websocket(error: KappaError, send: Send) -> None:
 
 
 async def refuse(error: KappaError, send: Send, *, last: bool, kind: str = "http.response") -> None:
-    """Answers with an error. `last`: the connection ends, since nobody reads on from it."""
+    """Answers with an error.
+
+    With `last` the connection ends, since nobody reads on from the connection.
+    """
     problem = problem_of(error)
     content = json.dumps(problem.document).encode()
     headers = [

@@ -1,8 +1,9 @@
 """Routes for queries: the sandbox answers untrusted SQL over the live builds.
 
-An answer's headers name the builds, offsets and versions that it was read from. A request with
-`X-Kappa-Snapshot: new` pins a snapshot. The answer has its name in the same header, for the next
-requests to send. `Kappa-After: TOKEN` waits for a write before the snapshot is pinned.
+The headers of an answer name the builds, offsets and versions that the answer was read from. A
+request with `X-Kappa-Snapshot: new` pins a snapshot. The answer has the snapshot's name in the same
+header, for the next requests to send. `Kappa-After: TOKEN` waits for a write before the snapshot is
+pinned.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def _answer_query(
 
 
 class _Answer(StreamingResponse):
-    """An answer's bytes, ready to be sent; its headers name the builds that it was read from."""
+    """An answer's bytes, ready to be sent; the headers name the builds that were read."""
 
     def __init__(self, reply: Reply, media_type: str, more: Mapping[str, str]) -> None:
         head = head_of(reply.snapshot)
@@ -172,7 +173,7 @@ class _Answer(StreamingResponse):
         self._reply = reply
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Sends the answer, and deletes its bytes even if sending fails."""
+        """Sends the answer, and deletes the answer's bytes even if sending fails."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -246,7 +247,7 @@ def _query_of(body: bytes, content_type: str) -> Query:
 
 @asynccontextmanager
 async def _place(app: FastAPI, stand: Stand) -> AsyncIterator[None]:
-    """Waits for a place, at most as long as a query may take; waiting uses no thread."""
+    """Waits for a place, at most as long as a query may take, without a thread."""
     if not hasattr(app.state, "places"):
         app.state.places = asyncio.Semaphore(stand.sandbox.allowance.at_once)
     places: asyncio.Semaphore = app.state.places

@@ -1,4 +1,4 @@
-"""A reader of a table's changes, as the server's loop sees it, and the stream that it gets."""
+"""A reader of a table's changes, for the server's loop, and the reader's stream."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kappa.serving.outlets.changes.hub import (
 SILENCE_SECONDS = 15.0
 # Most readers at the same time: some connections are left to others.
 MOST_READERS = 768
-# Most that compute what leads to the hub's point at the same time.
+# The most readers that compute the way to the hub's point at the same time.
 _BEGINNINGS = 2
 
 
@@ -50,7 +50,7 @@ class EventStream(EndingResponse):
 
 
 class HttpReader:
-    """One reader of the hub, as the server's loop sees it."""
+    """A reader of the hub, for the server's loop."""
 
     def __init__(
         self,
@@ -58,9 +58,10 @@ class HttpReader:
         reader: Callable[[Callable[[], None]], ChangeReader],
         woken: asyncio.Event | None = None,
     ) -> None:
-        """Counts the reader; raises HttpError if there are too many. `reader` makes it.
+        """Counts the reader, which `reader` makes.
 
-        `woken` is set when something waits for it.
+        Raises HttpError if there are too many readers. `woken` is set when something waits for the
+        reader.
         """
         self._hub, self._all, self._beginnings = _shared(app)
         if len(self._all) >= MOST_READERS:
@@ -82,7 +83,10 @@ class HttpReader:
         self._all.add(self)
 
     async def begin(self) -> RecordedChanges | None:
-        """Joins the table's readers; returns what the reader gets first. On an error it leaves."""
+        """Joins the table's readers; returns the reader's first change set.
+
+        On an error the reader leaves.
+        """
         try:
             return await anyio.to_thread.run_sync(
                 self._hub.begin_reader, self._reader, limiter=self._beginnings
@@ -92,14 +96,14 @@ class HttpReader:
             raise
 
     def leave(self) -> None:
-        """Leaves the table's readers, which ends its messages."""
+        """Leaves the table's readers, which ends the messages."""
         self._left.set()
         self._woken.set()
         self._all.discard(self)
         self._hub.remove_reader(self._reader)
 
     async def news(self) -> AsyncIterator[RecordedChanges]:
-        """Yields the change sets that wait for it. Raises KappaError if they have ended."""
+        """Yields the waiting change sets. Raises KappaError if the changes have ended."""
         if self._reader.late:
             await self.begin()
         while (recorded := self._reader.take_changes()) is not None:
@@ -108,7 +112,7 @@ class HttpReader:
     async def messages(
         self, first: RecordedChanges | None
     ) -> AsyncGenerator[ChangeMessage | None, None]:
-        """Yields its messages; None after a silence. Raises KappaError if they end."""
+        """Yields the messages; None after a silence. Raises KappaError if the messages end."""
         recorded = first
         while not self._left.is_set():
             if recorded is None:
@@ -131,7 +135,7 @@ class HttpReader:
 
 
 def _shared(app: FastAPI) -> tuple[ChangeHub, set[object], anyio.CapacityLimiter]:
-    """Returns what all readers of a server share."""
+    """Returns the hub, the readers and the limit that all readers of a server share."""
     state = app.state
     if not hasattr(state, "change_readers"):
         state.change_readers = set(), anyio.CapacityLimiter(_BEGINNINGS)

@@ -1,4 +1,4 @@
-"""Snapshots pinned for many requests: each has a name, and is kept while requests use it."""
+"""Snapshots pinned for many requests: each has a name, and is kept while in use."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from kappa.serving.query.pin.snapshot import PinnedSnapshot
 from kappa.state.store import Store
 
 NEW = "new"
-# Each one has a thread that renews its lease, and keeps files from being collected.
+# Each snapshot has a thread that renews the lease, and keeps files from being collected.
 MOST_PINNED = 64
 
 
 @dataclass(slots=True)
 class _Held:
-    """A pinned snapshot; `used` counts the requests that read from it now.
+    """A pinned snapshot; `used` counts the requests that read from the snapshot now.
 
-    It expires at `until` if no request uses it.
+    The snapshot expires at `until` if no request uses it.
     """
 
     pinned: PinnedSnapshot
@@ -33,7 +33,7 @@ class _Held:
 
 
 class Snapshots:
-    """The snapshots that are pinned by name; any thread may use it."""
+    """The snapshots that are pinned by name, for use by any thread."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Snapshots:
     ) -> None:
         """Keeps a snapshot until it is unused for `idle_seconds`.
 
-        The next call of `held`, or `close`, then releases it.
+        The next call of `held`, or `close`, then releases the snapshot.
         """
         self._store = store
         self._lease_seconds = lease_seconds
@@ -53,12 +53,12 @@ class Snapshots:
         self._clock = clock
         self._lock = threading.Lock()
         self._held: dict[str, _Held] = {}
-        # How many are being pinned: each has its place already.
+        # The number of snapshots that are being pinned: each has a place already.
         self._coming = 0
 
     @contextmanager
     def held(self, name: str) -> Iterator[tuple[str, PinnedSnapshot]]:
-        """Yields the name and the snapshot of that name, or a new one if the name is `NEW`.
+        """Yields the name and the snapshot of that name, or a new snapshot for the name `NEW`.
 
         Raises HttpError if the snapshot is no longer kept, or if too many are pinned.
         """
@@ -71,7 +71,7 @@ class Snapshots:
                 held.until = self._clock() + self._idle_seconds
 
     def let_go(self, name: str) -> None:
-        """Releases the snapshot of that name; does nothing if it was released before."""
+        """Releases the snapshot of that name, unless released before."""
         with self._lock:
             held = self._held.pop(name, None)
         if held is not None:

@@ -39,7 +39,7 @@ PROBLEM: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """The objects that all routes share; `unready` lists what is missing, a sentence each."""
+    """The objects that all routes share; `unready` lists missing parts as sentences."""
 
     store: Store
     sandbox: Sandbox
@@ -65,7 +65,7 @@ def stand_of(request: Request) -> Stand:
 class SharedLook(Generic[_Seen]):
     """A look that all requests of a kind share, made at most once in `seconds`.
 
-    It runs in its own thread, and takes none of those that answer other requests.
+    The look runs in a thread of its own, and takes no thread from the answers to other requests.
     """
 
     def __init__(self, look: Callable[[], _Seen], *, seconds: float) -> None:

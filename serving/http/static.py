@@ -1,6 +1,6 @@
 """The files of the pages: styles, scripts, and the vendored chart library.
 
-They are a short list, read once; no other file is served.
+The files are a short list, read once; no other file is served.
 """
 
 from __future__ import annotations

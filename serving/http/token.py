@@ -15,9 +15,10 @@ _LONGEST_LINE = 256
 
 
 def cookie_of(token: str, issued: float) -> str:
-    """Returns the cookie that replaces the token in a browser; `issued` in seconds since 1970.
+    """Returns the cookie that replaces the token in a browser.
 
-    It allows the same requests until it expires, and does not reveal the token.
+    `issued` is in seconds since 1970. The cookie allows the same requests until it expires, and
+    does not reveal the token.
     """
     at = str(int(issued))
     signed = hmac.new(token.encode(), f"kappa page {at}".encode(), hashlib.sha256).hexdigest()
@@ -36,11 +37,11 @@ def is_cookie_of(token: str, cookie: str, now: float) -> bool:
 
 
 class WaitingLine:
-    """The line of requests with a wrong token; they are refused one at a time.
+    """The line of requests with a wrong token, which are refused singly.
 
-    It slows a program that repeats an old token. A request with the right token never waits.
-    It does not protect the token, since a guesser need not wait for the refusal: the token's
-    length does (serving/http/address.py).
+    The line slows a program that repeats an old token. A request with the right token never waits.
+    The line does not protect the token, since a guesser need not wait for the refusal: the token's
+    length protects the token (serving/http/address.py).
     """
 
     def __init__(self, seconds: float) -> None:

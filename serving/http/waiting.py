@@ -1,7 +1,7 @@
-"""Requests that wait for their client's own writes (`Kappa-After`).
+"""Requests that wait for the client's own writes (`Kappa-After`).
 
-They take no thread, and no place of queries. All of them share one look at what readers see, and
-each compares it with its own write token.
+Such requests take no thread, and no place of queries. All share a look at the offsets that readers
+see, and each compares these offsets with its own write token.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ MOST_WAITING = 256
 
 
 class _Line:
-    """The requests that wait, and the look that they share."""
+    """The requests that wait, and the look that these requests share."""
 
     def __init__(self, look: ServedLook) -> None:
         self.length = 0
         self.look: SharedLook[Shown] = SharedLook(look.shown_offsets, seconds=LOOK_SECONDS)
-        # Their reasons for being late are read one after the other.
+        # The reasons for late requests are read one after the other.
         self.late = anyio.CapacityLimiter(1)
 
 
 async def ensure_covered(request: Request, token: str, seconds: float | None) -> None:
-    """Waits until readers see what a write token names.
+    """Waits until readers see the offsets of a write token.
 
-    It waits for so many seconds, or for all that the server allows. Raises TimedOut and UsageError
-    as kappa.serving.query.pin.write_token does, and HttpError if too many wait.
+    The wait lasts at most `seconds`, or as long as the server allows. Raises TimedOut and
+    UsageError as kappa.serving.query.pin.write_token does, and HttpError if too many requests wait.
     """
     stand, line, offsets = stand_of(request), _line_of(request), parse_offsets(token)
     most = stand.sandbox.allowance.wait_seconds

@@ -1,4 +1,4 @@
-"""Assembles the columns of a decoded batch from its parts."""
+"""The assembly of a decoded batch's columns from parts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def key_texts(keys: pa.Array) -> pa.Array:
 
 
 def rejected_columns(batch: pa.RecordBatch, rejected: Mapping[int, Rejected]) -> list[pa.Array]:
-    """Returns reason, detail, key, value and headers of rejected records, nulls for the others."""
+    """Returns reason, detail, key, value and headers of rejects, with nulls elsewhere."""
     count = len(batch)
     if not rejected:
         return [
@@ -63,7 +63,7 @@ def rejected_columns(batch: pa.RecordBatch, rejected: Mapping[int, Rejected]) ->
 
 
 def array_of_type(column: Any, kind: pa.DataType) -> pa.Array:
-    """Returns values as an array of this type."""
+    """Returns values as an array of a type."""
     return (
         column if isinstance(column, pa.Array) and column.type == kind else pa.array(column, kind)
     )

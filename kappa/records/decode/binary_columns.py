@@ -1,7 +1,8 @@
-"""Columns of values that compiled loops have found in binary records.
+"""Columns of values that compiled loops found in binary records.
 
-A value is an integer or a truth, the bits of a double or float, a time or date as its type has
-them, or where a text begins. The length of a text is its bytes, and that of null is -1.
+A value is an integer or a boolean, the bits of a double or float, a time or date in the units of
+the type, or the place where a text begins. The length of a text is its number of bytes; the length
+of null is -1.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ _DAY_MICROS = 86_400_000_000
 def keep_fitting(
     column: Column, data: Bytes, values: Numbers, lengths: Numbers, sure: Marks, *, scale: int = 1
 ) -> None:
-    """Takes back what is sure of records whose value the column may not have.
+    """Unmarks records whose value does not fit the column.
 
-    `scale` is how many microseconds one of a timestamp's units is.
+    `scale` is the number of microseconds in one unit of a timestamp.
     """
     null = lengths < 0
     if not column.nullable:
@@ -54,7 +55,7 @@ def keep_fitting(
 def column_of(
     column: Column, data: Bytes, values: Numbers, lengths: Numbers, *, scale: int = 1
 ) -> pa.Array:
-    """Makes the column of values that fit."""
+    """Makes a column of the values that fit."""
     null = lengths < 0
     kind = arrow_type(column.type)
     match column.type:
@@ -82,9 +83,9 @@ def column_of(
 def keyed_rows(
     topic: Topic, columns: Mapping[str, pa.Array], keys: pa.Array, schema: pa.Schema
 ) -> tuple[pa.RecordBatch, Marks]:
-    """Makes the rows of a topic of its columns, and marks those that have their record's key.
+    """Makes a topic's rows from columns, and marks rows that match the record's key.
 
-    Columns that are left out are null. `keys` are the records' own.
+    Columns that are left out are null. `keys` are the keys of the records.
     """
     arrays = [
         columns[each.name] if each.name in columns else pa.nulls(len(keys), each.type)

@@ -1,4 +1,4 @@
-"""The decoding of raw records in this process: of a small slice, or batch by batch."""
+"""The decoding of raw records in this process, of a small slice or in batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kappa.records.identity import Memory
 
 
 def decode_table(raw: pa.Table, topic: Topic, clock: Clock, memories: Memories) -> pa.Table:
-    """Decodes one topic's raw records in this process."""
+    """Decodes the raw records of a topic in this process."""
     decoder = Decoder(topic, clock, memories, lambda _partition: Memory(topic.identity_horizon_ms))
     batches = [decoder.decode(batch) for batch in raw.to_batches() if batch.num_rows]
     return pa.Table.from_batches(batches, schema=arrow_schema(decoded_columns(topic)))
@@ -29,9 +29,9 @@ def decoded_batches(
     *,
     raw: Iterable[tuple[int, int]] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Decodes raw records of a topic without an identity in this process, batch by batch.
+    """Decodes a topic without an identity in this process, batch by batch.
 
-    In the ranges of `raw`, raw records are kept of all records, not only of the rejects.
+    In the ranges of `raw`, the bytes of all records are kept, not only of the rejects.
     """
     ranges = tuple(raw)
     decoder = Decoder(topic, clock, {}, lambda _partition: Memory(topic.identity_horizon_ms))
@@ -57,5 +57,5 @@ def _with_raw(
 
 
 def of_topic(raw: pa.Table, name: str) -> pa.Table:
-    """Selects the raw records of one topic."""
+    """Selects the raw records of a topic."""
     return raw.filter(pc.equal(raw.column("topic"), name))

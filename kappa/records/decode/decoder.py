@@ -1,10 +1,11 @@
 """The decoder of a topic's raw records, batch by batch.
 
-kappa/records/record.py defines what is valid. The same decoder runs in Spark's workers for large
-slices and in the job itself for small ones. It takes the log time, the running maximum of the
-broker's timestamp within a partition (law 4), and finds late records and duplicates (law 6). That
-is right because a batch has records of one partition's range, in the order of offsets. Where a
-range is divided among tasks, shares.py adds what the later ones cannot know.
+kappa/records/record.py defines which records are valid. The same decoder runs in Spark's workers
+for large slices and in the job itself for small slices. The decoder computes the log time, the
+running maximum of the broker's timestamp within a partition (law 4), and finds late records and
+duplicates (law 6). The result is right because a batch has records of one partition's range, in the
+order of offsets. Where a range is divided among tasks, shares.py adds the facts that the later
+tasks cannot know.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ from kappa.records.redrive import Original
 if TYPE_CHECKING:
     from kappa.records.decode.plain_reader import PlainReader
 
-# For fewer records than _MANY, reading them together costs more than it saves. From _VERY_MANY on,
-# decoding waits until the module for that is loaded.
+# For fewer records than _MANY, reading records together costs more than it saves. From _VERY_MANY
+# on, decoding waits until the module for reading together is loaded.
 _MANY = 500
 _VERY_MANY = 10_000
 
 # Per partition, the log time before the first record that is decoded.
 Clock = Mapping[int, int]
-# Per partition, the identities that were accepted before the first record. Decoding carries them
-# along.
+# Per partition, the identities that were accepted before the first record. Decoding updates the
+# memories.
 Memories = dict[int, Memory]
 
 
 class Decoder:
-    """A decoder of one topic, which carries log times and identities from batch to batch."""
+    """A decoder of one topic, with log times and identities kept between batches."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class Decoder:
         )
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Decodes one batch of raw records: as many rows, in the same order."""
+        """Decodes a batch of raw records to as many rows, in the same order."""
         count = len(batch)
         redriven = originals_in(batch, self._topic)
         partitions, times = (
@@ -91,7 +92,7 @@ class Decoder:
         )
         log_times = self._log_times(partitions, times)
         plain = [] if redriven else self._readin_order(batch)
-        # The records that are read one by one.
+        # The records that are read singly.
         left = np.ones(count, bool)
         for places, _ in plain:
             left[places] = False
@@ -151,10 +152,10 @@ class Decoder:
         times: npt.NDArray[np.int64],
         log_times: npt.NDArray[np.int64],
     ) -> tuple[list[tuple[Any, ...]], npt.NDArray[np.int8], dict[int, Rejected]]:
-        """Reads the records at these places of their batch one by one.
+        """Reads the records at some places of a batch singly.
 
-        Returns their rows, the fates of the whole batch as far as these records decide them, and
-        the rejected records.
+        Returns the rows, the fates of the whole batch as far as these records decide them, and the
+        rejected records.
         """
         rows: list[tuple[Any, ...]] = []
         fates = np.full(len(times), int(Fate.DECODED), np.int8)
@@ -186,7 +187,7 @@ class Decoder:
                 if isinstance(found, Tombstone):
                     fates[place] = Fate.TOMBSTONE
                     found = self._deleted(found)
-                # The reject that it names judges a redriven record, and nothing else.
+                # A redriven record is judged only by the reject that the record names.
                 elif identity_of_row is not None and original is None:
                     identity = identity_of_row(found)
                     if identity is not None and not self._memory(partition).accepts(
@@ -197,7 +198,10 @@ class Decoder:
         return rows, fates, rejected
 
     def _readin_order(self, batch: pa.RecordBatch) -> list[tuple[Places, pa.RecordBatch]]:
-        """Reads the records of a batch that can be read at once. Returns rows with their places."""
+        """Reads the records of a batch that can be read at once.
+
+        Returns the rows with their places.
+        """
         if len(batch) < _MANY or not self._may_read_together:
             return []
         if self._plain is None:
@@ -213,7 +217,7 @@ class Decoder:
         )
 
     def _key_texts(self, keys: pa.Array, columns: list[Any]) -> pa.Array:
-        """Returns the keys as texts; those of a format are what they are decoded to."""
+        """Returns the keys as texts, those in a format as decoded."""
         if self._topic.key_format is None or self._key_place is None:
             return key_texts(keys)
         return columns[self._key_place].cast(pa.string())
@@ -248,7 +252,8 @@ class Decoder:
 def loading_plain_readers() -> Future[Any]:
     """Loads the module that reads many records at once, in a thread.
 
-    It imports a compiler. A job with small slices does without; a large slice waits the second.
+    The module imports a compiler. A job with small slices does without; a large slice waits a
+    second for the import.
     """
     return ThreadPoolExecutor(1, thread_name_prefix="plain-readers").submit(
         import_module, "kappa.records.decode.readers"

@@ -23,8 +23,8 @@ class Fate(IntEnum):
     TOMBSTONE = 1
     REJECTED = 2
     DUPLICATE = 3
-    # Of changes at a source (formats/debezium_events.py): rows for the function as decoded ones
-    # are. For a latest table the first deletes its key, and the second all keys.
+    # Changes at a source (formats/debezium_events.py): the function gets their rows like decoded
+    # rows. For a latest table a deletion deletes its key, and a truncation all keys.
     DELETION = 4
     TRUNCATION = 5
 
@@ -49,11 +49,11 @@ HIDDEN_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The counts of one partition in a slice: records by fate, and the log time after the last.
+    """The counts of one partition in a slice: records by fate, and the last log time.
 
-    `late` counts the rejects that are late. `redriven` counts the records that name an earlier one,
-    whatever their fate; duplicates among them are known once they are settled
-    (function/redriven.py). `truncations` counts those of the decoded ones that truncate a table.
+    `late` counts the rejects that are late. `redriven` counts the records that name an earlier
+    record, whatever their fate; duplicates among redriven records are known once the slice is
+    settled (function/redriven.py). `truncations` counts the decoded records that truncate a table.
     """
 
     decoded: int
@@ -73,7 +73,7 @@ class Counts:
             self.rejected + more.rejected,
             self.duplicate + more.duplicate,
             self.late + more.late,
-            # A task that begins in mid-partition does not know the log time before it.
+            # A task that begins in mid-partition does not know the log time before its range.
             max(self.log_time, more.log_time),
             self.redriven + more.redriven,
             self.truncations + more.truncations,
@@ -81,7 +81,7 @@ class Counts:
 
 
 def decoded_columns(topic: Topic) -> tuple[tuple[str, str], ...]:
-    """Returns the columns of decoded records: the event's, the record's place, and its fate."""
+    """Returns the columns of decoded records: the event, the record's place, its fate."""
     return (
         *((column.name, str(column.type)) for column in topic.columns),
         *ORIGIN_COLUMNS,
@@ -90,13 +90,13 @@ def decoded_columns(topic: Topic) -> tuple[tuple[str, str], ...]:
 
 
 def counts_in(decoded: pa.Table | pa.RecordBatch) -> dict[int, Counts]:
-    """Counts decoded records per partition; they must be in the order of their offsets."""
+    """Counts decoded records per partition; the records are in the order of offsets."""
     fates = _rows_per_value(decoded, "_partition", "_fate")
     late = _rows_per_value(
         decoded.filter(pc.equal(decoded.column("_reason"), str(Reason.LATE))), "_partition"
     )
     redriven = _rows_per_value(decoded.filter(decoded.column("_redrives").is_valid()), "_partition")
-    # Within a partition the log time only rises, so its last one is its greatest.
+    # Within a partition the log time only rises, so the last is the greatest.
     clock = (
         pa.table([decoded.column("_partition"), decoded.column("_log_time")], names=["p", "t"])
         .group_by("p")

@@ -1,6 +1,6 @@
-"""Loops that go through JSON objects and texts byte by byte, compiled by Numba.
+"""Loops over the bytes of JSON objects and texts, compiled by Numba.
 
-All compiled code, and every constant in it, is in this one file. What is kept of it is known by
+This file has all compiled code, and every constant in that code. The cache of compiled code goes by
 this file's digest alone (kappa/base/loops.py).
 """
 
@@ -17,7 +17,7 @@ from kappa.declare.values.arrow import Bytes, Ends, Numbers
 
 
 class Spelling(IntEnum):
-    """The form of a value in a record, or `null` in its place."""
+    """The form of a value in a record, or `null` in place of a value."""
 
     # Without escapes or control characters.
     TEXT = 0
@@ -43,7 +43,7 @@ _TENTH = -((1 << 63) // 10)
 
 @compiled(types.void(_TEXTS[1], types.int64[::1], types.int32[::1], types.uint8[::1]))
 def gather(data: Bytes, starts: Numbers, ends: Ends, into: Bytes) -> None:
-    """Copies pieces of the data one behind the other."""
+    """Copies pieces of the data, each behind the piece before."""
     for place in range(len(starts)):
         into[ends[place] : ends[place + 1]] = data[
             starts[place] : starts[place] + ends[place + 1] - ends[place]
@@ -79,7 +79,7 @@ def _is_utf8(data: Bytes, at: int, end: int) -> bool:
 
 @compiled(types.void(_TEXTS[1], types.int64[::1], types.int64[::1], types.boolean[::1]))
 def mark_texts(data: Bytes, starts: Numbers, lengths: Numbers, sure: npt.NDArray[np.bool_]) -> None:
-    """Takes back what is sure where a piece of the data is not UTF-8; a length of -1 is null."""
+    """Unmarks records whose piece of the data is not UTF-8; a length of -1 is null."""
     for place in range(len(starts)):
         if sure[place] and lengths[place] > 0:
             sure[place] = _is_utf8(data, starts[place], starts[place] + lengths[place])
@@ -105,7 +105,7 @@ def _behind_digits(data: Bytes, at: int, end: int) -> int:
 
 @compiled(types.int64(_TEXTS[1], types.int64, types.int64))
 def _behind_text(data: Bytes, at: int, end: int) -> int:
-    """Returns the place behind a text in quotes; -1 if it is none, or has escapes."""
+    """Returns the place behind a text in quotes; -1 for no text, or for escapes."""
     if at >= end or data[_index(at)] != _QUOTE:
         return -1
     at += 1
@@ -122,7 +122,7 @@ def _behind_text(data: Bytes, at: int, end: int) -> int:
 def _behind_number(data: Bytes, at: int, end: int, whole: int, fraction: int, exponent: int) -> int:
     """Returns the place behind a number (RFC 8259, section 6) of at most so many digits.
 
-    Returns -1 if it is none.
+    Returns -1 if there is no such number.
     """
     if at < end and data[_index(at)] == _MINUS:
         at += 1
@@ -155,22 +155,22 @@ def _behind_number(data: Bytes, at: int, end: int, whole: int, fraction: int, ex
     types.UniTuple(types.int64, 2)(_TEXTS[1], types.int64, types.int64, types.int64, types.int64)
 )
 def _integer(data: Bytes, at: int, end: int, low: int, high: int) -> tuple[np.int64, int]:
-    """Reads an integer and the place behind it; -1 if it is not in its one spelling."""
+    """Reads an integer and the place behind it; -1 unless the spelling is canonical."""
     negative = at < end and data[_index(at)] == _MINUS
     begins = at + 1 if negative else at
     behind = _behind_digits(data, begins, end)
-    # Only zero begins with one, and it has no sign.
+    # Only zero begins with a zero, and zero has no sign.
     if (
         behind == begins
         or behind - begins > 19
         or (data[_index(begins)] == _ZERO and (behind - begins > 1 or negative))
     ):
         return np.int64(0), -1
-    # It is negative: there is one negative number more than positive ones.
+    # The value is kept negative: the type has one more negative number than positive numbers.
     value = np.int64(0)
     for place in range(begins, behind):
         digit = np.int64(data[_index(place)]) - _ZERO
-        # Its nineteenth digit would make it less than the least.
+        # With this nineteenth digit the value would be less than the least number.
         if place - begins == 18 and (value < _TENTH or (value == _TENTH and digit > 8)):
             return np.int64(0), -1
         value = value * 10 - digit

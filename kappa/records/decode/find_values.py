@@ -1,7 +1,7 @@
 """The values of flat JSON objects of a known layout.
 
-A layout is the text between values, and the spelling of each. A record is found only if it is that
-text and such values from its first byte to its last.
+A layout is the text between values, and the spelling of each value. A record is found only if the
+record consists, from first byte to last, of that text and of values in these spellings.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from kappa.records.decode.find_loops import Spelling, find_all, gather
 class Expected(NamedTuple):
     """A value that is looked for.
 
-    An integer is between `low` and `high`. Of a number they are the most digits before and behind
-    the point, and `exponent` is the most digits of its exponent.
+    An integer is between `low` and `high`. For a number, `low` and `high` are the most digits
+    before and behind the point, and `exponent` is the most digits of the exponent.
     """
 
     spelling: Spelling
@@ -32,7 +32,7 @@ class Expected(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """A binary or string array, as compiled code reads it."""
+    """A binary or string array in the form that compiled code reads."""
 
     ends: Ends
     data: Bytes
@@ -42,8 +42,8 @@ class Texts(NamedTuple):
 class Found(NamedTuple):
     """The values that were found, per value (rows) and record (columns).
 
-    `values` has an integer or a truth, or where a text or number begins in the data. `lengths` has
-    the bytes of that, or -1 for null. `sure` is True for the records of the layout.
+    `values` has an integer or a boolean, or the place in the data where a text or number begins.
+    `lengths` has the number of bytes, or -1 for null. `sure` is True for the records of the layout.
     """
 
     sure: npt.NDArray[np.bool_]
@@ -77,7 +77,7 @@ def find(
     """Finds values in the records at these places.
 
     `between` are the texts before, between and behind the values. The value numbered `key` must be
-    the bytes of the record's key; -1 if no value must.
+    the bytes of the record's key; with -1 no value must.
     """
     literals = np.frombuffer(b"".join(between), np.uint8)
     ends = np.cumsum([len(text) for text in between], dtype=np.int64)
@@ -92,7 +92,10 @@ def find(
 
 
 def strings(records: Texts, starts: Numbers, lengths: Numbers) -> pa.StringArray:
-    """Copies pieces of records into an array; null if a length is -1. They must be UTF-8."""
+    """Copies pieces of records, which must be UTF-8, into an array.
+
+    A length of -1 gives null.
+    """
     ends = ends_of(lengths)
     data = np.empty(ends[-1], np.uint8)
     gather(records.data, starts, ends, data)

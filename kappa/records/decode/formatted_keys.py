@@ -1,4 +1,4 @@
-"""Keys in a format of their own, read in whole batches as the events of a topic are."""
+"""Keys in a format of their own, read in whole batches as a topic's events are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kappa.records.decode.plain_reader import PlainReader
 
 
 def topic_of_keys(topic: Topic) -> Topic:
-    """Returns a topic whose events are the keys of this one, which have a format."""
+    """Returns a topic whose events are the formatted keys of the given topic."""
     form, column = topic.key_format, topic.key_column
     assert form is not None, "keys have a format"
     assert column is not None, "it is that of a column"
@@ -20,23 +20,23 @@ def topic_of_keys(topic: Topic) -> Topic:
 
 
 class FormattedKeys:
-    """A reader of plain records whose keys are plain events of a format of their own."""
+    """A reader of plain records whose keys are plain events of another format."""
 
     def __init__(self, records: PlainReader, keys: PlainReader) -> None:
-        """Takes the reader of the records, by keys as texts, and that of the keys."""
+        """Takes the reader of records, which gets keys as texts, and the reader of keys."""
         self._records, self._keys = records, keys
 
     @property
     def pays(self) -> bool:
-        """Returns False if trying costs more than it saves."""
+        """Returns False if either reader no longer pays."""
         return self._records.pays and self._keys.pays
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
-        """Reads the plain records among these, as `PlainEvents.read` does."""
+        """Reads the plain records of a batch, as `PlainEvents.read` does."""
         return self._records.read(self._texts(keys), values)
 
     def _texts(self, keys: pa.Array) -> pa.Array:
-        """Returns keys as texts; null if they are not plain."""
+        """Returns keys as texts; null for keys that are not plain."""
         parts = self._keys.read(pa.nulls(len(keys), pa.binary()), keys)
         if not parts:
             return pa.nulls(len(keys), pa.binary())

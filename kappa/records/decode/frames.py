@@ -1,4 +1,4 @@
-"""The frames that a schema registry's serializers put before messages, of whole batches."""
+"""The frames that a schema registry's serializers put before messages, in batches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def by_schema(records: Texts) -> Mapping[int, Places]:
 
 
 def messages_of(values: pa.Array) -> pa.Array:
-    """Returns what follows the frames; null for a value without one."""
+    """Returns the bytes behind each frame; null for a value without a frame."""
     records = texts_of(values)
     lengths = np.where(_framed(records), np.diff(records.ends) - FRAME_BYTES, -1).astype(np.int64)
     ends = ends_of(lengths)

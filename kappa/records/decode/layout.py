@@ -1,4 +1,4 @@
-"""The layout of an event: the texts between its values, and how each value is spelled. Pure."""
+"""The layout of an event: the texts between values, and their spellings. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OPENING = re.compile(rf"{_SPACE}\{{")
 
 @dataclass(frozen=True, slots=True)
 class LayoutField:
-    """One field of a layout: the text before its value, and its spelling; a column if declared."""
+    """A field of a layout: text before the value, spelling, and column if declared."""
 
     before: str
     name: str
@@ -39,7 +39,7 @@ class LayoutField:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The layout of one kind of events."""
+    """The layout of one kind of event."""
 
     fields: tuple[LayoutField, ...]
     after: str
@@ -51,7 +51,10 @@ class Layout:
 
 
 def layout_of(text: str, topic: Topic) -> Layout | None:
-    """Finds the layout of an event. Returns None if it is not flat, or lacks a needed field."""
+    """Finds the layout of an event.
+
+    Returns None if the event is not flat, or lacks a needed field.
+    """
     opening = _OPENING.match(text)
     if opening is None:
         return None
@@ -79,7 +82,7 @@ def layout_of(text: str, topic: Topic) -> Layout | None:
 
 
 def is_plain_schema(place: SchemaPlace) -> bool:
-    """Returns True if a schema demands no more of an event than its layout and columns decide."""
+    """Returns True if layout and columns decide all that a schema demands of an event."""
     return not place.limits and all(
         not (each.place.limits or each.place.fields or each.place.element or each.place.closed)
         and (each.place.json_type != "integer" or str(each.place.column) in INTEGERS)
@@ -88,15 +91,15 @@ def is_plain_schema(place: SchemaPlace) -> bool:
 
 
 def _demands(topic: Topic) -> tuple[dict[str, Column], set[str]]:
-    """Returns the columns by the nulls that a record may have, and the fields that it must have.
+    """Returns the columns with the nulls that are allowed, and the required fields.
 
-    A record without the field that is its key is never valid.
+    A record without its key field is never valid.
     """
     columns = {column.name: column for column in topic.columns}
     needed = {name for name, column in columns.items() if not column.nullable or name == topic.key}
     if topic.schema is None:
         return columns, needed
-    # A schema may allow that a field is missing, and not that it is null, or the other way round.
+    # A schema may allow a missing field but not a null, or the other way round.
     for each in topic.schema.fields:
         columns[each.name] = replace(columns[each.name], nullable=each.place.nullable)
     needed = {each.name for each in topic.schema.fields if each.required}
@@ -104,7 +107,7 @@ def _demands(topic: Topic) -> tuple[dict[str, Column], set[str]]:
 
 
 def _fits_schema(schema: SchemaPlace, fields: Sequence[LayoutField]) -> bool:
-    """Returns True if no field is one that a schema allows not, or not in this form."""
+    """Returns True if a schema allows each of the fields, in this form."""
     return all(
         not schema.closed
         if each.column is None
@@ -136,7 +139,7 @@ def _spelling(column: Column | None, value: str) -> Spelling:
 
 
 def expected_value(field: LayoutField) -> Expected:
-    """Returns what the value of a field must be for its column."""
+    """Returns the bounds that a column sets for a field's value."""
     column = field.column
     nullable = column is None or column.nullable
     match None if column is None else column.type:

@@ -1,4 +1,4 @@
-"""The redriven records of a batch, and the originals that they name."""
+"""The redriven records of a batch, and the originals that these records name."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from kappa.declare.topic_options import TopicKind
 from kappa.declare.values.reason import Rejected
 from kappa.records.redrive import HEADER, Original, Position, original_of
 
-# By its place in the batch, the original that a record names, or why it cannot be redriven.
+# By place in the batch, the original that a record names, or the reason why the record cannot be
+# redriven.
 Originals = Mapping[int, Original | Rejected]
 
 
 def originals_in(batch: pa.RecordBatch, topic: Topic) -> dict[int, Original | Rejected]:
-    """Finds the redriven records of a batch, by their place.
+    """Finds the redriven records of a batch, by place.
 
-    A record that names an original it cannot replace has its verdict instead.
+    A record that names an original which the record cannot replace has the verdict instead.
     """
     headers = batch.column("headers")
     # Nearly always no record has headers, or none of ours.

@@ -1,7 +1,7 @@
 """Plain Avro records, decoded many at once by compiled code.
 
-A plain record is written with a flat schema of which each field is one of the declared schema's, of
-the same type. Every other record, valid or not, is left to the reader of records.
+A plain record is written with a flat schema whose fields all occur in the declared schema, with the
+same types. Every other record, valid or not, is left to the reader of records.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CODINGS = {
 
 
 class _Field(NamedTuple):
-    """A field of a writer's schema: its coding, and which branch of a union is null (-1: none)."""
+    """A field of a writer's schema: its coding, and its union's null branch (-1: none)."""
 
     name: str
     kind: str
@@ -42,7 +42,7 @@ class _Field(NamedTuple):
 
 
 class PlainAvro:
-    """A reader of the plain records of a topic. It is not for several threads."""
+    """A reader of a topic's plain records, for a single thread."""
 
     def __init__(self, topic: Topic, form: Avro, left_out: frozenset[str]) -> None:
         """Takes a topic that `of` accepts."""
@@ -58,7 +58,8 @@ class PlainAvro:
         self._schema = pa.schema(
             [pa.field(column.name, arrow_type(column.type)) for column in topic.columns]
         )
-        # By id, the fields as they are written; None: such records are left to the other reader.
+        # By id, the fields in the order of writing; with None, the records are left to the other
+        # reader.
         self._programs: dict[int, list[_Field] | None] = {}
         self._tried = Tried()
 
@@ -66,7 +67,7 @@ class PlainAvro:
     def of(cls, topic: Topic, left_out: frozenset[str] = frozenset()) -> Self | None:
         """Makes a reader of a topic's records. Columns that are `left_out` may be null.
 
-        Returns None if the declaration asks for more than this reader knows.
+        Returns None if the declaration has demands that this reader does not support.
         """
         form = topic.format
         if not isinstance(form, Avro) or topic.lateness_ms is not None or topic.identity:
@@ -74,16 +75,16 @@ class PlainAvro:
         made = cls(topic, form, left_out)
         names = {column.name for column in topic.columns}
         plain = all(isinstance(column.type, Scalar) for column in topic.columns)
-        # A field that is no column decides all the same whether a record is valid.
+        # A field that is no column still decides whether a record is valid.
         return made if plain and names == made._declared.keys() else None
 
     @property
     def pays(self) -> bool:
-        """Returns False if so few records are plain that trying costs more than it saves."""
+        """Returns False if plain records are too rare for trying to pay."""
         return self._tried.pays
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
-        """Reads the plain records among these (bytes, or null), as `PlainEvents.read` does."""
+        """Reads the plain records of a batch (bytes, or null), as `PlainEvents.read` does."""
         records = texts_of(values)
         parts = []
         # Records that are not framed are of the declared schema: -1.
@@ -98,7 +99,7 @@ class PlainAvro:
         return parts
 
     def _program(self, schema_id: int) -> list[_Field] | None:
-        """Returns the fields of a writer's schema; None if they are not all as declared."""
+        """Returns the fields of a writer's schema; None unless all are as declared."""
         writer = self._reader.declared_schema
         if schema_id >= 0:
             writer = self._reader.writer_schema(schema_id)
@@ -139,7 +140,7 @@ class PlainAvro:
 
 
 def _flat(schema: Any) -> list[_Field] | None:
-    """Returns the fields of a flat record; None if one is of another type than those known."""
+    """Returns the fields of a flat record; None if a field's type is not supported."""
     found = []
     for field in schema["fields"]:
         kind, null = _plain_kind(field["type"]), -1

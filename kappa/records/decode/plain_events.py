@@ -1,11 +1,12 @@
-"""The decoder of whole batches of plain events, many times as fast as one by one.
+"""The decoder of whole batches of plain events, much faster than single decoding.
 
-It is compiled code. kappa/records/record.py alone defines what is valid, and only what is proven
-valid is taken here. A record is taken only if its text beside the values is, byte for byte, that of
-a layout. Its values must be exactly of their columns' types. So it is one flat JSON object, with
-each field once. A layout, the order of fields and the spaces between them, is learned from the
-records themselves; a topic has one or a few. DuckDB makes values other than integers, truths and
-texts of their text. Every other record, valid or not, is left to the reader of records.
+The decoder is compiled code. kappa/records/record.py alone defines validity, and this decoder takes
+only records that are proven valid. A record is taken only if its text beside the values is, byte
+for byte, the text of a layout, and if the values have exactly the types of their columns. So the
+record is a flat JSON object with each field once. A layout, the order of fields and the spaces
+between fields, is learned from the records themselves; a topic has few layouts. DuckDB makes values
+other than integers, booleans and texts from the text. Every other record, valid or not, is left to
+the reader of records.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from kappa.records.decode.typed_texts import typed_columns
 _TOGETHER = 1_000
 # If a topic has more kinds of events than this, the others are read record by record.
 _LAYOUTS = 8
-# So many records must be of no known layout before another one is looked for, and so many
-# unsuccessful looks are enough.
+# A new layout is looked for only once so many records have no known layout, and only until so many
+# looks have failed.
 _STRANGE = 50
 _LOOKS = 50
 
 
 class PlainEvents:
-    """A reader of the plain events of a topic. It is not for several threads."""
+    """A reader of a topic's plain events, for a single thread."""
 
     def __init__(self, topic: Topic, left_out: frozenset[str]) -> None:
         """Takes a topic that `of` accepts."""
@@ -54,7 +55,7 @@ class PlainEvents:
     def of(cls, topic: Topic, left_out: frozenset[str] = frozenset()) -> Self | None:
         """Makes a reader of a topic's events. Columns that are `left_out` may be null.
 
-        Returns None if the declaration asks for more than this reader knows.
+        Returns None if the declaration has demands that this reader does not support.
         """
         simple = all(
             isinstance(column.type, Scalar | Decimal) and column.default is None and not column.was
@@ -62,7 +63,7 @@ class PlainEvents:
         )
         key = topic.key_column
         keyed = key is None or str(key.type) in {"string", *INTEGERS}
-        # With these, a record depends on earlier ones, or on the schema's rules.
+        # Any other topic makes a record depend on earlier records, or on the schema's rules.
         alone = (
             isinstance(topic.format, Json)
             and (topic.schema is None or is_plain_schema(topic.schema))
@@ -73,11 +74,11 @@ class PlainEvents:
 
     @property
     def pays(self) -> bool:
-        """Returns False if so few records are plain that trying costs more than it saves."""
+        """Returns False if plain records are too rare for trying to pay."""
         return self._tried.pays
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
-        """Reads the plain records among these (bytes, or null).
+        """Reads the plain records of a batch (bytes, or null).
 
         Returns parts: places in ascending order, and the rows of the records there.
         """
@@ -101,9 +102,9 @@ class PlainEvents:
         left: Places,
         parts: list[tuple[Places, pa.RecordBatch]],
     ) -> Places:
-        """Adds a part with the records at these places that are of one layout.
+        """Adds a part with the records at these places that have a given layout.
 
-        Returns the places of the others.
+        Returns the places of the other records.
         """
         key = next(
             (number for number, field in enumerate(layout.fields) if field.name == self._topic.key),
@@ -129,7 +130,7 @@ class PlainEvents:
     def _rows(
         self, layout: Layout, records: Texts, found: Found, sure: Places
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
-        """Makes the rows of records of a layout, and marks the valid ones.
+        """Makes rows from records of a layout, and marks the valid rows.
 
         The text alone does not prove all values valid.
         """
@@ -163,7 +164,7 @@ class PlainEvents:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema), fit
 
     def _unknown(self, texts: pa.Array, left: Places) -> Layout | None:
-        """Finds a layout that is not known yet, of one of the records at these places."""
+        """Finds a layout that is not known yet among the records at these places."""
         if len(left) < _STRANGE or len(self._layouts) == _LAYOUTS or self._looks == _LOOKS:
             return None
         samples = [texts[int(place)].as_py() for place in (left[0], left[len(left) // 2], left[-1])]
@@ -190,7 +191,7 @@ def _plain_column(
 
 
 def _texts(values: pa.Array) -> pa.Array:
-    """Casts bytes to texts; null if they, or some of those beside them, are not UTF-8."""
+    """Casts bytes to texts; null where bytes, or some bytes nearby, are not UTF-8."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,7 +1,7 @@
 """Plain messages of Protobuf, decoded many at once by compiled code.
 
-A plain message has each field at most once, in its own form, and none that is repeated or a message
-of the user's. Every other record, valid or not, is left to the reader of records.
+A plain message has each field at most once, in the field's own form, and no field that is repeated
+or a message of the user's. Every other record, valid or not, is left to the reader of records.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kappa.records.decode.find_values import Texts, texts_of
 from kappa.records.decode.frames import begin_with
 from kappa.records.decode.tried import Tried
 
-# In a batch so many records are looked at for a frame that is not known yet.
+# The number of records in a batch that are searched for an unknown frame.
 _LOOKS = 16
 # By FieldDescriptor.Type.
 _STRING, _MESSAGE, _ENUM = 9, 11, 14
@@ -37,16 +37,16 @@ _SIGNED_32, _UNSIGNED_32, _ZIGZAG_32, _ZIGZAG_64, _BOOLEAN = {5, 15, _ENUM}, 13,
 
 
 class _Part(NamedTuple):
-    """A field of a message: where it is, its form, and what it is if it is absent."""
+    """A field of a message: its number, its form, and its value when absent."""
 
     name: str
     number: int
     kind: int
     shape: Shape
     wrapped: bool
-    # It is null if it is absent, and not zero.
+    # True if an absent field is null, and not zero.
     presence: bool
-    # A message without it is left to the other reader.
+    # True if a message without the field is left to the other reader.
     needed: bool
     # Of fields that exclude each other.
     oneof: str
@@ -55,7 +55,7 @@ class _Part(NamedTuple):
 
 
 class PlainProtobuf:
-    """A reader of the plain messages of a topic. It is not for several threads."""
+    """A reader of a topic's plain messages, for a single thread."""
 
     def __init__(self, topic: Topic, form: Protobuf, left_out: frozenset[str]) -> None:
         """Takes a topic that `of` accepts."""
@@ -77,7 +77,7 @@ class PlainProtobuf:
     def of(cls, topic: Topic, left_out: frozenset[str] = frozenset()) -> Self | None:
         """Makes a reader of a topic's records. Columns that are `left_out` may be null.
 
-        Returns None if the declaration asks for more than this reader knows.
+        Returns None if the declaration has demands that this reader does not support.
         """
         form = topic.format
         if not isinstance(form, Protobuf) or topic.lateness_ms is not None or topic.identity:
@@ -87,11 +87,11 @@ class PlainProtobuf:
 
     @property
     def pays(self) -> bool:
-        """Returns False if so few records are plain that trying costs more than it saves."""
+        """Returns False if plain records are too rare for trying to pay."""
         return self._tried.pays
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
-        """Reads the plain records among these (bytes, or null), as `PlainEvents.read` does."""
+        """Reads the plain records of a batch (bytes, or null), as `PlainEvents.read` does."""
         records = texts_of(values)
         parts = [
             part
@@ -102,7 +102,7 @@ class PlainProtobuf:
         return parts
 
     def _by_frame(self, records: Texts) -> list[tuple[int, Places]]:
-        """Returns the places of the records that begin with each frame, and its length."""
+        """Returns the places of the records that begin with each frame, and the frame's length."""
         found = []
         left = np.flatnonzero(records.valid)
         for frame in self._frames:
@@ -136,7 +136,7 @@ class PlainProtobuf:
         at = {part.name: number for number, part in enumerate(self._parts)}
         found = [(column, at[column.name]) for column in self._topic.columns]
         for column, place in found:
-            # An enum's texts are its schema's.
+            # The texts of an enum come from the schema, so they are valid.
             if self._parts[place].kind != _ENUM:
                 keep_fitting(column, records.data, values[place], lengths[place], sure)
             elif not column.nullable:
@@ -155,7 +155,7 @@ class PlainProtobuf:
         return [(places[kept], rows)] if len(kept) else []
 
     def _keep_sure(self, data: Bytes, values: Numbers, lengths: Numbers, sure: Marks) -> None:
-        """Makes numbers of the fields' types, and takes back what is sure of no valid messages."""
+        """Makes numbers of the fields' types, and unmarks messages that are not valid."""
         known: dict[str, npt.NDArray[np.int64]] = {}
         for part, numbers, sizes in zip(self._parts, values, lengths, strict=True):
             absent = sizes < 0
@@ -171,12 +171,12 @@ class PlainProtobuf:
             if part.names:
                 sure &= absent | np.isin(numbers, list(part.names))
         for several in known.values():
-            # The last one that was written counts.
+            # Of several fields of a oneof, the last that was written counts.
             sure &= several < 2
 
 
 def _part(field: Any) -> _Part:
-    """Describes a field as the loop reads it."""
+    """Describes a field in the form that the loop reads."""
     kind, message = field.type, field.message_type
     wrapped = kind == _MESSAGE and message.full_name in WRAPPERS
     if wrapped:
@@ -187,7 +187,7 @@ def _part(field: Any) -> _Part:
     oneof = field.containing_oneof
     names: dict[int, str] = {}
     for value in field.enum_type.values if kind == _ENUM else ():
-        # Of names that mean one number, the first is its name.
+        # Of several names for a number, the first is used.
         names.setdefault(value.number, value.name)
     return _Part(
         field.name,
@@ -203,7 +203,7 @@ def _part(field: Any) -> _Part:
 
 
 def _typed(kind: int, bits: Numbers) -> Numbers:
-    """Returns numbers of a type, of the bits that were written for them."""
+    """Converts bits as written to numbers of a type."""
     if kind in _SIGNED_32:
         return bits.astype(np.int32).astype(np.int64)
     if kind == _BOOLEAN:

@@ -10,7 +10,7 @@ from kappa.declare.values.arrow import Places
 
 
 class PlainReader(Protocol):
-    """A reader of those records of a topic that are plain."""
+    """A reader of the plain records of a topic."""
 
     @property
     def pays(self) -> bool: ...  # noqa: D102  # as in PlainEvents

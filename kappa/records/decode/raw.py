@@ -1,4 +1,4 @@
-"""Raw records: the records of a slice before they are decoded."""
+"""Raw records: the records of a slice before decoding."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ RAW_SCHEMA = arrow_schema(
         strict=True,
     )
 )
-# One record in the order of those columns: its time in microseconds since 1970, its headers as name
-# and value.
+# A record in the order of the columns above: the time in microseconds since 1970, the headers as
+# pairs of name and value.
 RawRecord = tuple[
     str, int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]
 ]
@@ -31,9 +31,9 @@ RawRecord = tuple[
 
 @dataclass(frozen=True, slots=True)
 class RawRange:
-    """The raw records `[start, end)` of one partition, in the order of their offsets.
+    """The raw records `[start, end)` of one partition, in the order of offsets.
 
-    `read` gets partition, start and end. It is called in a worker, and is pickled for it.
+    `read` gets partition, start and end. The function is pickled, and called in a worker.
     """
 
     partition: int
@@ -43,7 +43,7 @@ class RawRange:
 
     @property
     def offsets(self) -> int:
-        """Returns how many offsets the range spans."""
+        """Returns the number of offsets in the range."""
         return self.end - self.start
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -51,7 +51,7 @@ class RawRange:
         return self.read(self.partition, self.start, self.end)
 
     def divided(self, count: int) -> tuple[RawRange, ...]:
-        """Returns so many ranges that follow one another, of as many offsets each as can be."""
+        """Divides the range into consecutive ranges of nearly equal size."""
         bounds = (self.start + self.offsets * number // count for number in range(count + 1))
         return tuple(replace(self, start=start, end=end) for start, end in pairwise(bounds))
 
@@ -59,7 +59,7 @@ class RawRange:
 def raw_table(records: Iterable[RawRecord]) -> pa.Table:
     """Makes a table of raw records."""
     *others, headers = list(zip(*records, strict=True)) or [()] * len(RAW_COLUMNS)
-    # Null where there are none.
+    # Null for records without headers.
     columns: list[Sequence[Any]] = [
         *others,
         [[{"key": name, "value": value} for name, value in each] or None for each in headers],

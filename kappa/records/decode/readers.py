@@ -11,7 +11,7 @@ from kappa.records.decode.plain_reader import PlainReader
 
 
 def plain_reader(topic: Topic, left_out: frozenset[str] = frozenset()) -> PlainReader | None:
-    """Makes the reader of many records at once; None if the declaration asks for more."""
+    """Makes a topic's reader of many records at once; None if no reader supports the topic."""
     if topic.key_format is None:
         return _reader_of(topic, left_out)
     # The key column is compared, and so made.
@@ -22,7 +22,7 @@ def plain_reader(topic: Topic, left_out: frozenset[str] = frozenset()) -> PlainR
 
 def _reader_of(topic: Topic, left_out: frozenset[str]) -> PlainReader | None:
     if isinstance(topic.format, Avro):
-        # Its compiled code is loaded for such topics alone.
+        # The compiled code is loaded for topics of this format alone.
         from kappa.records.decode.plain_avro import PlainAvro  # noqa: PLC0415
 
         return PlainAvro.of(topic, left_out)

@@ -1,9 +1,10 @@
-"""A partition's memory of identities as a file, for one offset.
+"""A partition's memory of identities as a file, as of an offset.
 
 `FOLDER/<partition>/<offset>.parquet` is the memory of all records before the offset, and the log
-time there. Behind the Parquet is its SHA-256, but for a file of an earlier Kappa. The memory
-follows from the log, so it may be written again, or lost. Spark's tasks read and write it for large
-slices, a job for itself; engine/read/identities.py decides when. FOLDER is a path or URL.
+time there. The SHA-256 follows the Parquet bytes, except in a file of an earlier Kappa. The memory
+follows from the log, so the file may be written again, or lost. Spark's tasks read and write the
+file for large slices, a job for small slices; engine/read/identities.py decides when. FOLDER is a
+path or URL.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kappa.records.identity import DIGEST_BYTES, Memory
 from kappa.state.files.address import delete_file, files_in, read_file, write_file
 
 _LOG_TIME = b"log_time"
-# The last bytes of a file without a seal, and the length of one.
+# The last bytes of a file without a seal, and the length of a seal.
 _PARQUET, _SEAL_BYTES = b"PAR1", 32
 _SCHEMA = pa.schema([("identity", pa.binary(DIGEST_BYTES)), ("accepted", pa.int64())])
 
@@ -27,9 +28,9 @@ _SCHEMA = pa.schema([("identity", pa.binary(DIGEST_BYTES)), ("accepted", pa.int6
 def put_memory(
     folder: str, partition: int, offset: int, memory: Memory, log_time: int | None
 ) -> None:
-    """Puts a memory as of `offset`, and replaces one that exists.
+    """Puts a memory as of `offset`, and replaces an existing memory.
 
-    `log_time` is that of the last record before it, or None if no record is.
+    `log_time` is the log time of the last record before the offset, or None without a record.
     """
     accepted = {} if log_time is None else memory.within(log_time)
     schema = _SCHEMA.with_metadata({_LOG_TIME: b"" if log_time is None else str(log_time).encode()})
@@ -39,7 +40,8 @@ def put_memory(
     )
     written = pa.BufferOutputStream()
     pq.write_table(table, written)
-    # A torn one would be read back from a log that has perhaps lost its beginning.
+    # The seal shows a torn file, which would be read back from a log that has perhaps lost its
+    # beginning.
     content = written.getvalue().to_pybytes()
     write_file(_path(folder, partition, offset), content + hashlib.sha256(content).digest())
 
@@ -49,12 +51,12 @@ def get_memory(
 ) -> tuple[Memory, int | None]:
     """Returns the memory that was put for this offset, and the log time there.
 
-    The log time is None if no record was before. Raises Damaged if it cannot be read, and
-    KappaError if it is not there, or not yet on this machine.
+    The log time is None if no record was before. Raises Damaged if the memory cannot be read, and
+    KappaError if the memory is missing, or not yet on this machine.
     """
     path = _path(folder, partition, offset)
     try:
-        # Read as a data set, its folders would become columns.
+        # If the file were read as a data set, the folders of its path would become columns.
         content = _unsealed(read_file(path))
         table = pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
         kept = (table.schema.metadata or {})[_LOG_TIME]
@@ -81,7 +83,7 @@ def get_memory(
 
 
 def _unsealed(content: bytes) -> bytes:
-    """Returns the Parquet of a memory. Raises ValueError if a seal says that it is another."""
+    """Returns the Parquet bytes of a memory. Raises ValueError if the seal differs."""
     if content.endswith(_PARQUET):
         return content
     parquet, seal = content[:-_SEAL_BYTES], content[-_SEAL_BYTES:]
@@ -93,9 +95,9 @@ def _unsealed(content: bytes) -> bytes:
 def newest_memory(
     folder: str, partition: int, at_most: int, horizon_ms: int
 ) -> tuple[int, Memory, int | None] | None:
-    """Returns the newest memory up to an offset: its own offset, itself, and the log time there.
+    """Returns the newest memory up to an offset: its offset, the memory, the log time.
 
-    Returns None if there is none. One that cannot be read is deleted, and told.
+    Returns None if there is no memory. A memory that cannot be read is deleted, and reported.
     """
     for offset in reversed(memory_offsets(folder, partition)):
         if offset <= at_most:
@@ -116,7 +118,7 @@ def memory_offsets(folder: str, partition: int) -> list[int]:
 
 
 def drop_memories(folder: str, partition: int, *, below: int) -> None:
-    """Deletes the memories for offsets below one."""
+    """Deletes the memories for offsets below a bound."""
     for offset in memory_offsets(folder, partition):
         if offset < below:
             delete_file(_path(folder, partition, offset))

@@ -1,10 +1,10 @@
-"""The shares of a topic's ranges in a large slice: what each of Spark's tasks decodes.
+"""The shares of a topic's ranges in a large slice: the ranges that Spark's tasks decode.
 
-A range is one share, or several if cores would wait and there are offsets enough. All that decides
-about a record is in the record itself, but for two: its log time, and whether it is a duplicate. A
-topic with an identity is not divided. The log time before a share is known once the shares before
-it are decoded. Until then each is decoded with that before the slice, the least that it can be.
-What is missing is added where the rows are read (`CarriedTimes`).
+A range is a single share, or several if cores would wait and there are offsets enough. The record
+itself holds all that decides about the record, with two exceptions: the log time, and whether the
+record is a duplicate. A topic with an identity is not divided. The log time before a share is known
+once the shares before are decoded. Until then each share is decoded with the log time before the
+slice, the least that is possible. The difference is added where the rows are read (`CarriedTimes`).
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from kappa.records.decode.raw import RawRange
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# A task has a consumer, a decoder and a file of its own: some ten thousand records cost as much.
+# A task has a consumer, a decoder and a file of its own, which cost as much as some ten thousand
+# records.
 LEAST_OFFSETS = 100_000
 
 _LOG_TIME = "_log_time"
 
 
 class Undivided(StrEnum):
-    """A reason why no range is divided though cores wait."""
+    """The reason why no range is divided though cores wait."""
 
     FEW_OFFSETS = "a task of its own costs more than so few records"
     IDENTITY = "whether a record is a duplicate depends on those before it in its partition"
@@ -40,14 +41,14 @@ class Undivided(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """The shares in the order of the log, and why none is a part of a range, if cores wait."""
+    """The shares in the order of the log, and the reason if cores wait and none is divided."""
 
     ranges: tuple[RawRange, ...]
     undivided: Undivided | None = None
 
 
 def shares_of(topic: Topic, ranges: Sequence[RawRange], cores: int) -> Shares:
-    """Divides the ranges of a topic among so many cores, if that pays and gives the same rows."""
+    """Divides a topic's ranges among cores, if that pays and gives the same rows."""
     whole = tuple(ranges)
     if not 0 < len(whole) < cores:
         return Shares(whole)
@@ -66,7 +67,10 @@ def shares_of(topic: Topic, ranges: Sequence[RawRange], cores: int) -> Shares:
 
 
 def _counts(offsets: Sequence[int], cores: int) -> list[int]:
-    """Returns the shares of each range: the range of the largest share is divided once more."""
+    """Returns the number of shares of each range.
+
+    Each step divides the range with the largest share once more.
+    """
     counts = [1] * len(offsets)
     while sum(counts) < cores:
         most = max(range(len(offsets)), key=lambda place: offsets[place] / counts[place])
@@ -78,16 +82,16 @@ def _counts(offsets: Sequence[int], cores: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class CarriedTimes:
-    """The log times that shares begin with, other than the first of their partitions.
+    """The log times at which shares begin, except the first share of each partition.
 
-    Each is partition, offset and log time: from that offset on no record has a lower one. They are
-    in the order of the log.
+    Each item is partition, offset and log time: from that offset on no record has a lower log time.
+    The items are in the order of the log.
     """
 
     times: tuple[tuple[int, int, int], ...] = ()
 
     def in_frame(self, rows: DataFrame) -> DataFrame:
-        """Returns rows at Spark with their log times, if they have that column."""
+        """Returns rows at Spark with carried log times, if the rows have that column."""
         if not self.times or _LOG_TIME not in rows.columns:
             return rows
         return rows.selectExpr(
@@ -98,13 +102,13 @@ class CarriedTimes:
         )
 
     def in_sql(self, rows: str) -> str:
-        """Returns a query of DuckDB's for rows with their log times; they have that column."""
+        """Returns a DuckDB query for rows with carried log times; the rows have that column."""
         if not self.times:
             return rows
         return f"select * replace ({self._sql()} as {_LOG_TIME}) from ({rows})"
 
     def in_rows(self, rows: pa.Table) -> pa.Table:
-        """Returns rows here with their log times, if they have that column."""
+        """Returns an Arrow table with carried log times, if the table has that column."""
         place = rows.schema.get_field_index(_LOG_TIME)
         if not self.times or place < 0:
             return rows
@@ -125,7 +129,7 @@ class CarriedTimes:
 
 
 def carried_times(ranges: Iterable[RawRange], seen: Iterable[Mapping[int, Counts]]) -> CarriedTimes:
-    """Returns the log times that shares begin with, by what each share has counted."""
+    """Returns the log times at which shares begin, from the counts of each share."""
     times: list[tuple[int, int, int]] = []
     reached: dict[int, int] = {}
     for share, counts in zip(ranges, seen, strict=True):

@@ -1,4 +1,4 @@
-"""The decoding of a topic of a large slice into Parquet files, in Spark's workers."""
+"""The decoding of a topic's large slice into Parquet files, in Spark's workers."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _REPEATED = [
     "_partition",
     *(name for name, _ in HIDDEN_COLUMNS if name not in {"_log_time", "_raw_headers"}),
 ]
-# So often a task puts how many records it has read, for people who watch.
+# The interval at which a task reports the number of records read, for people who watch.
 _COUNT_SECONDS = 0.5
-# Topics of which this process has reported that they are not divided.
+# Topics that this process has reported as not divided.
 _named = set[str]()
 _COUNTS = (
     *("decoded", "tombstone", "rejected", "duplicate"),
@@ -53,10 +53,11 @@ _SEEN_COLUMNS = ", ".join(f"{name} {kind}" for name, kind in _SEEN_TYPES)
 
 @dataclass(frozen=True, slots=True)
 class Remembering:
-    """The memories of a topic in a large slice: tasks find its start's, and put its end's.
+    """The folder of a topic's memories in a large slice, and the slice's bounds.
 
-    Offsets are per partition; those of the `origin` are the build's first. Without a folder the
-    topic declares no identity.
+    Tasks read the memories of the slice's start, and put the memories of its end. Offsets are per
+    partition; `origin` has the build's first offsets. Without a folder the topic declares no
+    identity.
     """
 
     folder: str | None = None
@@ -67,9 +68,9 @@ class Remembering:
 
 @dataclass(frozen=True, slots=True)
 class DecodedShares:
-    """A topic's decoded files in the order of its partitions, and what is counted in them.
+    """A topic's decoded files in the order of its partitions, and their counts.
 
-    The counts are those of each partition; `carried` are the log times that join the files' rows.
+    Counts are per partition; `carried` are the log times that complete the files' rows.
     """
 
     files: tuple[str, ...]
@@ -87,12 +88,12 @@ def decode_to_files(
     *,
     left_out: frozenset[str] = frozenset(),
 ) -> DecodedShares:
-    """Decodes a topic's raw records in Spark's workers into Parquet files, a task per share.
+    """Decodes a topic's raw records in Spark's workers, a task and a Parquet file per share.
 
-    `folder` is the path or URL of theirs. Each attempt of a task has a file of its own, and only
-    those that count are named: one that is lost with its worker may still write. Columns of the
-    event that are `left_out` decide what is valid as all do, and are not in the files. Rows that
-    returned to Spark to be kept by it would cost more than their decoding.
+    `folder` is the path or URL of the files. Each attempt of a task has a file of its own, and only
+    the files that count are named: an attempt that is lost with its worker may still write. Columns
+    of the event that are `left_out` decide validity as all columns do, and are not in the files. To
+    return the rows to Spark and keep them there would cost more than decoding.
     """
     cores = spark.sparkContext.defaultParallelism
     shares = shares_of(topic, ranges, cores)
@@ -150,7 +151,7 @@ def _decode_shares(
                 ranges[number].batches(), topic, clock, remembering, path, left_out=left_out
             )
         counted = [{"partition": partition, **asdict(one)} for partition, one in seen.items()]
-        # A range without records has a file, too: of no rows, with its columns.
+        # A range without records has a file, too, with columns but no rows.
         yield pa.RecordBatch.from_pylist(
             [{"file": name, "share": number, **one} for one in counted or [{}]],
             schema=arrow_schema(_SEEN_TYPES),
@@ -158,9 +159,9 @@ def _decode_shares(
 
 
 def linked_for_workers(folder: Path, place: str) -> Iterator[str]:
-    """Yields the files that were linked from an archive into `folder`, in their order.
+    """Yields the files that were linked from an archive into `folder`, in order.
 
-    They are copied if the workers' `place` is another.
+    The files are copied if the workers' `place` is another folder.
     """
     linked = (path for path in folder.glob("*.parquet") if path.stem.isdecimal())
     for path in sorted(linked, key=lambda path: int(path.stem)):
@@ -179,7 +180,7 @@ def decode_to_file(
     *,
     left_out: frozenset[str] = frozenset(),
 ) -> dict[int, Counts]:
-    """Decodes raw records into a Parquet file, as one of Spark's tasks. Returns the counts."""
+    """Decodes raw records into a Parquet file, as a task of Spark's. Returns the counts."""
     seen: dict[int, Counts] = {}
     schema = arrow_schema(
         [column for column in decoded_columns(topic) if column[0] not in left_out]
@@ -221,8 +222,8 @@ def decode_to_file(
 def decoded_file(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     """Opens a file that takes decoded records.
 
-    It is read once or twice: a smaller file, or one that is searched quicker, costs more than it
-    saves.
+    The file is read once or twice, so a smaller file, or a file that is quicker to search, costs
+    more than it saves.
     """
     return pq.ParquetWriter(
         path, schema, compression="lz4", use_dictionary=_REPEATED, write_statistics=False
@@ -230,9 +231,10 @@ def decoded_file(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _remembered(remembering: Remembering, horizon_ms: int, partition: int) -> Memory:
-    """Returns the memory of a partition at the slice's start; empty at the build's origin.
+    """Returns a partition's memory at the slice's start; empty at the build's origin.
 
-    Elsewhere the job has put one. It is opened by name: a machine's list of a folder may be late.
+    Elsewhere the job has put a memory. The file is opened by name, because a machine's list of a
+    folder may be late.
     """
     folder, start = remembering.folder, remembering.start.get(partition, 0)
     if folder is None or start <= remembering.origin.get(partition, 0):

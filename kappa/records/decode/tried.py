@@ -1,4 +1,4 @@
-"""Whether a quick way of reading pays, which is decided after some records."""
+"""The decision whether a quick way of reading pays, made after some records."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ _TRIES = 2_000
 
 @dataclass(slots=True)
 class Tried:
-    """The records that a quick way was tried for, and those among them that it could read."""
+    """The number of records tried by a quick way, and the number that the way read."""
 
     records: int = 0
     read: int = 0
 
     def add(self, records: int, read: int) -> None:
-        """Counts some more."""
+        """Adds to the counts."""
         self.records += records
         self.read += read
 
     @property
     def pays(self) -> bool:
-        """Returns False if so few records are plain that trying costs more than it saves."""
+        """Returns False if plain records are too rare for trying to pay."""
         return self.records < _TRIES or 2 * self.read > self.records

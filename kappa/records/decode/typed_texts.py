@@ -1,4 +1,4 @@
-"""Values of types that DuckDB makes of their texts, many at once."""
+"""Values of the types that DuckDB makes from texts, many at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIRST_DAY = "0001-01-01"
 def typed_columns(
     texts: Mapping[str, tuple[Type, pa.Array]], count: int
 ) -> tuple[dict[str, pa.Array], npt.NDArray[np.bool_]]:
-    """Makes columns of texts by DuckDB, and marks the rows of which all values fit."""
+    """Makes columns from texts by DuckDB, and marks the rows whose values all fit."""
     if not texts:
         return {}, np.ones(count, np.bool_)
     kinds = {f"c{number}": kind for number, (kind, _) in enumerate(texts.values())}
@@ -58,7 +58,7 @@ def _fitting(kind: Type, found: str) -> Iterator[str]:
     value = _value(kind, found)
     match kind:
         case Scalar("double" | "float"):
-            # 0 and -0 differ in one of their spellings only.
+            # 0 and -0 differ in a single one of their spellings.
             yield f"isfinite({value}) and not ({value} = 0 and signbit({value}))"
         case Scalar("date"):
             yield f"regexp_full_match({found}, '{_DATE}') and {value} >= date '{_FIRST_DAY}'"
@@ -70,7 +70,7 @@ def _fitting(kind: Type, found: str) -> Iterator[str]:
 
 
 def _value(kind: Type, found: str) -> str:
-    """Returns SQL that makes a value of its text; null, and no error, if it does not fit."""
+    """Returns SQL that makes a value from text; null, and no error, for a misfit."""
     match kind:
         case Scalar("float"):
             return f"try_cast(try_cast({found} as double) as float)"

@@ -1,12 +1,12 @@
 """Records of Kafka as lines of text, for `kappa produce` and for exported rejects.
 
 A line that is a record already is sent whether or not its event is valid. An event that is made
-here, of JSON or of a row, is valid. Read it in this order:
+here, from JSON or a row, is valid. Read the modules in this order:
 
-- produce.py: sends records, each of a line, of an envelope or of an event.
+- produce.py: sends records from lines, from envelopes or from events.
 - form.py: the forms of a file of events, by name.
 - given.py: the events of a file of JSON, CSV or Parquet.
-- events.py: makes an event as its topic's format has it.
+- events.py: makes an event in its topic's format.
 - parquet_rows.py: the rows of a Parquet file.
 - envelope.py: reads a line as a whole record.
 - written.py: writes a record as a line.

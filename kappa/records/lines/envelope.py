@@ -1,11 +1,12 @@
-"""An envelope: a whole Kafka record as one line of JSON.
+"""An envelope: a whole Kafka record as a line of JSON.
 
-It is `{"key": "N1", "value": {...}, "timestamp": 1356998400000, "headers": {"trace": "x"},
+An envelope is `{"key": "N1", "value": {...}, "timestamp": 1356998400000, "headers": {"trace": "x"},
 "partition": 0}`; only `value` is required. An object, array, number or boolean is sent as the JSON
 text of the line, a string as its raw text, null as a tombstone. Bytes that are no UTF-8 are a
-string in base 64, and `"base64": ["value"]` names those fields: `key`, `value`, `headers.NAME`. If
-two headers have one name, the headers are an array of pairs: `[["trace", "x"], ["trace", null]]`.
-A `note` is for people and is passed over; so are `offset`, `event` and `reject` of an export.
+string in base 64, and `"base64": ["value"]` names such fields: `key`, `value`, `headers.NAME`. If
+two headers have the same name, the headers are an array of pairs: `[["trace", "x"], ["trace",
+null]]`. A `note` is for people and is passed over; so are `offset`, `event` and `reject` of an
+export.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from kappa.base.errors import UsageError
 from kappa.kafka.producer import ProducedRecord
 
 _FIELDS = ("key", "value", "timestamp", "headers", "partition", "base64", "note")
-# What an exported record has besides: it was true where it came from.
+# Further fields of an exported record, which were true where the record came from.
 _PASSED_OVER = ("offset", "event", "reject")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SPACE = re.compile(r"[ \t\n\r]*")
 EXAMPLE = '{"key": "N1", "value": {"tailnum": "N1"}}'
-# Kafka's partition is a number of 32 bits, its time one of 64, both signed.
+# Kafka's partition is a signed number of 32 bits, Kafka's time a signed number of 64 bits.
 _PARTITIONS, _MILLISECONDS = 2**31, 2**63
 
 
 def envelope_record(line: bytes) -> ProducedRecord:
-    """Returns the record of an envelope's line. Raises UsageError if the line is no envelope.
+    """Returns the record of a line. Raises UsageError if the line is no envelope.
 
     The error's text continues a sentence that begins with `line 7`.
     """
@@ -84,7 +85,7 @@ def _bytes(found: Any, of: str) -> bytes | None:
 
 
 def _fields(line: bytes) -> dict[str, tuple[Any, str]]:
-    """Returns each field of an envelope, parsed and as text, so that numbers keep digits."""
+    """Returns an envelope's fields, both parsed and as text, so that numbers keep digits."""
     try:
         text = line.decode()
         decoder = json.JSONDecoder(parse_constant=refuse_constant)

@@ -1,6 +1,6 @@
-"""Events as their topic's format has them, made of JSON, of texts, or of columns' values.
+"""Events in their topic's format, made from JSON, texts, or columns' values.
 
-What is made is read again by the reader that a slice has, so it is no reject of its declaration.
+Each event is read again by the reader that a slice has, so no event is a reject of its declaration.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from kappa.kafka.producer import ProducedRecord
 from kappa.records.lines.envelope import EXAMPLE
 from kappa.records.record import RecordReader
 
-# A decimal keeps its digits, as a number of JSON.
+# A decimal is written as a number of JSON and keeps its digits.
 _JSON = msgspec.json.Encoder(decimal_format="number")
 
 
 class EventWriter:
-    """The writer of one topic's events, each with the key that its reader wants.
+    """The writer of a topic's events, each with the key that the reader wants.
 
-    Errors of its methods continue a sentence that begins with `line 7`.
+    Errors of the methods continue a sentence that begins with `line 7`.
     """
 
     def __init__(self, topic: Topic) -> None:
-        """Raises UsageError if no event of the topic's format can be written."""
+        """Raises UsageError if events of the topic's format cannot be written."""
         form = topic.format
         if isinstance(form, Text):
             raise UsageError(
@@ -67,7 +67,7 @@ class EventWriter:
         self._fields = JsonFormat(exact=any(map(holds_decimal, self._types.values()))).fields
 
     def of_json(self, line: bytes) -> ProducedRecord:
-        """Makes an event of a JSON object; in a topic of JSON it is sent byte for byte."""
+        """Makes an event of a JSON object; in a topic of JSON the bytes stay as given."""
         form = self._topic.format
         if isinstance(form, Json):
             return self._read(_framed_as(form, line))
@@ -79,7 +79,7 @@ class EventWriter:
         return self._made({name: self._exact(name, value) for name, value in fields.items()})
 
     def of_texts(self, names: Iterable[str]) -> Callable[[Iterable[str | None]], ProducedRecord]:
-        """Returns what makes an event of a row of texts, by the names of its columns.
+        """Returns a function that makes an event of a row of texts, by column names.
 
         None is null. Raises UsageError if the topic has no such column.
         """
@@ -101,11 +101,11 @@ class EventWriter:
         return made
 
     def of_row(self, row: Mapping[str, Any]) -> ProducedRecord:
-        """Makes an event of a row's values, as Arrow gives them to Python."""
+        """Makes an event of a row's values, as Arrow gives values to Python."""
         return self._made({name: _of_value(value, name) for name, value in row.items()})
 
     def ensure_known(self, names: Iterable[str]) -> None:
-        """Raises UsageError if an event has no field of one of these names: it would be lost."""
+        """Raises UsageError if an event lacks a field of these names: its values would be lost."""
         if not self._is_whole:
             return
         for name in names:
@@ -141,7 +141,7 @@ class EventWriter:
 
 
 def _all_columns(topic: Topic) -> tuple[tuple[Column, ...], bool]:
-    """Returns the columns of all fields that are known, and whether there can be no others."""
+    """Returns the columns of all known fields, and whether there can be no other fields."""
     try:
         found = topic.format.declared_event()
     except DeclarationError:
@@ -157,12 +157,12 @@ def _framed_as(form: Json, text: bytes) -> bytes:
 
 
 def _continued(message: str) -> str:
-    """Returns a format's error as it follows `line 7`."""
+    """Returns a format's error in the form that follows `line 7`."""
     return f"cannot be written: {message}"
 
 
 def _by_type(kind: Type | None, value: Any) -> Any:
-    """Returns a value of JSON with its digits where they count, and Python's floats elsewhere."""
+    """Returns a JSON value with exact digits where digits count, elsewhere with floats."""
     match kind, value:
         case Decimal(), _:
             return value
@@ -186,7 +186,7 @@ def _by_type(kind: Type | None, value: Any) -> Any:
 
 
 def _of_text(kind: Type) -> Callable[[str, str], Any]:
-    """Returns what reads a text as the value of JSON that it means. It raises Rejected."""
+    """Returns a function that reads a text as a JSON value, or raises Rejected."""
     match kind:
         case Scalar("string" | "date" | "timestamp"):
             return lambda text, name: text  # noqa: ARG005  # others name it in their errors
@@ -206,7 +206,7 @@ def _of_json_text(text: str, name: str) -> Any:
 
 
 def _of_value(value: Any, name: str) -> Any:
-    """Returns a value of Python as JSON has it."""
+    """Converts a value of Python to a value of JSON."""
     match value:
         case datetime():
             if value.tzinfo is None:
@@ -224,7 +224,7 @@ def _of_value(value: Any, name: str) -> Any:
         case dict():
             return {key: _of_value(each, f"{name}.{key}") for key, each in value.items()}
         case list() if value and all(isinstance(each, tuple) for each in value):
-            # A map, as Arrow gives it.
+            # A map in Arrow's form.
             return {key: _of_value(each, f"{name}.{key}") for key, each in value}
         case list():
             return [_of_value(each, name) for each in value]

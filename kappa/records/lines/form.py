@@ -1,4 +1,4 @@
-"""The forms of a file of events, which commands name."""
+"""The forms of a file of events, by the names that commands use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The events that a file gives: lines as they are, lines of JSON, rows of CSV or of Parquet."""
+"""The events of a file: lines as given, lines of JSON, rows of CSV or of Parquet."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from kappa.kafka.producer import ProducedRecord
 from kappa.records.lines.events import EventWriter
 from kappa.records.lines.form import Given
 
-# A row of CSV that is longer has lost the end of a value in quotes.
+# A longer row of CSV has lost the end of a value in quotes.
 _LONGEST_ROW = 32_000_000
 
-# A record, and its place in the file, with which errors begin: `orders.csv line 7`.
+# A record, and its place in the file, with which error messages begin: `orders.csv line 7`.
 Placed = tuple[str, ProducedRecord]
 _Each = TypeVar("_Each")
 _Made = TypeVar("_Made")
 
 
 def given_as(file: str, topic: Topic | None) -> Given:
-    """Returns the form of a file, by its suffix and by what its topic has.
+    """Returns the form of a file, by its suffix and its topic's format.
 
-    Lines of a topic of JSON, CSV or text are its records, byte for byte.
+    Lines of a topic of JSON, CSV or text are records, byte for byte.
     """
     if file.endswith(".parquet"):
         return Given.PARQUET
@@ -48,7 +48,10 @@ def is_plain(topic: Topic) -> bool:
 def placed_lines(
     lines: Iterable[bytes], record_of: Callable[[bytes], ProducedRecord], file: str = ""
 ) -> Iterator[Placed]:
-    """Yields a record for every line but blank ones. Raises UsageError that names the line."""
+    """Yields a record for every line that is not blank.
+
+    Raises UsageError that names the line.
+    """
     for number, line in enumerate(lines, start=1):
         if line.strip():
             place = placed(file, "line", number)
@@ -89,7 +92,7 @@ def parquet_events(topic: Topic, path: Path) -> Iterator[Placed]:
 
 
 def placed(file: str, what: str, number: int) -> str:
-    """Returns the place of a line or a row; of standard input if there is no file."""
+    """Returns the place of a line or a row, in standard input if there is no file."""
     return f"{file} {what} {number:d}".lstrip()
 
 
@@ -101,7 +104,7 @@ def _made(place: str, make: Callable[[_Each], _Made], given: _Each) -> _Made:
 
 
 def _rows(lines: Iterable[bytes], file: str) -> Iterator[tuple[str, Sequence[str | None]]]:
-    """Yields the rows of CSV, of which few are in memory; a row ends outside of quotes."""
+    """Yields the rows of CSV, few of them in memory; a row ends outside of quotes."""
     row, begin = b"", 1
     for number, line in enumerate(lines, start=1):
         row, begin = (row + line, begin) if row else (line, number)

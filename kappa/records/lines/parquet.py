@@ -1,4 +1,4 @@
-"""Records of Kafka as a Parquet file: a row each, with its place, time, bytes and headers.
+"""Records of Kafka as a Parquet file: a row each, with place, time, bytes, headers.
 
 The file is written and read in groups of rows, so that a topic of any size takes little memory.
 """
@@ -18,7 +18,7 @@ from kappa.kafka.producer import ProducedRecord
 _HEADERS = pa.list_(
     pa.struct([pa.field("name", pa.string(), nullable=False), pa.field("value", pa.binary())])
 )
-# What is needed to produce a record again; other columns are passed over.
+# The columns that are needed to produce a record again; other columns are passed over.
 _RECORD = pa.schema(
     [
         pa.field("partition", pa.int32(), nullable=False),
@@ -39,12 +39,15 @@ _DECODED = (pa.field("event", pa.string()), pa.field("reject", pa.string()))
 # A group ends at either.
 _ROWS, _BYTES = 20_000, 32_000_000
 
-# A record with its offset, its event as JSON, and why it is no valid one.
+# A record with its offset, its event as JSON, and the reason why the record is not valid.
 PlacedRecord = tuple[ProducedRecord, int, str | None, str | None]
 
 
 def write_records(file: BinaryIO, records: Iterable[PlacedRecord], *, decoded: bool) -> int:
-    """Writes records to a Parquet file; returns how many. `decoded` adds `event` and `reject`."""
+    """Writes records to a Parquet file, and returns their number.
+
+    `decoded` adds the columns `event` and `reject`.
+    """
     schema = pa.schema([*_SCHEMA, *_DECODED]) if decoded else _SCHEMA
     count = 0
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
@@ -58,7 +61,8 @@ def write_records(file: BinaryIO, records: Iterable[PlacedRecord], *, decoded: b
 def read_records(path: Path) -> Iterator[ProducedRecord]:
     """Yields the records of a Parquet file, in order.
 
-    Raises UsageError if it has none, or is damaged: then what came before was given.
+    Raises UsageError if the file has no records, or is damaged: then the records before the damage
+    were given.
     """
     try:
         yield from _records_in(path)

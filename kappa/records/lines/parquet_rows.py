@@ -1,4 +1,4 @@
-"""The rows of a Parquet file as Python has their values, in small batches."""
+"""The rows of a Parquet file as values of Python, in small batches."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ _EXPORTED = frozenset({"partition", "offset", "timestamp_ms", "key", "value", "h
 
 
 def row_count(path: Path) -> int:
-    """Returns how many rows a Parquet file has. Raises UsageError if it is none."""
+    """Counts the rows of a Parquet file. Raises UsageError for any other file."""
     with _open(path) as file:
         return int(file.metadata.num_rows)
 
 
 def rows_of(path: Path, check: Callable[[Sequence[str]], object]) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a Parquet file, in order, once `check` has taken its columns' names.
+    """Yields the rows of a Parquet file in order, once `check` has seen the columns' names.
 
-    Raises UsageError if it is none, or damaged: then what came before was given.
+    Raises UsageError if the file is no Parquet file, or is damaged: then the rows before the damage
+    were given.
     """
     with _open(path) as file:
         names = file.schema_arrow.names

@@ -1,7 +1,7 @@
 """The records that `kappa produce` sends: lines, envelopes, or events that are made.
 
-A line in the topic's format is sent byte for byte, valid or not: the job decides that, and shows
-its rejects. Blank lines are passed over.
+A line in the topic's format is sent byte for byte, valid or not: the job decides validity, and
+shows the rejects. Blank lines are passed over.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def produce_placed(
 ) -> Acknowledged:
     """Produces records in order, and waits until all are acknowledged.
 
-    The first one that `records` refuses by a UsageError, or that is too large, ends it: those
-    before it are sent and acknowledged, none after it. The UsageError names its place and how many
-    were acknowledged.
+    The first record that is too large, or that `records` refuses by a UsageError, ends the run: the
+    records before are sent and acknowledged, none after. The UsageError names the record's place
+    and the number of acknowledged records.
     """
     refused: list[UsageError] = []
 
@@ -80,7 +80,10 @@ def _refuse_too_large(place: str, record: ProducedRecord, most: int) -> None:
 
 
 def line_records(topic: Topic | None) -> Callable[[bytes], ProducedRecord]:
-    """Returns what makes a record of a line as `event_records` does, but refuses a CSV header."""
+    """Returns a function from line to record like `event_records`, without CSV headers.
+
+    A first line that is a CSV header is refused.
+    """
     record_of = event_records(topic)
     if topic is None or not isinstance(topic.format, Csv):
         return record_of
@@ -101,10 +104,10 @@ def line_records(topic: Topic | None) -> Callable[[bytes], ProducedRecord]:
 
 
 def event_records(topic: Topic | None) -> Callable[[bytes], ProducedRecord]:
-    """Returns the function that makes a record of an event's line, as it is.
+    """Returns the function that makes a record of an event's line, byte for byte.
 
-    Its Kafka key is the topic's key field, if one is declared. The function raises UsageError if an
-    event of a compacted topic has no key.
+    The record's Kafka key is the topic's key field, if declared. The function raises UsageError if
+    an event of a compacted topic has no key.
     """
     if topic is None or topic.key is None:
         return ProducedRecord

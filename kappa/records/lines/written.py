@@ -1,4 +1,4 @@
-"""A record written as an envelope, so that tools for JSON can edit it."""
+"""The writing of a record as an envelope, so that tools for JSON can edit the record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def envelope_line(
 ) -> str:
     """Returns the line that `envelope_record` reads as this record, byte for byte.
 
-    A value that is a JSON object is written as one. `beside` are fields that are passed over.
+    A value that is a JSON object is written as an object. `beside` are fields that a reader passes
+    over.
     """
     raw = [
         name
@@ -26,7 +27,7 @@ def envelope_line(
     headers = [
         (name, value) for name, value in record.headers if value is not None and not _is_text(value)
     ]
-    # Headers of one name are all written alike.
+    # Headers of the same name are all written alike.
     encoded = {*raw, *(f"headers.{name}" for name, _ in headers)}
     written = [
         (name, _written(value, f"headers.{name}" in encoded)) for name, value in record.headers
@@ -73,7 +74,7 @@ def _is_text(value: bytes) -> bool:
 
 
 def _is_object(text: str) -> bool:
-    """Returns True if a text is a JSON object that can be part of a line as it is."""
+    """Returns True if a text is a JSON object that can be part of a line unchanged."""
     # Python splits lines at more characters than Kappa does, and so do users' editors.
     if len(text.splitlines()) != 1 or text != text.strip():
         return False

@@ -1,4 +1,4 @@
-"""The events of a polled document: a JSON array's elements, or one a line. Pure."""
+"""The events of a polled document: a JSON array's elements, or an event a line. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _MALFORMED = "malformed_json"
 
 
 def events_of_document(document: bytes, media_type: str) -> list[bytes | Invalid]:
-    """Returns the events of a document, in their order.
+    """Returns the events of a document, in order.
 
-    One that is declared as JSON and is no array is one event. Others have an event a line, if they
-    do not begin as an array does.
+    A document that is declared as JSON and is no array is a single event. Other documents have an
+    event a line, unless the document begins as an array does.
     """
     content = document.removeprefix(b"\xef\xbb\xbf").strip()
     kind = media_type.partition(";")[0].strip().lower()

@@ -1,6 +1,6 @@
-"""One GET over HTTP/1.1, whose answer is read as it comes, and no further than asked for.
+"""A GET over HTTP/1.1, whose answer is read as it arrives, only as far as asked for.
 
-Redirects are not followed: a token would go with them. Neither is a proxy's setting looked at.
+Redirects are not followed: a token would be sent along. Neither is a proxy's setting looked at.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class PulledAnswer:
         }
 
     async def read(self) -> bytes:
-        """Returns the next bytes of the body; none at its end. Raises what a connection raises."""
+        """Returns the next bytes of the body; no bytes at the end.
+
+        Raises the errors of a connection.
+        """
         while True:
             event = await _next_event(self._connection, self._reader)
             if isinstance(event, h11.Data):
@@ -43,7 +46,7 @@ class PulledAnswer:
                 return b""
 
     def ensure(self, *statuses: int) -> None:
-        """Raises SourceAway if it has another status, or its body is encoded."""
+        """Raises SourceAway for any other status, or an encoded body."""
         if self.status not in statuses:
             why = f"it answers {self.status}"
             if 300 <= self.status < 400 and self.status != 304:
@@ -61,7 +64,7 @@ class PulledAnswer:
 
 @asynccontextmanager
 async def http_get(source: PulledSource, headers: Mapping[str, str]) -> AsyncIterator[PulledAnswer]:
-    """Asks a source, and gives the answer for a block, after which the connection is closed."""
+    """Asks a source, and yields the answer; closes the connection behind the block."""
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(_OPEN_SECONDS):

@@ -1,4 +1,4 @@
-"""One visit at a source, by its kind: what it gives is handed on, and then read further."""
+"""A visit at a source, by kind: events are handed on before more are read."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _OPEN_SECONDS = 20.0
 _NO_MORE_SECONDS = 600.0
 _PING_SECONDS = 20.0
 _CLOSE_SECONDS = 2.0
-# Messages that are waited for so that they are sent with the first.
+# The wait for further messages that are sent with the first.
 _GATHER_SECONDS = 0.005
 _GATHERED, _GATHERED_BYTES = 1_000, 1 << 20
 
 
 class Visitor(Protocol):
-    """The one that visits a source. `again_seconds` is the wait until the next connection."""
+    """The visitor of a source; `again_seconds` is the wait until the next connection."""
 
     position: PullPosition
     again_seconds: float
 
     def opened(self) -> None:
-        """Takes the source to be there."""
+        """Marks the source as there."""
 
     async def take(
         self, events: Sequence[bytes | Invalid], position: PullPosition | None = None
@@ -47,7 +47,10 @@ class Visitor(Protocol):
 
 
 async def visit(source: PulledSource, visitor: Visitor) -> None:
-    """Visits a source until it has no more. Raises SourceAway, and what a connection raises."""
+    """Visits a source until its events end.
+
+    Raises SourceAway, and the errors of a connection.
+    """
     match source.kind:
         case PullKind.SSE:
             await _visit_sse(source, visitor)
@@ -80,7 +83,7 @@ async def _visit_sse(source: PulledSource, visitor: Visitor) -> None:
 
 
 async def _within(source: PulledSource, answer: PulledAnswer) -> bytes:
-    """Returns the next bytes of a stream. Raises SourceAway if none come for too long."""
+    """Returns the next bytes of a stream. Raises SourceAway after too long a silence."""
     try:
         async with asyncio.timeout(source.silence_seconds):
             return await answer.read()
@@ -89,7 +92,7 @@ async def _within(source: PulledSource, answer: PulledAnswer) -> bytes:
 
 
 class _Direct(connect):
-    """A connection that follows no redirect: a token would go with it."""
+    """A connection that follows no redirect: a token would be sent along."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
@@ -104,7 +107,7 @@ async def _visit_websocket(source: PulledSource, visitor: Visitor) -> None:
         proxy=None,
         open_timeout=_OPEN_SECONDS,
         ping_interval=_PING_SECONDS,
-        # While the broker is away nothing is read, its pongs neither.
+        # While the broker is away nothing is read, not even pongs.
         ping_timeout=None,
         close_timeout=_CLOSE_SECONDS,
         max_size=source.largest_event,

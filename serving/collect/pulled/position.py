@@ -1,4 +1,4 @@
-"""The place in a source up to which its events are acknowledged, in the root."""
+"""The place in a source up to which events are acknowledged, stored in the root."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _FOLDER = "collector/pull"
 
 
 class PullPosition(Struct, frozen=True, omit_defaults=True):
-    """A place in a source: behind an event of a stream, or a document as it was.
+    """A place in a source: behind an event of a stream, or a document with its digest.
 
-    `source` is the digest of the source's address, `document` that of a document's bytes.
+    `source` is the digest of the source's address, `document` the digest of a document's bytes.
     """
 
     source: str
@@ -27,7 +27,7 @@ _POSITION = Documents(PullPosition, derived=True)
 
 
 def read_position(store: Store, name: str, source: str) -> PullPosition:
-    """Returns the position of a source; its beginning if there is none. Raises KappaError."""
+    """Returns a source's position; the beginning if none is stored. Raises KappaError."""
     found = _POSITION.get(store, _name(name), f"the position in source {name}")
     # Another source's place means nothing here.
     return found if found is not None and found.source == source else PullPosition(source)

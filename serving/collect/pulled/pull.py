@@ -28,16 +28,16 @@ from kappa.state.store import Store
 
 _FIRST_SECONDS, _LONGEST_SECONDS = 1.0, 60.0
 _LEAST_SECONDS = 0.2
-# Events that are read before others have their turn.
+# The number of events that are read before others have their turn.
 _AT_ONCE = 200
 _WAY = "pull"
-# What a connection raises. A host's name that cannot be encoded is a UnicodeError.
+# The errors of a connection. A host's name that cannot be encoded is a UnicodeError.
 _FAILED = OSError, EOFError, UnicodeError, h11.ProtocolError, WebSocketException
 
 
 @dataclass(frozen=True, slots=True)
 class PullMeans:
-    """The objects that all sources share; the store has their positions."""
+    """The objects that all sources share; the store has the positions."""
 
     store: Store
     topic: Callable[[str], CollectedTopic | None]
@@ -47,7 +47,7 @@ class PullMeans:
 
 
 class Pull:
-    """One source, and how far its events are in the log."""
+    """A source, and the position up to which its events are in the log."""
 
     def __init__(self, source: PulledSource, means: PullMeans) -> None:
         """Goes on behind the position of an earlier process. Raises KappaError."""
@@ -64,11 +64,11 @@ class Pull:
         self._failed_in_turn = 0
         self._said = False
         self._unkept_said = ""
-        # Why its events wait, though the broker answers.
+        # The reason why the source's events wait, though the broker answers.
         self._refused = ""
 
     async def run(self) -> None:
-        """Visits the source until it is cancelled."""
+        """Visits the source until the task is cancelled."""
         while True:
             asked: float | None = None
             try:
@@ -90,7 +90,7 @@ class Pull:
             await asyncio.sleep(self._wait() if asked is None else max(asked, self._wait()))
 
     def opened(self) -> None:
-        """Takes the source to be there."""
+        """Marks the source as there."""
         self.is_there, self.away = True, ""
         if self._said:
             self._said = False
@@ -122,7 +122,7 @@ class Pull:
             await asyncio.to_thread(self._keep, position)
 
     def state(self) -> Mapping[str, Any]:
-        """Returns how it is, for people."""
+        """Returns the source's state, for people."""
         invalid = self.last_invalid
         return {
             "name": self.source.name,
@@ -138,7 +138,7 @@ class Pull:
         }
 
     async def _read(self, event: bytes | Invalid) -> ArrivedEvent | None:
-        """Returns an event as one to be sent; None if it is invalid, which is counted."""
+        """Returns an event that can be sent. Counts an invalid event, and returns None."""
         self._read_events += 1
         if self._read_events % _AT_ONCE == 0:
             await asyncio.sleep(0)
@@ -174,7 +174,7 @@ class Pull:
             put_position(self._means.store, self.source.name, position)
             self._unkept_said = ""
         except KappaError as error:
-            # What follows the last one is sent again after a kill.
+            # Events behind the last written position are sent again after a kill.
             if error.message != self._unkept_said:
                 self._unkept_said = error.message
                 self._means.say(
@@ -194,35 +194,36 @@ class Pull:
             )
 
     def _wait(self) -> float:
-        """Returns the seconds until the next visit; failures in turn make it longer."""
+        """Returns the seconds until the next visit; failures in turn add to the wait."""
         if not self._failed_in_turn:
             return max(_LEAST_SECONDS, self.again_seconds)
         longest = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** min(self._failed_in_turn, 10))
-        # What a stream asks for is kept to; a document is asked for sooner than at its next turn.
+        # A wait that a stream asks for is kept; a document is asked for sooner than at its next
+        # turn.
         least = 0.0 if self.source.kind is PullKind.POLL else self.again_seconds
         return max(least, random.uniform(longest / 2, longest))  # noqa: S311  # no secret
 
 
 class Pulls:
-    """All sources of one collector."""
+    """All sources of a collector."""
 
     def __init__(self, sources: Sequence[PulledSource], means: PullMeans) -> None:
         """Raises KappaError if a position cannot be read."""
         self._pulls = [Pull(source, means) for source in sources]
 
     def begin(self, ended: Callable[[asyncio.Task[None]], None]) -> list[asyncio.Task[None]]:
-        """Begins to visit all, within a running loop. `ended` gets each that ends."""
+        """Begins to visit all sources, within a running loop. `ended` gets each task that ends."""
         tasks = [asyncio.create_task(pull.run()) for pull in self._pulls]
         for task in tasks:
             task.add_done_callback(ended)
         return tasks
 
     def states(self, topics: Collection[str]) -> list[Mapping[str, Any]]:
-        """Returns how each source of some topics is."""
+        """Returns the state of each source of some topics."""
         return [pull.state() for pull in self._pulls if pull.source.topic in topics]
 
     def metrics(self) -> Iterator[str]:
-        """Yields the metrics of all."""
+        """Yields the metrics of all sources."""
         if not self._pulls:
             return
         yield family(
@@ -250,7 +251,7 @@ class Pulls:
 
 
 def _why(error: Exception) -> str:
-    """Returns why a connection has failed. What a source has sent is cut short."""
+    """Returns the reason for a failed connection. Text that a source has sent is cut short."""
     if isinstance(error, TimeoutError):
         return "it does not answer in time"
     if isinstance(error, ConnectionRefusedError):

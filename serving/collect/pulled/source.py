@@ -1,4 +1,4 @@
-"""A source as it is declared in `[collect.pull.NAME]`. Values."""
+"""A source as declared in `[collect.pull.NAME]`. Values."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _PORTS = {"https": 443, "wss": 443, "http": 80, "ws": 80}
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # Source: RFC 9110, 5.5.
 _VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
-# The request has its own.
+# Headers that the request sets itself.
 _OWN = frozenset(
     {"host", "connection", "content-length", "transfer-encoding", "accept-encoding", "upgrade"}
 )
 
 
 class SourceAway(Exception):
-    """The end of a visit at a source that gives no events now, with its reason."""
+    """The end of a visit at a source that gives no events now, with the reason."""
 
     def __init__(self, why: str, wait_seconds: float | None = None) -> None:
-        """`wait_seconds`: what the source asks to wait until the next visit."""
+        """Takes the reason, and the wait that the source asks for until the next visit."""
         super().__init__(why)
         self.why = why
         self.wait_seconds = wait_seconds
@@ -43,7 +43,7 @@ class SourceAway(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PulledSource:
-    """One source. `shown` is its address without its query, which may have a secret."""
+    """A source. `shown` is the address without the query, which may have a secret."""
 
     name: str
     topic: str
@@ -52,7 +52,7 @@ class PulledSource:
     host: str
     port: int
     is_secure: bool
-    # What its certificate is checked by; None: the system's authorities.
+    # The file of authorities that check the certificate; None: the system's authorities.
     ca: Path | None
     shown: str
     target: str
@@ -64,12 +64,12 @@ class PulledSource:
 
     @property
     def digest(self) -> str:
-        """Returns what tells it from another one that had its name."""
+        """Returns the digest that tells the source from an earlier source of the same name."""
         return hashlib.blake2b(f"{self.kind} {self.url}".encode(), digest_size=16).hexdigest()
 
 
 def sources_of(settings: CollectSettings, largest_event: int) -> list[PulledSource]:
-    """Returns the sources that are declared. Raises SettingsError if one cannot be."""
+    """Returns the declared sources. Raises SettingsError if a declaration is not usable."""
     return [_source(name, pull, settings, largest_event) for name, pull in settings.pull.items()]
 
 
@@ -91,7 +91,7 @@ def _source(
         parts, port = urlsplit(""), 0
     is_plain = pull.url.isascii() and pull.url.isprintable() and " " not in pull.url
     if parts.scheme not in schemes or not parts.hostname or not is_plain:
-        # The address may have a secret in it.
+        # The message leaves out the address, which may have a secret.
         raise SettingsError(
             f"{here}.url is no address of a source of the kind {pull.kind}",
             hint=f"it begins with {schemes[0]}:// or {schemes[1]}://, and has no blanks: see "

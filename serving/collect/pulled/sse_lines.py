@@ -1,4 +1,4 @@
-"""The events of a stream of server-sent events, from its bytes as they come. Pure.
+"""The events of a stream of server-sent events, from bytes as they arrive. Pure.
 
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html.
 """
@@ -11,16 +11,16 @@ from kappa.serving.collect.lines import TOO_LARGE, Invalid
 
 _END = re.compile(rb"\r\n|\r|\n")
 _BOM = b"\xef\xbb\xbf"
-# Of a line that is too long: the field's name, and enough to see that its value is too long.
+# For a line that is too long, the bytes kept: the field's name, and enough to see the excess.
 _NAME_BYTES = 64
 _MOST_ID_BYTES = 1024
-# What could not be sent as a header.
+# An id that could not be sent as a header.
 _NO_ID = re.compile(r"[\x00-\x1f\x7f]|^\s|\s$")
 _LONGEST_RETRY_SECONDS = 600.0
 
 
 class SseLines:
-    """The lines of one stream. `last_id` is that of the last whole event."""
+    """The lines of a stream. `last_id` is the id of the last whole event."""
 
     def __init__(self, last_id: str, most: int) -> None:
         """Goes on behind the event `last_id`; an event has at most `most` bytes."""
@@ -35,7 +35,7 @@ class SseLines:
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[bytes | Invalid]:
-        """Takes bytes, and returns the events that are whole with them."""
+        """Takes bytes, and returns the events that these bytes complete."""
         found: list[bytes | Invalid] = []
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]

@@ -1,4 +1,4 @@
-"""Trust in a source's certificate: by the system's authorities, or by those of a file alone."""
+"""Trust in a source's certificate: by the system's authorities, or by a file alone."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from kappa.base.errors import SettingsError
 from kappa.serving.collect.pulled.source import PulledSource, SourceAway
 
-# A certificate that is its own authority's, or whose authority is not known.
-# Source: openssl/x509_vfy.h, X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT and those after it.
+# A certificate that signs itself, or whose authority is not known.
+# Source: openssl/x509_vfy.h, X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT and the next codes.
 _UNKNOWN_AUTHORITY = frozenset({18, 19, 20, 21})
 
 
 def ensure_readable(ca: Path, here: str) -> None:
-    """Raises SettingsError if a file of authorities, the setting `here`, cannot be used."""
+    """Raises SettingsError if a file of authorities, in the setting `here`, is not usable."""
     if not ca.is_absolute():
         raise SettingsError(f"{here} is {ca}", hint="give an absolute path")
     try:
@@ -28,9 +28,9 @@ def ensure_readable(ca: Path, here: str) -> None:
 
 
 async def tls_of(source: PulledSource) -> ssl.SSLContext | None:
-    """Returns the TLS of a connection; None if it has none. Raises SourceAway.
+    """Returns the TLS of a connection; None for a connection without. Raises SourceAway.
 
-    The file is read each time: certificates are renewed.
+    The file is read each time, because certificates are renewed.
     """
     if not source.is_secure:
         return None
@@ -44,7 +44,7 @@ async def tls_of(source: PulledSource) -> ssl.SSLContext | None:
 
 
 def why_no_tls(error: ssl.SSLError) -> str:
-    """Returns why a connection by TLS was not made, or has failed."""
+    """Returns the reason why a TLS connection was not made, or has failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         why = f"its certificate is not trusted: {error.verify_message.rstrip('.')}"
         is_unknown = error.verify_code in _UNKNOWN_AUTHORITY

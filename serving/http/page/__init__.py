@@ -1,10 +1,11 @@
-"""The page as text: its templates, and the files that a browser loads.
+"""The page as text: the templates, and the files that a browser loads.
 
-It answers no request and reads no table: it only turns values into HTML. Read in this order:
+The package answers no request and reads no table, and only turns values into HTML. Read in this
+order:
 
 - render.py: renders a template, with the headers of a page; the only door to Jinja2.
 - marks.py: the texts of numbers, times and values.
-- templates/: one file a page; base.html, frame.html and parts.html are shared.
+- templates/: a file per page; base.html, frame.html and parts.html are shared.
 - static/: styles and scripts; static/vendor/ is the chart library.
 """
 

@@ -11,7 +11,7 @@ from math import isfinite
 from kappa.serving.query.render import cell_text, json_value
 
 _SHORT = 10
-# A longer value would not fit on a screen; the API returns all of it.
+# A longer value would not fit on a screen; the API returns the whole value.
 _MOST_CHARACTERS = 400
 # A time with its zone.
 _BRIEF_CHARACTERS = 24
@@ -19,9 +19,9 @@ _STEPS = ((31_536_000, "y"), (86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def number(value: float | None) -> str:
-    """Returns `1,234,567`, or `—` if the value is None.
+    """Formats a number as `1,234,567`; `—` for None.
 
-    Fractions below 100 have one digit after the point.
+    Fractions below 100 have a digit after the point.
     """
     if value is None:
         return "—"
@@ -33,9 +33,9 @@ def number(value: float | None) -> str:
 
 
 def figure(found: object) -> str:
-    """Returns a value in large letters: `1,234,567`, `98.75`, `0.0012`, `—` for None.
+    """Formats a value for large letters: `1,234,567`, `98.75`, `0.0012`, `—` for None.
 
-    Digits that nobody would read are left out of numbers; other values are as `value` shows them.
+    Needless digits of numbers are left out; other values are shown as by `value`.
     """
     if found is None:
         return "—"
@@ -51,7 +51,7 @@ def figure(found: object) -> str:
 
 
 def percent(part: float, whole: float) -> int:
-    """Returns a share in whole percent: 100 only for all of it, and 100 if `whole` is 0."""
+    """Returns a share in whole percent: 100 only for the whole, and 100 if `whole` is 0."""
     return 100 if part >= whole else max(0, int(100 * part / whole))
 
 
@@ -103,7 +103,7 @@ def short(name: str) -> str:
 
 
 def value(found: object) -> str:
-    """Returns one value of a table's row as text.
+    """Returns a value of a table's row as text.
 
     Null differs from the text "null", numbers have separators, and long values are cut.
     """
@@ -120,18 +120,18 @@ def value(found: object) -> str:
 
 
 def is_number(found: object) -> bool:
-    """Returns True if the value is aligned to the right of its column."""
+    """Returns True if the value is aligned to the right of the column."""
     return isinstance(found, int | float | Decimal) and not isinstance(found, bool)
 
 
 def is_brief(found: object) -> bool:
-    """Returns True if the value stays on one line of its column.
+    """Returns True if the value stays on a single line of the column.
 
-    A time that is broken at its hyphens is hard to read.
+    A time that is broken at hyphens is hard to read.
     """
     return len(value(found)) <= _BRIEF_CHARACTERS
 
 
 def row_values(row: Mapping[str, object], columns: Iterable[Mapping[str, str]]) -> list[object]:
-    """Returns the values of an answer's row, in the order of its columns."""
+    """Returns the values of an answer's row, in the order of columns."""
     return [row[column["name"]] for column in columns]

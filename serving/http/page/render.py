@@ -1,9 +1,9 @@
-"""Pages as text: the templates, the functions they may use, and the headers of a page.
+"""Pages as text: the templates, the functions for templates, and the headers of a page.
 
-This is the only door to Jinja2. Records, keys and column names are untrusted: each value is
+This module is the only door to Jinja2. Records, keys and column names are untrusted: each value is
 escaped. If markup passed all the same, a browser would run only scripts that this server sends as
-files (Content-Security-Policy). A template that lacks a value fails, and prints no blank.
-The values of the pages are in replay/page.
+files (Content-Security-Policy). A template that lacks a value fails, and prints no blank. The
+values of the pages are in replay/page.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
 }
 
-# By them a text can look like another one (Unicode's bidirectional algorithm, UAX 9).
+# Signs that make a text look like another (Unicode's bidirectional algorithm, UAX 9).
 _TURNS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def page_html(name: str, *, now: datetime | None = None, **values: object) -> str:
-    """Renders the template of that name with these values, as of the time `now`."""
+    """Renders the template of a name with values, as of the time `now`."""
     return _pages.get_template(f"{name}.html").render(now=now or datetime.now(UTC), **values)
 
 
 def problem_html(document: Mapping[str, Any]) -> str:
-    """Renders an RFC 9457 problem document as a page: what is wrong, and the next step."""
+    """Renders an RFC 9457 problem document as a page: the problem and the next step."""
     return page_html(
         "problem",
         title=str(document["title"]).capitalize(),
@@ -51,7 +51,7 @@ def problem_html(document: Mapping[str, Any]) -> str:
 
 
 def _when(now: datetime, at: str | datetime | None) -> str:
-    """Returns a time relative to `now`, with the exact time as its tooltip."""
+    """Returns a time relative to `now`, with the exact time as tooltip."""
     found = marks.moment(at)
     if found is None:
         return Markup('<span class="muted">{}</span>').format(at or "—")
@@ -62,7 +62,7 @@ def _when(now: datetime, at: str | datetime | None) -> str:
 
 
 def _straight(found: object) -> object:
-    """Shows the signs of a text that turn the direction of what follows, and turns nothing."""
+    """Makes the signs visible that turn the direction of text, so that no text is turned."""
     if isinstance(found, str) and not isinstance(found, Markup):
         return _TURNS.sub(lambda sign: f"\\u{ord(sign[0]):04x}", found)
     return found
