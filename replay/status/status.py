@@ -81,7 +81,7 @@ class TopicNames(Protocol):
     def topics(self) -> Mapping[str, object]: ...  # noqa: D102  # as in Log
 
 
-class TopicEnds(TopicNames, Protocol):
+class NamesAndEnds(TopicNames, Protocol):
     """The part of the broker's client that a status needs."""
 
     def end(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
@@ -200,7 +200,7 @@ class Status:
 
 def observe_status(
     store: Store,
-    log: TopicEnds | None,
+    log: NamesAndEnds | None,
     *,
     soak_seconds: float = 3600.0,
     underway: SupervisorReport | None = None,

@@ -132,7 +132,7 @@ spark_child.command_of = lambda _module, *_options: [sys.executable, "-m", "last
 def run_command(arguments):
     settings = load_settings(Path(arguments[0]))
     try:
-        spark_child.ask(
+        spark_child.ask_program(
             settings, settings.project, "program", {"web": "web"}, seconds=lambda _left: 600,
             cut=lambda _name, _last: {}, more=lambda: {"records": ["a-record-of-theirs"]},
         )

@@ -57,7 +57,7 @@ soak = "9d"
 READER = """
 import json, sys, threading
 from kappa.state.store import Store
-from kappa.serving.query.query import ask
+from kappa.serving.query.query import ask_snapshot
 
 store, stop = Store(sys.argv[1]), threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
@@ -72,7 +72,7 @@ def question(reader, snapshot):
 while not stop.wait(0.3):
     queries += 1
     try:
-        snapshot, (by_customer, by_item, log, bought) = ask(store, question, lease_seconds=20)
+        snapshot, (by_customer, by_item, log, bought) = ask_snapshot(store, question, lease_seconds=20)
     except Exception as error:
         wrong.append(f"error: {error!r}")
         continue

@@ -56,7 +56,7 @@ class Server:
             bounds=bounds,
             state={
                 "desk": desk,
-                "pulse": getattr(desk, "pulse", None),
+                "pulse": getattr(desk, "change_marker", None),
                 "changes": changes,
                 "streams": streams,
             },

@@ -46,8 +46,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from kappa.base.settings import load_settings
 from kappa.state.store import open_store
-from kappa.serving.query.pin.catalog import pin
-from kappa.serving.query.query import connect
+from kappa.serving.query.pin.catalog import pin_served
+from kappa.serving.query.query import connect_reader
 
 store, stop = open_store(load_settings(Path(sys.argv[1]))), threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
@@ -56,8 +56,8 @@ generation = 0
 while not stop.wait(float(sys.argv[2])):
     queries += 1
     try:
-        with pin(store, lease_seconds=30) as pinned:
-            with connect(pinned.snapshot, store) as reader:
+        with pin_served(store, lease_seconds=30) as pinned:
+            with connect_reader(pinned.snapshot, store) as reader:
                 (row,) = reader.rows(sys.argv[3]).rows
                 by_customer, by_item, log, bought, titled, known = row
             pinned.confirm_kept()

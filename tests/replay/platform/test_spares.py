@@ -186,7 +186,7 @@ def test_one_with_other_libraries_than_are_installed_now_is_replaced(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (old,) = desk.wait_ready()
-    monkeypatch.setattr("kappa.replay.platform.spares.libraries", lambda: "others")
+    monkeypatch.setattr("kappa.replay.platform.spares.libraries_digest", lambda: "others")
 
     desk.wait(lambda: desk.spares.ensure_ready() or desk.ready() not in ([], [old]))  # type: ignore[func-returns-value]
 

@@ -310,10 +310,10 @@ def test_a_stage_that_is_killed_before_its_record_has_begun_nothing(store: Store
         from kappa.replay.rollout.plan.facts import Observed
         from kappa.replay.rollout.plan.make_plan import make_plan
         from kappa.replay.rollout.state import State
-        from kappa.replay.rollout.stage import stage
+        from kappa.replay.rollout.stage import stage_plan
         import sys
         seen = Observed(frozenset({"flights"}), {"flights": declared()}, State(), {}, log())
-        stage(Store(sys.argv[1]), make_plan(seen))
+        stage_plan(Store(sys.argv[1]), make_plan(seen))
     """
     path = os.pathsep.join([str(SUPPORT), str(HOUSE)])
 
