@@ -98,7 +98,7 @@ class BulkReader:
                 self._seen = max(self._seen, piece.seen)
                 deadline = time.monotonic() + PATIENCE_SECONDS
             if records:
-                yield _columns(pieces)
+                yield _joined_columns(pieces)
 
     def close(self) -> None:
         """Closes the consumer."""
@@ -221,7 +221,7 @@ class _Piece:
         )
 
 
-def _columns(pieces: list[_Piece]) -> Columns:
+def _joined_columns(pieces: list[_Piece]) -> Columns:
     numbers = np.concatenate([piece.numbers for piece in pieces], axis=1)
     headers: list[Any] = (
         [piece.headers.get(place) for piece in pieces for place in range(piece.count)]

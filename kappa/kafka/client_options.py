@@ -23,7 +23,7 @@ def client_options(settings: Settings) -> dict[str, str]:
     auth, options = settings.kafka.auth, settings.kafka.options
     if not auth.is_declared:
         return dict(options)
-    rendered = _rendered(auth, settings.project)
+    rendered = _rendered_options(auth, settings.project)
     twice = sorted(options.keys() & (rendered.keys() | _OTHER_NAMES))
     if twice:
         raise SettingsError(
@@ -33,15 +33,15 @@ def client_options(settings: Settings) -> dict[str, str]:
     return {**options, **rendered}
 
 
-def _rendered(auth: KafkaAuth, project: Path) -> dict[str, str]:
+def _rendered_options(auth: KafkaAuth, project: Path) -> dict[str, str]:
     found = {"security.protocol": str(auth.wire)}
     if auth.ca is not None:
-        found["ssl.ca.location"] = _pem("ca", project / auth.ca, "CERTIFICATE")
+        found["ssl.ca.location"] = _read_pem("ca", project / auth.ca, "CERTIFICATE")
     if auth.certificate is not None and auth.key is not None:
-        found["ssl.certificate.location"] = _pem(
+        found["ssl.certificate.location"] = _read_pem(
             "certificate", project / auth.certificate, "CERTIFICATE"
         )
-        found["ssl.key.location"] = _key(project / auth.key)
+        found["ssl.key.location"] = _read_key(project / auth.key)
     if auth.mechanism is not None:
         found["sasl.mechanism"] = str(auth.mechanism)
     if auth.mechanism is Mechanism.OAUTHBEARER:
@@ -49,23 +49,23 @@ def _rendered(auth: KafkaAuth, project: Path) -> dict[str, str]:
             "sasl.oauthbearer.method": "oidc",
             "sasl.oauthbearer.token.endpoint.url": auth.token_url,
             "sasl.oauthbearer.client.id": auth.client_id,
-            "sasl.oauthbearer.client.secret": _secret(
+            "sasl.oauthbearer.client.secret": _read_secret(
                 "client_secret", auth.client_secret, auth.client_secret_file, project
             ),
             **({"sasl.oauthbearer.scope": auth.scope} if auth.scope else {}),
         }
     elif auth.mechanism is not None:
-        password = _secret("password", auth.password, auth.password_file, project)
+        password = _read_secret("password", auth.password, auth.password_file, project)
         found |= {"sasl.username": auth.user, "sasl.password": password}
     return found
 
 
-def _secret(name: str, given: str, file: Path | None, project: Path) -> str:
+def _read_secret(name: str, given: str, file: Path | None, project: Path) -> str:
     """Returns a secret from its setting, or from a file without the last newline."""
     where = f"kafka.auth.{name}"
     if file is not None:
         where = f"kafka.auth.{name}_file, {project / file},"
-        given = _read(f"{name}_file", project / file).removesuffix("\n").removesuffix("\r")
+        given = _read_text(f"{name}_file", project / file).removesuffix("\n").removesuffix("\r")
     elif not given:
         raise SettingsError(
             f"kafka.auth has no {name}",
@@ -80,8 +80,8 @@ def _secret(name: str, given: str, file: Path | None, project: Path) -> str:
     return given
 
 
-def _pem(name: str, file: Path, what: str) -> str:
-    if f"-----BEGIN {what}-----" not in _read(name, file):
+def _read_pem(name: str, file: Path, what: str) -> str:
+    if f"-----BEGIN {what}-----" not in _read_text(name, file):
         raise SettingsError(
             f"kafka.auth.{name}, {file}, has no {what.lower()} in PEM",
             hint=f"it begins with -----BEGIN {what}-----",
@@ -89,8 +89,8 @@ def _pem(name: str, file: Path, what: str) -> str:
     return str(file.absolute())
 
 
-def _key(file: Path) -> str:
-    text = _read("key", file)
+def _read_key(file: Path) -> str:
+    text = _read_text("key", file)
     if "BEGIN ENCRYPTED PRIVATE KEY" in text or "Proc-Type: 4,ENCRYPTED" in text:
         raise SettingsError(
             f"kafka.auth.key, {file}, is encrypted, and nobody is there to type its password",
@@ -104,7 +104,7 @@ def _key(file: Path) -> str:
     return str(file.absolute())
 
 
-def _read(name: str, file: Path) -> str:
+def _read_text(name: str, file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -49,13 +49,13 @@ def java_options(options: Mapping[str, str]) -> dict[str, str]:
     if user is not None and password is not None:
         is_scram = given.get("sasl.mechanism", "PLAIN").startswith("SCRAM")
         module = "scram.ScramLoginModule" if is_scram else "plain.PlainLoginModule"
-        given.setdefault("sasl.jaas.config", _login(module, username=user, password=password))
+        given.setdefault("sasl.jaas.config", _login_text(module, username=user, password=password))
     if given.pop(f"{_TOKENS}method", "") == "oidc":
         names = {"clientId": "client.id", "clientSecret": "client.secret", "scope": "scope"}
         asked = {ours: given.pop(_TOKENS + name, "") for ours, name in names.items()}
         given.setdefault(
             "sasl.jaas.config",
-            _login(
+            _login_text(
                 "oauthbearer.OAuthBearerLoginModule",
                 **{name: value for name, value in asked.items() if value},
             ),
@@ -89,10 +89,10 @@ def secret_variables(options: Mapping[str, str]) -> dict[str, str]:
     return {_SECRETS[name]: value for name, value in found.items() if name in _SECRETS}
 
 
-def _login(module: str, **options: str) -> str:
-    given = " ".join(f"{name}={_quoted(value)}" for name, value in options.items())
+def _login_text(module: str, **options: str) -> str:
+    given = " ".join(f"{name}={_quoted_text(value)}" for name, value in options.items())
     return f"{_MODULES}.{module} required {given};"
 
 
-def _quoted(text: str) -> str:
+def _quoted_text(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

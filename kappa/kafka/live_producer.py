@@ -132,9 +132,9 @@ class LiveProducer:
                 produce(topic, record.value, record.key, partition, delivered, **more)
             except BufferError:
                 full = KafkaError(KafkaError._QUEUE_FULL)
-                self._refused.append((sent, place, _undelivered(full, topic)))
+                self._refused.append((sent, place, _undelivered_error(full, topic)))
             except KafkaException as error:
-                self._refused.append((sent, place, _undelivered(error.args[0], topic)))
+                self._refused.append((sent, place, _undelivered_error(error.args[0], topic)))
         return sent
 
     def close(self, patience_seconds: float) -> None:
@@ -162,7 +162,7 @@ class LiveProducer:
             self.is_away = False
             self._settle(sent, place, Placed(message.partition(), message.offset()))
         else:
-            self._settle(sent, place, _undelivered(error, message.topic()))
+            self._settle(sent, place, _undelivered_error(error, message.topic()))
 
     def _settle(self, sent: SentRecords, place: int, outcome: Placed | Undelivered) -> None:
         sent.outcomes[place] = outcome
@@ -177,7 +177,7 @@ class LiveProducer:
             self.is_away = True
 
 
-def _undelivered(error: KafkaError, topic: str) -> Undelivered:
+def _undelivered_error(error: KafkaError, topic: str) -> Undelivered:
     missing = missing_of(error.code(), acl(topic, "Write"))
     # Senders read this text: they need no address and no user of the cluster.
     why = (

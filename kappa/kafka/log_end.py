@@ -60,8 +60,8 @@ def last_before(
             last = {
                 (record.topic, record.partition): record
                 for record in reader.read(
-                    _vector({part: start for part, (start, _) in open_.items()}),
-                    _vector({part: upto for part, (_, upto) in open_.items()}),
+                    _offsets_of({part: start for part, (start, _) in open_.items()}),
+                    _offsets_of({part: upto for part, (_, upto) in open_.items()}),
                 )
             }
             found |= {part: witness_of(record) for part, record in last.items()}
@@ -103,7 +103,7 @@ def lost_ends(
         for part, witness in known.items()
         if part not in cut and beginning.at(*part) <= witness.offset
     }
-    cut |= dict.fromkeys(_others(options, refuse, rest, ends))
+    cut |= dict.fromkeys(_changed_parts(options, refuse, rest, ends))
     return tuple(
         LostEnd(topic, partition, first, ends[topic, partition])
         for (topic, partition), first in sorted(cut.items())
@@ -133,7 +133,7 @@ def _cut_since(
         while waiting:
             if time.monotonic() > deadline:
                 raise unreachable(
-                    waiting, _vector({part: known[part].offset + 1 for part in waiting})
+                    waiting, _offsets_of({part: known[part].offset + 1 for part in waiting})
                 )
             message = consumer.poll(0.2)
             if message is None:
@@ -153,7 +153,7 @@ def _cut_since(
     return found
 
 
-def _others(
+def _changed_parts(
     options: Options,
     refuse: Refuse,
     known: Mapping[Part, Witness],
@@ -168,14 +168,14 @@ def _others(
     found: dict[Part, list[Witness]] = {part: [] for part in known}
     with LogReader({**options, **_FEW}, refuse) as reader:
         for record in reader.read(
-            _vector({part: witness.offset for part, witness in known.items()}),
-            _vector({part: ends[part] for part in known}),
+            _offsets_of({part: witness.offset for part, witness in known.items()}),
+            _offsets_of({part: ends[part] for part in known}),
         ):
             found[record.topic, record.partition].append(witness_of(record))
     return [part for part, witness in known.items() if is_other_record(witness, found[part])]
 
 
-def _vector(places: Mapping[Part, int]) -> Offsets:
+def _offsets_of(places: Mapping[Part, int]) -> Offsets:
     vector: dict[str, dict[int, int]] = {}
     for (topic, partition), offset in places.items():
         vector.setdefault(topic, {})[partition] = offset

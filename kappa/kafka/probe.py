@@ -26,7 +26,7 @@ def why_not_in(servers: str, options: dict[str, str], within_seconds: float) -> 
     for server in servers.split(","):
         host, _, port = server.strip().rpartition(":")
         host = host.rpartition("://")[2].strip("[]")
-        if not port.isdigit() or not _accepts(host, int(port), until):
+        if not port.isdigit() or not _accepts_connections(host, int(port), until):
             continue
         has_tls = _has_tls(host, int(port), until)
         if has_tls is not True:
@@ -34,17 +34,17 @@ def why_not_in(servers: str, options: dict[str, str], within_seconds: float) -> 
             return f"{server} speaks no TLS, and kafka.auth wants it" if wrong else ""
         if not wants_tls:
             return f"{server} speaks TLS alone, and this client is to talk without"
-        return _distrusted(host, int(port), options, server, until)
+        return _why_distrusted(host, int(port), options, server, until)
     return ""
 
 
-def _left(until: float) -> float:
+def _seconds_left(until: float) -> float:
     """Returns the longest time that a step may take, in seconds."""
     return max(0.1, min(_SECONDS, until - time.monotonic()))
 
 
-def _accepts(host: str, port: int, until: float) -> bool:
-    with suppress(OSError), socket.create_connection((host, port), _left(until)):
+def _accepts_connections(host: str, port: int, until: float) -> bool:
+    with suppress(OSError), socket.create_connection((host, port), _seconds_left(until)):
         return True
     return False
 
@@ -56,7 +56,7 @@ def _has_tls(host: str, port: int, until: float) -> bool | None:
     context.verify_mode = ssl.CERT_NONE
     try:
         with (
-            socket.create_connection((host, port), _left(until)) as plain,
+            socket.create_connection((host, port), _seconds_left(until)) as plain,
             context.wrap_socket(plain, server_hostname=host),
         ):
             return True
@@ -69,7 +69,9 @@ def _has_tls(host: str, port: int, until: float) -> bool | None:
         return False
 
 
-def _distrusted(host: str, port: int, options: dict[str, str], server: str, until: float) -> str:
+def _why_distrusted(
+    host: str, port: int, options: dict[str, str], server: str, until: float
+) -> str:
     """Explains why a listener's certificate, or ours, is refused; empty without a refusal."""
     ca, own = options.get("ssl.ca.location"), options.get("ssl.certificate.location")
     try:
@@ -86,7 +88,7 @@ def _distrusted(host: str, port: int, options: dict[str, str], server: str, unti
         return f"the certificate {own} and its key do not belong together" if own else ""
     try:
         with (
-            socket.create_connection((host, port), _left(until)) as plain,
+            socket.create_connection((host, port), _seconds_left(until)) as plain,
             context.wrap_socket(plain, server_hostname=host) as wrapped,
         ):
             # A server of TLS 1.3 refuses a client's certificate after the handshake.

@@ -64,7 +64,7 @@ class LogReader:
         The caller must take all of the records. Raises Broken if the log has lost the range's
         beginning, and Unreachable if no records arrive.
         """
-        wanted = _places(end)
+        wanted = _start_places(end)
         places = {part: start.at(*part) for part in wanted}
         if places != self._ended:
             self._go_to(places)
@@ -89,7 +89,7 @@ class LogReader:
         Returns True as soon as there is a record beyond, and False after some seconds. The arrived
         records are kept for the next range. Raises Unreachable if the broker goes away.
         """
-        places = _places(end)
+        places = _start_places(end)
         if places != self._ended:
             self._go_to(places)
             self._ended = places
@@ -191,5 +191,5 @@ class LogReader:
         return False
 
 
-def _places(offsets: Offsets) -> dict[Part, int]:
+def _start_places(offsets: Offsets) -> dict[Part, int]:
     return {(topic, partition): offset for topic, partition, offset in offsets.items()}

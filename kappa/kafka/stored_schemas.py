@@ -64,13 +64,13 @@ class StoredSchemas:
             return _UNKNOWN
         path = self.folder / f"{schema_id}.json"
         with suppress(FileNotFoundError):
-            kept = _read(path.read_bytes(), str(path))
+            kept = _read_schema(path.read_bytes(), str(path))
             if kept is not None:
                 return kept
         found = self._asked(schema_id)
         self.folder.mkdir(parents=True, exist_ok=True)
         if found.text is not None or sum(1 for _ in self.folder.iterdir()) < MOST_KEPT:
-            put_file(path, _written(found))
+            put_file(path, _schema_bytes(found))
         else:
             _remember_unknown(self.folder, schema_id)
         return found
@@ -159,7 +159,7 @@ class RootSchemas:
             return found
         # Another host's root may be read from here.
         with suppress(Superseded):
-            self._store.put(name, _written(found))
+            self._store.put(name, _schema_bytes(found))
         self._known[int(Path(name).stem)] = found
         return found
 
@@ -167,7 +167,7 @@ class RootSchemas:
         content, schema_id = self._store.get(name), _id_of(name)
         if content is None or schema_id is None:
             return None
-        found = _read(content, self._store.address(name))
+        found = _read_schema(content, self._store.address(name))
         if found is None:
             return None
         self._known[schema_id] = found
@@ -186,12 +186,12 @@ def open_registry(
     )
 
 
-def _written(found: RegisteredSchema) -> bytes:
+def _schema_bytes(found: RegisteredSchema) -> bytes:
     """Returns the bytes of a schema to keep, sealed."""
     return sealed(msgspec.to_builtins(found))[0]
 
 
-def _read(content: bytes, where: str) -> RegisteredSchema | None:
+def _read_schema(content: bytes, where: str) -> RegisteredSchema | None:
     """Returns a kept schema. None stands for a damaged file: the registry is asked again."""
     try:
         return msgspec.convert(unsealed(content)[0], RegisteredSchema)

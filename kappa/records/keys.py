@@ -47,7 +47,7 @@ class KeyReader:
         if self._reader is not None:
             found: str | int = self._formatted(key)
             return found
-        text = _text(key)
+        text = _key_text(key)
         if self._column is None or not self._is_number:
             return text
         if not _CANONICAL_INTEGER.fullmatch(text):
@@ -61,7 +61,7 @@ class KeyReader:
         if key is None:
             raise Rejected(Reason.NULL_KEY, "the key is null")
         # A number has only a single text as a key.
-        text = _text(key) if self._reader is None else self._formatted(key)
+        text = _key_text(key) if self._reader is None else self._formatted(key)
         if found is None or text != (str(found) if self._reader is None else found):
             name = "" if self._column is None else self._column.name
             raise Rejected(
@@ -96,7 +96,7 @@ def written_key(topic: Topic, value: str | int) -> bytes:
     return topic.key_format.encode_event({columns[0].name: value}, columns)
 
 
-def _text(key: bytes) -> str:
+def _key_text(key: bytes) -> str:
     try:
         return key.decode()
     except UnicodeDecodeError as error:

@@ -35,12 +35,12 @@ def lateness_of(topic: Topic) -> Callable[[Row, int], None] | None:
         if behind > allowed:
             raise Rejected(
                 Reason.LATE,
-                f"{name} lies {_duration(behind)} before the record's timestamp, "
-                f"and {_duration(allowed)} are allowed",
+                f"{name} lies {_duration_text(behind)} before the record's timestamp, "
+                f"and {_duration_text(allowed)} are allowed",
             )
 
     return check
 
 
-def _duration(micros: int) -> str:
+def _duration_text(micros: int) -> str:
     return exact_duration(micros // 1000) if micros % 1000 == 0 else f"{micros} microseconds"

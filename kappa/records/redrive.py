@@ -137,7 +137,9 @@ def settle(
         if not attempt.valid:
             known[attempt.at] = attempt.of
             continue
-        root = _root(Position(attempt.at.topic, attempt.at.partition, attempt.of), known, origin)
+        root = _chain_root(
+            Position(attempt.at.topic, attempt.at.partition, attempt.of), known, origin
+        )
         if root is None or root in done:
             duplicates.add(attempt.at)
         else:
@@ -146,7 +148,7 @@ def settle(
     return Settled(now, frozenset(duplicates))
 
 
-def _root(
+def _chain_root(
     named: Position, rejected: Mapping[Position, int | None], origin: Mapping[tuple[str, int], int]
 ) -> Position | None:
     """Returns the first record of a chain of rejects, each naming the record before.

@@ -80,14 +80,16 @@ class ArchiveMark(Struct, frozen=True):
             end={**self.end, partition: end},
             log_time=self.log_time if log_time is None else {**self.log_time, partition: log_time},
             tally={**self.tally, partition: tally},
-            raw={**self.raw, partition: _with(self.raw.get(partition, ()), start, end)}
+            raw={**self.raw, partition: _with_range(self.raw.get(partition, ()), start, end)}
             if raw
             else self.raw,
             witnesses=self.witnesses if witness is None else {**self.witnesses, partition: witness},
         )
 
 
-def _with(ranges: tuple[tuple[int, int], ...], start: int, end: int) -> tuple[tuple[int, int], ...]:
+def _with_range(
+    ranges: tuple[tuple[int, int], ...], start: int, end: int
+) -> tuple[tuple[int, int], ...]:
     return (
         (*ranges[:-1], (ranges[-1][0], end))
         if ranges and ranges[-1][1] == start

@@ -116,7 +116,7 @@ def open_newest(path: str) -> DeltaTable:
     except TableNotFoundError:
         raise
     except (DeltaError, OSError) as error:
-        raise _unreadable(
+        raise _unreadable_error(
             f"table {path} cannot be opened: {_first_line(error)}",
             error,
             hint="kappa replay makes a new build of it",
@@ -132,7 +132,7 @@ def open_version(path: str, version: int) -> DeltaTable:
         return DeltaTable(_url_of(path), version=version, storage_options=delta_options(path))
     except (DeltaError, OSError) as error:
         told = f"version {version} of {path} cannot be opened: {_first_line(error)}"
-        failed = _unreadable(told, error, hint="a lease may have run out: ask again")
+        failed = _unreadable_error(told, error, hint="a lease may have run out: ask again")
         if isinstance(failed, Damaged) and not may_be_collected(path, version):
             raise Damaged(
                 f"{told}: its log or its checkpoint is damaged, or a commit is gone",
@@ -298,7 +298,7 @@ def progress_of_acts() -> int:
     return ticks_of_threads(_THREADS) if _under_way else 0
 
 
-def _unreadable(message: str, error: Exception, *, hint: str) -> KappaError:
+def _unreadable_error(message: str, error: Exception, *, hint: str) -> KappaError:
     if (of_server := hint_of_server(error)) is not None:
         # The error shows no damage, and the next attempt may succeed.
         return KappaError(message, hint=of_server)

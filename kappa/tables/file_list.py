@@ -69,7 +69,7 @@ class Added(Struct, rename="camel", forbid_unknown_fields=True):
     @property
     def name(self) -> str:
         """Returns the file's name, relative to the table."""
-        return _unescaped(self.path)
+        return _unescaped_path(self.path)
 
     def hash(self) -> int:
         """Returns the file's part of a list's sum."""
@@ -105,10 +105,10 @@ class Removed(Struct, rename="camel", forbid_unknown_fields=True):
     @property
     def name(self) -> str:
         """Returns the file's name, relative to the table."""
-        return _unescaped(self.path)
+        return _unescaped_path(self.path)
 
 
-def _unescaped(path: str) -> str:
+def _unescaped_path(path: str) -> str:
     return unquote(path) if "%" in path else path
 
 
@@ -146,7 +146,7 @@ def parse_commit(content: bytes, *, where: str) -> Commit:
         for line in content.splitlines():
             keys = _KEYS.decode(line).keys()
             if len(keys) != 1 or not keys <= _ACTIONS:
-                raise _damaged(where, f"it has an action {', '.join(sorted(keys))[:80]!r}")
+                raise _damaged_error(where, f"it has an action {', '.join(sorted(keys))[:80]!r}")
             seen |= keys
             if keys.isdisjoint(("add", "remove")):
                 continue
@@ -156,9 +156,9 @@ def parse_commit(content: bytes, *, where: str) -> Commit:
             if action.remove is not None:
                 removed.append(action.remove)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _damaged(where, str(error)) from error
+        raise _damaged_error(where, str(error)) from error
     if "commitInfo" not in seen:
-        raise _damaged(where, "it is empty" if not content.strip() else "it names no writer")
+        raise _damaged_error(where, "it is empty" if not content.strip() else "it names no writer")
     return Commit(tuple(added), tuple(removed), "txn" in seen)
 
 
@@ -230,7 +230,7 @@ def read_list(path: str, version: int) -> FileList:
 def _read_list(path: str, version: int) -> FileList:
     try:
         base = checkpoint_before(path, version)
-        found = FileList(-1, {}, 0) if base is None else _checkpointed(path, base)
+        found = FileList(-1, {}, 0) if base is None else _checkpoint_files(path, base)
         return found.after(commits_between(path, found.version, version))
     except FileNotFoundError as error:
         may_be = may_be_collected(path, version)
@@ -262,12 +262,12 @@ def commits_between(
     return [first, *ask_side_by_side(path, lambda number: read(path, number), numbers[1:])]
 
 
-def _checkpointed(path: str, version: int) -> FileList:
+def _checkpoint_files(path: str, version: int) -> FileList:
     from kappa.base.duck import DuckError  # noqa: PLC0415  # as below
 
     where = f"{path}/{LOG_FOLDER}/{version:020d}{CHECKPOINT}"
     try:
-        rows = _adds_of_bucket(where) if is_bucket(where) else _adds(where)
+        rows = _adds_of_bucket(where) if is_bucket(where) else _added_files(where)
         added = [
             Added(name, size, {} if values is None else dict(values), stats, vector)
             for name, size, values, stats, vector in rows
@@ -275,11 +275,11 @@ def _checkpointed(path: str, version: int) -> FileList:
     except DuckError as error:
         if not is_bucket(where) and not Path(where).exists():
             raise missing_file_error(where) from error
-        raise _damaged(where, str(error).partition("\n")[0]) from error
+        raise _damaged_error(where, str(error).partition("\n")[0]) from error
     return FileList(version - 1, {}, 0).after([Commit(tuple(added), (), is_slice=False)])
 
 
-def _adds(file: str) -> list[tuple[Any, ...]]:
+def _added_files(file: str) -> list[tuple[Any, ...]]:
     with _duck().cursor() as duck:
         # For a parameter DuckDB would import pandas, to see whether the value is pandas's.
         name = text(re.sub(r"([\[*?])", r"[\1]", file))
@@ -306,7 +306,7 @@ def _adds_of_bucket(url: str) -> list[tuple[Any, ...]]:
     with TemporaryDirectory(prefix="kappa-") as folder:
         file = Path(folder) / "checkpoint.parquet"
         fetch_file(url, file)
-        return _adds(str(file))
+        return _added_files(str(file))
 
 
 def missing_in(path: str, found: FileList, sizes: Mapping[str, int]) -> str | None:
@@ -335,7 +335,8 @@ def ensure_vouched(path: str, found: FileList, vouched: str | None) -> None:
         return
     log = f"{path}/{LOG_FOLDER}"
     raise Damaged(
-        f"{_culprit(path, found.version) or f'a file of {log}'} is not as it was written: version "
+        f"{_culprit_commit(path, found.version) or f'a file of {log}'} is not as it was written: "
+        "version "
         f"{found.version} of {path} has {len(found.files)} files by its log, and they are not "
         "those that its frontier vouches for",
         hint=MEND,
@@ -354,14 +355,14 @@ def ensure_read(found: FileList, path: str, read: Iterable[str]) -> None:
         )
 
 
-def _culprit(path: str, version: int) -> str | None:
+def _culprit_commit(path: str, version: int) -> str | None:
     """Returns the commit that contradicts the rest of the log or the files, or None.
 
     The search looks at each file, so only a damaged table pays for the search.
     """
     try:
         base = checkpoint_before(path, version)
-        found = FileList(-1, {}, 0) if base is None else _checkpointed(path, base)
+        found = FileList(-1, {}, 0) if base is None else _checkpoint_files(path, base)
         commits = commits_between(path, found.version, version)
     except (FileNotFoundError, KappaError):
         return None
@@ -388,5 +389,5 @@ def _culprit(path: str, version: int) -> str | None:
     return None
 
 
-def _damaged(where: str, why: str) -> Damaged:
+def _damaged_error(where: str, why: str) -> Damaged:
     return Damaged(f"{where} is not as it was written: {why}", hint=MEND)

@@ -64,20 +64,20 @@ def literal(path: str) -> str:
 def duck_type(kind: str) -> str:
     """Returns DuckDB's name of a Kappa type."""
     try:
-        return _spelled(parse_type(kind))
+        return _spelled_type(parse_type(kind))
     except DeclarationError:
         # Events have no columns of bytes or headers, but rejects do.
         return _SPELLINGS.get(kind, kind)
 
 
-def _spelled(kind: Type) -> str:
+def _spelled_type(kind: Type) -> str:
     match kind:
         case Scalar(name):
             return _SPELLINGS.get(name, name)
         case Array(element):
-            return f"{_spelled(element)}[]"
+            return f"{_spelled_type(element)}[]"
         case Struct(fields):
-            inside = (f"{quoted(field.name)} {_spelled(field.type)}" for field in fields)
+            inside = (f"{quoted(field.name)} {_spelled_type(field.type)}" for field in fields)
             return f"struct({', '.join(inside)})"
         case _:
             return str(kind)

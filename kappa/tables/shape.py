@@ -53,14 +53,14 @@ def table_births(
     """
     return (
         *(
-            replace(_born(pipeline, table, outputs), expiry=table.expiry)
+            replace(_table_birth(pipeline, table, outputs), expiry=table.expiry)
             for table in pipeline.tables
         ),
         REJECTS_BIRTH,
     )
 
 
-def _born(
+def _table_birth(
     pipeline: Pipeline, table: Table, outputs: Mapping[str, Mapping[str, Type]]
 ) -> TableBirth:
     if table.latest is not None:
@@ -76,13 +76,13 @@ def _born(
             file=None if table.file is None else table.file.digest,
         )
     if table.ordered is not None:
-        return _stepped(
+        return _stepped_birth(
             table,
             table.ordered,
             outputs[table.name],
             {topic.key for topic in pipeline.input_topics},
         )
-    return _filled(table, outputs[table.name])
+    return _filled_birth(table, outputs[table.name])
 
 
 def latest_birth(table: Table) -> TableBirth:
@@ -103,8 +103,8 @@ def latest_birth(table: Table) -> TableBirth:
     )
 
 
-def _filled(table: Table, output: Mapping[str, Type]) -> TableBirth:
-    rows = _returned(table, output)
+def _filled_birth(table: Table, output: Mapping[str, Type]) -> TableBirth:
+    rows = _returned_columns(table, output)
     if table.expiry is not None:
         rows.check_time(table.expiry.column)
     if table.is_append_only:
@@ -139,10 +139,10 @@ def _filled(table: Table, output: Mapping[str, Type]) -> TableBirth:
     )
 
 
-def _stepped(
+def _stepped_birth(
     table: Table, fold: Ordered, output: Mapping[str, Type], topic_keys: set[str | None]
 ) -> TableBirth:
-    returned = _returned(table, output)
+    returned = _returned_columns(table, output)
     keys = tuple((key, str(_key_type(key, returned))) for key in table.keys)
     # Rows of one Kafka key are in one partition, whose offsets are their order (law 4).
     if not topic_keys & set(table.keys):
@@ -180,5 +180,5 @@ def _key_type(key: str, rows: ReturnedColumns) -> Type:
     return kind
 
 
-def _returned(table: Table, output: Mapping[str, Type]) -> ReturnedColumns:
+def _returned_columns(table: Table, output: Mapping[str, Type]) -> ReturnedColumns:
     return ReturnedColumns(f"{table.source}: table {table.name}", output)

@@ -127,7 +127,7 @@ class StoredArchive:
         failpoint("archive.before_append")
         attempted(
             lambda: self._table.create_write_transaction(
-                [] if block is None else [_added(block)],
+                [] if block is None else [_add_action(block)],
                 "overwrite" if old else "append",
                 self._table.schema(),
                 partition_by=_BLOCKED,
@@ -275,7 +275,7 @@ def _lasting_name(path: str) -> str:
     return f"{folder(*path.rsplit('/', 2)[1:])}.json"
 
 
-def _added(block: Block) -> AddAction:
+def _add_action(block: Block) -> AddAction:
     stats = {
         "numRecords": block.rows,
         "minValues": {"_offset": block.least},

@@ -90,7 +90,7 @@ def files(path: str, version: int, vouched: str | None) -> tuple[str, ...]:
 def files_of(path: str, version: int, listed: Callable[[], Iterable[str]]) -> tuple[str, ...]:
     """Lists the data files of a version that is open at `path`, from delta-rs's `listed`."""
     said = attempted(listed, f"the files of {path} version {version} could not be listed")
-    return tuple(sorted(map(_local, said)))
+    return tuple(sorted(map(_local_path, said)))
 
 
 def log_of(path: str, version: int) -> tuple[str, ...]:
@@ -189,7 +189,7 @@ def _with_checksum(file: Path) -> Iterator[Path]:
 def schema(path: str, version: int) -> tuple[tuple[str, str], ...]:
     """Lists the columns of a version: (name, Spark's simple type)."""
     fields = json.loads(retried(lambda: open_version(path, version).schema().to_json()))["fields"]
-    return tuple((str(field["name"]), _simple(field["type"])) for field in fields)
+    return tuple((str(field["name"]), _simple_type(field["type"])) for field in fields)
 
 
 def mark_of(path: str, version: int) -> Mark:
@@ -227,22 +227,22 @@ def is_committed(path: str, version: int) -> bool:
     return file_exists(commit_path(path, version))
 
 
-def _simple(kind: object) -> str:
+def _simple_type(kind: object) -> str:
     match kind:
         case str():
             return _SIMPLE.get(kind, kind)
         case {"type": "array", "elementType": element}:
-            return f"array<{_simple(element)}>"
+            return f"array<{_simple_type(element)}>"
         case {"type": "struct", "fields": [*fields]}:
             return (
                 "struct<"
-                + ",".join(f"{field['name']}:{_simple(field['type'])}" for field in fields)
+                + ",".join(f"{field['name']}:{_simple_type(field['type'])}" for field in fields)
                 + ">"
             )
         case _:
             raise Damaged(f"a table has a column of the type {kind}, which Kappa does not write")
 
 
-def _local(uri: str) -> str:
+def _local_path(uri: str) -> str:
     # delta-rs returns paths escaped, with or without the scheme.
     return unquote(uri.removeprefix("file://"))

@@ -223,7 +223,7 @@ class CollectorApp:
             "content-type": answer.media_type,
             "content-length": str(len(answer.body)),
             **(answer.headers or {}),
-            **(_cors(origin) if origin else {}),
+            **(_cors_headers(origin) if origin else {}),
         }
         start = {
             "type": "http.response.start",
@@ -282,7 +282,7 @@ def _asked(scope: Scope) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(query).items()} if query else {}
 
 
-def _cors(origin: str) -> Mapping[str, str]:
+def _cors_headers(origin: str) -> Mapping[str, str]:
     return {
         "access-control-allow-origin": origin,
         "access-control-allow-methods": "POST, GET",

@@ -88,8 +88,8 @@ def collect(
         ExitStack() as resources,
     ):
         address = replace(address, port=listening.getsockname()[1])
-        datagrams = _datagrams(chosen.udp, resources)
-        spool = _spool(store.local.path(SPOOL), parse_memory(chosen.spool))
+        datagrams = _datagram_socket(chosen.udp, resources)
+        spool = _open_spool(store.local.path(SPOOL), parse_memory(chosen.spool))
         stand = CollectorStand(
             CollectorMeans(*(chosen, log, declared, callers, spool, sources, store, say))
         )
@@ -122,7 +122,7 @@ def collect(
             )
 
 
-def _spool(folder: Path, most_bytes: int) -> Spool:
+def _open_spool(folder: Path, most_bytes: int) -> Spool:
     try:
         return Spool(folder, most_bytes)
     except OSError as error:
@@ -132,7 +132,7 @@ def _spool(folder: Path, most_bytes: int) -> Spool:
         ) from error
 
 
-def _datagrams(listen: str, resources: ExitStack) -> socket.socket | None:
+def _datagram_socket(listen: str, resources: ExitStack) -> socket.socket | None:
     if not listen:
         return None
     return resources.enter_context(datagrams_at(guarded_address(listen, _ANY_TOKEN)))

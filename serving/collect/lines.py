@@ -163,7 +163,7 @@ def document_of(lines: Lines, tally: Mapping[str, int]) -> Mapping[str, Any]:
         **tally,
         "token": token_of(lines),
         "events": [
-            _part(number, outcome)
+            _outcome_part(number, outcome)
             for number, outcome in zip(lines.numbers, lines.outcomes, strict=True)
         ],
     }
@@ -178,7 +178,7 @@ def token_of(lines: Lines) -> str | None:
     return written_offsets(Offsets({lines.topic: ends})) if ends else None
 
 
-def _part(line: int, outcome: Outcome) -> Mapping[str, Any]:
+def _outcome_part(line: int, outcome: Outcome) -> Mapping[str, Any]:
     match outcome:
         case Placed():
             return {"line": line, "partition": outcome.partition, "offset": outcome.offset}

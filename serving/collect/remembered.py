@@ -73,7 +73,7 @@ class Remembered:
                 del self._entries[name]
             raise
         if self._entries.get(name) is entry:
-            self._events += _weight(lines) - _weight(entry.lines)
+            self._events += _lines_weight(lines) - _lines_weight(entry.lines)
             entry.lines = lines
             self._entries.move_to_end(name)
             self._forget()
@@ -85,11 +85,11 @@ class Remembered:
                 return
             entry = self._entries[name]
             if entry.work.done():
-                self._events -= _weight(entry.lines)
+                self._events -= _lines_weight(entry.lines)
                 del self._entries[name]
 
 
-def _weight(lines: Lines | None) -> int:
+def _lines_weight(lines: Lines | None) -> int:
     # A request without an event takes room, too.
     return 0 if lines is None else 1 + len(lines.outcomes)
 

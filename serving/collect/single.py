@@ -201,7 +201,7 @@ class EventProtocol(PatientProtocol):
             last = self._open.popleft()
             last.response_complete = True
             if not self.transport.is_closing():
-                self.transport.write(_written(found, self.server_state.default_headers))
+                self.transport.write(_reply_bytes(found, self.server_state.default_headers))
                 if not last.keep_alive:
                     self.transport.close()
         if not self._open:
@@ -223,7 +223,7 @@ def _read_headers(headers: _Headers) -> dict[str, str] | None:
     return found
 
 
-def _written(reply: HttpReply, server_headers: _Headers) -> bytes:
+def _reply_bytes(reply: HttpReply, server_headers: _Headers) -> bytes:
     head = [STATUS_LINE[reply.status]]
     for name, value in server_headers:
         head += (name, b": ", value, b"\r\n")

@@ -102,7 +102,9 @@ class UntilAcknowledged:
         await self._intake.until_room(size, len(found))
         self._intake.hold(size)
         try:
-            sent = await self._intake.post(topic, [_at(record, each) for each, record in found])
+            sent = await self._intake.post(
+                topic, [_record_at(record, each) for each, record in found]
+            )
         finally:
             self._intake.release(size)
         again, why, alone = [], "", []
@@ -128,7 +130,7 @@ class UntilAcknowledged:
         return again, why
 
 
-def _at(record: ProducedRecord, event: ArrivedEvent) -> ProducedRecord:
+def _record_at(record: ProducedRecord, event: ArrivedEvent) -> ProducedRecord:
     """Returns a record with the time at which the event arrived."""
     return ProducedRecord(
         record.value, record.key, event.arrived_ms, record.headers, record.partition

@@ -72,7 +72,7 @@ async def changes(
     client = client_of(request.scope)
     reading = _reading_of(request.app, client, table, last_event_id or since, where, columns)
     first = await reading.begin()
-    return EventStream([reading], _events(reading, first))
+    return EventStream([reading], _change_events(reading, first))
 
 
 @router.websocket(_PATH)
@@ -146,7 +146,7 @@ def _reading_of(
     )
 
 
-async def _events(reading: HttpReader, first: RecordedChanges | None) -> AsyncIterator[str]:
+async def _change_events(reading: HttpReader, first: RecordedChanges | None) -> AsyncIterator[str]:
     yield "retry: 1000\n\n"
     held = ""
     try:

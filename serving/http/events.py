@@ -99,7 +99,7 @@ class _Listener(EndingResponse):
         listening.who.add(self)
         self._listening = listening
         super().__init__(
-            _stream(listening, start, progress=progress),
+            _event_stream(listening, start, progress=progress),
             media_type="text/event-stream",
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
         )
@@ -148,7 +148,9 @@ def _end_of(journal: Journal) -> Callable[[], int]:
     return look
 
 
-async def _stream(listening: _Listening, number: int, *, progress: bool) -> AsyncIterator[str]:
+async def _event_stream(
+    listening: _Listening, number: int, *, progress: bool
+) -> AsyncIterator[str]:
     yield f"retry: 2000\nid: {number}\n\n"
     silent = 0.0
     beat: Hashable = None
@@ -165,7 +167,7 @@ async def _stream(listening: _Listening, number: int, *, progress: bool) -> Asyn
             )
         for record in records:
             number = record.number
-            yield _event(record, rollout_number(record, begun))
+            yield _event_text(record, rollout_number(record, begun))
         silent = 0.0 if records else silent + _LOOK_SECONDS
         if silent >= _SILENCE_SECONDS:
             silent = 0.0
@@ -180,7 +182,7 @@ def _some_after(view: JournalView, number: int) -> tuple[list[JournalRecord], tu
     return records, view.folded(begun_after, ())
 
 
-def _event(record: JournalRecord, rollout: int | None) -> str:
+def _event_text(record: JournalRecord, rollout: int | None) -> str:
     record_document = {"rollout": rollout, **as_document(record)}
     document = json.dumps(record_document, ensure_ascii=False, separators=(",", ":"))
     return f"id: {record.number}\nevent: {record.event.kind}\ndata: {document}\n\n"

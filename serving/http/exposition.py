@@ -17,15 +17,15 @@ def family(
     lines = [
         f"# HELP {name} {what}",
         f"# TYPE {name} {kind}",
-        *(_sample(name, labels, value) for labels, value in samples),
+        *(_sample_line(name, labels, value) for labels, value in samples),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
-    pairs = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+def _sample_line(name: str, labels: Mapping[str, str], value: float) -> str:
+    pairs = ",".join(f'{label}="{_escaped_text(text)}"' for label, text in labels.items())
     return f"{name}{{{pairs}}} {value:.15g}" if pairs else f"{name} {value:.15g}"
 
 
-def _escaped(text: str) -> str:
+def _escaped_text(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -132,7 +132,7 @@ class Gate:
             except ClientLeft:
                 pass
             except _Left:
-                await _cut(connection)
+                await _cut_connection(connection)
             finally:
                 watching.cancel()
 
@@ -160,7 +160,7 @@ class Gate:
         try:
             await self._inside(scope, receive, patiently)
         except TimeoutError:
-            await _cut(connection)
+            await _cut_connection(connection)
 
     def _ensure_short(self, scope: Scope) -> None:
         target = scope.get("raw_path", b""), scope.get("query_string", b"")
@@ -204,7 +204,7 @@ class Gate:
                 # A guessed token can also be sent as a cookie.
                 if "authorization" in headers or any(cookies(headers)):
                     await self._wrong.wait()
-                raise _stranger(scope, headers)
+                raise _stranger_error(scope, headers)
             # A browser sends its cookie for any site's page, so a change needs a page of ours.
             if scope["method"] not in _SAFE and not is_from_here(headers):
                 raise HttpError(
@@ -267,14 +267,14 @@ async def read_body(
     return b"".join(pieces)
 
 
-async def _cut(connection: Connection) -> None:
+async def _cut_connection(connection: Connection) -> None:
     # If the connection were only closed, the rest of the answer would wait for as long as the
     # client likes.
     connection.cut()
     await asyncio.sleep(0)  # the server learns of it in the loop's next step
 
 
-def _stranger(scope: Scope, headers: dict[str, str]) -> HttpError:
+def _stranger_error(scope: Scope, headers: dict[str, str]) -> HttpError:
     if scope["method"] == "GET" and "text/html" in headers.get("accept", ""):
         query = scope.get("query_string", b"").decode("latin-1")
         meant = quote(f"{scope['path']}{'?' if query else ''}{query}", safe="")

@@ -23,22 +23,22 @@ router = APIRouter(include_in_schema=False)
 @router.get(LOGIN)
 async def ask(request: Request, next: str = "/") -> Response:  # noqa: A002
     """Answers with the form, or redirects if the server has no token."""
-    if _token(request) is None:
+    if _request_token(request) is None:
         return _sent_to("/")
-    return _form(next, wrong=False)
+    return _login_form(next, wrong=False)
 
 
 @router.post(LOGIN)
 async def login(request: Request) -> Response:
     """Sets the cookie if the token is right."""
-    token = _token(request)
+    token = _request_token(request)
     if token is None:
         return _sent_to("/")
     given = parse_qs((await request.body()).decode(errors="replace"))
     meant = given.get("next", ["/"])[0]
     if not hmac.compare_digest(given.get("token", [""])[0].encode(), token.encode()):
         await line_of(request).wait()
-        return _form(meant, wrong=True)
+        return _login_form(meant, wrong=True)
     answer = _sent_to(meant)
     # Strict: browsers send the cookie with no request from a page of another site.
     # Secure: behind a proxy with TLS, browsers send the cookie by TLS only.
@@ -61,9 +61,9 @@ async def logout() -> Response:
     return answer
 
 
-def _form(meant: str, *, wrong: bool) -> Response:
+def _login_form(meant: str, *, wrong: bool) -> Response:
     return Response(
-        page_html("login", next=_here(meant), wrong=wrong),
+        page_html("login", next=_local_place(meant), wrong=wrong),
         401 if wrong else 200,
         dict(HEADERS),
         media_type="text/html",
@@ -71,10 +71,10 @@ def _form(meant: str, *, wrong: bool) -> Response:
 
 
 def _sent_to(place: str) -> Response:
-    return Response(status_code=303, headers={**HEADERS, "Location": _here(place)})
+    return Response(status_code=303, headers={**HEADERS, "Location": _local_place(place)})
 
 
-def _here(place: str) -> str:
+def _local_place(place: str) -> str:
     """Returns the place, or `/` if the place could be on another server."""
     return (
         quote(place, safe="/?&=%+,:;@!$'()*~")
@@ -83,6 +83,6 @@ def _here(place: str) -> str:
     )
 
 
-def _token(request: Request) -> str | None:
+def _request_token(request: Request) -> str | None:
     token: str | None = request.app.state.token
     return token

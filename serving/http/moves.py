@@ -39,12 +39,12 @@ async def moves(
     woken = asyncio.Event()
     readings = [_reading_of(request, name, woken) for name in dict.fromkeys(table)]
     try:
-        served = await _served(readings)
+        served = await _served_readers(readings)
     except BaseException:
         for each in readings:
             each.leave()
         raise
-    return EventStream(readings, _moves(served, woken))
+    return EventStream(readings, _move_events(served, woken))
 
 
 def _reading_of(request: Request, table: str, woken: asyncio.Event) -> HttpReader:
@@ -56,7 +56,7 @@ def _reading_of(request: Request, table: str, woken: asyncio.Event) -> HttpReade
     return HttpReader(request.app, reader, woken)
 
 
-async def _served(readings: Sequence[HttpReader]) -> list[HttpReader]:
+async def _served_readers(readings: Sequence[HttpReader]) -> list[HttpReader]:
     """Lets readers begin, and returns the readers whose table is served.
 
     Raises HttpError if none of the tables is served.
@@ -78,7 +78,7 @@ async def _begins(reading: HttpReader) -> bool:
     return True
 
 
-async def _moves(readings: Sequence[HttpReader], woken: asyncio.Event) -> AsyncIterator[str]:
+async def _move_events(readings: Sequence[HttpReader], woken: asyncio.Event) -> AsyncIterator[str]:
     yield "retry: 1000\n\n"
     try:
         while True:

@@ -64,7 +64,9 @@ def problem_of(error: KappaError) -> Problem:
     status = getattr(error, "status", None) or next(
         (status for kind, status in _STATUSES if isinstance(error, kind)), 500
     )
-    return _problem(status, _kind(error), error, {"Retry-After": "1"} if status == 503 else {})
+    return _problem(
+        status, _problem_kind(error), error, {"Retry-After": "1"} if status == 503 else {}
+    )
 
 
 def _problem(status: int, kind: str, error: KappaError, headers: Mapping[str, str]) -> Problem:
@@ -78,7 +80,7 @@ def _problem(status: int, kind: str, error: KappaError, headers: Mapping[str, st
     return Problem(status, document, headers)
 
 
-def _kind(error: KappaError) -> str:
+def _problem_kind(error: KappaError) -> str:
     name = re.sub(r"(?<!^)(?=[A-Z])", "-", type(error).__name__).lower().removesuffix("-error")
     return "failed" if name == "kappa" else name
 

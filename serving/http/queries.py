@@ -109,14 +109,14 @@ async def query(
                 hint=f"send Kappa-After with X-Kappa-Snapshot: {NEW}, or leave it out",
             )
         await ensure_covered(request, kappa_after, kappa_wait)
-    async with _place(request.app, stand):
+    async with _query_place(request.app, stand):
         reply, pinned = await anyio.to_thread.run_sync(
             _answer_query,
             stand,
             question,
             x_kappa_snapshot,
             client_of(request.scope),
-            limiter=_threads(request.app, stand),
+            limiter=_thread_limiter(request.app, stand),
         )
     return _Answer(reply, media_type, {} if pinned is None else {"X-Kappa-Snapshot": pinned})
 
@@ -148,13 +148,13 @@ class _Answer(StreamingResponse):
         builds = head["builds"]
         headers = {
             "X-Kappa-Generation": str(head["generation"]),
-            "X-Kappa-Builds": _compact(
+            "X-Kappa-Builds": _compact_json(
                 {pipeline: each["build"] for pipeline, each in builds.items()}
             ),
-            "X-Kappa-Offsets": _compact(
+            "X-Kappa-Offsets": _compact_json(
                 {each["build"]: each["offsets"] for each in builds.values()}
             ),
-            "X-Kappa-Versions": _compact(
+            "X-Kappa-Versions": _compact_json(
                 {each["build"]: each["versions"] for each in builds.values()}
             ),
             "X-Kappa-Rows": str(reply.rows),
@@ -185,7 +185,7 @@ class _Answer(StreamingResponse):
             yield piece
 
 
-def _compact(document: object) -> str:
+def _compact_json(document: object) -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
@@ -196,7 +196,7 @@ def _format_of(accept: str) -> tuple[Format, str]:
         kind, *parameters = (part.strip().lower() for part in each.split(";"))
         weight = next(
             (
-                _weight(value)
+                _document_weight(value)
                 for name, _, value in (part.partition("=") for part in parameters)
                 if name.strip() == "q"
             ),
@@ -214,7 +214,7 @@ def _format_of(accept: str) -> tuple[Format, str]:
     )
 
 
-def _weight(text: str) -> float:
+def _document_weight(text: str) -> float:
     try:
         return float(text)
     except ValueError:
@@ -246,7 +246,7 @@ def _query_of(body: bytes, content_type: str) -> Query:
 
 
 @asynccontextmanager
-async def _place(app: FastAPI, stand: Stand) -> AsyncIterator[None]:
+async def _query_place(app: FastAPI, stand: Stand) -> AsyncIterator[None]:
     """Waits for a place, at most as long as a query may take, without a thread."""
     if not hasattr(app.state, "places"):
         app.state.places = asyncio.Semaphore(stand.sandbox.allowance.at_once)
@@ -265,7 +265,7 @@ async def _place(app: FastAPI, stand: Stand) -> AsyncIterator[None]:
         places.release()
 
 
-def _threads(app: FastAPI, stand: Stand) -> anyio.CapacityLimiter:
+def _thread_limiter(app: FastAPI, stand: Stand) -> anyio.CapacityLimiter:
     # Queries take none of the threads that answer other requests.
     if not hasattr(app.state, "threads"):
         app.state.threads = anyio.CapacityLimiter(stand.sandbox.allowance.at_once)

@@ -63,7 +63,7 @@ class HttpReader:
         Raises HttpError if there are too many readers. `woken` is set when something waits for the
         reader.
         """
-        self._hub, self._all, self._beginnings = _shared(app)
+        self._hub, self._all, self._beginnings = _shared_state(app)
         if len(self._all) >= MOST_READERS:
             raise HttpError(
                 503,
@@ -134,7 +134,7 @@ class HttpReader:
                 self._reader.cursor, recorded = recorded.head.cursor, None
 
 
-def _shared(app: FastAPI) -> tuple[ChangeHub, set[object], anyio.CapacityLimiter]:
+def _shared_state(app: FastAPI) -> tuple[ChangeHub, set[object], anyio.CapacityLimiter]:
     """Returns the hub, the readers and the limit that all readers of a server share."""
     state = app.state
     if not hasattr(state, "change_readers"):

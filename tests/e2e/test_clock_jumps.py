@@ -72,7 +72,8 @@ def question(reader, snapshot):
 while not stop.wait(0.3):
     queries += 1
     try:
-        snapshot, (by_customer, by_item, log, bought) = ask_snapshot(store, question, lease_seconds=20)
+        snapshot, row = ask_snapshot(store, question, lease_seconds=20)
+        by_customer, by_item, log, bought = row
     except Exception as error:
         wrong.append(f"error: {error!r}")
         continue

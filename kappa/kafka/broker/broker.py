@@ -86,7 +86,7 @@ class Broker:
             (folder / "server.properties").write_bytes(java_text(settings(folder / "data")))
             _ensure_formatted(folder, jars, java, settings)
             sharing = broker_archive(jars, java.command).options(list_classes)
-            process, written_before = _launch(
+            process, written_before = _launch_broker(
                 folder, jars, java, [f"-Xmx{heap}", *sharing], log_file
             )
             write_last_run(
@@ -139,7 +139,7 @@ class Broker:
         """Returns True when the broker answers, and False if the process has died."""
         deadline = time.monotonic() + _READY_SECONDS
         # The port opens last; until then clients would only make noise.
-        while self.alive() and not _accepts(self._port):
+        while self.alive() and not _accepts_connections(self._port):
             if time.monotonic() > deadline:
                 raise KappaError(
                     f"the Kafka broker has not opened its port within {_READY_SECONDS:.0f} seconds",
@@ -183,7 +183,7 @@ def last_words(log: str) -> str:
     return (causes or spoken or ["it left no word"])[-1].removeprefix("Caused by: ")
 
 
-def _accepts(port: int) -> bool:
+def _accepts_connections(port: int) -> bool:
     try:
         socket.create_connection((HOST, port), timeout=1).close()
     except OSError:
@@ -259,7 +259,7 @@ def _new_cluster_id() -> str:
     return text
 
 
-def _launch(
+def _launch_broker(
     folder: Path, jars: Jars, java: Java, options: Sequence[str], log_file: Path
 ) -> tuple[subprocess.Popen[bytes], int]:
     written_before = log_file.stat().st_size if log_file.exists() else 0

@@ -23,11 +23,11 @@ def partition_bytes(root: Path, topics: Iterable[str]) -> Mapping[str, Mapping[i
         # partition that is being deleted ends otherwise.
         name, _, partition = path.name.rpartition("-")
         if name in wanted and partition.isdigit():
-            found.setdefault(name, {})[int(partition)] = sum(map(_size, path.glob("*.log")))
+            found.setdefault(name, {})[int(partition)] = sum(map(_segment_size, path.glob("*.log")))
     return found
 
 
-def _size(segment: Path) -> int:
+def _segment_size(segment: Path) -> int:
     try:
         return segment.stat().st_size
     except FileNotFoundError:

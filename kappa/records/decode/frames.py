@@ -16,7 +16,7 @@ from kappa.records.decode.find_values import Texts, texts_of
 
 def by_schema(records: Texts) -> Mapping[int, Places]:
     """Returns the places of the framed records that were written with each schema."""
-    framed = np.flatnonzero(_framed(records))
+    framed = np.flatnonzero(_framed_records(records))
     starts = records.ends[framed].astype(np.int64)
     heads = records.data[starts[:, None] + np.arange(FRAME_BYTES)].astype(np.int64)
     ids = heads[:, 1] << 24 | heads[:, 2] << 16 | heads[:, 3] << 8 | heads[:, 4]
@@ -26,7 +26,9 @@ def by_schema(records: Texts) -> Mapping[int, Places]:
 def messages_of(values: pa.Array) -> pa.Array:
     """Returns the bytes behind each frame; null for a value without a frame."""
     records = texts_of(values)
-    lengths = np.where(_framed(records), np.diff(records.ends) - FRAME_BYTES, -1).astype(np.int64)
+    lengths = np.where(_framed_records(records), np.diff(records.ends) - FRAME_BYTES, -1).astype(
+        np.int64
+    )
     ends = ends_of(lengths)
     data = np.empty(ends[-1], np.uint8)
     gather(records.data, records.ends[:-1].astype(np.int64) + FRAME_BYTES, ends, data)
@@ -42,7 +44,7 @@ def begin_with(records: Texts, places: Places, frame: bytes) -> npt.NDArray[np.b
     return marks
 
 
-def _framed(records: Texts) -> npt.NDArray[np.bool_]:
+def _framed_records(records: Texts) -> npt.NDArray[np.bool_]:
     marks = records.valid & (np.diff(records.ends) >= FRAME_BYTES)
     marks[marks] = records.data[records.ends[:-1][marks]] == MAGIC
     return marks

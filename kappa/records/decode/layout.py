@@ -58,7 +58,7 @@ def layout_of(text: str, topic: Topic) -> Layout | None:
     opening = _OPENING.match(text)
     if opening is None:
         return None
-    columns, needed = _demands(topic)
+    columns, needed = _demanded_columns(topic)
     fields: list[LayoutField] = []
     before, at, last = opening[0], opening.end(), ","
     while last.endswith(","):
@@ -68,7 +68,10 @@ def layout_of(text: str, topic: Topic) -> Layout | None:
         column = columns.get(found["name"])
         fields.append(
             LayoutField(
-                before + found["before"], found["name"], _spelling(column, found["value"]), column
+                before + found["before"],
+                found["name"],
+                _value_spelling(column, found["value"]),
+                column,
             )
         )
         before = last = found["after"]
@@ -90,7 +93,7 @@ def is_plain_schema(place: SchemaPlace) -> bool:
     )
 
 
-def _demands(topic: Topic) -> tuple[dict[str, Column], set[str]]:
+def _demanded_columns(topic: Topic) -> tuple[dict[str, Column], set[str]]:
     """Returns the columns with the nulls that are allowed, and the required fields.
 
     A record without its key field is never valid.
@@ -116,7 +119,7 @@ def _fits_schema(schema: SchemaPlace, fields: Sequence[LayoutField]) -> bool:
     )
 
 
-def _spelling(column: Column | None, value: str) -> Spelling:
+def _value_spelling(column: Column | None, value: str) -> Spelling:
     spelled = {
         '"': Spelling.TEXT,
         "t": Spelling.BOOLEAN,

@@ -50,7 +50,9 @@ class PlainAvro:
         self._left_out = left_out - {topic.key}
         self._framed = form.framed
         self._reader = AvroReader(form)
-        self._declared = {each.name: each for each in _flat(self._reader.declared_schema) or ()}
+        self._declared = {
+            each.name: each for each in _flat_fields(self._reader.declared_schema) or ()
+        }
         self._scales = {
             field["name"]: 1000 if "timestamp-millis" in str(field["type"]) else 1
             for field in self._reader.whole_schema["fields"]
@@ -103,7 +105,7 @@ class PlainAvro:
         writer = self._reader.declared_schema
         if schema_id >= 0:
             writer = self._reader.writer_schema(schema_id)
-        fields = None if isinstance(writer, Rejected) else _flat(writer)
+        fields = None if isinstance(writer, Rejected) else _flat_fields(writer)
         if fields is None or {each.name for each in fields} != self._declared.keys():
             return None
         return (
@@ -139,7 +141,7 @@ class PlainAvro:
         return [(places[kept], rows)] if len(kept) else []
 
 
-def _flat(schema: Any) -> list[_Field] | None:
+def _flat_fields(schema: Any) -> list[_Field] | None:
     """Returns the fields of a flat record; None if a field's type is not supported."""
     found = []
     for field in schema["fields"]:

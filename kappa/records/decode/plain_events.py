@@ -82,7 +82,7 @@ class PlainEvents:
 
         Returns parts: places in ascending order, and the rows of the records there.
         """
-        texts = _texts(messages_of(values) if self._framed else values)
+        texts = _cast_texts(messages_of(values) if self._framed else values)
         records, by_key = texts_of(texts), texts_of(keys)
         parts: list[tuple[Places, pa.RecordBatch]] = []
         left = np.arange(len(texts))
@@ -190,7 +190,7 @@ def _plain_column(
     return pa.array(values * 1000 if column.type == Scalar("timestamp") else values, mask=null)
 
 
-def _texts(values: pa.Array) -> pa.Array:
+def _cast_texts(values: pa.Array) -> pa.Array:
     """Casts bytes to texts; null where bytes, or some bytes nearby, are not UTF-8."""
     try:
         return values.cast(pa.string())
@@ -198,5 +198,5 @@ def _texts(values: pa.Array) -> pa.Array:
         if len(values) <= _TOGETHER:
             return pa.nulls(len(values), pa.string())
     return pa.concat_arrays(
-        [_texts(values.slice(start, _TOGETHER)) for start in range(0, len(values), _TOGETHER)]
+        [_cast_texts(values.slice(start, _TOGETHER)) for start in range(0, len(values), _TOGETHER)]
     )

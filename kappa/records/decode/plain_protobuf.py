@@ -62,7 +62,7 @@ class PlainProtobuf:
         self._topic = topic
         self._left_out = left_out - {topic.key}
         self._reader = ProtobufReader(form, topic.columns)
-        self._parts = [_part(each) for each in self._reader.message_descriptor.fields]
+        self._parts = [_field_part(each) for each in self._reader.message_descriptor.fields]
         self._spec = np.array(
             [(each.number, each.shape, each.wrapped) for each in self._parts], np.int64
         )
@@ -143,7 +143,7 @@ class PlainProtobuf:
                 sure &= lengths[place] >= 0
         kept = np.flatnonzero(sure)
         made = {
-            column.name: _texts(self._parts[place], values[place, kept], lengths[place, kept])
+            column.name: _enum_names(self._parts[place], values[place, kept], lengths[place, kept])
             if self._parts[place].kind == _ENUM
             else column_of(column, records.data, values[place, kept], lengths[place, kept])
             for column, place in found
@@ -163,7 +163,7 @@ class PlainProtobuf:
                 sure &= ~absent
             if part.oneof:
                 known[part.oneof] = known.get(part.oneof, np.zeros(len(sizes), np.int64)) + ~absent
-            numbers[:] = _typed(part.kind, numbers)
+            numbers[:] = _typed_numbers(part.kind, numbers)
             if not part.presence:
                 sizes[absent] = 0
             if part.kind == _STRING and part.name not in {each.name for each in self._schema}:
@@ -175,7 +175,7 @@ class PlainProtobuf:
             sure &= several < 2
 
 
-def _part(field: Any) -> _Part:
+def _field_part(field: Any) -> _Part:
     """Describes a field in the form that the loop reads."""
     kind, message = field.type, field.message_type
     wrapped = kind == _MESSAGE and message.full_name in WRAPPERS
@@ -202,7 +202,7 @@ def _part(field: Any) -> _Part:
     )
 
 
-def _typed(kind: int, bits: Numbers) -> Numbers:
+def _typed_numbers(kind: int, bits: Numbers) -> Numbers:
     """Converts bits as written to numbers of a type."""
     if kind in _SIGNED_32:
         return bits.astype(np.int32).astype(np.int64)
@@ -218,7 +218,7 @@ def _typed(kind: int, bits: Numbers) -> Numbers:
     return bits
 
 
-def _texts(part: _Part, numbers: Numbers, lengths: Numbers) -> pa.Array:
+def _enum_names(part: _Part, numbers: Numbers, lengths: Numbers) -> pa.Array:
     """Makes the column of an enum's names."""
     known = np.array(sorted(part.names), np.int64)
     names = pa.array([part.names[each] for each in known.tolist()], pa.string())

@@ -43,7 +43,7 @@ def put_memory(
     # The seal shows a torn file, which would be read back from a log that has perhaps lost its
     # beginning.
     content = written.getvalue().to_pybytes()
-    write_file(_path(folder, partition, offset), content + hashlib.sha256(content).digest())
+    write_file(_memory_path(folder, partition, offset), content + hashlib.sha256(content).digest())
 
 
 def get_memory(
@@ -54,10 +54,10 @@ def get_memory(
     The log time is None if no record was before. Raises Damaged if the memory cannot be read, and
     KappaError if the memory is missing, or not yet on this machine.
     """
-    path = _path(folder, partition, offset)
+    path = _memory_path(folder, partition, offset)
     try:
         # If the file were read as a data set, the folders of its path would become columns.
-        content = _unsealed(read_file(path))
+        content = _unsealed_memory(read_file(path))
         table = pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
         kept = (table.schema.metadata or {})[_LOG_TIME]
         log_time = int(kept) if kept else None
@@ -82,7 +82,7 @@ def get_memory(
     return Memory(horizon_ms, accepted), log_time
 
 
-def _unsealed(content: bytes) -> bytes:
+def _unsealed_memory(content: bytes) -> bytes:
     """Returns the Parquet bytes of a memory. Raises ValueError if the seal differs."""
     if content.endswith(_PARQUET):
         return content
@@ -107,7 +107,7 @@ def newest_memory(
                 print(
                     f"{error.message}; it is made from the log again", file=sys.stderr, flush=True
                 )
-                delete_file(_path(folder, partition, offset))
+                delete_file(_memory_path(folder, partition, offset))
     return None
 
 
@@ -121,8 +121,8 @@ def drop_memories(folder: str, partition: int, *, below: int) -> None:
     """Deletes the memories for offsets below a bound."""
     for offset in memory_offsets(folder, partition):
         if offset < below:
-            delete_file(_path(folder, partition, offset))
+            delete_file(_memory_path(folder, partition, offset))
 
 
-def _path(folder: str, partition: int, offset: int) -> str:
+def _memory_path(folder: str, partition: int, offset: int) -> str:
     return f"{folder}/{partition}/{offset}.parquet"

@@ -52,7 +52,7 @@ def shares_of(topic: Topic, ranges: Sequence[RawRange], cores: int) -> Shares:
     whole = tuple(ranges)
     if not 0 < len(whole) < cores:
         return Shares(whole)
-    counts = _counts([each.offsets for each in whole], cores)
+    counts = _share_counts([each.offsets for each in whole], cores)
     if sum(counts) == len(whole):
         return Shares(whole, Undivided.FEW_OFFSETS)
     if topic.identity:
@@ -66,7 +66,7 @@ def shares_of(topic: Topic, ranges: Sequence[RawRange], cores: int) -> Shares:
     )
 
 
-def _counts(offsets: Sequence[int], cores: int) -> list[int]:
+def _share_counts(offsets: Sequence[int], cores: int) -> list[int]:
     """Returns the number of shares of each range.
 
     Each step divides the range with the largest share once more.

@@ -190,7 +190,7 @@ def decode_to_file(
         topic,
         clock,
         memories,
-        partial(_remembered, remembering, topic.identity_horizon_ms),
+        partial(_remembered_memory, remembering, topic.identity_horizon_ms),
         left_out=left_out,
     )
     count = read_counter(path.parent, path.stem.lstrip("_").partition("-")[0])
@@ -230,7 +230,7 @@ def decoded_file(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     )
 
 
-def _remembered(remembering: Remembering, horizon_ms: int, partition: int) -> Memory:
+def _remembered_memory(remembering: Remembering, horizon_ms: int, partition: int) -> Memory:
     """Returns a partition's memory at the slice's start; empty at the build's origin.
 
     Elsewhere the job has put a memory. The file is opened by name, because a machine's list of a

@@ -28,9 +28,9 @@ def typed_columns(
     conditions = [
         f"({name} is null or {condition})"
         for name, kind in kinds.items()
-        for condition in _fitting(kind, name)
+        for condition in _fitting_conditions(kind, name)
     ]
-    values = ", ".join(f"{_value(kind, name)} as {name}" for name, kind in kinds.items())
+    values = ", ".join(f"{_value_sql(kind, name)} as {name}" for name, kind in kinds.items())
     asked = pa.table([array for _, array in texts.values()], names=list(kinds))
     # A registered name belongs to a cursor, so others may query at the same time.
     with _connection().cursor() as cursor:
@@ -53,9 +53,9 @@ def _connection() -> Connection:
     return open_connection({"threads": 1})
 
 
-def _fitting(kind: Type, found: str) -> Iterator[str]:
+def _fitting_conditions(kind: Type, found: str) -> Iterator[str]:
     """Yields the conditions that a value must meet besides its spelling."""
-    value = _value(kind, found)
+    value = _value_sql(kind, found)
     match kind:
         case Scalar("double" | "float"):
             # 0 and -0 differ in a single one of their spellings.
@@ -69,7 +69,7 @@ def _fitting(kind: Type, found: str) -> Iterator[str]:
             pass
 
 
-def _value(kind: Type, found: str) -> str:
+def _value_sql(kind: Type, found: str) -> str:
     """Returns SQL that makes a value from text; null, and no error, for a misfit."""
     match kind:
         case Scalar("float"):

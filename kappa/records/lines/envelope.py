@@ -36,7 +36,7 @@ def envelope_record(line: bytes) -> ProducedRecord:
 
     The error's text continues a sentence that begins with `line 7`.
     """
-    fields = _fields(line)
+    fields = _envelope_fields(line)
     if "value" not in fields:
         raise _line_error(
             "is an envelope without a value",
@@ -47,19 +47,23 @@ def envelope_record(line: bytes) -> ProducedRecord:
         for name in ("key", "timestamp", "headers", "partition", "base64")
     )
     raw = _in_base64(encoded)
-    found = _headers(headers, raw)
+    found = _header_pairs(headers, raw)
     unknown = sorted(raw - {"key", "value"} - {f"headers.{name}" for name, _ in found})
     if unknown:
         raise _line_error(
             f"has {unknown[0]} in base64, and no such field", "it names key, value and headers.NAME"
         )
-    value = _bytes(fields["value"][0], "value") if "value" in raw else _value(*fields["value"])
+    value = (
+        _field_bytes(fields["value"][0], "value")
+        if "value" in raw
+        else _value_bytes(*fields["value"])
+    )
     return ProducedRecord(
         value,
-        _bytes(key, "key") if "key" in raw else _key(key),
-        _timestamp(timestamp),
+        _field_bytes(key, "key") if "key" in raw else _key_bytes(key),
+        _timestamp_ms(timestamp),
         found,
-        _partition(partition),
+        _partition_number(partition),
     )
 
 
@@ -73,7 +77,7 @@ def _in_base64(named: Any) -> frozenset[str]:
     return frozenset(named)
 
 
-def _bytes(found: Any, of: str) -> bytes | None:
+def _field_bytes(found: Any, of: str) -> bytes | None:
     if found is None:
         return None
     try:
@@ -84,7 +88,7 @@ def _bytes(found: Any, of: str) -> bytes | None:
         ) from error
 
 
-def _fields(line: bytes) -> dict[str, tuple[Any, str]]:
+def _envelope_fields(line: bytes) -> dict[str, tuple[Any, str]]:
     """Returns an envelope's fields, both parsed and as text, so that numbers keep digits."""
     try:
         text = line.decode()
@@ -124,15 +128,15 @@ def _after_space(text: str, at: int) -> int:
     return at if match is None else match.end()
 
 
-def _value(value: Any, text: str) -> bytes | None:
+def _value_bytes(value: Any, text: str) -> bytes | None:
     if value is None:
         return None
-    return _encoded(value if isinstance(value, str) else text, "value")
+    return _encoded_text(value if isinstance(value, str) else text, "value")
 
 
-def _key(key: Any) -> bytes | None:
+def _key_bytes(key: Any) -> bytes | None:
     if key is None or isinstance(key, str):
-        return None if key is None else _encoded(key, "key")
+        return None if key is None else _encoded_text(key, "key")
     if not isinstance(key, int) or isinstance(key, bool):
         raise _line_error(
             f"has the key {json.dumps(key)[:40]}", "a key is a string or a whole number"
@@ -140,10 +144,10 @@ def _key(key: Any) -> bytes | None:
     return str(key).encode()
 
 
-def _timestamp(timestamp: Any) -> int | None:
+def _timestamp_ms(timestamp: Any) -> int | None:
     if timestamp is None:
         return None
-    milliseconds = _milliseconds(timestamp) if isinstance(timestamp, str) else timestamp
+    milliseconds = _parse_milliseconds(timestamp) if isinstance(timestamp, str) else timestamp
     if (
         isinstance(milliseconds, int)
         and not isinstance(milliseconds, bool)
@@ -156,7 +160,7 @@ def _timestamp(timestamp: Any) -> int | None:
     )
 
 
-def _milliseconds(text: str) -> int | None:
+def _parse_milliseconds(text: str) -> int | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -164,7 +168,7 @@ def _milliseconds(text: str) -> int | None:
     return None if moment.tzinfo is None else (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
-def _headers(headers: Any, raw: frozenset[str]) -> tuple[tuple[str, bytes | None], ...]:
+def _header_pairs(headers: Any, raw: frozenset[str]) -> tuple[tuple[str, bytes | None], ...]:
     if headers is None:
         return ()
     pairs = list(headers.items()) if isinstance(headers, dict) else headers
@@ -184,15 +188,15 @@ def _headers(headers: Any, raw: frozenset[str]) -> tuple[tuple[str, bytes | None
             name,
             None
             if value is None
-            else _bytes(value, f"header {name}")
+            else _field_bytes(value, f"header {name}")
             if f"headers.{name}" in raw
-            else _encoded(value, "headers"),
+            else _encoded_text(value, "headers"),
         )
         for name, value in pairs
     )
 
 
-def _partition(partition: Any) -> int | None:
+def _partition_number(partition: Any) -> int | None:
     if partition is None or (
         isinstance(partition, int)
         and not isinstance(partition, bool)
@@ -204,7 +208,7 @@ def _partition(partition: Any) -> int | None:
     )
 
 
-def _encoded(text: str, of: str) -> bytes:
+def _encoded_text(text: str, of: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:

@@ -128,7 +128,7 @@ class EventWriter:
         try:
             return self._read(form.encode_event(fields, self._topic.columns))
         except UsageError as error:
-            raise UsageError(_continued(error.message), hint=error.hint) from None
+            raise UsageError(_continued_sentence(error.message), hint=error.hint) from None
 
     def _read(self, value: bytes) -> ProducedRecord:
         try:
@@ -156,7 +156,7 @@ def _framed_as(form: Json, text: bytes) -> bytes:
     return frame_message(form.pin.id, text) if form.framed and form.pin is not None else text
 
 
-def _continued(message: str) -> str:
+def _continued_sentence(message: str) -> str:
     """Returns a format's error in the form that follows `line 7`."""
     return f"cannot be written: {message}"
 

@@ -55,7 +55,7 @@ def placed_lines(
     for number, line in enumerate(lines, start=1):
         if line.strip():
             place = placed(file, "line", number)
-            yield place, _made(place, record_of, line.rstrip(b"\r\n"))
+            yield place, _make_value(place, record_of, line.rstrip(b"\r\n"))
 
 
 def csv_events(topic: Topic, lines: Iterable[bytes], file: str = "") -> Iterator[Placed]:
@@ -68,7 +68,7 @@ def csv_events(topic: Topic, lines: Iterable[bytes], file: str = "") -> Iterator
         if twice or not all(names):
             what = f"names {twice[0]} twice" if twice else "names a column without a name"
             raise UsageError(f"{place} {what}", hint="the first line names the columns: id,amount")
-        record_of = _made(place, writer.of_texts, names)
+        record_of = _make_value(place, writer.of_texts, names)
         break
     for place, row in rows:
         if len(row) != len(names):
@@ -77,7 +77,7 @@ def csv_events(topic: Topic, lines: Iterable[bytes], file: str = "") -> Iterator
                 f"and the header names {len(names)}",
                 hint="quote a value with a comma in it; write an empty value for null",
             )
-        yield place, _made(place, record_of, row)
+        yield place, _make_value(place, record_of, row)
 
 
 def parquet_events(topic: Topic, path: Path) -> Iterator[Placed]:
@@ -85,10 +85,10 @@ def parquet_events(topic: Topic, path: Path) -> Iterator[Placed]:
     from kappa.records.lines.parquet_rows import rows_of  # noqa: PLC0415  # it takes Arrow
 
     writer = EventWriter(topic)
-    rows = rows_of(path, lambda names: _made(str(path), writer.ensure_known, names))
+    rows = rows_of(path, lambda names: _make_value(str(path), writer.ensure_known, names))
     for number, row in enumerate(rows, start=1):
         place = placed(str(path), "row", number)
-        yield place, _made(place, writer.of_row, row)
+        yield place, _make_value(place, writer.of_row, row)
 
 
 def placed(file: str, what: str, number: int) -> str:
@@ -96,7 +96,7 @@ def placed(file: str, what: str, number: int) -> str:
     return f"{file} {what} {number:d}".lstrip()
 
 
-def _made(place: str, make: Callable[[_Each], _Made], given: _Each) -> _Made:
+def _make_value(place: str, make: Callable[[_Each], _Made], given: _Each) -> _Made:
     try:
         return make(given)
     except UsageError as error:

@@ -51,8 +51,8 @@ def write_records(file: BinaryIO, records: Iterable[PlacedRecord], *, decoded: b
     schema = pa.schema([*_SCHEMA, *_DECODED]) if decoded else _SCHEMA
     count = 0
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        for group in _groups(records):
-            rows = [_row(*each) for each in group]
+        for group in _row_groups(records):
+            rows = [_parquet_row(*each) for each in group]
             writer.write_table(pa.Table.from_pylist(rows, schema=schema))
             count += len(rows)
     return count
@@ -98,7 +98,7 @@ def _records_in(path: Path) -> Iterator[ProducedRecord]:
                 )
 
 
-def _row(
+def _parquet_row(
     record: ProducedRecord, offset: int, event: str | None, reject: str | None
 ) -> dict[str, Any]:
     return {
@@ -113,7 +113,7 @@ def _row(
     }
 
 
-def _groups(records: Iterable[PlacedRecord]) -> Iterator[list[PlacedRecord]]:
+def _row_groups(records: Iterable[PlacedRecord]) -> Iterator[list[PlacedRecord]]:
     group: list[PlacedRecord] = []
     taken = 0
     for each in records:

@@ -17,7 +17,7 @@ _EXPORTED = frozenset({"partition", "offset", "timestamp_ms", "key", "value", "h
 
 def row_count(path: Path) -> int:
     """Counts the rows of a Parquet file. Raises UsageError for any other file."""
-    with _open(path) as file:
+    with _open_parquet(path) as file:
         return int(file.metadata.num_rows)
 
 
@@ -27,7 +27,7 @@ def rows_of(path: Path, check: Callable[[Sequence[str]], object]) -> Iterator[di
     Raises UsageError if the file is no Parquet file, or is damaged: then the rows before the damage
     were given.
     """
-    with _open(path) as file:
+    with _open_parquet(path) as file:
         names = file.schema_arrow.names
         if set(names) >= _EXPORTED:
             raise UsageError(
@@ -41,21 +41,21 @@ def rows_of(path: Path, check: Callable[[Sequence[str]], object]) -> Iterator[di
                 schema = pa.schema([_in_micros(field) for field in batch.schema])
                 yield from batch.cast(schema).to_pylist()
         except (pa.ArrowInvalid, OSError) as error:
-            raise _damaged(path, error) from error
+            raise _damaged_error(path, error) from error
 
 
-def _open(path: Path) -> pq.ParquetFile:
+def _open_parquet(path: Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path)
     except pa.ArrowInvalid as error:
-        raise _damaged(path, error) from error
+        raise _damaged_error(path, error) from error
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: {error.strerror or error}", hint="give a Parquet file"
         ) from error
 
 
-def _damaged(path: Path, error: Exception) -> UsageError:
+def _damaged_error(path: Path, error: Exception) -> UsageError:
     return UsageError(
         f"{path} is no Parquet file, not whole, or has times of nanoseconds: {error}",
         hint="say what it is, if it is another: --from jsonl, csv or lines",

@@ -30,7 +30,8 @@ def envelope_line(
     # Headers of the same name are all written alike.
     encoded = {*raw, *(f"headers.{name}" for name, _ in headers)}
     written = [
-        (name, _written(value, f"headers.{name}" in encoded)) for name, value in record.headers
+        (name, _written_value(value, f"headers.{name}" in encoded))
+        for name, value in record.headers
     ]
     fields: dict[str, Any] = {
         **(beside or {}),
@@ -43,12 +44,12 @@ def envelope_line(
         if len(dict(written)) == len(written)
         else written,
         "base64": sorted(encoded) or None,
-        "key": _written(record.key, "key" in encoded),
+        "key": _written_value(record.key, "key" in encoded),
     }
     before = json.dumps(
         {name: value for name, value in fields.items() if value is not None}, ensure_ascii=False
     )
-    value = json.dumps(_written(record.value, "value" in encoded), ensure_ascii=False)
+    value = json.dumps(_written_value(record.value, "value" in encoded), ensure_ascii=False)
     if (
         record.value is not None
         and "value" not in encoded
@@ -59,7 +60,7 @@ def envelope_line(
 
 
 # `encoded` is positional: each of the three calls looks it up in a set.
-def _written(value: bytes | None, encoded: bool) -> str | None:
+def _written_value(value: bytes | None, encoded: bool) -> str | None:
     if value is None:
         return None
     return base64.b64encode(value).decode() if encoded else value.decode()

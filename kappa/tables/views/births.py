@@ -78,7 +78,7 @@ def births_in(
         refused = {}
         for view in pending:
             try:
-                columns = _columns(duck, view)
+                columns = _view_columns(duck, view)
             except DUCKDB_ERRORS as error:
                 refused[view.name] = error
                 continue
@@ -87,10 +87,10 @@ def births_in(
                 inlined[view.name] = view.sql
                 continue
             stored = {table.name: table for table in (*tables, *births)}
-            births.append(_birth(duck, view, columns, inlined, stored))
+            births.append(_view_birth(duck, view, columns, inlined, stored))
             make_empty(duck, births[-1])
         if len(refused) == len(pending):
-            raise _refused(duck, pending, refused)
+            raise _refused_view_error(duck, pending, refused)
         pending = [view for view in pending if view.name in refused]
     return tuple(births)
 
@@ -101,14 +101,14 @@ def make_empty(duck: Connection, table: TableBirth) -> None:
     duck.execute(f"create table {quoted(table.name)} as {read_sql(table, (), clock=None)}")
 
 
-def _columns(duck: Connection, view: View) -> list[tuple[str, Any]]:
+def _view_columns(duck: Connection, view: View) -> list[tuple[str, Any]]:
     found = duck.sql(f"select * from (\n{view.sql}\n)")
     # A subquery renames the second of two columns of the same name.
     names = [name for name, *_ in duck.execute(view.sql).description or ()]
     return list(zip(names, found.types, strict=True))
 
 
-def _birth(
+def _view_birth(
     duck: Connection,
     view: View,
     columns: list[tuple[str, Any]],
@@ -148,7 +148,7 @@ def _birth(
             hint="group its rows by something; or leave keys out: then it is computed when it"
             " is read",
         )
-    used, named_ones = _reached(duck, view.sql, inlined)
+    used, named_ones = _reached_relations(duck, view.sql, inlined)
     # In the order of their making, so that each comes after the views that it reads.
     named = [f"{quoted(name)} as (\n{inlined[name]}\n)" for name in inlined if name in used]
     sql = f"with {', '.join(named)}\nselect * from (\n{view.sql}\n)" if named else view.sql
@@ -184,7 +184,9 @@ def _birth(
     )
 
 
-def _reached(duck: Connection, sql: str, inlined: Mapping[str, str]) -> tuple[set[str], set[str]]:
+def _reached_relations(
+    duck: Connection, sql: str, inlined: Mapping[str, str]
+) -> tuple[set[str], set[str]]:
     """Returns the views that a query reaches, and all relations named there or in the views."""
     used, names, texts = set[str](), set[str](), [sql]
     while texts:
@@ -196,7 +198,7 @@ def _reached(duck: Connection, sql: str, inlined: Mapping[str, str]) -> tuple[se
     return used, names
 
 
-def _refused(
+def _refused_view_error(
     duck: Connection, pending: Sequence[View], refused: Mapping[str, Exception]
 ) -> DeclarationError:
     """Returns the error of the first view that can never become a table."""

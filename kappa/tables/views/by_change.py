@@ -160,7 +160,7 @@ class _Parts:
         self._scopes = scopes
         self._is_appended = is_appended
         self.state = [Counted(ROWS, "count")]
-        self._inner: list[Tree] = [_function("count_star", alias=ROWS)]
+        self._inner: list[Tree] = [_function_tree("count_star", alias=ROWS)]
         # Each known part of an expression, and its stand-in in the outer query.
         self._known: list[tuple[Tree, str]] = []
 
@@ -183,14 +183,14 @@ class _Parts:
                 *self._inner,
             ],
             # By place: a name in a select list may also be the name of another column.
-            "group_expressions": [_place(number) for number in range(1, len(groups) + 1)],
+            "group_expressions": [_place_tree(number) for number in range(1, len(groups) + 1)],
             "group_sets": [list(range(len(groups)))],
             "aggregate_handling": "STANDARD_HANDLING",
         }
         outer = {
             **select,
             "modifiers": [],
-            "select_list": [*shown, *(_column(each.name) for each in self.state)],
+            "select_list": [*shown, *(_column_tree(each.name) for each in self.state)],
             "from_table": {**select["from_table"], "alias": "", "table_name": STATE},
             "where_clause": None,
             "group_expressions": [],
@@ -235,7 +235,7 @@ class _Parts:
                 if known is None and self._is_aggregate(expression):
                     known = self._counted(expression)
                 if known is not None:
-                    return _column(known)
+                    return _column_tree(known)
                 if expression.get("class") == "COLUMN_REF":
                     raise _NotByChange
                 return {key: self._outer(each) for key, each in expression.items()}
@@ -285,16 +285,16 @@ def _bare(tree: Any) -> Any:
     return tree
 
 
-def _column(name: str) -> Tree:
+def _column_tree(name: str) -> Tree:
     return {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": "", "column_names": [name]}
 
 
-def _place(number: int) -> Tree:
+def _place_tree(number: int) -> Tree:
     value = {"type": {"id": "INTEGER", "type_info": None}, "is_null": False, "value": number}
     return {"class": "CONSTANT", "type": "VALUE_CONSTANT", "alias": "", "value": value}
 
 
-def _function(name: str, *, alias: str) -> Tree:
+def _function_tree(name: str, *, alias: str) -> Tree:
     return {
         "class": "FUNCTION",
         "type": "FUNCTION",

@@ -70,7 +70,7 @@ def _unique(view: TableBirth) -> str:
         return ""
     keys, kinds = ", ".join(map(quoted, view.keys)), dict(view.columns)
     each = " || ', ' || ".join(
-        f"{text(f'{key}=')} || coalesce({_shown(key, kinds[key])}, 'null')" for key in view.keys
+        f"{text(f'{key}=')} || coalesce({_shown_key(key, kinds[key])}, 'null')" for key in view.keys
     )
     row = ", ".join(f"{quoted(name)} := {quoted(name)}" for name, _ in view.served)
     same = " and ".join(
@@ -94,7 +94,7 @@ def _unique(view: TableBirth) -> str:
     )
 
 
-def _shown(key: str, kind: str) -> str:
+def _shown_key(key: str, kind: str) -> str:
     shown = f"{quoted(key)}::varchar"
     return f"{_QUOTE} || {shown} || {_QUOTE}" if kind == "string" else shown
 

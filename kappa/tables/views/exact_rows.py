@@ -47,7 +47,7 @@ def python_query(duck: Connection, sql: str, *, times: bool, names: Names = tupl
 
     Raises DuckDB's errors, and UsageError if a column's type has no form.
     """
-    return _exact(
+    return _exact_query(
         duck, sql, names, lambda each, kind, column: python_sql(each, kind, column, times=times)
     )
 
@@ -72,7 +72,7 @@ def rows_of(duck: Connection, sql: str) -> Iterator[dict[str, Any]]:
 
 def arrow_query(duck: Connection, sql: str, *, parquet: bool, names: Names = tuple) -> ExactQuery:
     """Returns a query for Arrow, or for a file of `parquet`. Raises as `python_query` does."""
-    return _exact(
+    return _exact_query(
         duck,
         sql,
         names,
@@ -80,7 +80,7 @@ def arrow_query(duck: Connection, sql: str, *, parquet: bool, names: Names = tup
     )
 
 
-def _exact(
+def _exact_query(
     duck: Connection,
     sql: str,
     names: Names,
@@ -98,14 +98,14 @@ def _exact(
     if is_same and columns == tuple(found.columns):
         return ExactQuery(sql, columns, types)
     return ExactQuery(
-        _projected(sql, given, columns, [each for each, _ in written]),
+        _projected_sql(sql, given, columns, [each for each, _ in written]),
         columns,
         types,
         tuple(place for place, (_, is_json) in enumerate(written) if is_json),
     )
 
 
-def _projected(
+def _projected_sql(
     sql: str, given: Sequence[str], columns: Sequence[str], written: Sequence[str]
 ) -> str:
     selected = ", ".join(

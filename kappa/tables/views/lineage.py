@@ -65,7 +65,7 @@ def lineage_of(statement: Tree, tables: Tables, by: Sequence[str]) -> Lineage:
     readings = {
         id(each): Reading(each)
         for each in trees(tree)
-        if each.get("type") == "BASE_TABLE" and _names(each, tables)
+        if each.get("type") == "BASE_TABLE" and _names_tables(each, tables)
     }
     for reading in readings.values():
         reading.lost = dict.fromkeys(by, "its query reads it in a subquery")
@@ -142,7 +142,8 @@ def blocked(scopes: Scopes, select: Tree, column: Visible, number: int, name: st
 
     def has(expressions: Iterable[Any]) -> bool:
         return any(
-            each is outputs[number][1] or _same(scope.find(each), column) for each in expressions
+            each is outputs[number][1] or _are_same(scope.find(each), column)
+            for each in expressions
         )
 
     if select.get("sample") is not None:
@@ -155,16 +156,16 @@ def blocked(scopes: Scopes, select: Tree, column: Visible, number: int, name: st
         targets = modifier.get("distinct_on_targets")
         if targets and not has(each for one in targets for each in meant(one, outputs)):
             return f"rows are not distinct on {name}"
-    if not all(has(each["partitions"]) for each in _windows(select)):
+    if not all(has(each["partitions"]) for each in _window_functions(select)):
         return f"a window is not partitioned by {name}"
     return None
 
 
-def _same(one: Visible | None, other: Visible) -> bool:
+def _are_same(one: Visible | None, other: Visible) -> bool:
     return one is not None and one.places == other.places and one.given == other.given
 
 
-def _windows(select: Tree) -> Iterator[Tree]:
+def _window_functions(select: Tree) -> Iterator[Tree]:
     """Yields the window functions of a select, without subqueries."""
     for part in ("select_list", "qualify", "modifiers"):
         yield from (
@@ -177,5 +178,5 @@ def has_limit(node: Tree) -> bool:
     return any("LIMIT" in each["type"] for each in node.get("modifiers", ()))
 
 
-def _names(tree: Tree, tables: Tables) -> bool:
+def _names_tables(tree: Tree, tables: Tables) -> bool:
     return not tree["schema_name"] and lowered(tree["table_name"]) in tables

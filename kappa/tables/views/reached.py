@@ -35,7 +35,7 @@ def _of_query(scopes: Scopes, node: Tree, reading: Tree, wanted: Mapping[int, st
         return None
     match node:
         case {"type": "SET_OPERATION_NODE", "setop_type": str(kind)} if "BY_NAME" not in kind:
-            side = next(side for side in ("left", "right") if _has(node[side], reading))
+            side = next(side for side in ("left", "right") if _has_part(node[side], reading))
             return _of_query(scopes, node[side], reading, wanted)
         case {"type": "SELECT_NODE"}:
             return _of_select(scopes, node, reading, wanted)
@@ -46,7 +46,7 @@ def _of_select(
     scopes: Scopes, select: Tree, reading: Tree, wanted: Mapping[int, str]
 ) -> Tree | None:
     scope, outputs = scopes.of(select), scopes.outputs(select)
-    if outputs is None or not _has(select["from_table"], reading):
+    if outputs is None or not _has_part(select["from_table"], reading):
         return None
     listed, keys = list[Tree](), list[Visible]()
     for number, by in wanted.items():
@@ -55,7 +55,7 @@ def _of_select(
         if column is None or blocked(scopes, select, column, number, name) is not None:
             return None
         keys.append(column)
-        listed.append({**_expression(expression), "alias": by})
+        listed.append({**_output_expression(expression), "alias": by})
     # The condition uses a name of the select list, which has other columns now.
     if any(
         each.get("class") == "COLUMN_REF" and not scope.may_have(lowered(each["column_names"][0]))
@@ -64,7 +64,7 @@ def _of_select(
         return None
     # Items that a row may lack: without such an item, a key or a condition that reads it could
     # differ.
-    lacking = _lacking(scope, select["from_table"], reading)
+    lacking = _lacking_items(scope, select["from_table"], reading)
     if lacking is None or any(item in lacking for key in keys for item, _ in key.places):
         return None
     if not all(_is_plain(scopes, item.tree, reading) for item in scope.items):
@@ -94,13 +94,13 @@ def _of_select(
             "children": where,
         },
     }
-    joins = {id(each) for each in _turned(select["from_table"], reading)}
-    found["from_table"] = _joined(select["from_table"], joins)
+    joins = {id(each) for each in _turned_joins(select["from_table"], reading)}
+    found["from_table"] = _joined_tree(select["from_table"], joins)
     whole: Tree = copied(found)
     return whole
 
 
-def _expression(expression: Any) -> Tree:
+def _output_expression(expression: Any) -> Tree:
     """Returns the expression of an output column."""
     if isinstance(expression, Visible):
         names = [expression.alias, expression.name] if expression.alias else [expression.name]
@@ -108,17 +108,17 @@ def _expression(expression: Any) -> Tree:
     return dict(expression)
 
 
-def _path(tree: Tree, reading: Tree) -> Iterator[tuple[Tree, str]]:
+def _joins_above(tree: Tree, reading: Tree) -> Iterator[tuple[Tree, str]]:
     """Yields the joins above a reading, the outermost first, each with the reading's side."""
     while tree.get("type") == "JOIN":
-        side = "left" if _has(tree["left"], reading) else "right"
+        side = "left" if _has_part(tree["left"], reading) else "right"
         yield tree, side
         tree = tree[side]
 
 
-def _turned(tree: Tree, reading: Tree) -> Iterator[Tree]:
+def _turned_joins(tree: Tree, reading: Tree) -> Iterator[Tree]:
     """Yields the joins above a reading that are turned, to give rows that meet its rows."""
-    yield from (join for join, side in _path(tree, reading) if _may_lack(join, side))
+    yield from (join for join, side in _joins_above(tree, reading) if _may_lack(join, side))
 
 
 def _may_lack(join: Tree, side: str) -> bool:
@@ -133,16 +133,18 @@ def _is_followed(join: Tree) -> bool:
     return join["ref_type"] in {"REGULAR", "ASOF", "CROSS"} and join["join_type"] != "FULL"
 
 
-def _lacking(scope: Scope, tree: Tree, reading: Tree) -> set[int] | None:
+def _lacking_items(scope: Scope, tree: Tree, reading: Tree) -> set[int] | None:
     """Returns the items on the reading's side of turned joins; None if they are unknown."""
     lacking, upper = set[int](), list[Tree]()
-    for join, side in _path(tree, reading):
+    for join, side in _joins_above(tree, reading):
         if not _is_followed(join):
             return None
         if _may_lack(join, side):
             if not lacking:
                 lacking = {
-                    number for number, item in enumerate(scope.items) if _has(join[side], item.tree)
+                    number
+                    for number, item in enumerate(scope.items)
+                    if _has_part(join[side], item.tree)
                 }
             if any(
                 each["using_columns"] or not _reads_none_of(scope, each["condition"], lacking)
@@ -170,7 +172,7 @@ def _is_plain(scopes: Scopes, tree: Tree, reading: Tree) -> bool:
 
     Returns True as well if the item does not contain the reading.
     """
-    if tree is reading or not _has(tree, reading):
+    if tree is reading or not _has_part(tree, reading):
         return True
     if tree.get("type") != "SUBQUERY":
         return False
@@ -185,18 +187,18 @@ def _is_plain(scopes: Scopes, tree: Tree, reading: Tree) -> bool:
         or any(each.get("class") in {"WINDOW", "FUNCTION"} for each in trees(node["select_list"]))
         or node["qualify"] is not None
     )
-    if computes or not _has(node["from_table"], reading):
+    if computes or not _has_part(node["from_table"], reading):
         return False
     return all(
         _is_followed(join) and not _may_lack(join, side)
-        for join, side in _path(node["from_table"], reading)
+        for join, side in _joins_above(node["from_table"], reading)
     ) and all(_is_plain(scopes, each.tree, reading) for each in scopes.of(node).items)
 
 
-def _joined(tree: Tree, turned: set[int]) -> Tree:
+def _joined_tree(tree: Tree, turned: set[int]) -> Tree:
     if tree.get("type") != "JOIN":
         return tree
-    sides = {side: _joined(tree[side], turned) for side in ("left", "right")}
+    sides = {side: _joined_tree(tree[side], turned) for side in ("left", "right")}
     kind = tree["join_type"]
     if id(tree) in turned:
         # Expressions cannot name the right side of a semi or anti join, and still cannot.
@@ -204,5 +206,5 @@ def _joined(tree: Tree, turned: set[int]) -> Tree:
     return {**tree, **sides, "join_type": kind}
 
 
-def _has(tree: Any, part: Tree) -> bool:
+def _has_part(tree: Any, part: Tree) -> bool:
     return any(each is part for each in trees(tree))

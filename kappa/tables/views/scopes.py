@@ -220,7 +220,7 @@ class Scopes:
         self, scope: Scope, tree: Tree, name: str, columns: tuple[str, ...], own: tuple[str, ...]
     ) -> list[Visible]:
         renamed = [lowered(each) for each in tree.get("column_name_alias") or ()]
-        columns = _distinct((*renamed, *columns[len(renamed) :])) if columns else ()
+        columns = _distinct_names((*renamed, *columns[len(renamed) :])) if columns else ()
         scope.items.append(Item(tree, columns, own))
         alias = lowered(tree.get("alias") or name)
         return [Visible(each, alias, ((len(scope.items) - 1, each),)) for each in columns]
@@ -235,11 +235,11 @@ class Scopes:
         to_right, to_left = kind in {"INNER", "LEFT", "SEMI", "ANTI"}, kind in {"INNER", "RIGHT"}
         using = [lowered(name) for name in tree["using_columns"]]
         if tree["ref_type"] == "NATURAL":
-            using = [each.name for each in left if each.bare and _one(right, each.name)]
+            using = [each.name for each in left if each.bare and _visible_named(right, each.name)]
         both = Scope(scope.items, [*left, *right])
         if tree["ref_type"] == "ASOF":
             using = using[:-1]
-        pairs = [(_one(left, name), _one(right, name)) for name in using]
+        pairs = [(_visible_named(left, name), _visible_named(right, name)) for name in using]
         if tree["ref_type"] in {"REGULAR", "ASOF", "NATURAL"}:
             for condition in conjuncts(tree["condition"]):
                 if condition.get("type") == "COMPARE_EQUAL":
@@ -261,7 +261,7 @@ class Scopes:
         if kind not in {"INNER", "LEFT", "RIGHT", "FULL"} or tree["ref_type"] == "POSITIONAL":
             return []
         merged = {
-            name: _merged(kind, one, other)
+            name: _merged_column(kind, one, other)
             for name, (one, other) in zip(using, pairs, strict=False)
             if one is not None and other is not None
         }
@@ -314,7 +314,7 @@ class Scopes:
                     scope.edges |= {(right, left)} if to_left and left not in scope.taken else set()
 
 
-def _distinct(names: Sequence[str]) -> tuple[str, ...]:
+def _distinct_names(names: Sequence[str]) -> tuple[str, ...]:
     """Returns a subquery's column names: a later name that repeats gets a number."""
     found = list[str]()
     for name in names:
@@ -326,12 +326,12 @@ def _distinct(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _one(visible: Sequence[Visible], name: str) -> Visible | None:
+def _visible_named(visible: Sequence[Visible], name: str) -> Visible | None:
     found = [each for each in visible if each.bare and each.name == name]
     return found[0] if len(found) == 1 else None
 
 
-def _merged(kind: str, left: Visible, right: Visible) -> Visible:
+def _merged_column(kind: str, left: Visible, right: Visible) -> Visible:
     """Returns the merged column of two columns of a `using`."""
     if kind == "FULL":
         given = left.given and right.given

@@ -55,15 +55,19 @@ def tied(statement: Tree, tables: Mapping[str, TableBirth]) -> _Found | None:
     for node in trees(expanded(statement)):
         if node.get("type") in ("SELECT_NODE", "SET_OPERATION_NODE"):
             outputs = keys.scopes.outputs(node)
-            checks = (_limits, _asof, _calls) if node["type"] == "SELECT_NODE" else (_limits,)
+            checks = (
+                (_open_limits, _open_asof_joins, _open_calls)
+                if node["type"] == "SELECT_NODE"
+                else (_open_limits,)
+            )
             for found in (each for check in checks for each in check(keys, node, outputs)):
                 return found
     return None
 
 
-def _limits(keys: TableKeys, node: Tree, outputs: _Outputs) -> Iterator[_Found]:
+def _open_limits(keys: TableKeys, node: Tree, outputs: _Outputs) -> Iterator[_Found]:
     """Yields a limit, or a `distinct on`, whose order leaves the rows open."""
-    order, targets, is_limited = _modifiers(node, outputs)
+    order, targets, is_limited = _order_and_limit(node, outputs)
     if node["type"] == "SET_OPERATION_NODE":
         left = [name for name, _ in outputs or [("all", None)] if name not in order]
         if is_limited and left:
@@ -76,9 +80,9 @@ def _limits(keys: TableKeys, node: Tree, outputs: _Outputs) -> Iterator[_Found]:
         yield _open("distinct on", left)
 
 
-def _calls(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]:
+def _open_calls(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]:
     """Yields windows and aggregates whose order leaves the value open."""
-    order, targets, _ = _modifiers(select, outputs)
+    order, targets, _ = _order_and_limit(select, outputs)
     shown = select["select_list"] if outputs is None else [each for _, each in outputs]
     rest = [select[each] for each in ("having", "qualify") if select[each] is not None]
     used = [*shown, *order, *targets, *rest]
@@ -101,7 +105,7 @@ def _calls(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]
             yield _open(name, left)
 
 
-def _asof(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]:
+def _open_asof_joins(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]:
     """Yields joins that take either of several rows with equal values in the compared columns."""
     scope = keys.scopes.of(select)
     for join, _, middle, end in joins(select["from_table"]):
@@ -138,7 +142,7 @@ def _asof(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]:
             )
 
 
-def _modifiers(node: Tree, outputs: _Outputs) -> tuple[list[Any], list[Any], bool]:
+def _order_and_limit(node: Tree, outputs: _Outputs) -> tuple[list[Any], list[Any], bool]:
     """Returns a query's order, its `distinct on` targets, and whether there is a limit.
 
     The columns of a `union` have their names for expressions.

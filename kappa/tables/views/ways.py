@@ -118,10 +118,10 @@ def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth])
                 whole.setdefault(reading.table, reading.lost.get(missing, "it cannot be told"))
             else:
                 statement = {**found.tree["statements"][0], "node": query}
-                reaches = _sql(duck, {**found.tree, "statements": [statement]})
+                reaches = _tree_sql(duck, {**found.tree, "statements": [statement]})
         reads.append(Read(f"{_READING}{number}", reading.table, dict(reading.by), reaches))
     stored = whole_sql if change is None else change.whole()
-    sql = _sql(duck, found.tree)
+    sql = _tree_sql(duck, found.tree)
     # A query that DuckDB cannot read is computed whole.
     at = {read.name: f"from {quoted(read.table)}" for read in reads}
     if (why := why_not_bound(duck, sql, at)) is not None:
@@ -136,7 +136,7 @@ def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth])
 _NUMBER = "_number"
 
 
-def _sql(duck: Connection, tree: Tree) -> str:
+def _tree_sql(duck: Connection, tree: Tree) -> str:
     """Returns a tree as SQL, in which each reading has a separate name."""
     named = without_nulls(copied(tree))
     for each in trees(named):

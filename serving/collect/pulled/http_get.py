@@ -75,7 +75,7 @@ async def http_get(source: PulledSource, headers: Mapping[str, str]) -> AsyncIte
                 limit=_READ_BYTES,
             )
             connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
-            writer.write(_request(connection, source, headers))
+            writer.write(_request_bytes(connection, source, headers))
             await writer.drain()
             while not isinstance(head := await _next_event(connection, reader), h11.Response):
                 if isinstance(head, h11.ConnectionClosed):
@@ -86,7 +86,9 @@ async def http_get(source: PulledSource, headers: Mapping[str, str]) -> AsyncIte
             writer.transport.abort()
 
 
-def _request(connection: h11.Connection, source: PulledSource, headers: Mapping[str, str]) -> bytes:
+def _request_bytes(
+    connection: h11.Connection, source: PulledSource, headers: Mapping[str, str]
+) -> bytes:
     host = f"[{source.host}]" if ":" in source.host else source.host
     every = {
         "Host": f"{host}:{source.port}",

@@ -73,7 +73,7 @@ async def _visit_sse(source: PulledSource, visitor: Visitor) -> None:
             raise SourceAway(f"it answers with {kind[:60] or 'no type'}, not text/event-stream")
         visitor.opened()
         lines = SseLines(visitor.position.last_event_id, source.largest_event)
-        while chunk := await _within(source, answer):
+        while chunk := await _next_bytes(source, answer):
             events = lines.feed(chunk)
             if lines.retry_seconds is not None:
                 visitor.again_seconds = lines.retry_seconds
@@ -82,7 +82,7 @@ async def _visit_sse(source: PulledSource, visitor: Visitor) -> None:
                 await visitor.take(events, position)
 
 
-async def _within(source: PulledSource, answer: PulledAnswer) -> bytes:
+async def _next_bytes(source: PulledSource, answer: PulledAnswer) -> bytes:
     """Returns the next bytes of a stream. Raises SourceAway after too long a silence."""
     try:
         async with asyncio.timeout(source.silence_seconds):
@@ -115,7 +115,7 @@ async def _visit_websocket(source: PulledSource, visitor: Visitor) -> None:
         visitor.opened()
         is_open = True
         while is_open:
-            events, is_open = await _gathered(source, connection)
+            events, is_open = await _gather_messages(source, connection)
             await visitor.take(events)
         if connection.protocol.close_code not in {1000, 1001}:
             raise SourceAway(
@@ -123,7 +123,7 @@ async def _visit_websocket(source: PulledSource, visitor: Visitor) -> None:
             )
 
 
-async def _gathered(
+async def _gather_messages(
     source: PulledSource, connection: ClientConnection
 ) -> tuple[list[bytes | Invalid], bool]:
     """Returns the next messages, and False if the connection has ended behind them."""
@@ -157,7 +157,7 @@ async def _visit_document(source: PulledSource, visitor: Visitor) -> None:
         headers["If-Modified-Since"] = was.last_modified
     async with http_get(source, headers) as answer, asyncio.timeout(_DOCUMENT_SECONDS):
         answer.ensure(200, 304)
-        document = b"" if answer.status == 304 else await _whole(source, answer)
+        document = b"" if answer.status == 304 else await _read_whole(source, answer)
     visitor.opened()
     visitor.again_seconds = source.every_seconds
     if answer.status == 304:
@@ -175,7 +175,7 @@ async def _visit_document(source: PulledSource, visitor: Visitor) -> None:
         await visitor.take(events, position)
 
 
-async def _whole(source: PulledSource, answer: PulledAnswer) -> bytes:
+async def _read_whole(source: PulledSource, answer: PulledAnswer) -> bytes:
     if not {"content-length", "transfer-encoding"} & answer.headers.keys():
         raise SourceAway("its answer has neither a length nor chunks, so it may be cut short")
     found = bytearray()

@@ -28,15 +28,15 @@ _POSITION = Documents(PullPosition, derived=True)
 
 def read_position(store: Store, name: str, source: str) -> PullPosition:
     """Returns a source's position; the beginning if none is stored. Raises KappaError."""
-    found = _POSITION.get(store, _name(name), f"the position in source {name}")
+    found = _POSITION.get(store, _position_name(name), f"the position in source {name}")
     # Another source's place means nothing here.
     return found if found is not None and found.source == source else PullPosition(source)
 
 
 def put_position(store: Store, name: str, position: PullPosition) -> None:
     """Writes a position down. Raises KappaError."""
-    _POSITION.put(store, _name(name), position)
+    _POSITION.put(store, _position_name(name), position)
 
 
-def _name(source: str) -> str:
+def _position_name(source: str) -> str:
     return f"{_FOLDER}/{source}.json"

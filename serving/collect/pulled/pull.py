@@ -84,7 +84,7 @@ class Pull:
                 h11.ProtocolError,
                 WebSocketException,
             ) as error:
-                away = _why(error)
+                away = _failure_reason(error)
             if away:
                 self._gone(away)
             await asyncio.sleep(self._wait() if asked is None else max(asked, self._wait()))
@@ -250,7 +250,7 @@ class Pulls:
         )
 
 
-def _why(error: Exception) -> str:
+def _failure_reason(error: Exception) -> str:
     """Returns the reason for a failed connection. Text that a source has sent is cut short."""
     if isinstance(error, TimeoutError):
         return "it does not answer in time"

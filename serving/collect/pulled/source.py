@@ -70,10 +70,12 @@ class PulledSource:
 
 def sources_of(settings: CollectSettings, largest_event: int) -> list[PulledSource]:
     """Returns the declared sources. Raises SettingsError if a declaration is not usable."""
-    return [_source(name, pull, settings, largest_event) for name, pull in settings.pull.items()]
+    return [
+        _pulled_source(name, pull, settings, largest_event) for name, pull in settings.pull.items()
+    ]
 
 
-def _source(
+def _pulled_source(
     name: str, pull: PullSettings, settings: CollectSettings, largest_event: int
 ) -> PulledSource:
     here = f"collect.pull.{name}"
@@ -104,7 +106,7 @@ def _source(
             """'{"Authorization": "Basic ..."}'""",
         )
     is_secure = parts.scheme in _SECURE
-    headers = _headers(here, pull)
+    headers = _source_headers(here, pull)
     if headers and not is_secure and not _is_this_machine(parts.hostname):
         raise SettingsError(
             f"{here} has a token or headers, and its url is not encrypted",
@@ -128,14 +130,14 @@ def _source(
         shown=f"{parts.scheme}://{host}:{port}{parts.path}",
         target=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
         headers=headers,
-        every_seconds=_seconds(here, "every", pull.every),
-        silence_seconds=_seconds(here, "silence", pull.silence),
+        every_seconds=_duration_seconds(here, "every", pull.every),
+        silence_seconds=_duration_seconds(here, "silence", pull.silence),
         largest_event=largest_event,
         largest_document=parse_memory(settings.body_bytes),
     )
 
 
-def _headers(here: str, pull: PullSettings) -> Mapping[str, str]:
+def _source_headers(here: str, pull: PullSettings) -> Mapping[str, str]:
     headers = dict(pull.headers)
     if pull.token:
         headers["Authorization"] = f"Bearer {pull.token}"
@@ -153,7 +155,7 @@ def _headers(here: str, pull: PullSettings) -> Mapping[str, str]:
     return headers
 
 
-def _seconds(here: str, name: str, duration: str) -> float:
+def _duration_seconds(here: str, name: str, duration: str) -> float:
     milliseconds = parse_duration(duration)
     if not milliseconds:
         raise SettingsError(f"{here}.{name} is {duration}", hint="it is at least 1s")

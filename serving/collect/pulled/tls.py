@@ -22,7 +22,7 @@ def ensure_readable(ca: Path, here: str) -> None:
         ssl.create_default_context(cafile=str(ca))
     except OSError as error:
         raise SettingsError(
-            f"{here} is {ca}, which cannot be read: {_reason(error)}",
+            f"{here} is {ca}, which cannot be read: {_tls_reason(error)}",
             hint="it is a file of certificates in PEM",
         ) from None
 
@@ -39,7 +39,7 @@ async def tls_of(source: PulledSource) -> ssl.SSLContext | None:
         return await asyncio.to_thread(ssl.create_default_context, cafile=ca)
     except OSError as error:
         raise SourceAway(
-            f"collect.pull.{source.name}.ca, {ca}, cannot be read: {_reason(error)}"
+            f"collect.pull.{source.name}.ca, {ca}, cannot be read: {_tls_reason(error)}"
         ) from None
 
 
@@ -52,6 +52,6 @@ def why_no_tls(error: ssl.SSLError) -> str:
     return f"TLS has failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
 
 
-def _reason(error: OSError) -> str:
+def _tls_reason(error: OSError) -> str:
     is_tls = isinstance(error, ssl.SSLError)
     return "it has no certificate in PEM" if is_tls else error.strerror or str(error)

@@ -50,7 +50,7 @@ def problem_html(document: Mapping[str, Any]) -> str:
     )
 
 
-def _when(now: datetime, at: str | datetime | None) -> str:
+def _relative_time(now: datetime, at: str | datetime | None) -> str:
     """Returns a time relative to `now`, with the exact time as tooltip."""
     found = marks.moment(at)
     if found is None:
@@ -87,7 +87,7 @@ def _environment() -> Environment:
         "exact": marks.exact,
         "row_values": marks.row_values,
     }
-    pages.globals |= {"when": _when, "percent": marks.percent}
+    pages.globals |= {"when": _relative_time, "percent": marks.percent}
     pages.tests |= {"numeric": marks.is_number, "brief": marks.is_brief}
     return pages
 
