@@ -113,21 +113,31 @@ def test_a_truncation_empties_the_table_and_what_comes_after_stays(spark: SparkS
     assert [row["change_op"] for row in found["changes"]].count("t") == 1
 
 
-def test_of_several_partitions_a_truncation_stops_the_job(spark: SparkSession) -> None:
+def test_a_truncation_in_several_partitions_is_a_reject(spark: SparkSession) -> None:
+    """Nobody knows which changes came before it. The declaration may ask for a stop instead."""
     from kappa.testing import tables_of
 
     two = Topic("orders", event=EVENT, format=FORM, key="id", identity="change_id", partitions=2)
+    reads, writes = {"orders": two}, [Table("newest", latest=two)]
 
-    @pipeline(reads={"orders": two}, writes=[Table("newest", latest=two)])
+    @pipeline(reads=reads, writes=writes)
     def newest() -> dict[str, DataFrame]:
+        return {}
+
+    @pipeline(reads=reads, writes=writes, on_error="stop")
+    def stopping() -> dict[str, DataFrame]:
         return {}
 
     source = Source(random.Random(0))
     source.change("c", id=1, name="before")
-    assert len(tables_of(newest, {"orders": source.sent})["newest"]) == 1
+    before = tables_of(newest, {"orders": source.sent})
     source.change("t")
+    after = tables_of(newest, {"orders": source.sent})
+
+    assert after["newest"] == before["newest"] != []
+    assert [row["reason"] for row in after["rejects"]] == ["unordered"]
     with pytest.raises(Broken, match=r"record orders:0:1 truncates .* has 2 partitions"):
-        tables_of(newest, {"orders": source.sent})
+        tables_of(stopping, {"orders": source.sent})
 
 
 def test_a_compacted_topic_deletes_by_changes_and_by_tombstones(spark: SparkSession) -> None:
