@@ -422,7 +422,7 @@ def test_many_listen_and_many_ask_and_nobody_waits_for_the_others(tmp_path: Path
     class Desk:
         """A desk whose look at the broker blocks until `seen` is set."""
 
-        def pulse(self) -> bool:
+        def change_marker(self) -> bool:
             looked.release()
             return seen.wait(600)
 
