@@ -13,7 +13,6 @@ order:
     rollout_numbers      numbers of rollouts, as people type them
     history              rollouts and proofs, oldest first
     generation           one generation in full
-    outgoing_changes     the changes that sinks and alerts send at a switch
     libraries            packages of this environment, and changes since a birth
     supervisor_report    the supervisor's report: waits, rates and deaths
 
@@ -45,7 +44,6 @@ __all__ = [
     "law",
     "libraries",
     "operator_requests",
-    "outgoing_changes",
     "pipeline_retirement",
     "promote",
     "rollout",

@@ -27,12 +27,12 @@ from kappa.declare.formats.avro_schema import (
     why_unreadable,
 )
 from kappa.declare.formats.registry_schemas import (
-    MOST_WRITERS,
     PinnedSchema,
     RegisteredSchema,
     Subject,
     frame_message,
     read_pin,
+    remember_writer,
     split_frame,
     writer_schema,
 )
@@ -241,10 +241,7 @@ class AvroReader:
             writer = self._open_writer(schema_id, found.text or "", found.references)
         except Rejected as rejected:
             writer = rejected
-            # Any producer can write any id.
-            if len(self._writers) >= MOST_WRITERS:
-                return writer
-        self._writers[schema_id] = writer
+        remember_writer(self._writers, schema_id, writer)
         return writer
 
     def _open_writer(self, schema_id: int, text: str, references: tuple[str, ...]) -> Any:

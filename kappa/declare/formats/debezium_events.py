@@ -30,7 +30,7 @@ from kappa.declare.formats.debezium_values import (
     of_connect,
 )
 from kappa.declare.formats.format import SourceChange
-from kappa.declare.formats.registry_schemas import MOST_WRITERS, split_frame, writer_schema
+from kappa.declare.formats.registry_schemas import remember_writer, split_frame, writer_schema
 from kappa.declare.options import error_prefix, option_text
 from kappa.declare.topic_options import TopicKind
 from kappa.declare.values.columns import Column, Scalar
@@ -335,10 +335,10 @@ class AvroParts:
     def split_value(self, value: bytes) -> EnvelopePart:
         """Takes a value apart. Raises Rejected if the value is no record of a registered schema."""
         schema_id, message = split_frame(value)
-        writer = self._writers.get(schema_id) or _open_writer(schema_id)
-        # Any producer can write any id.
-        if not isinstance(writer, Rejected) or len(self._writers) < MOST_WRITERS:
-            self._writers[schema_id] = writer
+        writer = self._writers.get(schema_id)
+        if writer is None:
+            writer = _open_writer(schema_id)
+            remember_writer(self._writers, schema_id, writer)
         if isinstance(writer, Rejected):
             raise Rejected(writer.reason, writer.detail)
         return EnvelopePart(

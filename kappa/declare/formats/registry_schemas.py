@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import quote
 
 import msgspec
@@ -31,7 +31,7 @@ MAGIC = 0
 FRAME_BYTES = 5
 # A reader remembers at most so many schemas that the reader cannot use: any producer can write any
 # id.
-MOST_WRITERS = 1_000
+_MOST_WRITERS = 1_000
 _opened: list[SchemaSource] = []
 # The project's folder for pins.
 FOLDER = "schemas/pinned"
@@ -79,6 +79,12 @@ def writer_schema(schema_id: int) -> RegisteredSchema:
             f"the value was written with schema {schema_id}, which the registry does not know",
         )
     return found
+
+
+def remember_writer(writers: dict[int, Any], schema_id: int, writer: object) -> None:
+    """Remembers what a reader knows of an id: its schema, or why the schema reads no record."""
+    if not isinstance(writer, Rejected) or len(writers) < _MOST_WRITERS:
+        writers[schema_id] = writer
 
 
 def split_frame(value: bytes) -> tuple[int, bytes]:

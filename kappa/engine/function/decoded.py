@@ -81,13 +81,6 @@ class Decoded(Protocol):
         """
         ...
 
-    def truncated(self, topic: Topic) -> tuple[int, int, int] | None:
-        """Returns the place of the newest truncation of a topic's source.
-
-        The place is log time, partition and offset.
-        """
-        ...
-
     def rejects(self, table: TableBirth) -> Rows:
         """Returns the rows of the rejects table.
 

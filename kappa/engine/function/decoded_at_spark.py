@@ -24,7 +24,6 @@ from kappa.engine.function.decoded_rows import (
     REJECT_COLUMNS,
     attempts_in,
     hidden_rows,
-    newest_of,
     rejects_at,
     topics_of,
     topics_with_attempts,
@@ -213,10 +212,6 @@ class DecodedAtSpark(Decoded):
         truncates = pc.field("_fate") == int(Fate.TRUNCATION)
         found = self._files[topic.name].places(truncates, ORDER_AND_FATE)
         return without_places(found, topic.name, self._duplicates)
-
-    def truncated(self, topic: Topic) -> tuple[int, int, int] | None:
-        """Finds the newest truncation."""
-        return newest_of(self.truncations(topic))
 
     def rejects(self, table: TableBirth) -> Rows:
         """Returns a frame of the topics that have rejects.

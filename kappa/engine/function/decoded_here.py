@@ -18,7 +18,6 @@ from kappa.engine.function.decoded_rows import (
     REJECT_COLUMNS,
     attempts_in,
     hidden_rows,
-    newest_of,
     rejects_at,
     topics_of,
     topics_with_attempts,
@@ -125,10 +124,6 @@ class DecodedHere(Decoded):
         if not any(seen.truncations for seen in self._seen.get(topic.name, {}).values()):
             return NO_TRUNCATIONS
         return with_fate(self._tables[topic.name].select(ORDER_AND_FATE), Fate.TRUNCATION)
-
-    def truncated(self, topic: Topic) -> tuple[int, int, int] | None:
-        """Finds the newest truncation, by Arrow."""
-        return newest_of(self.truncations(topic))
 
     def rejects(self, table: TableBirth) -> Rows:
         """Returns the rejects of all topics as one Arrow table."""

@@ -46,7 +46,7 @@ def with_fate(table: pa.Table, *fates: Fate) -> pa.Table:
     return table.filter(pc.is_in(table.column("_fate"), value_set=wanted))
 
 
-def newest_of(truncations: pa.Table) -> tuple[int, int, int] | None:
+def newest_truncation(truncations: pa.Table) -> tuple[int, int, int] | None:
     """Returns the place of the newest truncation, or None.
 
     The place is log time, partition and offset.

@@ -15,6 +15,7 @@ from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.reason import Reason
 from kappa.engine.fold.latest import emptied_sql
 from kappa.engine.function.decoded import Decoded
+from kappa.engine.function.decoded_rows import newest_truncation
 from kappa.engine.function.refused import REFUSED_COLUMNS, raw_records, refused_of
 from kappa.engine.read.rows import HERE, Rows, RowsInFiles
 from kappa.engine.read.source import LogSource
@@ -96,7 +97,7 @@ def _latest_rows(
     Broken if nobody knows which changes were made before the truncation.
     """
     rows = decoded.latest(topic, writer.birth)
-    truncated = decoded.truncated(topic)
+    truncated = newest_truncation(decoded.truncations(topic))
     if truncated is None:
         return rows
     _, partition, offset = truncated

@@ -14,6 +14,7 @@ from kappa import Debezium, Table, Topic, pipeline
 from kappa.base.errors import Broken
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.function.decoded_here import DecodedHere
+from kappa.engine.function.decoded_rows import newest_truncation
 from kappa.engine.write.commit import Merging, TableWriter
 from kappa.engine.write.of_topics import refuse_truncations, rows_of_topics
 from kappa.records.decode.raw import RawRecord, raw_table
@@ -124,7 +125,7 @@ def test_a_truncation_among_several_partitions_is_a_reject() -> None:
         refuse_truncations(decoded, shop, Offsets({"orders": {0: 4, 1: 0, 2: 0}}), log)
         counts = decoded.counts()["orders"][0]
         assert (counts.decoded, counts.rejected) == (2, 2)
-    assert decoded.truncated(ORDERS) is None
+    assert newest_truncation(decoded.truncations(ORDERS)) is None
 
     rejects = decoded.rejects(REJECTS_BIRTH).to_pylist()
     assert [(row["offset"], row["reason"], row["value"]) for row in rejects] == [

@@ -8,7 +8,7 @@ from overlays import born, declared
 
 from kappa.declare.alert import AlertBirth
 from kappa.declare.sink import SinkBirth
-from kappa.replay.rollout.outgoing_changes import outgoing_lines
+from kappa.replay.status.outgoing_changes import outgoing_lines
 from kappa.state.build import Birth
 from kappa.state.journal.events import Difference
 from kappa.state.table import TableBirth
