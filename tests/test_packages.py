@@ -301,6 +301,20 @@ def test_pure_modules_import_no_door() -> None:
     ] == []
 
 
+def test_a_program_begins_below_all_that_it_calls() -> None:
+    """Else it dies of a NameError, which no check of names or types sees."""
+    early = []
+    for path in files():
+        statements = ast.parse(path.read_text(encoding="utf-8")).body
+        early += [
+            f"{name_of(path)}:{each.lineno}"
+            for each in statements[:-1]
+            if isinstance(each, ast.If) and ast.unparse(each.test) == "__name__ == '__main__'"
+        ]
+
+    assert early == []
+
+
 def test_every_file_says_what_it_is() -> None:
     assert [
         name_of(path) for path in files() if path.name != "__init__.py" and not read(path).docstring
