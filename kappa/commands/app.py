@@ -1,4 +1,4 @@
-"""The app `kappa`: the commands in the order of the help, and exit codes of errors."""
+"""The app `kappa`: the commands in the panels of the help, and exit codes of errors."""
 
 from __future__ import annotations
 
@@ -35,34 +35,48 @@ from kappa.commands import (
 from kappa.commands.terminal.output import say, show_failure
 from kappa.replay.status.context import ProjectContext
 
+# Each command stands in one panel of the help.
+_PANELS = {
+    "Develop": (deploy.validate, deploy.plan, produce.produce),
+    "Roll out": (
+        deploy.deploy,
+        deploy.replay,
+        deploy.branch,
+        deploy.stage,
+        promote.wait,
+        promote.verify,
+        promote.promote,
+        promote.undo,
+        promote.abandon,
+        deploy.retry,
+        look.diff,
+        look.prove,
+    ),
+    "Query": (query.query, query.tables, changes.changes),
+    "Look": (look.status, look.history, look.show, look.logs, outlets.sinks),
+    "Operate": (
+        run.up,
+        run.down,
+        run.serve,
+        run.collect,
+        service.pause,
+        service.resume,
+        service.retire,
+        run.gc,
+        doctor.doctor,
+        doctor.scrub,
+    ),
+}
 _COMMANDS = {
-    each.__name__: each
-    for each in (
-        *(run.up, run.down, run.serve, run.collect, produce.produce),
-        *(
-            deploy.validate,
-            deploy.plan,
-            deploy.deploy,
-            deploy.replay,
-            deploy.branch,
-            deploy.retry,
-            deploy.stage,
-        ),
-        *(promote.wait, promote.verify, promote.promote),
-        *(look.status, promote.undo, promote.abandon, look.history, look.show),
-        *(service.retire, service.pause, service.resume),
-        *(look.diff, look.prove, look.logs, query.query, query.tables),
-        *(changes.changes, outlets.sinks, run.gc),
-        *(doctor.doctor, doctor.scrub),
-    )
+    each.__name__: (each, panel) for panel, commands in _PANELS.items() for each in commands
 }
 _GROUPS = {
-    "topics": topics.app,
-    "schemas": schemas.app,
-    "rejects": rejects.app,
-    "archive": archive.app,
-    "alerts": alerts.app,
-    "root": root.app,
+    "topics": (topics.app, "Develop"),
+    "schemas": (schemas.app, "Develop"),
+    "rejects": (rejects.app, "Operate"),
+    "archive": (archive.app, "Operate"),
+    "alerts": (alerts.app, "Look"),
+    "root": (root.app, "Operate"),
 }
 
 
@@ -78,12 +92,12 @@ def app_of(typed: str | None = None) -> typer.Typer:
         pretty_exceptions_enable=False,
         help="A replayable event platform: the log, the fold, the table, the query.",
     )
-    for name, command in _COMMANDS.items():
+    for name, (command, panel) in _COMMANDS.items():
         if typed in {None, name}:
-            app.command()(command)
-    for name, group in _GROUPS.items():
+            app.command(rich_help_panel=panel)(command)
+    for name, (group, panel) in _GROUPS.items():
         if typed in {None, name}:
-            app.add_typer(group, name=name)
+            app.add_typer(group, name=name, rich_help_panel=panel)
     app.callback()(everywhere)
     return app
 
