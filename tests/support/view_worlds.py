@@ -244,9 +244,15 @@ class _Keeping:
         return not is_whole
 
     def _text(self, name: str) -> str:
+        """Returns the text of a view; a view over a stored view reads the served types."""
         first, *others = self._views
+        served = {birth.name: birth.served for birth in self._births}
+        below = first.sql
+        if first.name in served:
+            casts = ", ".join(cast_sql(*column) for column in served[first.name])
+            below = f"select {casts} from ({below})"
         return next(
-            (f"with v as ({first.sql}) from ({each.sql})" for each in others if each.name == name),
+            (f"with v as ({below}) from ({each.sql})" for each in others if each.name == name),
             first.sql,
         )
 

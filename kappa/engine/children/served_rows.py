@@ -16,6 +16,7 @@ from kappa.base.sql import quoted
 from kappa.engine.children.rehearsal import Rehearsal
 from kappa.state.files.duckdb_access import open_for_few_rows
 from kappa.state.log_clock import log_clock
+from kappa.state.table import TableBirth
 from kappa.tables.parquet import cast_sql
 from kappa.tables.versions import files
 from kappa.tables.views.exact_rows import rows_of
@@ -48,10 +49,12 @@ def unlike_queries(build: Rehearsal) -> list[str]:
     tables, found = _tables(build), list[str]()
     queries = {view.name: view.sql for view in build.pipeline.views}
     stored = {birth.name: tables.pop(birth.name) for birth in births}
+    for birth in births:
+        # A view over this view reads columns of the served types: a hugeint is a decimal there.
+        queries[birth.name] = f"select {_casts_sql(birth)} from (\n{queries[birth.name]}\n)"
     with _opened(build, tables, queries) as duck:
         for birth in births:
-            columns = ", ".join(cast_sql(name, kind) for name, kind in birth.served)
-            sides = (f"({stored[birth.name]})", f"(select {columns} from {quoted(birth.name)})")
+            sides = (f"({stored[birth.name]})", quoted(birth.name))
             for (one, other), is_stored in ((sides, True), (sides[::-1], False)):
                 with _told_of_views(build, birth.name):
                     rows = [*rows_of(duck, f"from {one} except all from {other} order by all")]
@@ -63,6 +66,11 @@ def unlike_queries(build: Rehearsal) -> list[str]:
                         f" which its query {'does not have' if is_stored else 'has'}"
                     )
     return found
+
+
+def _casts_sql(view: TableBirth) -> str:
+    """Returns the served columns of a view's query, each cast to its served type."""
+    return ", ".join(cast_sql(name, kind) for name, kind in view.served)
 
 
 def _tables(build: Rehearsal) -> dict[str, str]:

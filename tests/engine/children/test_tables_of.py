@@ -204,6 +204,28 @@ def test_a_view_that_is_not_its_query_breaks_the_law_at_the_smallest_cut(
     assert len(broken.value.ends) == 1
 
 
+@pipeline(
+    reads={"sales": SALES},
+    writes=[
+        Table("by_shop", keys=("shop",), fold={"n": count()}),
+        # DuckDB's sum is a hugeint, and the column that is stored is a decimal.
+        View("totals", "select shop, sum(n) as n from by_shop group by shop", keys=("shop",)),
+        View("kinds", "select shop, typeof(n) as kind from totals", keys=("shop",)),
+    ],
+)
+def typed(sales: DataFrame) -> dict[str, DataFrame]:
+    return {"by_shop": sales.select("shop")}
+
+
+def test_a_view_over_a_view_reads_served_types(spark: SparkSession) -> None:
+    from kappa.testing import law_of_views, tables_of
+
+    events = {"sales": [{"shop": 1}, {"shop": 1}]}
+
+    assert tables_of(typed, events)["kinds"] == [{"shop": 1, "kind": "DECIMAL(38,0)"}]
+    law_of_views(typed, events, cuts=1)
+
+
 def test_the_law_of_views_needs_a_view_and_events(spark: SparkSession) -> None:
     from kappa.testing import law_of_views
 
