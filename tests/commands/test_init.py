@@ -193,8 +193,10 @@ def test_init_imports_no_spark(tmp_path: Path) -> None:
     assert (tmp_path / "shop" / "kappa.toml").is_file()
 
 
+# Spark begins twice, and the laws of a template are tried by a hundred slices.
+@pytest.mark.timeout(1500)
 @pytest.mark.jvm
-@pytest.mark.parametrize("name", long_except(["page-hits", "connect"], NAMES))
+@pytest.mark.parametrize("name", long_except(["page-hits"], NAMES))
 def test_a_template_validates_and_passes_its_tests(
     name: str, kappa: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

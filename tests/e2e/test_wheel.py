@@ -20,7 +20,7 @@ from pasted import Reader
 from testbed import Testbed
 
 from kappa.base.scratch import user_cache
-from kappa.code.new_project import create_project, next_commands, template_names
+from kappa.code.new_project import create_project, next_commands, template_files, template_names
 from kappa.kafka.producer import ProducedRecord
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm]
@@ -120,6 +120,8 @@ def deployed(venv: Path, tmp_path: Path) -> Iterator[Deployed]:
     def rows(template: str) -> list[dict[str, Any]]:
         reader = Reader(bed, venv / "bin", tmp_path)
         screen = reader.type_in(f"kappa init shop --template {template} && cd shop")
+        made = {str(each.relative_to(bed.folder)) for each in bed.folder.rglob("*")}
+        assert made >= {*template_files(template)}
         commands = next_commands(template)
         assert [f"  {each}" for each in commands] == screen.splitlines()[-len(commands) :]
         reader.paste(f"kappa/templates/{template}/README.md")
