@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 import kappa
-from kappa.testing import Event, law_of_slices, law_of_views, some_events, tables_of
+from kappa.testing import Event, law_of_slices, law_of_views, read_events, some_events, tables_of
 
 REFERENCE = Path(__file__).parent / "reference"
 GENERATED = "<!-- Written by `make docs`. Change the code, not this page. -->"
@@ -82,7 +82,8 @@ def entries() -> dict[str, dict[str, Any]]:
     folds = [name for name in kappa.__all__ if name not in values]
     named = {"Declarations": first, "Formats": formats, "Folds": folds, "Windows": windows}
     testing = {
-        each.__name__: each for each in (tables_of, law_of_slices, law_of_views, some_events, Event)
+        each.__name__: each
+        for each in (tables_of, law_of_slices, law_of_views, some_events, read_events, Event)
     }
     return {
         title: {name: getattr(kappa, name) for name in names} for title, names in named.items()

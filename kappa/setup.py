@@ -1,13 +1,15 @@
 """The setup of a machine before the first run: Java, jars, class archive, compiled loops.
 
-Run `python -m kappa.setup` in a project, whose `[jars]` settings name the source of jars. The first
-run takes a minute or two, and later runs take some seconds.
+Run `python -m kappa.setup` anywhere; in a project, `[jars]` settings name the source of jars. The
+first run takes a minute or two, and later runs take some seconds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -16,7 +18,7 @@ from kappa.base.errors import KappaError
 from kappa.base.java.jars import Jars, ensure_jars
 from kappa.base.java.java import find_java
 from kappa.base.sections import JarsSettings
-from kappa.base.settings import load_settings
+from kappa.base.settings import load_settings_anywhere
 from kappa.engine.spark.cds import ensure_archives, missing_archives
 from kappa.state.files.bucket import is_bucket
 
@@ -32,9 +34,7 @@ def set_up(console: Console, settings: JarsSettings, *, for_bucket: bool = False
     )
     if missing_archives(jars):
         making = "making the class archives of Spark and Kafka (once, about a minute)"
-        if not console.is_terminal:
-            console.print(making)
-        with console.status(making):
+        with _waiting(console, making):
             try:
                 ensure_archives(jars)
             except KappaError as error:
@@ -44,13 +44,14 @@ def set_up(console: Console, settings: JarsSettings, *, for_bucket: bool = False
                 )
     # These imports compile loops; otherwise each worker of a catch-up waits for the compiler
     # (kappa/base/loops.py).
-    for module in (
-        "kappa.kafka.message_loops",
-        "kappa.records.decode.find_loops",
-        "kappa.declare.formats.avro_loops",
-        "kappa.declare.formats.protobuf_loops",
-    ):
-        importlib.import_module(module)
+    with _waiting(console, "compiling the loops that read records (once, some seconds)"):
+        for module in (
+            "kappa.kafka.message_loops",
+            "kappa.records.decode.find_loops",
+            "kappa.declare.formats.avro_loops",
+            "kappa.declare.formats.protobuf_loops",
+        ):
+            importlib.import_module(module)
     console.print(
         f"ready: Java {java.version} ({java.home}), "
         f"{len(jars.broker) + len(jars.spark) + len(jars.bucket)} jars in {jars.spark[0].parent}",
@@ -59,11 +60,20 @@ def set_up(console: Console, settings: JarsSettings, *, for_bucket: bool = False
     return jars
 
 
+@contextlib.contextmanager
+def _waiting(console: Console, what: str) -> Iterator[None]:
+    """Names a step that takes a while: by a line, or on a terminal for as long as the step runs."""
+    if not console.is_terminal:
+        console.print(what)
+    with console.status(what):
+        yield
+
+
 def main() -> int:
     """Runs the setup with output on stderr, and returns the exit code."""
     console = Console(stderr=True)
     try:
-        settings = load_settings(Path.cwd())
+        settings = load_settings_anywhere(Path.cwd())
         set_up(console, settings.jars, for_bucket=is_bucket(settings.root))
     except KappaError as error:
         console.print(f"{error.message}\n{error.hint}".strip(), soft_wrap=True)

@@ -31,10 +31,25 @@ from kappa.declare.values.reason import Reason
 from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
 from kappa.engine.children.served_rows import served_rows
 from kappa.engine.children.slicings import LawBroken, hold_to_law, hold_views_to_law
-from kappa.engine.children.some_events import Event, encoded, event_of, sent, some_events
+from kappa.engine.children.some_events import (
+    Event,
+    encoded,
+    event_of,
+    read_events,
+    sent,
+    some_events,
+)
 from kappa.tables.views.changes import SEVERAL_ROWS
 
-__all__ = ["Event", "LawBroken", "law_of_slices", "law_of_views", "some_events", "tables_of"]
+__all__ = [
+    "Event",
+    "LawBroken",
+    "law_of_slices",
+    "law_of_views",
+    "read_events",
+    "some_events",
+    "tables_of",
+]
 
 # With more slices than this, a check with a slice per event would take minutes.
 _MOST_SLICES = 64

@@ -131,8 +131,12 @@ DOOR_MODULES = {
 def files() -> list[Path]:
     # `kappa/serving` and `kappa/replay` are links to the folders at the top: rglob follows none.
     tops = ("kappa", "serving", "replay", "demo", *PROGRAMS)
+    found = [path for top in tops for path in (HOUSE / top).rglob("*.py")]
+    # Templates are users' projects: they have the public API, and are no packages.
     return sorted(
-        [*(path for top in tops for path in (HOUSE / top).rglob("*.py")), HOUSE / "cli.py"]
+        path
+        for path in (*found, HOUSE / "cli.py")
+        if not path.is_relative_to(HOUSE / "kappa" / "templates")
     )
 
 

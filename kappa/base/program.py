@@ -33,9 +33,9 @@ def keep_private() -> None:
 
 
 def hand_out(file: Path) -> None:
-    """Gives a file that the user has named the mode that the user's own umask allows."""
+    """Gives a file or folder that the user has named the mode that the user's umask allows."""
     if _users_umask:
-        file.chmod(0o666 & ~_users_umask[0])
+        file.chmod((0o777 if file.is_dir() else 0o666) & ~_users_umask[0])
 
 
 def command_of(module: str, *options: str) -> list[str]:

@@ -125,7 +125,7 @@ def find_project(start: Path) -> Path:
             return folder
     raise SettingsError(
         f"there is no {FILE} in {here} or above",
-        hint=f"make one where your pipelines/ folder is: touch {FILE}",
+        hint=f"make a project: kappa init NAME; or, beside your pipelines/ folder: touch {FILE}",
     )
 
 
@@ -135,12 +135,29 @@ def load_settings(start: Path, **flags: Any) -> Settings:
     `flags` (`root=...`) override file and environment; None means not given. Raises SettingsError,
     which names the key, the file or variable, and the nearest known key.
     """
-    project = find_project(start)
+    return _settings_of(find_project(start), flags)
+
+
+def load_settings_anywhere(start: Path) -> Settings:
+    """Loads the settings around `start`; without a project, those of the environment alone.
+
+    Raises SettingsError as `load_settings` does.
+    """
     try:
-        in_file = tomllib.loads((project / FILE).read_text(encoding="utf-8"))
+        project = find_project(start)
+    except SettingsError:
+        project = start.absolute()
+    return _settings_of(project, {})
+
+
+def _settings_of(project: Path, flags: Mapping[str, Any]) -> Settings:
+    """Reads a project's kappa.toml, which is like an empty file if there is none."""
+    file = project / FILE
+    try:
+        in_file = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise SettingsError(
-            f"{project / FILE} cannot be read: {error}", hint="mend the file; it is TOML"
+            f"{file} cannot be read: {error}", hint="mend the file; it is TOML"
         ) from error
     if "project" in in_file:
         raise SettingsError(

@@ -14,6 +14,7 @@ topic and no table. Read the files in this order:
 - code_snapshot.py: the code snapshot that a build runs from.
 - task.py: a task for a process that has Spark ready, and the way to find the process.
 - spark_child.py: a child process with Spark that answers requests.
+- new_project.py: writes a new project from a template.
 - outputs.py: the columns that a function returns, learned by a child.
 """
 
@@ -22,6 +23,7 @@ __all__ = [
     "declaration",
     "fingerprint",
     "importer",
+    "new_project",
     "outputs",
     "project",
     "reach",

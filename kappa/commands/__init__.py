@@ -9,6 +9,7 @@ Read the modules in this order:
     main       the program: signals, arguments, exit code
     app        the app itself: all commands in the order of the help, errors, exit codes
     terminal/  shared parts of commands: options, output, lines, and following a rollout
+    init       init: a new project from a template
     run        up, down, serve, gc
     topics     topics create, list, describe, alter, delete, lag; `join`, `records` (tail, export,
                import), `produce`

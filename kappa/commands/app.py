@@ -20,6 +20,7 @@ from kappa.commands import (
     changes,
     deploy,
     doctor,
+    init,
     look,
     outlets,
     produce,
@@ -37,7 +38,7 @@ from kappa.replay.status.context import ProjectContext
 
 # Each command stands in one panel of the help.
 _PANELS = {
-    "Develop": (deploy.validate, deploy.plan, produce.produce),
+    "Develop": (init.init, deploy.validate, deploy.plan, produce.produce),
     "Roll out": (
         deploy.deploy,
         deploy.replay,

@@ -36,6 +36,9 @@ def up(
     from kappa.replay.status.run_records import served_at
 
     here = here_of(context)
+    if detach and here.running is None:
+        # The supervisor has no terminal, where a bar could show how far the jars are.
+        supervisor.fetch_jars(here.settings)
     with moving("starting") if detach else contextlib.nullcontext() as show:
         started = supervisor.run_platform(
             here.settings, detach=detach, take_over=take_over, on_progress=show

@@ -23,6 +23,8 @@ from pathlib import Path
 from kappa.base.clock import now
 from kappa.base.errors import Conflict, ExitCode, KappaError, TimedOut
 from kappa.base.failpoint import failpoint
+from kappa.base.java.jars import ensure_jars
+from kappa.base.java.java import find_java
 from kappa.base.process import mark_children, process_id, send_signal
 from kappa.base.program import command_of, project_options, run_program
 from kappa.base.scratch import delete_left_behind
@@ -39,6 +41,7 @@ from kappa.replay.platform.services import Services, ensure_no_keeper
 from kappa.replay.platform.stop_request import StopRequest, StopRequested
 from kappa.replay.rollout.supervisor_report import ReportWriter, ensure_no_report
 from kappa.replay.status.run_records import RUNNING, Running, put_running, running_at
+from kappa.state.files.bucket import is_bucket
 from kappa.state.lock import current_holder, holding_process
 from kappa.state.root import LOCK, ensure_no_copy, ensure_root, lock_of, why_silent
 from kappa.state.store import Store, open_store
@@ -78,6 +81,19 @@ def run_platform(
         with open_log(store.local.path(SUPERVISOR_LOG)).open("a", encoding="utf-8") as log:
             _run_supervisor(settings, message_printer(sys.stderr, log), take_over=take_over)
     return None
+
+
+def fetch_jars(settings: Settings) -> None:
+    """Fetches the jars that this machine lacks; on a terminal a bar shows the progress.
+
+    Raises KappaError, with the package to install, if there is no Java.
+    """
+    ensure_jars(
+        find_java(),
+        cache=settings.jars.cache,
+        repository=settings.jars.repository,
+        for_bucket=is_bucket(settings.root),
+    )
 
 
 def end_platform(settings: Settings) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import stat
 import subprocess
 import xml.etree.ElementTree as ET
@@ -165,6 +166,31 @@ def test_a_repository_out_of_reach_is_said_in_its_own_words_and_what_came_is_kep
 def test_no_java_is_one_line_that_says_what_to_install():
     with pytest.raises(KappaError, match="no Java on this machine.*install"):
         find_java({"PATH": "/nonexistent"})
+
+
+_APT = "apt-get install openjdk-17-jre-headless"
+_DNF = "dnf install java-17-openjdk-headless"
+_BREW = "brew install openjdk@17"
+
+
+@pytest.mark.parametrize(
+    ("installer", "hint"),
+    [
+        ("apt-get", _APT),
+        ("dnf", _DNF),
+        ("brew", _BREW),
+        ("emerge", f"{_APT} (Debian, Ubuntu), {_DNF} (Fedora), {_BREW} (macOS)"),
+    ],
+)
+def test_without_java_the_hint_names_the_package(installer, hint, monkeypatch):
+    def which(program, path=None):
+        return program if program == installer else None
+
+    monkeypatch.setattr(shutil, "which", which)
+    with pytest.raises(KappaError) as found:
+        find_java({"PATH": "/nonexistent"})
+
+    assert found.value.hint == f"install it: {hint}"
 
 
 def test_a_java_home_without_java_is_named():

@@ -201,6 +201,20 @@ def pretend_up(store: Store) -> None:
     put_running(store, Running(me.pid, me.born, "127.0.0.1:1", now()))
 
 
+def test_without_java_up_says_what_to_install(
+    kappa: Kappa, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "/nonexistent")
+
+    said = kappa("up", "-d")
+
+    assert said.code == 1
+    assert "error: there is no Java on this machine" in said.err
+    assert "hint: install it: apt-get install openjdk-17-jre-headless" in said.err
+    assert not (project / ".kappa" / "logs").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "error", "hint"),
     [

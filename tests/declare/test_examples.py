@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 ENTRIES = {name: thing for listed in generate.entries().values() for name, thing in listed.items()}
 # The topic and the pipeline that the other examples use are the first of the file.
 ORDER = ("Topic", "pipeline", *(name for name in ENTRIES if name not in {"Topic", "pipeline"}))
-HEAD = """from kappa import *
-from kappa.testing import Event, law_of_slices, law_of_views, some_events, tables_of
+HEAD = """from pathlib import Path
+
+from kappa import *
+from kappa.testing import (
+    Event, law_of_slices, law_of_views, read_events, some_events, tables_of
+)
 
 made = []
 """

@@ -1,25 +1,32 @@
 """An installed wheel needs nothing of this repository: a project anywhere is run by it.
 
-What it runs is the session of the README, as pasted.
+What it runs is the session of the README, as pasted, and those of all templates.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from house import HOUSE
 from pasted import Reader
 from testbed import Testbed
 
+from kappa.base.scratch import user_cache
+from kappa.code.new_project import create_project, next_commands, template_files, template_names
 from kappa.kafka.producer import ProducedRecord
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm]
 
+# Takes a template's name, and returns the rows of its README's last query.
+Deployed = Callable[[str], list[dict[str, Any]]]
 BESIDE = ("pyproject.toml", "README.md", "LICENSE")
 
 
@@ -28,8 +35,8 @@ class Installed(Testbed):
 
     typist = None
 
-    def __init__(self, folder: Path, venv: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, venv: Path, *, whole: bool = False) -> None:
+        super().__init__(folder, whole=whole)
         self.program = (str(venv / "bin" / "kappa"),)
         del self.environment["PYTHONPATH"]
 
@@ -68,41 +75,154 @@ def installed(folder: Path) -> Path:
     return venv
 
 
-def test_the_readme_works_when_pasted_where_a_wheel_is_installed(tmp_path: Path) -> None:
-    venv = installed(tmp_path)
+@pytest.fixture(scope="module")
+def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return installed(tmp_path_factory.mktemp("wheel"))
+
+
+def test_the_readme_works_when_pasted_where_a_wheel_is_installed(
+    tmp_path: Path, venv: Path
+) -> None:
     (site,) = venv.glob("lib/python*/site-packages")
     # A project's own `serving/`, `commands/`, `demo/` or `cli.py` is hidden by nothing.
     assert {path.name for path in site.iterdir() if path.suffix not in {".pth", ".dist-info"}} == {
         "kappa"
     }
-    bed = Installed(tmp_path / "project", venv)
+    bed = Installed(tmp_path / "shop", venv)
+    # The README's first command makes the project.
+    shutil.rmtree(bed.folder)
     try:
-        Reader(bed, venv / "bin").paste("README.md")
+        Reader(bed, venv / "bin", tmp_path).paste("README.md")
 
         assert bed.state().generation == 3
         visit = b'{"visitor": "ada", "page": "/", "at": "2026-01-31T14:00:00Z"}'
         bed.log.produce([ProducedRecord(visit, key=b"ada") for _ in range(60)], "visits")
         bed.wait_until_folded("web", bed.log.end(["visits"]))
-        said = bed.must("query", "select hits from page_hits", "-o", "json")
-        assert said.json()["rows"] == [{"hits": 60}]
+        said = bed.must("query", "select hits from page_hits order by page", "-o", "json")
+        assert said.json()["rows"] == [{"hits": 62}, {"hits": 1}]
         bed.must("down")
         assert bed.pids() == []
     finally:
         bed.ensure_gone()
 
 
-def test_mypy_strict_passes_on_pipelines(tmp_path: Path) -> None:
+@pytest.fixture
+def deployed(venv: Path, tmp_path: Path) -> Iterator[Deployed]:
+    """Goes from nothing to the rows of a template's last query, by the commands of its README."""
+    bed = Installed(tmp_path / "shop", venv, whole=True)
+    shutil.rmtree(bed.folder)
+    home = tmp_path / "home"
+    home.mkdir()
+    # Nothing of this user's is found, but jars: they would be fetched again.
+    bed.environment |= {"HOME": str(home), "KAPPA__JARS__CACHE": str(user_cache("jars"))}
+    bed.environment.pop("XDG_CACHE_HOME", None)
+
+    def rows(template: str) -> list[dict[str, Any]]:
+        reader = Reader(bed, venv / "bin", tmp_path)
+        screen = reader.type_in(f"kappa init shop --template {template} && cd shop")
+        made = {str(each.relative_to(bed.folder)) for each in bed.folder.rglob("*")}
+        assert made >= {*template_files(template)}
+        commands = next_commands(template)
+        assert [f"  {each}" for each in commands] == screen.splitlines()[-len(commands) :]
+        reader.paste(f"kappa/templates/{template}/README.md")
+        found = reader.type_in(f"{commands[-1]} -o json")
+        reader.type_in("kappa down")
+        assert bed.pids() == []
+        answer: list[dict[str, Any]] = json.loads(found)["rows"]
+        return answer
+
+    try:
+        yield rows
+    finally:
+        bed.ensure_gone()
+
+
+# Each template is a test of its own, so that they are in different shares of the long suite.
+def test_page_hits_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
+    assert [(row["page"], row["hits"]) for row in deployed("page-hits")] == [
+        ("/", 2),
+        ("/health", 1),
+    ]
+
+
+def test_shop_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
+    assert [row["country"] for row in deployed("shop")] == ["AT", "ES", "FR", "IT"]
+
+
+def test_cdc_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
+    assert [(row["country"], row["orders"]) for row in deployed("cdc")] == [
+        ("ES", 2),
+        ("FR", 1),
+        ("IT", 1),
+    ]
+
+
+def test_iot_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
+    assert [row["alarm"] for row in deployed("iot")] == ["silent", "back", "silent"]
+
+
+def test_connect_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
+    assert [(row["source"], row["connected"]) for row in deployed("connect")] == [
+        ("advert", 2),
+        ("friend", 5),
+        ("search", 2),
+    ]
+
+
+def test_empty_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
+    assert sorted(row["id"] for row in deployed("empty")) == ["e1", "e2"]
+
+
+def test_sessions_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
+    assert [row["sessions"] for row in deployed("sessions")] == [10, 12, 12, 10]
+
+
+def test_fraud_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
+    assert [row["transfers"] for row in deployed("fraud")] == [2, 1, 1, 5, 1]
+
+
+def test_trending_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
+    assert [row["word"] for row in deployed("trending")] == [
+        *("bread", "cat", "rain", "coffee", "train", "song"),
+    ]
+
+
+def test_ads_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
+    assert [row["clicked"] for row in deployed("ads")] == [21, 18, 22]
+
+
+def test_searches_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
+    assert [(row["search"], row["offers"]) for row in deployed("searches")] == [
+        ("s2", 20),
+        ("s3", 1),
+        ("s4", 2),
+    ]
+
+
+def test_every_template_has_such_a_test() -> None:
+    named = {name.replace("-", "_") for name in template_names()}
+
+    assert named == {
+        name.removeprefix("test_").removesuffix("_goes_from_a_wheel_to_rows")
+        for name in globals()
+        if name.endswith("_goes_from_a_wheel_to_rows")
+    }
+
+
+def test_mypy_strict_passes_on_pipelines(tmp_path: Path, venv: Path) -> None:
     """A wheel has `py.typed`: a user's declarations are checked against the public API's types."""
-    venv = installed(tmp_path)
-    pipelines = [*HOUSE.glob("docs/gallery/*.py"), *HOUSE.glob("pipelines/*.py")]
-    assert pipelines
-    for each in pipelines:
-        shutil.copy(each, tmp_path / each.name)
+    demos = tmp_path / "demo"
+    shutil.copytree(HOUSE / "pipelines", demos / "pipelines")
+    projects = [demos]
+    for name in template_names():
+        projects.append(tmp_path / name)
+        create_project(str(projects[-1]), name)
     (tmp_path / "wrong.py").write_text("import kappa\n\nkappa.Topic(17)\n", encoding="utf-8")
 
-    assert mypy(venv, tmp_path, *(each.name for each in pipelines)) == (
-        f"Success: no issues found in {len(pipelines)} source files\n"
-    )
+    for project in projects:
+        files = [str(each.relative_to(project)) for each in project.rglob("*.py")]
+        some = f"{len(files)} source file{'' if len(files) == 1 else 's'}"
+        assert mypy(venv, project, *files) == f"Success: no issues found in {some}\n", project
     assert "incompatible type" in mypy(venv, tmp_path, "wrong.py")
 
 

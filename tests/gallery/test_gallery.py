@@ -1,4 +1,4 @@
-"""The gallery: its pipelines give what plain Python finds in the same events, and hold laws.
+"""The gallery: its templates give what plain Python finds in the same events, and hold laws.
 
 Its pages are true: the ways of views, and the answers to queries, are those of the code.
 """
@@ -6,10 +6,13 @@ Its pages are true: the ways of views, and the answers to queries, are those of 
 from __future__ import annotations
 
 import importlib
+import json
 import re
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from itertools import pairwise
@@ -28,7 +31,7 @@ from kappa.engine.children.slicings import hold_to_law
 from kappa.serving.query.render import Form, Listing, render_listing
 from kappa.tables.views.births import build_tables
 from kappa.tables.views.ways import ways_of
-from kappa.testing import Event, _log, law_of_views, tables_of
+from kappa.testing import Event, _log, law_of_views, read_events, tables_of
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("interpreted")]
 
@@ -36,9 +39,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 GALLERY = HOUSE / "docs" / "gallery"
-NAMES = ("ads", "fraud", "hits", "iot", "searches", "shop", "trending")
-# What a page produces after its first answer: one event of a topic, the last.
-LATER = {"shop": "moves", "searches": "later"}
+TEMPLATES = HOUSE / "kappa" / "templates"
+NAMES = ("ads", "fraud", "iot", "searches", "sessions", "shop", "trending")
+# The topic to which a page produces one event more after its first answer.
+LATER = {"shop": "customers", "searches": "offers"}
 TEN_MINUTES = timedelta(minutes=10)
 Rows = list[dict[str, Any]]
 
@@ -54,29 +58,23 @@ def interpreted(spark: SparkSession) -> Iterator[None]:
 
 
 def pipeline_of(name: str) -> Pipeline:
+    folder = str(TEMPLATES / name / "pipelines")
+    if folder not in sys.path:
+        sys.path.append(folder)
     return getattr(importlib.import_module(name), name)
 
 
-def events_of(name: str, count: int | None = None) -> dict[str, list[Any]]:
+def events_of(name: str) -> dict[str, list[Any]]:
     """Returns what the commands of the page produce, per topic."""
-    maker = importlib.import_module(f"{name}_events")
-    made = maker.events() if count is None else maker.events(count=count)
-    match name:
-        case "shop":
-            made["customers"] += made.pop("moves")
-        case "searches":
-            made["offers"] += made.pop("later")
-        case "iot":
-            made = {"measurements": [envelope(each) for each in made]}
-        case "hits" | "trending":
-            (topic,) = pipeline_of(name).topics
-            made = {topic.name: made}
-    return made
+    made = read_events(TEMPLATES / name / "events")
+    for topic, events in read_events(TEMPLATES / name / "events" / "later").items():
+        made[topic] += events
+    return {topic: [*map(with_fields, events)] for topic, events in made.items()}
 
 
-def envelope(line: Mapping[str, Any]) -> Event:
-    at = datetime.fromisoformat(line["timestamp"])
-    return Event(line["value"], key=line["key"], timestamp_ms=round(at.timestamp() * 1000))
+def with_fields(event: Any) -> Any:
+    """Returns an event whose value is a mapping, though it was an envelope."""
+    return replace(event, value=json.loads(event.value)) if isinstance(event, Event) else event
 
 
 @cache
@@ -153,8 +151,9 @@ def test_late_readings_are_in_the_five_minutes_they_were_taken_in() -> None:
 
 def test_an_alarm_is_raised_after_ten_silent_minutes() -> None:
     arrived = defaultdict[str, list[datetime]](list)
-    for line in importlib.import_module("iot_events").events():
-        arrived[line["key"]].append(datetime.fromisoformat(line["timestamp"]))
+    for event in events_of("iot")["measurements"]:
+        at = datetime.fromtimestamp(event.timestamp_ms / 1000, UTC)
+        arrived[event.key.decode()].append(at)
     end = max(at for times in arrived.values() for at in times)
     alarms, silent = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
     for sensor, times in arrived.items():
@@ -172,7 +171,7 @@ def test_an_alarm_is_raised_after_ten_silent_minutes() -> None:
 
 
 def test_a_hit_is_in_two_windows_and_one_session() -> None:
-    made = events_of("hits")["page_hits"]
+    made = events_of("sessions")["page_hits"]
     windows = defaultdict[tuple[str, datetime], list[str]](list)
     visits = defaultdict[str, list[tuple[datetime, str]]](list)
     for hit in made:
@@ -186,7 +185,7 @@ def test_a_hit_is_in_two_windows_and_one_session() -> None:
         for of in ended_sessions(seen)
     ]
 
-    found = tables("hits")
+    found = tables("sessions")
     assert found["page_windows"] == dicts(
         "page since hits visitors", ((*key, len(of), len({*of})) for key, of in windows.items())
     )
@@ -342,13 +341,13 @@ def test_an_offer_is_found_by_each_search_that_waits_for_it() -> None:
 
 @pytest.mark.parametrize("name", long_except(["shop"], NAMES))
 def test_the_law_of_views_holds(name: str) -> None:
-    few = {topic: events[-3:] for topic, events in events_of(name, 4).items()}
+    few = {topic: [*events[:2], events[-1]] for topic, events in events_of(name).items()}
 
     law_of_views(pipeline_of(name), few, cuts=1)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["hits", "iot"])
+@pytest.mark.parametrize("name", ["iot", "sessions"])
 def test_the_law_of_slices_holds_for_steps(name: str) -> None:
     pipeline = pipeline_of(name)
     few = {topic: events[-5:] for topic, events in events_of(name).items()}
@@ -384,19 +383,20 @@ def page(name: str) -> str:
 
 def answers(name: str) -> Iterator[tuple[str, str]]:
     """Yields each answer on a page, and what the query gives after the commands above it."""
-    made, produced, sql = events_of(name), list[str](), ""
+    produced, sql = list[str](), ""
     for kind, text in re.findall(r"```(sh|text)[^\n]*\n(.*?)```", page(name), re.DOTALL):
         if kind == "text":
             yield text, answer(name, frozenset(produced), sql)
         else:
-            produced += re.findall(rf"python {name}_events.py ?(\w*) \|", text)
+            produced += re.findall(r"kappa produce \S+ events/(\S+)", text)
             sql = re.findall(r'kappa query "([^"]*)"', text)[-1]
-    assert {*produced} in ({""}, {*made}, {*made, LATER.get(name)})
+    files = (TEMPLATES / name / "events").rglob("*.ndjson")
+    assert {*produced} == {str(file.relative_to(TEMPLATES / name / "events")) for file in files}
 
 
 def answer(name: str, produced: frozenset[str], sql: str) -> str:
-    if name in LATER and LATER[name] not in produced:
-        made, topic = events_of(name), {"shop": "customers", "searches": "offers"}[name]
+    if name in LATER and f"later/{LATER[name]}.ndjson" not in produced:
+        made, topic = events_of(name), LATER[name]
         found = tables_of(pipeline_of(name), {**made, topic: made[topic][:-1]})
     else:
         found = tables(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +38,10 @@ class Reader:
     The project's typist, if it has one, may be the `kappa` among the programs (typed.py).
     """
 
-    def __init__(self, bed: Testbed, programs: Path) -> None:
+    def __init__(self, bed: Testbed, programs: Path, at: Path | None = None) -> None:
+        """Begins in the folder `at`, or in the project; `cd` leads to another one."""
         self.bed = bed
+        self.at = at or bed.folder
         self._inherited = (
             [] if bed.typist is None else [bed.typist.end(bed.environment["PYTHONPATH"]).fileno()]
         )
@@ -54,25 +57,28 @@ class Reader:
         screen = ""
         for block in blocks(page):
             if block.kind == "python" and (named := FILE.match(block.text)):
-                file = self.bed.folder / named["path"]
+                file = self.at / named["path"]
                 file.parent.mkdir(exist_ok=True)
                 file.write_text(block.text, encoding="utf-8")
             elif block.kind == "sh" and block.run:
-                screen += self._run(page, block.text)
+                screen += self.type_in(block.text, page)
         return screen
 
-    def _run(self, page: str, text: str) -> str:
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", text],
-            cwd=self.bed.folder,
-            env=self.environment,
-            pass_fds=self._inherited,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        said = f"{page}:\n{text}\n{done.stdout}\n{done.stderr}"
-        assert done.returncode == 0, f"{said}\n{self.bed.logs()}"
-        assert "Traceback" not in done.stderr, said
+    def type_in(self, text: str, page: str = "typed") -> str:
+        """Runs commands in the shell, and returns what the screen shows."""
+        with tempfile.NamedTemporaryFile("r", encoding="utf-8") as place:
+            done = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", f'{text}\npwd > "{place.name}"'],
+                cwd=self.at,
+                env=self.environment,
+                pass_fds=self._inherited,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            said = f"{page}:\n{text}\n{done.stdout}\n{done.stderr}"
+            assert done.returncode == 0, f"{said}\n{self.bed.logs()}"
+            assert "Traceback" not in done.stderr, said
+            self.at = Path(place.read().rstrip("\n"))
         return done.stdout

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,12 @@ from kappa.base.errors import KappaError
 
 # Kafka 4 and Spark 4 are compiled for Java 17.
 OLDEST = 17
+# Commands that install Java, and the systems on which they do.
+_WAYS = {
+    f"apt-get install openjdk-{OLDEST}-jre-headless": "Debian, Ubuntu",
+    f"dnf install java-{OLDEST}-openjdk-headless": "Fedora",
+    f"brew install openjdk@{OLDEST}": "macOS",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +112,9 @@ def _printed(program: str, environment: Mapping[str, str]) -> str:
 
 
 def _how_to_install() -> str:
-    if sys.platform == "darwin":
-        return f"install one, as by: brew install openjdk@{OLDEST}"
-    if shutil.which("dnf"):
-        return f"install one, as by: dnf install java-{OLDEST}-openjdk-headless"
-    return f"install one, as by: apt-get install openjdk-{OLDEST}-jre-headless"
+    """Returns how to install Java by this machine's installer, or by each if none is known."""
+    here = [way for way in _WAYS if shutil.which(way.partition(" ")[0])]
+    if here:
+        return f"install it: {here[0]}"
+    named = ", ".join(f"{way} ({system})" for way, system in _WAYS.items())
+    return f"install it: {named}"

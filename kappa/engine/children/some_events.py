@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from itertools import count as numbers
+from pathlib import Path
 from typing import Any
 
 from kappa.base.errors import UsageError
@@ -18,8 +19,11 @@ from kappa.declare.topic import Topic
 from kappa.declare.values.columns import INTEGERS, Scalar, Type
 from kappa.declare.values.random_values import some_of_schema, some_value
 from kappa.records.keys import written_key
+from kappa.records.lines.envelope import envelope_record
 
 _BEGAN = 1_700_000_000_000
+# Ends the name of a file of envelopes, before its suffix.
+_ENVELOPES = ".envelopes"
 # Milliseconds that pass before an event where a step is woken on time.
 _LEAPS = (0, 0, 0, 60_000, 3_600_000, 86_400_000)
 # Types for which each event can have a distinct value.
@@ -76,6 +80,53 @@ def some_events(
                 hint='name fields by topic: distinct=("orders.id",)',
             )
     return {topic.name: _some_events(topic, draw, count, leaps, given) for topic in pipeline.topics}
+
+
+def read_events(folder: Path) -> dict[str, list[Event | dict[str, Any]]]:
+    """Reads the sample events of a project's `folder`, per topic and in the order of the lines.
+
+    A file `TOPIC.ndjson` has an event's fields a line, and `TOPIC.envelopes.ndjson` an envelope, as
+    `kappa produce --envelope` reads it: key, value, timestamp. Raises UsageError, which names the
+    line, if a line is neither.
+
+    Example:
+        events = read_events(Path("events"))
+        assert {*events} <= {"visits"}
+    """
+    found: dict[str, list[Event | dict[str, Any]]] = {}
+    for file in sorted(folder.glob("*.ndjson")):
+        topic = file.name.removesuffix(".ndjson").removesuffix(_ENVELOPES)
+        read = _event_of_envelope if file.stem.endswith(_ENVELOPES) else _fields_of_line
+        events = found.setdefault(topic, [])
+        for number, line in enumerate(file.read_bytes().splitlines(), 1):
+            try:
+                events += [read(line)] if line.strip() else []
+            except UsageError as error:
+                raise UsageError(f"{file} line {number} {error.message}", hint=error.hint) from None
+    return found
+
+
+def _event_of_envelope(line: bytes) -> Event:
+    record = envelope_record(line)
+    return Event(
+        record.value,
+        record.key,
+        record.partition or 0,
+        _BEGAN if record.timestamp_ms is None else record.timestamp_ms,
+        record.headers,
+    )
+
+
+def _fields_of_line(line: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(line)
+    except ValueError as error:
+        raise UsageError(
+            f"is no JSON: {error}", hint="an event is one JSON object a line"
+        ) from None
+    if not isinstance(fields, dict):
+        raise UsageError("is no object", hint="an event is one JSON object a line")
+    return fields
 
 
 def event_of(topic: Topic, given: object) -> Event:

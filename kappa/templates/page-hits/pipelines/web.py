@@ -1,0 +1,15 @@
+"""Page hits: the number of visits of each page, and the time of the last one."""
+
+from pyspark.sql import DataFrame
+
+from kappa import Table, Topic, count, max_, pipeline
+
+EVENT = "visitor string not null, page string not null, at timestamp not null"
+VISITS = Topic("visits", partitions=2, key="visitor", event=EVENT)
+HITS = Table("page_hits", keys=("page",), fold={"hits": count(), "last": max_("at")})
+
+
+@pipeline(reads={"visits": VISITS}, writes=[HITS])
+def web(visits: DataFrame) -> dict[str, DataFrame]:
+    """Counts each visit for its page."""
+    return {"page_hits": visits}
