@@ -19,6 +19,7 @@ from kappa.commands import (
     archive,
     changes,
     deploy,
+    develop,
     doctor,
     look,
     outlets,
@@ -37,7 +38,7 @@ from kappa.replay.status.context import ProjectContext
 
 # Each command stands in one panel of the help.
 _PANELS = {
-    "Develop": (deploy.validate, deploy.plan, produce.produce),
+    "Develop": (develop.dev, develop.test, deploy.validate, deploy.plan, produce.produce),
     "Roll out": (
         deploy.deploy,
         deploy.replay,

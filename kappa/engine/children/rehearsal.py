@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -56,6 +57,16 @@ class MemoryLog:
 
     records: list[RawRecord] = field(default_factory=list)
     ends: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
+
+    @classmethod
+    def of(cls, records: Iterable[RawRecord]) -> Self:
+        """Returns the log of these records, in the order of each partition. Offsets stay."""
+        log = cls()
+        for record in records:
+            topic, partition, offset, *_ = record
+            log.records.append(record)
+            log.ends[topic, partition] = offset + 1
+        return log
 
     def add(
         self,
@@ -279,6 +290,13 @@ def local_session() -> Iterator[SparkSession]:
     if spark is not None:
         yield spark
         return
+    with booting_session() as session:
+        yield session()
+
+
+@contextmanager
+def booting_session() -> Iterator[Callable[[], SparkSession]]:
+    """Boots a JVM that ends with the block. Gives the function that waits for its session."""
     with tempfile.TemporaryDirectory(prefix="kappa-spark-") as folder:
         machine = boot(
             profile=Profile.TAIL,
@@ -288,7 +306,7 @@ def local_session() -> Iterator[SparkSession]:
             local_dir=Path(folder),
         )
         try:
-            yield machine.session()
+            yield machine.session
         finally:
             machine.end()
 

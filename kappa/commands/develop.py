@@ -1,0 +1,63 @@
+"""Commands for the development of a project: dev, test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kappa.base.errors import Unreachable
+from kappa.commands.terminal.options import here_of
+from kappa.commands.terminal.output import console
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kappa.develop.run_text import Line
+    from kappa.kafka.client import Log
+    from kappa.replay.status.context import ProjectContext
+
+
+def dev(context: typer.Context) -> None:
+    """Watch the project's files: at each save, show the plan, the errors and the rows that change.
+
+    The pipelines run on a sample of the topics, or on the events in events/ where there is no
+    broker or no topic. Nothing is deployed. Keys: r runs again, d shows the diff in full, q quits.
+    """
+    from kappa.commands.terminal.moving import moving
+    from kappa.develop.loop import run_loop
+
+    here = here_of(context)
+    run_loop(here.settings, lambda: _open_log(here), _show, moving)
+
+
+def test(
+    context: typer.Context,
+    update: Annotated[
+        bool, typer.Option("--update", help="write the files of rows that differ")
+    ] = False,  # noqa: PT028  # a command, and no test of pytest
+) -> None:
+    """Run the project's tests: events in, rows out, the law of slices, and pytest's.
+
+    The events in events/ must give the rows in tests/rows/, and those in tests/NAME/events/ the
+    rows in tests/NAME/rows/. Then pytest runs tests/. One Spark serves all of them.
+    """
+    from kappa.commands.terminal.moving import moving
+    from kappa.develop.suite import run_tests
+
+    run_tests(here_of(context).settings, update=update, show=_show, step=moving)
+
+
+def _open_log(here: ProjectContext) -> Log | None:
+    try:
+        return here.log(looks=True)
+    except Unreachable:
+        return None
+
+
+def _show(lines: Iterable[Line]) -> None:
+    from rich.text import Text
+
+    out = console(stderr=False)
+    for style, line in lines:
+        out.print(Text(line, style), soft_wrap=True)
