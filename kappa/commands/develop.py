@@ -25,10 +25,14 @@ def dev(context: typer.Context) -> None:
     broker or no topic. Nothing is deployed. Keys: r runs again, d shows the diff in full, q quits.
     """
     from kappa.commands.terminal.moving import moving
-    from kappa.develop.loop import run_loop
+    from kappa.develop.child import scratch_child
 
     here = here_of(context)
-    run_loop(here.settings, lambda: _open_log(here), _show, moving)
+    with scratch_child(here.settings) as scratch:
+        # The child boots meanwhile.
+        from kappa.develop.loop import run_loop
+
+        run_loop(here.settings, scratch, lambda: _open_log(here), _show, moving)
 
 
 def test(
@@ -43,9 +47,14 @@ def test(
     rows in tests/NAME/rows/. Then pytest runs tests/. One Spark serves all of them.
     """
     from kappa.commands.terminal.moving import moving
-    from kappa.develop.suite import run_tests
+    from kappa.engine.spark.session import booting_session
 
-    run_tests(here_of(context).settings, update=update, show=_show, step=moving)
+    settings = here_of(context).settings
+    with booting_session() as session:
+        # The JVM boots meanwhile.
+        from kappa.develop.suite import run_tests
+
+        run_tests(settings, session, update=update, show=_show, step=moving)
 
 
 def _open_log(here: ProjectContext) -> Log | None:

@@ -7,10 +7,11 @@ nothing to a journal, and changes no topic and no build. Read the modules in thi
     row_changes   the rows that a change adds, removes and changes
     sample_runs   a run of the project on its samples, compared with the last good run
     run_text      a run as lines
+    child         the scratch folder, and the child with a Spark
     watch         the files of a project that were saved
     loop          the loop: a run at each save, and keys
     cases         events and the rows that come out of them, as files of a project
     suite         all tests of a project, on one Spark
 """
 
-__all__ = ["loop", "run_text", "sample", "sample_runs", "suite"]
+__all__ = ["child", "loop", "run_text", "suite"]

@@ -7,10 +7,8 @@ happens in a queue: files that were saved, and keys.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import termios
 import threading
 import time
@@ -20,9 +18,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from kappa.base.scratch import DEV, make_folder
 from kappa.base.settings import Settings
-from kappa.code.spark_child import one_child
 from kappa.develop.run_text import Line, Style, run_lines
 from kappa.develop.sample import Samples, TopicLog
 from kappa.develop.sample_runs import ProjectRun, SampleRuns
@@ -35,6 +31,7 @@ _Event = str | list[str]
 
 def run_loop(
     settings: Settings,
+    scratch: Path,
     open_log: Callable[[], TopicLog | None],
     show: Callable[[Iterable[Line]], None],
     step: Callable[[str], AbstractContextManager[Callable[[str], None]]],
@@ -43,28 +40,22 @@ def run_loop(
 
     Args:
         settings: The project's settings; an error in a later kappa.toml is shown.
+        scratch: The folder below which a run keeps all that it keeps.
         open_log: Returns the log of which samples are taken, or None if no broker is up.
         show: Shows lines.
         step: Shows a step that takes a while. Gives the function that changes the step's text.
     """
-    scratch = make_folder(Path(tempfile.gettempdir()), DEV)
     events = SimpleQueue[_Event]()
     runs = SampleRuns(settings, scratch, Samples(settings.project, open_log))
     quits = threading.Event()
     try:
-        with (
-            one_child(runs.scratch_settings, at_once=True),
-            _watching(settings, events),
-            _keys(events, quits) as has_keys,
-        ):
+        with _watching(settings, events), _keys(events, quits) as has_keys:
             show([(Style.DIM, f"watches {settings.project}")])
             footer = f" ({_KEYS})" if has_keys else ""
             _follow(runs, events, show, step, footer)
     except KeyboardInterrupt:
         if not quits.is_set():
             raise
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _follow(

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from kappa.base.errors import DeclarationError, KappaError, SettingsError
 from kappa.base.settings import Settings, load_settings
 from kappa.code.fingerprint import version_differences
 from kappa.code.spark_child import ask_program
 from kappa.declare.options import REJECTS
+from kappa.develop.child import settings_below
 from kappa.develop.row_changes import Row, TableChange, table_change
 from kappa.develop.sample import Sample, Samples
 from kappa.replay.rollout.current import current_state
@@ -88,11 +88,6 @@ class SampleRuns:
     _serving: Mapping[str, Birth] | None = None
     _number: int = 0
 
-    @property
-    def scratch_settings(self) -> Settings:
-        """Returns the settings by which all is kept below the scratch folder."""
-        return _below(self.settings, self.scratch)
-
     def forget(self) -> None:
         """Reads the samples and what serves anew, and folds all pipelines again, at the next run.
 
@@ -120,7 +115,7 @@ class SampleRuns:
     ) -> tuple[tuple[PipelineRun, ...], tuple[Refusal, ...]]:
         say("reading the project" if self._number else "starting Spark, and reading the project")
         settings = load_settings(self.settings.project, root=self.settings.root)
-        scratched = _below(settings, self.scratch)
+        scratched = settings_below(settings, self.scratch)
         store = Store(scratched.root, syncs=False)
         _, found = declare_each(scratched, store)
         refusals = [
@@ -261,10 +256,6 @@ def serving_births(settings: Settings) -> Mapping[str, Birth]:
     except KappaError:
         # The plan in brief is the only one that needs it; kappa status and doctor report damage.
         return {}
-
-
-def _below(settings: Settings, scratch: Path) -> Settings:
-    return replace(settings, root=str(scratch / "root"))
 
 
 def _rows_of(name: str, answer: Mapping[str, Any]) -> _Rows | Refusal:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kappa.base.errors import KappaError, UsageError, VerificationFailed
 from kappa.base.settings import Settings
@@ -35,26 +36,34 @@ from kappa.develop.run_text import Line, Style, change_lines
 from kappa.engine.children.rehearsal import (
     LocalPipeline,
     MemoryLog,
-    booting_session,
     local_pipeline,
 )
 from kappa.engine.children.served_rows import rows_of_log
 from kappa.engine.children.slicings import hold_to_law
-from kappa.engine.spark.workers import tell_workers
 from kappa.kafka.stored_schemas import open_registry
 from kappa.records.decode.raw import RawRecord
 from kappa.state.store import open_store
 from kappa.tables.views.births import build_tables
 
-# As many slices as a deploy tries, and a random cut. Files of tests can try more.
-_SLICES, _CUTS, _LAW_RECORDS = 4, 1, 200
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# As many slices as a deploy tries. Files of tests can try more.
+_SLICES, _LAW_RECORDS = 4, 200
 # Kappa, which has a plugin, is imported before pytest could rewrite its assertions.
 _REWRITTEN = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
 Show = Callable[[Iterable[Line]], None]
 Step = Callable[[str], AbstractContextManager[Callable[[str], None]]]
 
 
-def run_tests(settings: Settings, *, update: bool, show: Show, step: Step) -> None:
+def run_tests(
+    settings: Settings,
+    session: Callable[[], SparkSession],
+    *,
+    update: bool,
+    show: Show,
+    step: Step,
+) -> None:
     """Runs all tests of a project; `update` writes the files of rows that differ.
 
     Raises UsageError if there are no tests, or pytest is missing, DeclarationError if a file cannot
@@ -62,6 +71,7 @@ def run_tests(settings: Settings, *, update: bool, show: Show, step: Step) -> No
 
     Args:
         settings: The project's settings.
+        session: Waits for this process's session, which is active from then on.
         update: Whether files of rows that differ are written.
         show: Shows lines.
         step: Shows a step that takes a while. Gives the function that changes the step's text.
@@ -76,18 +86,17 @@ def run_tests(settings: Settings, *, update: bool, show: Show, step: Step) -> No
             "that come out of them: kappa test --update",
         )
     suite = _Suite(project, update=update, show=show, step=step)
-    with booting_session() as session:
-        with step("starting Spark"):
-            # The top of a file is run without a session, as in a deploy.
-            pipelines = load_project(project).pipelines
-            if settings.registry.url is not None:
-                open_registry(settings, open_store(settings))
-            tell_workers(session())
-        for case in cases:
-            suite.run_case(case, pipelines)
-        has_pytest = importlib.util.find_spec("pytest") is not None
-        if files and has_pytest:
-            suite.run_pytest()
+    with step("starting Spark"):
+        # The top of a file is run without a session, as in a deploy.
+        pipelines = load_project(project).pipelines
+        if settings.registry.url is not None:
+            open_registry(settings, open_store(settings))
+        session()
+    for case in cases:
+        suite.run_case(case, pipelines)
+    has_pytest = importlib.util.find_spec("pytest") is not None
+    if files and has_pytest:
+        suite.run_pytest()
     failed = f", {suite.failed} failed" if suite.failed else ""
     seconds = time.monotonic() - began
     show([(Style.TITLE, f"{suite.passed} passed{failed} in {seconds:.1f} s")])
@@ -155,10 +164,17 @@ class _Suite:
             """A plugin that counts the tests."""
 
             passed = failed = 0
+            is_interrupted = False
 
             def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
                 self.passed += report.when == "call" and report.passed
                 self.failed += report.failed
+
+            def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+                self.failed += report.failed
+
+            def pytest_keyboard_interrupt(self) -> None:
+                self.is_interrupted = True
 
         before, counts = Path.cwd(), Counts()
         os.chdir(self.project)
@@ -166,12 +182,12 @@ class _Suite:
             code = pytest.main(["-q", "-W", _REWRITTEN, TESTS], plugins=[counts])
         finally:
             os.chdir(before)
-        if code == pytest.ExitCode.INTERRUPTED:
+        if counts.is_interrupted:
             raise KeyboardInterrupt
         self.passed += counts.passed
         self.failed += counts.failed
-        # Files that cannot be collected, for example, are no failed tests.
         if code not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
+            # Pytest's own refusals, such as those of its settings, are no test that has failed.
             self.failed += counts.failed == 0
 
     def _differences(
@@ -200,7 +216,7 @@ class _Suite:
                 held = hold_to_law(
                     local,
                     MemoryLog.of(few),
-                    cuts=_CUTS,
+                    cuts=0,
                     most_slices=_SLICES,
                     by_spark=False,
                     say=lambda line: say(f"law of slices: {name}: {line}"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kappa import Topic
+from kappa import Debezium, Topic
 from kappa.base.errors import Unreachable, UsageError
 from kappa.develop import sample as sampled
 from kappa.develop.sample import Samples, event_files, first_and_newest, read_events
@@ -15,7 +15,12 @@ from kappa.kafka.reader import Record
 from kappa.state.offsets import Offsets
 
 VISITS = Topic("visits", partitions=3, key="visitor", event="visitor string not null, n int")
-CHANGES = Topic("app.orders", format="debezium-json", key="id", event="id int not null, amount int")
+CHANGES = Topic(
+    "app.orders",
+    format=Debezium(exactly_once=True),
+    key="id",
+    event="id int not null, amount int",
+)
 
 
 class FakeLog:

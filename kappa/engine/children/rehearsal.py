@@ -6,9 +6,8 @@ its own. The law of slices is tried on a rehearsal (kappa/testing.py).
 
 from __future__ import annotations
 
-import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,8 +20,6 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from kappa.base.clock import Stopwatch
-from kappa.base.java.jars import ensure_jars
-from kappa.base.java.java import find_java
 from kappa.code.fingerprint import SEMANTICS
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.values.arrow import arrow_schema
@@ -30,8 +27,7 @@ from kappa.declare.values.columns import Type, parse_type
 from kappa.engine.children.describe import describe
 from kappa.engine.children.watch import Watch
 from kappa.engine.job.slice_folder import SliceFolder
-from kappa.engine.spark.jvm import Profile
-from kappa.engine.spark.session import boot
+from kappa.engine.spark.session import booting_session
 from kappa.engine.write.commit import Merging
 from kappa.engine.write.publisher import Publisher, Stopping
 from kappa.kafka.cluster import TopicFacts
@@ -292,23 +288,6 @@ def local_session() -> Iterator[SparkSession]:
         return
     with booting_session() as session:
         yield session()
-
-
-@contextmanager
-def booting_session() -> Iterator[Callable[[], SparkSession]]:
-    """Boots a JVM that ends with the block. Gives the function that waits for its session."""
-    with tempfile.TemporaryDirectory(prefix="kappa-spark-") as folder:
-        machine = boot(
-            profile=Profile.TAIL,
-            name="rehearsal",
-            memory="1g",
-            jars=ensure_jars(find_java()),
-            local_dir=Path(folder),
-        )
-        try:
-            yield machine.session
-        finally:
-            machine.end()
 
 
 @contextmanager
