@@ -58,6 +58,11 @@ def test(
 
 
 def _open_log(here: ProjectContext) -> Log | None:
+    from kappa.develop.child import has_root
+
+    # Without a root and a cluster nothing is up, and none is made.
+    if here.settings.kafka.bootstrap_servers is None and not has_root(here.settings):
+        return None
     try:
         return here.log(looks=True)
     except Unreachable:

@@ -29,6 +29,14 @@ def scratch_child(settings: Settings) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def has_root(settings: Settings) -> bool:
+    """Returns True if a project has a root already. A root in a bucket is taken to be there.
+
+    Opening a store makes the folder of a root.
+    """
+    return "://" in settings.root_url or Path(settings.root_url).is_dir()
+
+
 def settings_below(settings: Settings, scratch: Path) -> Settings:
     """Returns a project's settings with a root below the scratch folder."""
     return replace(settings, root=str(scratch / "root"))

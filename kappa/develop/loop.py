@@ -14,7 +14,7 @@ import threading
 import time
 import tty
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -67,10 +67,10 @@ def _follow(
 ) -> None:
     folder, event = runs.settings.project, None
     # The last run in which rows changed, for the whole difference.
-    shown = ProjectRun(0.0)
+    changed: ProjectRun | None = None
     while True:
         if event == "d":
-            show(run_lines(shown, folder, in_full=True))
+            show(run_lines(changed, folder, in_full=True) if changed else [])
         else:
             if event == "r":
                 runs.forget()
@@ -78,8 +78,8 @@ def _follow(
             with step("reading the project") as say:
                 run = runs.run(say)
             show(run_lines(run, folder))
-            if any(each.changes for each in run.pipelines):
-                shown = run
+            if any(not each.is_none for pipeline in run.pipelines for each in pipeline.changes):
+                changed = run
             show([(Style.DIM, f"{run.seconds:.1f} s; waits for the next save{footer}")])
         event = _next_event(events)
 
@@ -132,21 +132,24 @@ def _keys(events: SimpleQueue[_Event], quits: threading.Event) -> Iterator[bool]
 
     Gives False without a terminal, or in the background of one.
     """
-    terminal = sys.stdin.fileno()
-    if not (sys.stdin.isatty() and sys.stdout.isatty() and os.tcgetpgrp(terminal) == os.getpgrp()):
+    is_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+    if not (is_terminal and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()):
         yield False
         return
+    terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
 
     def read() -> None:
-        while pressed := os.read(terminal, 1):
-            match pressed.lower():
-                case b"q":
-                    quits.set()
-                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-                    return
-                case b"r" | b"d":
-                    events.put(pressed.decode().lower())
+        # A terminal that is gone has no more keys.
+        with suppress(OSError):
+            while pressed := os.read(terminal, 1):
+                match pressed.lower():
+                    case b"q":
+                        quits.set()
+                        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                        return
+                    case b"r" | b"d":
+                        events.put(pressed.decode().lower())
 
     tty.setcbreak(terminal, termios.TCSADRAIN)
     threading.Thread(target=read, name="keys", daemon=True).start()

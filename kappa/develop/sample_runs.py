@@ -20,7 +20,7 @@ from kappa.base.settings import Settings, load_settings
 from kappa.code.fingerprint import version_differences
 from kappa.code.spark_child import ask_program
 from kappa.declare.options import REJECTS
-from kappa.develop.child import settings_below
+from kappa.develop.child import has_root, settings_below
 from kappa.develop.row_changes import Row, TableChange, table_change
 from kappa.develop.sample import Sample, Samples
 from kappa.replay.rollout.current import current_state
@@ -247,7 +247,7 @@ class SampleRuns:
 
 def serving_births(settings: Settings) -> Mapping[str, Birth]:
     """Returns the birth of the build that serves each pipeline. Makes no root."""
-    if "://" not in settings.root_url and not Path(settings.root_url).is_dir():
+    if not has_root(settings):
         return {}
     try:
         store = open_store(settings)

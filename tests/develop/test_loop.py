@@ -124,7 +124,7 @@ def on_terminal(project: Path, temporary: Path) -> Iterator[Terminal]:
 
 
 def test_three_saves_on_a_terminal(project: Path, tmp_path: Path) -> None:
-    """A good save, a broken one, and a good one; a looping import is cut by none of them.
+    """A good save, a broken one, and a good one, each compared with the last good run.
 
     Code of a helper and of a Python function is the saved one, in this process and in Spark's. The
     keys work, nothing is left behind, and no root is made.

@@ -10,7 +10,15 @@ import pytest
 from kappa import Debezium, Topic
 from kappa.base.errors import Unreachable, UsageError
 from kappa.develop import sample as sampled
-from kappa.develop.sample import Samples, event_files, first_and_newest, read_events
+from kappa.develop.sample import (
+    Samples,
+    event_files,
+    first_and_newest,
+    read_events,
+    read_topic,
+)
+from kappa.kafka.client import Log
+from kappa.kafka.producer import ProducedRecord
 from kappa.kafka.reader import Record
 from kappa.state.offsets import Offsets
 
@@ -54,6 +62,23 @@ def test_the_first_and_the_newest_of_each_partition() -> None:
         (Offsets({"t": {0: 10, 1: 0}}), Offsets({"t": {0: 2_010, 1: 2_000}})),
         (Offsets({"t": {0: 8_800, 1: 2_000}}), Offsets({"t": {0: 9_000, 1: 2_100}})),
     ]
+
+
+@pytest.mark.jvm
+def test_records_of_a_real_topic(log: Log, topic_name: str) -> None:
+    topic = Topic(topic_name, partitions=2, event="n int")
+    log.create(topic)
+    sent = [ProducedRecord(b"%d" % n, b"k", 1000 + n, (("h", b"x"),), n % 2) for n in range(5)]
+    log.produce(sent, topic_name)
+
+    found = read_topic(log, topic_name)
+
+    assert found is not None
+    assert sorted(found.records) == [
+        (topic_name, n % 2, n // 2, (1000 + n) * 1000, b"k", b"%d" % n, (("h", b"x"),))
+        for n in (0, 2, 4, 1, 3)
+    ]
+    assert read_topic(log, f"{topic_name}-missing") is None
 
 
 def test_many_partitions_share_the_sample() -> None:
