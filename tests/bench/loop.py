@@ -26,7 +26,7 @@ from screen import Report, spread_of
 from kappa.base.errors import KappaError
 
 TREE = Path(__file__).resolve().parents[2]
-EVENTS = 2_000
+EVENTS = 4_000
 _FIRST_TARGET, _TARGET = 6.0, 2.0
 _PATIENCE_SECONDS = 300.0
 _ANSWERED = "waits for the next save"
