@@ -16,8 +16,8 @@ from pathlib import Path
 from watchfiles import Change, watch
 
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", "tests"})
-# Leftovers of editors.
-_LEFT_OUT_SUFFIXES = frozenset({".pyc", ".pyo", ".swp", ".swx", ".tmp"})
+# Leftovers of editors and other programs.
+_LEFT_OUT_SUFFIXES = frozenset({".pyc", ".pyo", ".swp", ".swx", ".tmp", ".log"})
 _ENDS_WITHIN_SECONDS = 2.0
 
 

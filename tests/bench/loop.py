@@ -61,7 +61,7 @@ def main(home: Path, rounds: int) -> Report | None:
     lines = "".join(f"{json.dumps(event)}\n" for event in events)
     (folder / "events" / "visits.ndjson").write_text(lines, encoding="utf-8")
     took = []
-    with (folder / "output.log").open("wb") as errors:
+    with (home / "loop.log").open("wb") as errors:
         begun = time.monotonic()
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "cli", "dev"],
@@ -106,7 +106,7 @@ class _Answers:
         while not found or _ANSWERED not in found[-1]:
             line = self._lines.get(timeout=_PATIENCE_SECONDS)
             if line is None:
-                raise KappaError("kappa dev has ended", hint="see run/loop/output.log")
+                raise KappaError("kappa dev has ended", hint="see loop.log")
             found.append(line)
         return found
 

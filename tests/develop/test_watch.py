@@ -25,6 +25,7 @@ PROJECT = Path("/home/ann/.own/shop")
         ("pipelines/.web.py.swp", False),
         ("pipelines/web.py~", False),
         ("pipelines/#web.py#", False),
+        ("output.log", False),
         ("pipelines/__pycache__/web.pyc", False),
         ("tests/test_web.py", False),
         ("../elsewhere/a.py", False),
