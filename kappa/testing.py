@@ -18,18 +18,16 @@ equals a tail in small slices. All helpers run on a Spark session in this proces
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from kappa.base.errors import Broken, UsageError
 from kappa.declare.options import describe_value
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.values.reason import Reason
-from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
-from kappa.engine.children.served_rows import served_rows
+from kappa.engine.children.rehearsal import MemoryLog, local_pipeline
+from kappa.engine.children.served_rows import rows_of_log
 from kappa.engine.children.slicings import LawBroken, hold_to_law, hold_views_to_law
 from kappa.engine.children.some_events import (
     Event,
@@ -98,16 +96,8 @@ def tables_of(pipeline: Pipeline, events: Events) -> dict[str, list[dict[str, An
         assert tables["rejects"] == []
     """
     log = _log(pipeline, events)
-    with (
-        local_pipeline(pipeline) as local,
-        tempfile.TemporaryDirectory(prefix="kappa-tables-") as scratch,
-    ):
-        build = Rehearsal(Path(scratch), local, log, driver_rows=len(log.records))
-        try:
-            build.fold(log.end)
-            return served_rows(build)
-        finally:
-            build.close()
+    with local_pipeline(pipeline) as local:
+        return rows_of_log(local, log)
 
 
 @_short

@@ -36,7 +36,14 @@ def test_a_package_is_in_one_lock() -> None:
 
 @pytest.mark.parametrize(
     ("lock", "required"),
-    [("run", PROJECT["dependencies"]), *PROJECT["optional-dependencies"].items()],
+    [
+        ("run", PROJECT["dependencies"]),
+        # Packages for users' tests are among those of developers.
+        *(
+            ("dev" if extra == "test" else extra, required)
+            for extra, required in PROJECT["optional-dependencies"].items()
+        ),
+    ],
 )
 def test_a_lock_has_what_the_project_requires(lock: str, required: list[str]) -> None:
     locked = {f"{name}=={version}" for name, (version, _) in pins(lock).items()}

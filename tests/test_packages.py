@@ -27,7 +27,7 @@ kappa/records
 kappa/engine         serving/query
 serving/outlets
 serving/http         replay/rollout
-serving/collect      replay/status
+serving/collect      replay/status      kappa/develop
 replay/page
 replay/platform
 kappa/commands
@@ -97,7 +97,8 @@ DOORS = {
     "google": ("kappa/declare/",),
     # FastAPI reads bodies by it, and documents them.
     "pydantic": ("serving/http/", "replay/page/"),
-    "pytest": ("kappa/pytest_plugin.py",),
+    "pytest": ("kappa/pytest_plugin.py", "kappa/develop/"),
+    "watchfiles": ("kappa/develop/",),
     # Records are values of it; it is no system and may be used wherever a record is.
     "msgspec": ("kappa/", "serving/", "replay/"),
 }

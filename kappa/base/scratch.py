@@ -2,10 +2,10 @@
 
 A reader spills rows that do not fit in memory into a temporary folder. A stranger's query finds the
 files of a bucket that the query may read in a temporary folder. A proof folds a build there, an
-archive is checked there, and a child of Spark keeps its request and its files there. The name
-of each folder names the process. Each folder is for the user alone, and is deleted at the end of
-the reader, query, proof, check or child. The folders of a killed process are deleted by the next
-process that makes a folder there, or by `kappa gc`.
+archive is checked there, and a child of Spark keeps its request and its files there. `kappa dev`
+has a root there. The name of each folder names the process. Each folder is for the user alone, and
+is deleted at the end of the reader, query, proof, check, child or command. The folders of a killed
+process are deleted by the next process that makes a folder there, or by `kappa gc`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ ARCHIVE = "archive-check-"
 QUERY = "query-"
 # This folder is below the machine's temporary folder: it has sockets, whose paths must be short.
 CHILD = "kappa-child-"
+# The root of a loop over a project's files, for no other command.
+DEV = "kappa-dev-"
 # The setting by which a user moves the folders elsewhere.
-_SETTINGS = {CHILD: "TMPDIR", QUERY: "local in kappa.toml"}
+_SETTINGS = {CHILD: "TMPDIR", DEV: "TMPDIR", QUERY: "local in kappa.toml"}
 # A name has the process, its birth and a random part: any folder may have other files of the user.
 _OURS = re.compile(
-    rf"(?:{SPILL}|{PROVE}|{ARCHIVE}|{QUERY}|{CHILD})(?P<pid>\d+)-(?P<born>\d+)-[0-9a-f]{{8}}"
+    rf"(?:{SPILL}|{PROVE}|{ARCHIVE}|{QUERY}|{CHILD}|{DEV})(?P<pid>\d+)-(?P<born>\d+)-[0-9a-f]{{8}}"
 )
 
 

@@ -175,6 +175,17 @@ def load_module(name: str, sources: Sources) -> ModuleType:
         raise _explained_error(error, sources.folder, str(place.file) if place else name) from error
 
 
+def load_pipeline(name: str, module: str, sources: Sources) -> Pipeline:
+    """Imports a module of opened sources, and returns the module's pipeline of this name.
+
+    Raises DeclarationError, with the line, if the module cannot be run or has no such pipeline.
+    """
+    for _, pipeline in pipelines_in(load_module(module, sources)):
+        if pipeline.name == name:
+            return pipeline
+    raise DeclarationError(f"{module} declares no pipeline {name} any more")
+
+
 def pipelines_in(module: ModuleType) -> Iterator[tuple[PipelinePlace, Pipeline]]:
     """Yields the pipelines of a loaded module, including imported pipelines."""
     for attribute, value in list(vars(module).items()):

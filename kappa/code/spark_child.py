@@ -142,9 +142,14 @@ def _of_left(seconds: Callable[[int], float], pending: Collection[str], before: 
 
 
 @contextmanager
-def one_child(settings: Settings) -> Iterator[None]:
-    """Lets one process answer all requests of the block: after the first, Spark is warm."""
+def one_child(settings: Settings, *, at_once: bool = False) -> Iterator[None]:
+    """Lets one process answer all requests of the block: after the first, Spark is warm.
+
+    The process starts with the first request, or `at_once`.
+    """
     with _Children(settings) as children:
+        if at_once:
+            children.child()
         before = _kept.set(children)
         try:
             yield

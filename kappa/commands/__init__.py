@@ -14,6 +14,7 @@ Read the modules in this order:
     topics     topics create, list, describe, alter, delete, lag; `join`, `records` (tail, export,
                import), `produce`
     schemas    schemas list, show, pin, check
+    develop    dev, test
     deploy     plan, deploy, replay, branch, retry, stage
     promote    wait, verify, promote, undo, abandon
     service    retire, pause, resume

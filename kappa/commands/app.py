@@ -19,6 +19,7 @@ from kappa.commands import (
     archive,
     changes,
     deploy,
+    develop,
     doctor,
     init,
     look,
@@ -38,7 +39,14 @@ from kappa.replay.status.context import ProjectContext
 
 # Each command stands in one panel of the help.
 _PANELS = {
-    "Develop": (init.init, deploy.validate, deploy.plan, produce.produce),
+    "Develop": (
+        init.init,
+        develop.dev,
+        develop.test,
+        deploy.validate,
+        deploy.plan,
+        produce.produce,
+    ),
     "Roll out": (
         deploy.deploy,
         deploy.replay,

@@ -144,8 +144,7 @@ def _events(
     file: str, topic: str, declared: Topic | None, given: Given | None
 ) -> Iterator[_Events]:
     from kappa.records.lines import given as made
-    from kappa.records.lines.events import EventWriter
-    from kappa.records.lines.produce import line_records
+    from kappa.records.lines.produce import line_records, placed_events
 
     form = made.given_as(file, declared) if given is None else given
     if form is Given.LINES:
@@ -170,11 +169,7 @@ def _events(
         yield events
         return
     with _lines(file) as (events, lines):
-        events.placed = (
-            made.csv_events(declared, lines, _named(file))
-            if form is Given.CSV
-            else made.placed_lines(lines, EventWriter(declared).of_json, _named(file))
-        )
+        events.placed = placed_events(form, declared, lines, _named(file))
         yield events
 
 

@@ -24,6 +24,7 @@ import collect
 import day
 import formats
 import freshness
+import loop
 import queries
 import startup
 import tables
@@ -63,6 +64,7 @@ _OWN: Mapping[str, tuple[Callable[[Path, int], Report | None], str, int]] = {
     "change": (change.main, "rounds", 2),
     "collect": (collect.main, "rounds", 3),
     "changes": (changes.main, "events", 2_000_000),
+    "loop": (loop.main, "rounds", 20),
     "startup": (startup.main, "rounds", startup.CELL.rounds),
     "freshness": (freshness.main, "events", 5_000_000),
     "day": (day.main, "rounds", 20),

@@ -9,6 +9,7 @@ order:
 - `some_events.py`: events of a pipeline's topics, by hand or at random.
 - `slicings.py`: the laws of slices and of views, tried on a log.
 - `same_rows.py`, `served_rows.py`: the comparison of two foldings, and the rows that readers see.
+- `fold_sample.py`: a program that folds a sample, for `kappa dev`.
 - `law.py`: a program that tries the law on pipelines before a replay.
 - `refold.py`: a program that folds the log of a build once more, for a proof.
 - `tasks.py`: the tasks that come on a spare's input, or through a door.

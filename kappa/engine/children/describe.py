@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kappa.base.errors import DeclarationError, ExitCode
 from kappa.code.importer import open_sources
-from kappa.code.project import error_line, line_in, load_module, pipelines_in
+from kappa.code.project import error_line, line_in, load_pipeline
 from kappa.code.sources import Sources
 from kappa.code.spark_child import begin_with, put_answer
 from kappa.declare.pipeline import Pipeline
@@ -40,12 +40,7 @@ def main(arguments: list[str]) -> int:
     sources = Sources(Path(request["folder"]))
     open_sources(sources)
     # This runs while the JVM boots: the top of a file is run without a session.
-    pipelines = {
-        name: next(
-            each for _, each in pipelines_in(load_module(module, sources)) if each.name == name
-        )
-        for name, module in request["pipelines"].items()
-    }
+    pipelines = loaded_pipelines(scratch, request["pipelines"], sources)
     spark = booted_ahead().session()
     watch = Watch(sources.folder)
     for name, pipeline in pipelines.items():
@@ -56,6 +51,22 @@ def main(arguments: list[str]) -> int:
             answer = {"message": refused.message, "hint": refused.hint}
         put_answer(scratch, name, answer)
     return ExitCode.OK
+
+
+def loaded_pipelines(
+    scratch: Path, modules: Mapping[str, str], sources: Sources
+) -> Mapping[str, Pipeline]:
+    """Returns the pipelines of a request. Puts an answer for a file that cannot be loaded.
+
+    A file may be saved between the request and the loading.
+    """
+    pipelines = {}
+    for name, module in modules.items():
+        try:
+            pipelines[name] = load_pipeline(name, module, sources)
+        except DeclarationError as refused:
+            put_answer(scratch, name, {"message": refused.message, "hint": refused.hint})
+    return pipelines
 
 
 @dataclass(frozen=True, slots=True)

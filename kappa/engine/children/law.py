@@ -20,10 +20,10 @@ from kappa.base.errors import Broken, DeclarationError, ExitCode
 from kappa.base.process import LOW_PRIORITY
 from kappa.base.settings import load_settings
 from kappa.code.importer import open_sources
-from kappa.code.project import load_module, pipelines_in
 from kappa.code.sources import Sources
 from kappa.code.spark_child import PROGRESS, begin_with, put_answer
 from kappa.declare.pipeline import Pipeline
+from kappa.engine.children.describe import loaded_pipelines
 from kappa.engine.children.rehearsal import MemoryLog, local_pipeline
 from kappa.engine.children.slicings import LawBroken, hold_to_law
 from kappa.engine.spark.session import booted_ahead
@@ -48,12 +48,7 @@ def main(arguments: list[str]) -> int:
     settings = load_settings(Path(request["folder"]), root=request["root"])
     open_registry(settings, open_store(settings))
     open_sources(sources)
-    pipelines = {
-        name: next(
-            each for _, each in pipelines_in(load_module(module, sources)) if each.name == name
-        )
-        for name, module in request["pipelines"].items()
-    }
+    pipelines = loaded_pipelines(scratch, request["pipelines"], sources)
     spark = machine.session()
     tell_workers(spark)
     for name, answer in tried_in_time(request, pipelines, begin_with):

@@ -6,13 +6,13 @@ its own. The law of slices is tried on a rehearsal (kappa/testing.py).
 
 from __future__ import annotations
 
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,8 +20,6 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from kappa.base.clock import Stopwatch
-from kappa.base.java.jars import ensure_jars
-from kappa.base.java.java import find_java
 from kappa.code.fingerprint import SEMANTICS
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.values.arrow import arrow_schema
@@ -29,8 +27,7 @@ from kappa.declare.values.columns import Type, parse_type
 from kappa.engine.children.describe import describe
 from kappa.engine.children.watch import Watch
 from kappa.engine.job.slice_folder import SliceFolder
-from kappa.engine.spark.jvm import Profile
-from kappa.engine.spark.session import boot
+from kappa.engine.spark.session import booting_session
 from kappa.engine.write.commit import Merging
 from kappa.engine.write.publisher import Publisher, Stopping
 from kappa.kafka.cluster import TopicFacts
@@ -56,6 +53,16 @@ class MemoryLog:
 
     records: list[RawRecord] = field(default_factory=list)
     ends: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
+
+    @classmethod
+    def of(cls, records: Iterable[RawRecord]) -> Self:
+        """Returns the log of these records, in the order of each partition. Offsets stay."""
+        log = cls()
+        for record in records:
+            topic, partition, offset, *_ = record
+            log.records.append(record)
+            log.ends[topic, partition] = offset + 1
+        return log
 
     def add(
         self,
@@ -279,18 +286,8 @@ def local_session() -> Iterator[SparkSession]:
     if spark is not None:
         yield spark
         return
-    with tempfile.TemporaryDirectory(prefix="kappa-spark-") as folder:
-        machine = boot(
-            profile=Profile.TAIL,
-            name="rehearsal",
-            memory="1g",
-            jars=ensure_jars(find_java()),
-            local_dir=Path(folder),
-        )
-        try:
-            yield machine.session()
-        finally:
-            machine.end()
+    with booting_session() as session:
+        yield session()
 
 
 @contextmanager

@@ -6,16 +6,19 @@ stored rows also tests the law of views.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from kappa.base.duck import DUCKDB_ERRORS, Connection, told_by, without_kind
 from kappa.base.errors import DeclarationError
 from kappa.base.sql import quoted
-from kappa.engine.children.rehearsal import Rehearsal
+from kappa.engine.children.rehearsal import LocalPipeline, MemoryLog, Rehearsal
 from kappa.state.files.duckdb_access import open_for_few_rows
 from kappa.state.log_clock import log_clock
+from kappa.state.offsets import Offsets
 from kappa.state.table import TableBirth
 from kappa.tables.parquet import cast_sql
 from kappa.tables.versions import files
@@ -23,6 +26,20 @@ from kappa.tables.views.exact_rows import rows_of
 from kappa.tables.views.served import read_sql
 
 _SHOWN = 3
+
+
+def rows_of_log(local: LocalPipeline, log: MemoryLog) -> dict[str, list[dict[str, Any]]]:
+    """Folds a log in one slice, and returns the rows that readers see, by table or view.
+
+    Raises the errors of a slice, and of `served_rows`.
+    """
+    with tempfile.TemporaryDirectory(prefix="kappa-tables-") as scratch:
+        build = Rehearsal(Path(scratch), local, log, driver_rows=log.end.distance(Offsets()))
+        try:
+            build.fold(log.end)
+            return served_rows(build)
+        finally:
+            build.close()
 
 
 def served_rows(build: Rehearsal) -> dict[str, list[dict[str, Any]]]:

@@ -142,7 +142,7 @@ def event_of(topic: Topic, given: object) -> Event:
             hint='an event is a mapping of its fields, or an Event, as in Event(b"{")',
         )
     key = None if topic.key is None else _sent_key(topic, given.get(topic.key))
-    return Event(given, key=key, partition=0 if key is None else _partition(key, topic))
+    return Event(given, key=key, partition=0 if key is None else partition_of(key, topic))
 
 
 def sent(topic: Topic, event: Event) -> bytes | None:
@@ -233,7 +233,7 @@ def _appended(topic: Topic, draw: random.Random, number: int, began: int, event:
         return replace(event, value=value, timestamp_ms=clock)
     key = _sent_key(topic, value[topic.key])
     return replace(
-        event, value=value, key=key, partition=_partition(key, topic), timestamp_ms=clock
+        event, value=value, key=key, partition=partition_of(key, topic), timestamp_ms=clock
     )
 
 
@@ -255,7 +255,7 @@ def _timed(topic: Topic, value: Any, event_time_ms: int) -> Any:
     )
 
 
-def _partition(key: bytes | None, topic: Topic) -> int:
+def partition_of(key: bytes | None, topic: Topic) -> int:
     """Returns the partition of a key, as a producer chooses it."""
     return sum(key or b"") % topic.partitions
 
@@ -308,7 +308,7 @@ def _some_event(
     if (form := changes_of(topic.format)) is not None:
         value |= {name: draw.choice("crudd") for name in form.tells_operation & value.keys()}
     key = None if topic.key is None else _sent_key(topic, values[topic.key])
-    partition = partition if key is None else _partition(key, topic)
+    partition = partition if key is None else partition_of(key, topic)
     return Event(
         None if key is not None and draw.random() < 0.1 else value,
         key=key,

@@ -23,4 +23,4 @@ that nothing refers to yet:
 - `shipped.py`: the files of this machine that workers need: the build's code, compiled loops
 """
 
-__all__ = ["cds", "cluster"]
+__all__ = ["cds", "cluster", "session"]

@@ -15,8 +15,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -219,6 +219,37 @@ def boot(
     shipped = (*jars.spark, *jars.bucket)
     settings = spark_settings(local_dir, cores, worker_memory, cluster, shipped, storage)
     return Machine(process, gateway, name, memory, settings, profile, classes)
+
+
+@contextmanager
+def booting_session() -> Iterator[Callable[[], SparkSession]]:
+    """Boots a JVM that ends with the block. Gives the function that waits for its session.
+
+    Workers of the session import the sources that this process has opened by then, if any.
+    """
+    with tempfile.TemporaryDirectory(prefix="kappa-spark-") as folder:
+        machine = boot(
+            profile=Profile.TAIL,
+            name="rehearsal",
+            memory="1g",
+            jars=ensure_jars(find_java()),
+            local_dir=Path(folder),
+        )
+
+        def session() -> SparkSession:
+            # The imports run while the JVM boots.
+            from kappa.code.importer import FOLDER_VARIABLE  # noqa: PLC0415
+            from kappa.engine.spark.workers import tell_workers  # noqa: PLC0415
+
+            spark = machine.session()
+            if FOLDER_VARIABLE in os.environ:
+                tell_workers(spark)
+            return spark
+
+        try:
+            yield session
+        finally:
+            machine.end()
 
 
 def boot_for(

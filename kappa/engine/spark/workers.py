@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from kappa.engine.spark.cluster import SparkCluster
 
+# The daemon's variable: the project's files change while the workers live (kappa dev).
+_CHANGING = "KAPPA_SOURCES_CHANGE"
 # PySpark raises the error instead of printing it. (pyspark/daemon.py, `worker`)
 _RAISES = "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"
 _worker = daemon.worker
@@ -48,15 +50,18 @@ _DECODER = (
 )
 
 
-def tell_workers(spark: SparkSession) -> None:
+def tell_workers(spark: SparkSession, *, change: bool = False) -> None:
     """Lets a session's workers import the sources that this process has opened.
 
     Workers have the environment of the JVM, which may have started before the sources were opened.
-    The workers of a cluster have shipped sources.
+    The workers of a cluster have shipped sources. If the sources `change`, each task loads them
+    anew: a worker outlives a task, and would keep the modules of the task before.
     """
     environment = spark.sparkContext.environment
     if SHIPPED not in environment:
         environment[FOLDER_VARIABLE] = os.environ[FOLDER_VARIABLE]
+        if change:
+            environment[_CHANGING] = "1"
 
 
 def begin_executors(
@@ -93,6 +98,8 @@ def _as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def worker(sock: socket.socket, authenticated: bool) -> int:
     """Runs a task as PySpark's worker does; ends the worker if its socket is closed."""
+    if os.environ.get(_CHANGING):
+        open_sources(Sources(Path(os.environ[FOLDER_VARIABLE])))
     try:
         return _worker(sock, authenticated)
     except (BrokenPipeError, ConnectionResetError):

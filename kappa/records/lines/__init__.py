@@ -13,4 +13,4 @@ here, from JSON or a row, is valid. Read the modules in this order:
 - parquet.py: records as a Parquet file, and back.
 """
 
-__all__ = ["envelope", "events", "form", "given", "parquet", "parquet_rows", "produce", "written"]
+__all__ = ["envelope", "form", "given", "parquet", "parquet_rows", "produce", "written"]

@@ -20,7 +20,9 @@ from kappa.kafka.client import Log
 from kappa.kafka.producer import Acknowledged, ProducedRecord
 from kappa.records.keys import written_key
 from kappa.records.lines.envelope import EXAMPLE
-from kappa.records.lines.given import Placed, placed_lines
+from kappa.records.lines.events import EventWriter
+from kappa.records.lines.form import Given
+from kappa.records.lines.given import Placed, csv_events, placed_lines
 
 
 def produce_lines(
@@ -77,6 +79,19 @@ def _refuse_too_large(place: str, record: ProducedRecord, most: int) -> None:
             hint="for more, set message.max.bytes among kafka.options in kappa.toml, and the "
             "topic's max.message.bytes at the broker",
         )
+
+
+def placed_events(
+    form: Given, topic: Topic, lines: Iterable[bytes], file: str = ""
+) -> Iterator[Placed]:
+    """Yields the records of a file of lines in a form, as the topic declares events."""
+    match form:
+        case Given.LINES:
+            return placed_lines(lines, line_records(topic), file)
+        case Given.CSV:
+            return csv_events(topic, lines, file)
+        case _:
+            return placed_lines(lines, EventWriter(topic).of_json, file)
 
 
 def line_records(topic: Topic | None) -> Callable[[bytes], ProducedRecord]:

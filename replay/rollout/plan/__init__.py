@@ -29,14 +29,18 @@ What preflight and notes look into:
 
 __all__ = [
     "branch",
+    "declared_pipelines",
     "facts",
     "finding",
+    "log_sample",
     "make_plan",
     "observe",
+    "overlay",
     "plan",
     "plan_text",
     "preflight",
     "retry",
     "saved_plan",
+    "schema_changes",
     "validate",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kappa.base.errors import DeclarationError, UsageError
@@ -53,13 +54,21 @@ def validate_project(
     """
     names, found = declare_each(settings, store, only)
     refuse_unknown(only, names)
+    pipelines = validate_pipelines(found, accepting or Allowances())
+    return pipelines if only else (*pipelines, *validate_boards(settings.project))
+
+
+def validate_pipelines(
+    found: Mapping[str, Declared | DeclarationError], accepting: Allowances
+) -> tuple[ValidationResult, ...]:
+    """Validates pipelines as `declare_each` has found them, and files that cannot be loaded."""
     uses = declared_uses({n: each for n, each in found.items() if isinstance(each, Declared)})
-    pipelines = (
-        _validated_pipeline(name, found[name], accepting or Allowances(), uses)
-        for name in sorted(found)
-    )
-    boards = {} if only else boards_in(settings.project)
-    return (*pipelines, *(_validated_board(name, board) for name, board in boards.items()))
+    return tuple(_validated_pipeline(name, found[name], accepting, uses) for name in sorted(found))
+
+
+def validate_boards(project: Path) -> tuple[ValidationResult, ...]:
+    """Validates the boards of a project."""
+    return tuple(_validated_board(name, board) for name, board in boards_in(project).items())
 
 
 def ensure_valid(found: Collection[ValidationResult]) -> None:

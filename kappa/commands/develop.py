@@ -1,0 +1,77 @@
+"""Commands for the development of a project: dev, test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kappa.base.errors import Unreachable
+from kappa.commands.terminal.options import here_of
+from kappa.commands.terminal.output import console
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kappa.develop.run_text import Line
+    from kappa.kafka.client import Log
+    from kappa.replay.status.context import ProjectContext
+
+
+def dev(context: typer.Context) -> None:
+    """Watch the project's files: at each save, show the plan, the errors and the rows that change.
+
+    The pipelines run on a sample of the topics, or on the events in events/ where there is no
+    broker or no topic. Nothing is deployed. Keys: r runs again, d shows the diff in full, q quits.
+    """
+    from kappa.commands.terminal.moving import moving
+    from kappa.develop.child import scratch_child
+
+    here = here_of(context)
+    with scratch_child(here.settings) as scratch:
+        # The child boots meanwhile.
+        from kappa.develop.loop import run_loop
+
+        run_loop(here.settings, scratch, lambda: _open_log(here), _show, moving)
+
+
+def test(
+    context: typer.Context,
+    update: Annotated[
+        bool, typer.Option("--update", help="write the files of rows that differ")
+    ] = False,  # noqa: PT028  # a command, and no test of pytest
+) -> None:
+    """Run the project's tests: events in, rows out, the law of slices, and pytest's.
+
+    The events in events/ must give the rows in tests/rows/, and those in tests/NAME/events/ the
+    rows in tests/NAME/rows/. Then pytest runs tests/. One Spark serves all of them.
+    """
+    from kappa.commands.terminal.moving import moving
+    from kappa.engine.spark.session import booting_session
+
+    settings = here_of(context).settings
+    with booting_session() as session:
+        # The JVM boots meanwhile.
+        from kappa.develop.suite import run_tests
+
+        run_tests(settings, session, update=update, show=_show, step=moving)
+
+
+def _open_log(here: ProjectContext) -> Log | None:
+    from kappa.develop.child import has_root
+
+    # Without a root and a cluster nothing is up, and none is made.
+    if here.settings.kafka.bootstrap_servers is None and not has_root(here.settings):
+        return None
+    try:
+        return here.log(looks=True)
+    except Unreachable:
+        return None
+
+
+def _show(lines: Iterable[Line]) -> None:
+    from rich.text import Text
+
+    out = console(stderr=False)
+    for style, line in lines:
+        out.print(Text(line, style), soft_wrap=True)

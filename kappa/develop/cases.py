@@ -1,0 +1,126 @@
+"""Events and the rows that come out of them, as files of a project.
+
+The events in `events/` give the rows in `tests/rows/`. Each folder `tests/NAME/events/` is another
+case, with its rows in `tests/NAME/rows/`. A file `TABLE.ndjson` has all rows of a table or view,
+and `PIPELINE.rejects.ndjson` the records that a pipeline rejects, if there are any.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kappa.base.errors import UsageError
+from kappa.declare.options import REJECTS
+from kappa.declare.pipeline import Pipeline
+from kappa.develop.row_changes import Row, TableChange, table_change
+from kappa.develop.sample import FOLDER, event_files, read_events
+from kappa.records.decode.raw import RawRecord
+from kappa.serving.query.render import object_line
+
+TESTS = "tests"
+ROWS = "rows"
+_SUFFIX = ".ndjson"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A folder of events, and the folder of the rows that come out."""
+
+    name: str
+    events: Path
+    rows: Path
+
+    def records(self, pipeline: Pipeline) -> tuple[RawRecord, ...]:
+        """Reads the events of a pipeline's topics. Raises UsageError, with the file and line."""
+        return tuple(
+            record
+            for topic in pipeline.topics
+            for record in read_events(event_files(self.events, topic.name), topic).records
+        )
+
+
+def project_cases(project: Path) -> tuple[Case, ...]:
+    """Lists the cases of a project."""
+    tests = project / TESTS
+    found = [Case(FOLDER, project / FOLDER, tests / ROWS)] if (project / FOLDER).is_dir() else []
+    found += [
+        Case(f"{TESTS}/{folder.parent.name}", folder, folder.parent / ROWS)
+        for folder in sorted(tests.glob(f"*/{FOLDER}"))
+        if folder.is_dir()
+    ]
+    return tuple(found)
+
+
+def compare_rows(
+    case: Case,
+    pipeline: Pipeline,
+    rows: Mapping[str, Sequence[Row]],
+    keys: Mapping[str, tuple[str, ...]],
+) -> Iterator[tuple[str, Path, TableChange | None]]:
+    """Yields the tables whose file of rows differs from the rows that came out.
+
+    Each comes with the file and the difference, or None if the file is missing. Raises UsageError
+    as `read_rows` does.
+    """
+    for table, found in rows.items():
+        file = rows_file(case, pipeline, table)
+        expected = read_rows(file)
+        if expected is None:
+            if found or table != REJECTS:
+                yield table, file, None
+            continue
+        change = table_change(table, expected, found, keys.get(table, ()))
+        if not change.is_none:
+            yield table, file, change
+
+
+def rows_file(case: Case, pipeline: Pipeline, table: str) -> Path:
+    """Returns the file that has the rows of a table of a pipeline."""
+    name = f"{pipeline.name}.{table}" if table == REJECTS else table
+    return case.rows / f"{name}{_SUFFIX}"
+
+
+def surplus_files(case: Case, expected: Iterable[Path]) -> tuple[Path, ...]:
+    """Lists the files of rows that no pipeline writes."""
+    return tuple(sorted({*case.rows.glob(f"*{_SUFFIX}")} - {*expected}))
+
+
+def write_rows(file: Path, rows: Iterable[Row]) -> None:
+    """Writes rows as lines of JSON, in place of the file's lines. No rejects are no file."""
+    text = "".join(object_line(row.keys(), row.values()) for row in rows)
+    if not text and file.stem.endswith(f".{REJECTS}"):
+        file.unlink(missing_ok=True)
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+
+
+def read_rows(file: Path) -> list[Row] | None:
+    """Reads rows that `write_rows` wrote, or a person. None if there is no file.
+
+    Raises UsageError, with the line, if a line is no row.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be read: {error}") from None
+    found = list[Row]()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise UsageError(f"{file}:{number}: this is no JSON: {error}", hint=_WRITES) from None
+        if not isinstance(row, dict):
+            raise UsageError(f"{file}:{number}: this is no row", hint=_WRITES)
+        found.append(row)
+    return found
+
+
+_WRITES = "a row is an object a line; kappa test --update writes the rows that come out"

@@ -1,0 +1,94 @@
+"""The rows that a change of a pipeline adds to a table, removes and changes. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kappa.serving.query.render import json_value
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """The difference between a table's rows before and after a change.
+
+    `rows` is the number of rows after the change. `changed` has the rows before and after of each
+    key that both have. `is_new`: there was no table before; `is_gone`: there is none any more.
+    """
+
+    table: str
+    rows: int
+    added: tuple[Row, ...] = ()
+    removed: tuple[Row, ...] = ()
+    changed: tuple[tuple[Row, Row], ...] = ()
+    keys: tuple[str, ...] = ()
+    is_new: bool = False
+    is_gone: bool = False
+
+    @property
+    def is_none(self) -> bool:
+        """True if all rows are the same."""
+        return not (self.added or self.removed or self.changed or self.is_new or self.is_gone)
+
+
+def table_change(
+    table: str, before: Sequence[Row] | None, after: Sequence[Row], keys: Sequence[str] = ()
+) -> TableChange:
+    """Compares the rows of a table; `before` is None for a table that is new.
+
+    Rows of the same keys are the same row. Without keys, or if a side lacks a key's column or has a
+    key twice, a row is only added or removed. Values are compared as they are written in JSON.
+    """
+    if before is None:
+        return TableChange(table, len(after), tuple(after), keys=tuple(keys), is_new=True)
+    old, new = _by_key(before, keys), _by_key(after, keys)
+    if old is None or new is None:
+        return TableChange(
+            table, len(after), _beyond(after, before), _beyond(before, after), keys=()
+        )
+    return TableChange(
+        table,
+        len(after),
+        tuple(row for key, row in new.items() if key not in old),
+        tuple(row for key, row in old.items() if key not in new),
+        tuple(
+            (old[key], row)
+            for key, row in new.items()
+            if key in old and _text(old[key]) != _text(row)
+        ),
+        tuple(keys),
+    )
+
+
+def _by_key(rows: Iterable[Row], keys: Sequence[str]) -> dict[str, Row] | None:
+    found: dict[str, Row] = {}
+    for row in rows:
+        if not keys or not row.keys() >= set(keys):
+            return None
+        key = _text({name: row[name] for name in keys})
+        if key in found:
+            return None
+        found[key] = row
+    return found
+
+
+def _beyond(rows: Sequence[Row], others: Sequence[Row]) -> tuple[Row, ...]:
+    """Returns the rows that `others` do not have, as often as they do not have them."""
+    left = Counter(map(_text, others))
+    found = []
+    for row in rows:
+        text = _text(row)
+        if left[text]:
+            left[text] -= 1
+        else:
+            found.append(row)
+    return tuple(found)
+
+
+def _text(row: Row) -> str:
+    return json.dumps(json_value(row), sort_keys=True)

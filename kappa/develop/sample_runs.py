@@ -1,0 +1,277 @@
+"""Runs of a project's pipelines on samples, each compared with the last good run.
+
+A child process with a warm Spark folds the samples (engine/children/fold_sample.py). All that a run
+keeps is below a scratch root. What serves is looked at, and nothing of it is changed.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kappa.base.errors import DeclarationError, KappaError, SettingsError
+from kappa.base.settings import Settings, load_settings
+from kappa.code.fingerprint import version_differences
+from kappa.code.spark_child import ask_program
+from kappa.declare.options import REJECTS
+from kappa.develop.child import has_root, settings_below
+from kappa.develop.row_changes import Row, TableChange, table_change
+from kappa.develop.sample import Sample, Samples
+from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.plan.declared_pipelines import declare_each
+from kappa.replay.rollout.plan.facts import Declared
+from kappa.replay.rollout.plan.finding import Allowances
+from kappa.replay.rollout.plan.overlay import has_its_rows
+from kappa.replay.rollout.plan.plan import Refusal
+from kappa.replay.rollout.plan.schema_changes import reader_changes
+from kappa.replay.rollout.plan.validate import validate_boards, validate_pipelines
+from kappa.state.build import Birth, read_birth
+from kappa.state.store import Store, open_store
+
+# A run on a few thousand records that takes longer than this hangs, on a busy machine, too.
+_SECONDS = 120.0
+_Rows = Mapping[str, list[Row]]
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRun:
+    """A pipeline in a run: the plan in brief, the samples, and the changes of its tables.
+
+    A pipeline that is `same` was not folded again: code and samples are those of the last good run.
+    """
+
+    name: str
+    plan: tuple[str, ...] = ()
+    samples: tuple[Sample, ...] = ()
+    changes: tuple[TableChange, ...] = ()
+    same: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectRun:
+    """A run of all pipelines, and everything that the project's files or functions are refused for.
+
+    The run took `seconds`.
+    """
+
+    seconds: float
+    pipelines: tuple[PipelineRun, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+
+
+@dataclass(slots=True)
+class _LastRun:
+    """The last run of a pipeline that folded: code and samples, and the rows by table."""
+
+    declared: Declared
+    samples: tuple[Sample, ...]
+    rows: _Rows
+
+
+@dataclass(slots=True)
+class SampleRuns:
+    """Runs of a project below a scratch folder.
+
+    `settings` are those of the command. `samples` are read as runs need them.
+    """
+
+    settings: Settings
+    scratch: Path
+    samples: Samples
+    _good: dict[str, _LastRun] = field(default_factory=dict)
+    _serving: Mapping[str, Birth] | None = None
+    _number: int = 0
+
+    def forget(self) -> None:
+        """Reads the samples and what serves anew, and folds all pipelines again, at the next run.
+
+        The rows of the last good runs stay, for the comparison.
+        """
+        self.samples.forget()
+        self._serving = None
+        for last in self._good.values():
+            last.samples = ()
+
+    def run(self, say: Callable[[str], None] = lambda _text: None) -> ProjectRun:
+        """Runs the project as its files are now. `say` takes what the run waits for.
+
+        An error of the project is a refusal of the run.
+        """
+        began = time.monotonic()
+        try:
+            pipelines, refusals = self._run(say)
+        except KappaError as error:
+            pipelines, refusals = (), (_refusal("", error),)
+        return ProjectRun(time.monotonic() - began, pipelines, refusals)
+
+    def _run(
+        self, say: Callable[[str], None]
+    ) -> tuple[tuple[PipelineRun, ...], tuple[Refusal, ...]]:
+        say("reading the project" if self._number else "starting Spark, and reading the project")
+        settings = load_settings(self.settings.project, root=self.settings.root)
+        scratched = settings_below(settings, self.scratch)
+        store = Store(scratched.root, syncs=False)
+        _, found = declare_each(scratched, store)
+        refusals = [
+            each
+            for result in (
+                *validate_pipelines(found, Allowances()),
+                *validate_boards(settings.project),
+            )
+            for each in result.refused
+        ]
+        declared = {name: each for name, each in found.items() if isinstance(each, Declared)}
+        # A pipeline whose file is broken may come back.
+        for name in self._good.keys() - declared.keys() if not refusals else ():
+            del self._good[name]
+        samples = dict[str, tuple[Sample, ...]]()
+        for name, each in declared.items():
+            say(f"reading samples of {', '.join(topic.name for topic in each.pipeline.topics)}")
+            try:
+                samples[name] = tuple(map(self.samples.sample, each.pipeline.topics))
+            except KappaError as error:
+                refusals.append(_refusal(name, error))
+        due = [name for name in samples if not self._is_same(declared[name], samples[name])]
+        answers = self._folded(scratched, {name: declared[name] for name in due}, samples, say)
+        runs = []
+        for name in sorted(samples):
+            answer = answers.get(name)
+            if isinstance(answer, Refusal):
+                refusals.append(answer)
+                runs.append(PipelineRun(name, self._plan(declared[name]), samples[name]))
+            else:
+                runs.append(self._compared(declared[name], samples[name], answer))
+        return tuple(runs), tuple(refusals)
+
+    def _is_same(self, declared: Declared, samples: tuple[Sample, ...]) -> bool:
+        last = self._good.get(declared.pipeline.name)
+        return (
+            last is not None
+            and last.declared.version == declared.version
+            and last.samples == samples
+        )
+
+    def _folded(
+        self,
+        settings: Settings,
+        due: Mapping[str, Declared],
+        samples: Mapping[str, tuple[Sample, ...]],
+        say: Callable[[str], None],
+    ) -> Mapping[str, _Rows | Refusal]:
+        """Returns the rows of each pipeline that is due, or why it is refused."""
+        if not due:
+            return {}
+        say(f"folding the samples: {', '.join(due)}")
+        self._number += 1
+        file = self.scratch / f"records-{self._number}"
+        found = {each.topic: each.records for name in due for each in samples[name]}
+        file.write_bytes(msgspec.msgpack.encode(found))
+
+        def cut(name: str, last: str | None) -> Mapping[str, Any]:
+            source = due[name].pipeline.source
+            how = f"did not end within {_SECONDS:g} s" if last is None else f"ended: {last}"
+            return {
+                "message": f"{source}: the run of pipeline {name} on its samples {how}",
+                "hint": "look for a loop without an end",
+            }
+
+        try:
+            answers = ask_program(
+                settings,
+                settings.project,
+                "kappa.engine.children.fold_sample",
+                {name: each.module for name, each in due.items()},
+                seconds=lambda _left: _SECONDS,
+                cut=cut,
+                more=lambda: {"root": settings.root, "records": str(file)},
+            )
+            return {name: _rows_of(name, answer) for name, answer in answers.items()}
+        finally:
+            file.unlink()
+
+    def _compared(
+        self, declared: Declared, samples: tuple[Sample, ...], rows: _Rows | None
+    ) -> PipelineRun:
+        """Compares rows with those of the last good run, and keeps them as such."""
+        name, plan = declared.pipeline.name, self._plan(declared)
+        last = self._good.get(name)
+        if rows is None:
+            return PipelineRun(name, plan, samples, same=True)
+        keys = {table.name: table.keys for table in declared.tables}
+        before = {} if last is None else last.rows
+        changes = [
+            table_change(table, before.get(table), found, keys.get(table, ()))
+            for table, found in rows.items()
+            # A table of rejects that is empty is no news.
+            if found or table != REJECTS or before.get(table)
+        ]
+        changes += [
+            TableChange(table, 0, removed=tuple(found), is_gone=True)
+            for table, found in before.items()
+            if table not in rows
+        ]
+        self._good[name] = _LastRun(declared, samples, rows)
+        return PipelineRun(name, plan, samples, tuple(changes))
+
+    def _plan(self, declared: Declared) -> tuple[str, ...]:
+        """Returns the plan of a pipeline in brief: beside what serves, and for its readers."""
+        name = declared.pipeline.name
+        born = self._births().get(name)
+        if born is None:
+            last = self._good.get(name)
+            changed = (
+                () if last is None else version_differences(last.declared.parts, declared.parts)
+            )
+            return (": ".join(["new", *([", ".join(changed)] if changed else [])]),)
+        if born.version == declared.version:
+            return ("as it serves",)
+        reasons = ", ".join(version_differences(born.parts, declared.parts))
+        replays = "replays nothing" if has_its_rows(declared, born) else "replays its topics"
+        readers = reader_changes(born, declared.tables, declared.pipeline.view_queries)
+        return (
+            f"changed: {reasons}; a deploy {replays}",
+            *(f"readers: {each.text}{' (breaking)' if each.breaking else ''}" for each in readers),
+        )
+
+    def _births(self) -> Mapping[str, Birth]:
+        if self._serving is None:
+            self._serving = serving_births(self.settings)
+        return self._serving
+
+
+def serving_births(settings: Settings) -> Mapping[str, Birth]:
+    """Returns the birth of the build that serves each pipeline. Makes no root."""
+    if not has_root(settings):
+        return {}
+    try:
+        store = open_store(settings)
+        serving = current_state(store).serving
+        return {name: read_birth(store, build) for name, build in serving.items()}
+    except KappaError:
+        # The plan in brief is the only one that needs it; kappa status and doctor report damage.
+        return {}
+
+
+def _rows_of(name: str, answer: Mapping[str, Any]) -> _Rows | Refusal:
+    if "message" in answer:
+        return Refusal(name, answer["message"], answer["hint"])
+    file = Path(answer["rows"])
+    # This process's own child has written the file.
+    found: _Rows = pickle.loads(file.read_bytes())  # noqa: S301
+    file.unlink()
+    return found
+
+
+def _refusal(name: str, error: KappaError) -> Refusal:
+    return Refusal(
+        name,
+        error.message,
+        error.hint,
+        in_files=isinstance(error, DeclarationError | SettingsError),
+    )

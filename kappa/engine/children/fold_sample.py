@@ -1,0 +1,59 @@
+"""A spare's program that folds a sample of the log, and keeps the rows that readers would see.
+
+The argument is a folder. develop/changed_rows.py writes request.json there, and the records of the
+sample in a file beside. The program writes answer.json: for each pipeline the file of its rows, or
+a sentence that refuses the pipeline. The process folds one sample after the other, each by the
+files of the project as they are then.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import msgspec
+
+from kappa.base.errors import ExitCode, KappaError
+from kappa.base.settings import load_settings
+from kappa.code.importer import open_sources
+from kappa.code.sources import Sources
+from kappa.code.spark_child import begin_with, put_answer
+from kappa.engine.children.describe import loaded_pipelines
+from kappa.engine.children.rehearsal import MemoryLog, local_pipeline
+from kappa.engine.children.served_rows import rows_of_log
+from kappa.engine.spark.session import booted_ahead
+from kappa.engine.spark.workers import tell_workers
+from kappa.kafka.stored_schemas import open_registry
+from kappa.records.decode.raw import RawRecord
+from kappa.state.store import open_store
+
+
+def main(arguments: list[str]) -> int:
+    """Folds the records of a request; returns the exit code."""
+    scratch = Path(arguments[0])
+    request = json.loads((scratch / "request.json").read_text(encoding="utf-8"))
+    folder = Path(request["folder"])
+    settings = load_settings(folder, root=request["root"])
+    open_registry(settings, open_store(settings))
+    sources = Sources(folder)
+    open_sources(sources)
+    pipelines = loaded_pipelines(scratch, request["pipelines"], sources)
+    records = msgspec.msgpack.decode(
+        Path(request["records"]).read_bytes(), type=dict[str, list[RawRecord]]
+    )
+    tell_workers(booted_ahead().session(), change=True)
+    for name, pipeline in pipelines.items():
+        begin_with(name)
+        try:
+            with local_pipeline(pipeline) as local:
+                read = (each for topic in pipeline.topics for each in records[topic.name])
+                rows = rows_of_log(local, MemoryLog.of(read))
+        except KappaError as refused:
+            answer = {"message": refused.message, "hint": refused.hint}
+        else:
+            file = scratch / f"{name}.rows"
+            file.write_bytes(pickle.dumps(rows))
+            answer = {"rows": str(file)}
+        put_answer(scratch, name, answer)
+    return ExitCode.OK
