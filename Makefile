@@ -6,7 +6,7 @@ LOCKS := requirements
 # The tests start hundreds of Python processes of the same code: each would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup classes demo cluster test test-share test-one test-browser check faults bench bench-quick docs lock clean
+.PHONY: help setup classes demo cluster test test-share test-one test-browser check faults bench bench-quick docs site lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -42,7 +42,11 @@ lock:  ## writes requirements/*.lock anew from pyproject.toml, with the hash of 
 	$(UV) -o $(LOCKS)/run.lock pyproject.toml
 	$(UV) --extra demo -c $(LOCKS)/run.lock $$($(EXTRA) $(LOCKS)/run.lock) -o $(LOCKS)/demo.lock pyproject.toml
 	$(UV) --extra dev -c $(LOCKS)/run.lock $$($(EXTRA) $(LOCKS)/run.lock) -o $(LOCKS)/dev.lock pyproject.toml
+	$(UV) --extra site -c $(LOCKS)/run.lock -c $(LOCKS)/dev.lock $$($(EXTRA) $(LOCKS)/run.lock $(LOCKS)/dev.lock) -o $(LOCKS)/site.lock pyproject.toml
 	rm -rf $(VENV)-lock
+
+site: $(VENV)/.run $(VENV)/.dev $(VENV)/.site  ## builds docs/ into site/, which a browser opens without a server: searchable, light and dark
+	$(BIN)/python docs/site.py
 
 classes: setup  ## lists anew which classes Spark and Kafka load, after a change of jars: for a quick start of their JVMs
 	$(BIN)/python -m kappa.engine.spark.recording
@@ -67,7 +71,7 @@ test: $(VENV)/.run  ## the tests, with a real broker, Spark, Delta and browser; 
 	@command -v chromium >/dev/null || echo "the page's tests in a browser: not run: no chromium (apt-get install chromium)"
 	@# Packages for tests come while jars are fetched and class archives made, and tests that need no JVM begin then.
 	@$(BIN)/python -m kappa.setup & ready=$$!; $(BIN)/python -m demo.cluster.object_store & \
-	$(SELF) $(VENV)/.demo $(VENV)/.dev || { kill $$ready; exit 1; }; \
+	$(SELF) $(VENV)/.demo $(VENV)/.dev $(VENV)/.site || { kill $$ready; exit 1; }; \
 	$(BIN)/python -m pytest -q -n 4 $(SPREAD) -m "not (jvm or long or sweep)$(NO_BROWSER)"; quick=$$?; \
 	wait $$ready || exit 1; \
 	$(call PARTS,not (long or sweep)); \
@@ -115,5 +119,5 @@ bench-quick: setup $(VENV)/.demo $(VENV)/.dev  ## ratios only, in three minutes,
 	PYTHONPATH=$(CURDIR) $(BIN)/python tests/bench --cell quick --again --line $(if $(BENCH_HOME),--home $(BENCH_HOME))
 
 clean:  ## removes the venv and what runs have left in this tree; the jar cache of the user stays
-	rm -rf $(VENV) .kappa .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) site .kappa .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -8,7 +8,7 @@ import tomllib
 import pytest
 from house import HOUSE
 
-LOCKS = ("build", "run", "demo", "dev")
+LOCKS = ("build", "run", "demo", "dev", "site")
 PROJECT = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 

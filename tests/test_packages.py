@@ -81,6 +81,7 @@ DOORS = {
     "h11": ("serving/collect/",),
     "websockets": ("serving/collect/",),
     "typer": ("kappa/commands/",),
+    "prompt_toolkit": ("kappa/commands/",),
     "rich": (
         "kappa/commands/",
         "serving/query/",

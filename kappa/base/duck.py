@@ -38,6 +38,20 @@ DATA_ERRORS = (duckdb.IOException, duckdb.InvalidInputException, duckdb.Serializ
 _AT = re.compile(r'(?<!["\w.])at(?!["\w])')
 _CATALOG = re.compile(r'"(pg_|duckdb_|sqlite_|information_schema|pragma_)')
 
+# Names of operators are no words.
+_FUNCTIONS = """
+select distinct function_name from duckdb_functions()
+where function_type in ('scalar', 'aggregate', 'macro')
+    and regexp_full_match(function_name, '[a-z][a-z0-9_]*')
+order by all
+"""
+_KEYWORDS = """
+select keyword_name from duckdb_keywords()
+where keyword_category in ('reserved', 'type_function')
+    or keyword_name in ('by', 'filter', 'over', 'partition', 'recursive', 'rows', 'values')
+order by all
+"""
+
 Setting = str | bool | int | float | list[str]
 
 # The connections that show their progress; the lock keeps a reader of the progress from a
@@ -81,6 +95,25 @@ def open_connection(config: Mapping[str, Setting] | None = None) -> Connection:
     # plan, so the second plan is never used.
     connection.execute("set asof_loop_join_threshold = 0")
     return connection
+
+
+def sql_tokens(sql: str) -> tuple[tuple[int, str], ...]:
+    """Lists the tokens of a text: where each begins, in bytes of its UTF-8, and its kind.
+
+    Kinds are `keyword`, `identifier`, `string_const`, `numeric_const`, `operator` and `comment`. A
+    quoted text is one token. A quote or a comment that has no end hides the rest of the text.
+    """
+    return tuple((offset, kind.name) for offset, kind in duckdb.tokenize(sql))
+
+
+def sql_words() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the names of DuckDB's functions that give one value, and DuckDB's keywords."""
+    with open_connection() as duck:
+        functions, keywords = (
+            tuple(name for (name,) in duck.execute(sql).fetchall())
+            for sql in (_FUNCTIONS, _KEYWORDS)
+        )
+    return functions, keywords
 
 
 @contextmanager

@@ -94,3 +94,12 @@ def user_cache(name: str) -> Path:
     """
     home = os.environ.get("XDG_CACHE_HOME")
     return (Path(home) if home else Path.home() / ".cache") / "kappa" / name
+
+
+def user_state(name: str) -> Path:
+    """Returns `kappa/NAME` in the user's state folder: what is kept from one run to the next.
+
+    Raises RuntimeError if the user has no home folder.
+    """
+    home = os.environ.get("XDG_STATE_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "state") / "kappa" / name

@@ -19,7 +19,8 @@ Read the modules in this order:
     promote    wait, verify, promote, undo, abandon
     service    retire, pause, resume
     look       status, history, show, diff, prove, logs
-    query      query, tables
+    query      query, shell, tables
+    prompt/    the SQL prompt of `shell`
     rejects    rejects list, show, export, redrive
     archive    archive status, verify
     changes    the rows of a table, then each net change

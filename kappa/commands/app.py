@@ -61,7 +61,7 @@ _PANELS = {
         look.diff,
         look.prove,
     ),
-    "Query": (query.query, query.tables, changes.changes),
+    "Query": (query.query, query.shell, query.tables, changes.changes),
     "Look": (look.status, look.history, look.show, look.logs, outlets.sinks),
     "Operate": (
         run.up,

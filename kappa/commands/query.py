@@ -1,13 +1,15 @@
-"""Queries, now or as of the past, and the tables that queries can name."""
+"""Queries, now or as of the past, the shell, and the tables that queries can name."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kappa.base.errors import UsageError
+from kappa.commands.terminal.moment import moment_text, read_time
 from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import (
     After,
@@ -24,17 +26,27 @@ from kappa.commands.terminal.written import ensure_shown
 from kappa.serving.query.render import Form, Listing
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from kappa.serving.query.pin.moments import Past
     from kappa.serving.query.pin.snapshot import Snapshot
+    from kappa.serving.query.query import Answer
+    from kappa.serving.query.statements import SqlStatement
 
 
 def query(
     context: typer.Context,
     sql: Annotated[
-        str, typer.Argument(metavar="SQL", help="one query, in DuckDB's SQL", show_default=False)
-    ],
+        str | None,
+        typer.Argument(
+            metavar="[SQL]",
+            help="one query, in DuckDB's SQL; - reads stdin. Without it: stdin, or on a terminal "
+            "kappa shell",
+            show_default=False,
+        ),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("-f", "--file", help="read the SQL from a file", show_default=False),
+    ] = None,
     at_generation: PastGeneration = None,
     at: PastTime = None,
     at_offsets: PastOffsets = None,
@@ -54,12 +66,11 @@ def query(
 ) -> None:
     """Answer a query from the tables that serve now, or served in the past.
 
-    All tables of a build are read at one frontier. With --after, one that covers a write.
+    All tables of a build are read at one frontier. With --after, one that covers a write. Several
+    statements of a file or of stdin are answered one after the other, from one snapshot.
     """
     from kappa.serving.query.pin.moments import parse_offsets
-    from kappa.serving.query.pin.snapshot import head_of
-    from kappa.serving.query.query import answer_query, save_answer
-    from kappa.serving.query.render import columns_of
+    from kappa.serving.query.query import answer_queries, save_answer
 
     here = here_of(context)
     when = _moment(at_generation, at, at_offsets, at_event_time, after=after)
@@ -68,23 +79,101 @@ def query(
             f"a file's form is that of its name, and -o {output} is for stdout",
             hint=f"leave out -o {output}, or --out {out}",
         )
+    if timeout is not None and after is None:
+        raise UsageError("--timeout is for --after", hint="leave it out, or give --after TOKEN")
+    if sql is None and file is None and sys.stdin is not None and sys.stdin.isatty():
+        if out is not None or after is not None or output is not Form.TABLE:
+            raise UsageError("no SQL was given", hint='kappa query "select ...", or -f FILE')
+        _open_shell(context, when)
+        return
+    statements = _read_statements(sql, file)
     if after is not None:
         ensure_shown(here, parse_offsets(after), timeout)
-    elif timeout is not None:
-        raise UsageError("--timeout is for --after", hint="leave it out, or give --after TOKEN")
     if out is not None:
-        with moving("answering"):
-            saved = save_answer(here.store, sql, out, when=when, lease_seconds=here.lease_seconds)
+        if len(statements) > 1:
+            raise UsageError(
+                f"a file has one answer, and these are {len(statements)} statements",
+                hint=f"leave out --out {out}, or give one statement",
+            )
+        with moving("answering", only_terminal=True):
+            saved = save_answer(
+                here.store, statements[0].text, out, when=when, lease_seconds=here.lease_seconds
+            )
         _say_moment(when, saved.snapshot)
         say(f"{saved.rows:,} rows written to {out}")
         return
-    with moving("answering"):
-        found = answer_query(here.store, sql, when=when, lease_seconds=here.lease_seconds)
-    _say_moment(when, found.snapshot)
-    listing = Listing(found.columns, found.rows)
+    with moving("answering", only_terminal=True):
+        found = answer_queries(here.store, statements, when=when, lease_seconds=here.lease_seconds)
+    _say_moment(when, found[0].snapshot)
+    for number, answer in enumerate(found):
+        if number and output is Form.TABLE:
+            sys.stdout.write("\n")
+        _print_answer(output, answer)
+
+
+def shell(context: typer.Context) -> None:
+    r"""Open a SQL prompt on a snapshot of the tables that serve.
+
+    Every answer is of that snapshot until `\pin` takes a new one. `\?` lists the commands.
+    """
+    _open_shell(context, None)
+
+
+def _open_shell(context: typer.Context, when: Past | None) -> None:
+    if not (sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(
+            "the shell needs a terminal",
+            hint="kappa query -f FILE, or kappa query - for stdin, answers SQL without one",
+        )
+    from kappa.commands.prompt.shell import open_shell
+
+    open_shell(here_of(context), when)
+
+
+def _read_statements(sql: str | None, file: Path | None) -> tuple[SqlStatement, ...]:
+    """Returns the statements of the argument, of a file, or of stdin."""
+    from kappa.serving.query.statements import SqlStatement, split_statements
+
+    if sql is not None and file is not None:
+        raise UsageError(
+            f"SQL was given twice: as an argument, and by -f {file}", hint="leave one of them out"
+        )
+    if sql is not None and sql != "-":
+        # DuckDB says what is wrong with an argument that is no single query.
+        return (SqlStatement(sql, 1),)
+    text = _read_text(None if sql is not None or str(file) == "-" else file)
+    statements = split_statements(text).whole
+    if not statements:
+        raise UsageError(
+            f"there is no SQL in {file or 'stdin'}",
+            hint='kappa query "select ..." takes a query; kappa shell opens a prompt on a terminal',
+        )
+    return statements
+
+
+def _read_text(file: Path | None) -> str:
+    try:
+        if file is not None:
+            return file.read_bytes().decode()
+        return "" if sys.stdin is None else sys.stdin.buffer.read().decode()
+    except OSError as error:
+        raise UsageError(
+            f"{file or 'stdin'} cannot be read: {error.strerror}", hint="name a file of SQL"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{file or 'stdin'} is not text in UTF-8: byte {error.start}", hint="write it as UTF-8"
+        ) from error
+
+
+def _print_answer(output: Form, answer: Answer) -> None:
+    from kappa.serving.query.pin.snapshot import head_of
+    from kappa.serving.query.render import columns_of
+
+    listing = Listing(answer.columns, answer.rows)
     document = {
-        **head_of(found.snapshot),
-        "columns": columns_of(found.columns, found.types),
+        **head_of(answer.snapshot),
+        "columns": columns_of(answer.columns, answer.types),
         "rows": listing.row_objects(),
     }
     print_listing(output, listing, document=document)
@@ -92,17 +181,8 @@ def query(
 
 def _say_moment(when: Past | None, snapshot: Snapshot) -> None:
     """Prints the frontiers of an answer of the past to stderr."""
-    if when is None:
-        return
-    from kappa.serving.query.pin.snapshot import head_of
-
-    head = head_of(snapshot)
-    shown = (
-        f"{pipeline} as shown from {each['shown_at']} on (build {each['build']}, "
-        f"{'nothing read' if each['log_time'] is None else 'log time ' + each['log_time']})"
-        for pipeline, each in head["builds"].items()
-    )
-    say(f"generation {head['generation']}: {'; '.join(shown)}")
+    if when is not None:
+        say(moment_text(snapshot))
 
 
 def tables(
@@ -166,15 +246,5 @@ def _moment(
     if at_offsets is not None:
         return AtOffsets(parse_offsets(at_offsets))
     if at_event_time is not None:
-        return AtEventTime(_parse_time(at_event_time))
-    return None if at is None else AtTime(_parse_time(at))
-
-
-def _parse_time(text: str) -> datetime:
-    """Parses a time, and prints a note to stderr if the time has no zone."""
-    from kappa.serving.query.pin.moments import parse_time
-
-    time, with_zone = parse_time(text)
-    if not with_zone:
-        say(f"{text} is taken as UTC")
-    return time
+        return AtEventTime(read_time(at_event_time))
+    return None if at is None else AtTime(read_time(at))

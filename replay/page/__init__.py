@@ -20,4 +20,4 @@ made here, and a request delays no rollout:
     intents  a client's intents for rollouts: explained, recorded, and done once for a key
 """
 
-__all__ = ["api", "routes"]
+__all__ = ["api", "routes", "table"]

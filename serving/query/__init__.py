@@ -5,6 +5,8 @@ This package writes no file but the files of answers. Read in this order:
 - pin/: the choice of the builds and frontiers that a reader reads, pinned by a lease
 - reader/: a DuckDB in memory over the files of some builds, and the SQL that DuckDB runs
 - query.py: one question to one snapshot, and its answer as values or as a file
+- statements.py: the statements of a text
+- session.py: many queries of one person over a snapshot that stays pinned
 - render.py: the text of values, in a table, JSON or CSV
 - overflows.py: the groups whose sums have left their type
 - tables.py: the catalogue of the served tables and views
@@ -14,4 +16,14 @@ This package writes no file but the files of answers. Read in this order:
 - sandbox/: untrusted SQL: each query runs in its own confined process
 """
 
-__all__ = ["overflows", "pair", "query", "redrive", "rejects", "render", "tables"]
+__all__ = [
+    "overflows",
+    "pair",
+    "query",
+    "redrive",
+    "rejects",
+    "render",
+    "session",
+    "statements",
+    "tables",
+]

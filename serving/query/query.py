@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -27,6 +27,7 @@ from kappa.serving.query.reader.relations import (
     retired_relations,
 )
 from kappa.serving.query.render import csv_line, object_line
+from kappa.serving.query.statements import SqlStatement
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
@@ -79,6 +80,35 @@ def answer_query(
     )
 
 
+def answer_queries(
+    store: Store,
+    queries: Sequence[SqlStatement],
+    *,
+    when: Past | None = None,
+    lease_seconds: float = 60.0,
+) -> tuple[Answer, ...]:
+    """Answers several queries from one snapshot, one after the other.
+
+    An error names the query, if there are several, and no answer is given. Raises as `answer_query`
+    does.
+    """
+
+    def answer_all(reader: Reader, snapshot: Snapshot) -> tuple[Answer, ...]:
+        answers = []
+        for number, query in enumerate(queries, 1):
+            try:
+                rows = reader.rows(query.text)
+            except KappaError as error:
+                if len(queries) > 1:
+                    place = f"statement {number} of {len(queries)}, at line {query.line}"
+                    error.message = f"{place}: {error.message}"
+                raise
+            answers.append(Answer(rows.columns, rows.types, rows.rows, snapshot))
+        return tuple(answers)
+
+    return ask_snapshot(store, answer_all, when=when, lease_seconds=lease_seconds)
+
+
 def read_snapshot(
     store: Store,
     queries: Callable[[Reader], Rows],
@@ -124,7 +154,7 @@ def ask_snapshot(
             else pin_at(store, when, lease_seconds=lease_seconds) as pinned
         ):
             try:
-                with _connect_reader(pinned.snapshot, store, None) as reader:
+                with open_snapshot(pinned.snapshot, store) as reader:
                     found = question(reader, pinned.snapshot)
                 pinned.confirm_kept()
             except KappaError:
@@ -141,14 +171,18 @@ def connect_reader(snapshot: Snapshot, store: Store, *, limits: Limits | None = 
     The caller keeps the snapshot pinned meanwhile. Raises UsageError, with the name of the
     relation, if a relation cannot be made.
     """
-    reader = _connect_reader(snapshot, store, limits)
+    reader = open_snapshot(snapshot, store, limits=limits)
     for broken in reader.broken:
         reader.close()
         raise broken.refusal()
     return reader
 
 
-def _connect_reader(snapshot: Snapshot, store: Store, limits: Limits | None) -> Reader:
+def open_snapshot(snapshot: Snapshot, store: Store, *, limits: Limits | None = None) -> Reader:
+    """Opens a reader of a snapshot, in which some relations may be broken.
+
+    The caller keeps the snapshot pinned meanwhile.
+    """
     relations = relations_of(snapshot, store)
     reader = open_reader(limits, served=bool(snapshot.serving), showing=relations)
     reader.left = lambda: retired_relations(relations, store)

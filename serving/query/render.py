@@ -116,6 +116,14 @@ def cell_text(value: object) -> str:
             return _escaped_text(_one_line_text(value))
 
 
+def printable_text(text: str) -> str:
+    """Escapes what would steer a terminal in a text of several lines.
+
+    A message may quote data.
+    """
+    return "\n".join(map(_escaped_text, text.split("\n")))
+
+
 def _csv_lines(listing: Listing) -> Iterator[str]:
     yield csv_line(listing.columns)
     for row in listing.rows:
@@ -152,6 +160,20 @@ def _one_line_text(value: object) -> str:
         if isinstance(shown, str)
         else json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
     )
+
+
+def render_expanded(listing: Listing) -> str:
+    """Renders each row as lines of a column and its value, below a line with the row's number."""
+    heads = [_escaped_text(column) for column in listing.columns]
+    width = max(map(cell_len, heads), default=0)
+    lines = []
+    for number, row in enumerate(listing.rows, 1):
+        lines.append(f"─[ {number} ]".ljust(max(width + 2, 12), "─"))
+        lines += [
+            f"{head}{' ' * (width - cell_len(head))}  {cell_text(value)}".rstrip()
+            for head, value in zip(heads, row, strict=True)
+        ]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _table_lines(listing: Listing) -> Iterator[str]:

@@ -16,7 +16,7 @@ from kappa.base.errors import KappaError
 from kappa.base.sql import quoted
 from kappa.serving.query.pin.moments import Past
 from kappa.serving.query.pin.snapshot import Snapshot
-from kappa.serving.query.query import ask_snapshot
+from kappa.serving.query.query import ask_snapshot, open_snapshot
 from kappa.serving.query.reader.errors import BrokenRelation
 from kappa.serving.query.reader.reader import Reader
 from kappa.serving.query.reader.table_sql import schema_of, type_text
@@ -77,7 +77,20 @@ def broken_relations(store: Store, *, lease_seconds: float = 60.0) -> tuple[Brok
     return ask_snapshot(store, lambda reader, _: reader.broken, lease_seconds=lease_seconds)
 
 
-def _described_tables(reader: Reader, snapshot: Snapshot, store: Store) -> Iterator[ServedTable]:
+def tables_of_snapshot(snapshot: Snapshot, store: Store) -> tuple[ServedTable, ...]:
+    """Lists the tables and views of a pinned snapshot, without reading or counting their rows.
+
+    The order is that of `served_tables`. A relation that cannot be made is listed as broken.
+    """
+    with open_snapshot(snapshot, store) as reader:
+        # Files are compared with their sums before rows are read, and no row is read here.
+        reader.before = lambda _sql: None
+        return tuple(_described_tables(reader, snapshot, store, counts=False))
+
+
+def _described_tables(
+    reader: Reader, snapshot: Snapshot, store: Store, *, counts: bool = True
+) -> Iterator[ServedTable]:
     for pipeline, build in sorted(snapshot.serving.items()):
         birth, frontier = snapshot.births[build], snapshot.frontiers[build]
         versions, clock = frontier.versions, log_clock(birth, frontier.log_time)
@@ -87,7 +100,7 @@ def _described_tables(reader: Reader, snapshot: Snapshot, store: Store) -> Itera
                 for name in recent_names(table.name)
                 if name in versions
             )
-            rows, columns, broken = _contents_of(reader, pipeline, table.name)
+            rows, columns, broken = _contents_of(reader, pipeline, table.name, counts=counts)
             yield ServedTable(
                 table.name,
                 "table" if table.view is None else "maintained view",
@@ -102,14 +115,14 @@ def _described_tables(reader: Reader, snapshot: Snapshot, store: Store) -> Itera
                 broken,
             )
         for view in birth.views:
-            rows, columns, broken = _contents_of(reader, pipeline, view)
+            rows, columns, broken = _contents_of(reader, pipeline, view, counts=counts)
             yield ServedTable(view, "view", pipeline, build, rows, columns, broken=broken)
 
 
 def _contents_of(
-    reader: Reader, pipeline: str, name: str
+    reader: Reader, pipeline: str, name: str, *, counts: bool
 ) -> tuple[int | None, tuple[tuple[str, str], ...], str]:
-    """Returns the rows and columns of a relation.
+    """Returns the columns of a relation, and the number of its rows if `counts`.
 
     If the relation cannot be read, the reason is returned instead.
     """
@@ -119,7 +132,7 @@ def _contents_of(
     whole = f"{quoted(schema_of(pipeline))}.{quoted(name)}"
     try:
         described = reader.describe_columns(f"from {whole}")
-        count = int(reader.rows(f"select count(*) from {whole}").rows[0][0])
+        count = int(reader.rows(f"select count(*) from {whole}").rows[0][0]) if counts else None
     except KappaError as error:
         # If the lease was lost meanwhile, `ask` throws this away and asks again.
         return None, (), error.message

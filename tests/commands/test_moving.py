@@ -45,6 +45,22 @@ def test_a_long_step_says_what_it_does_and_how_far_it_is(monkeypatch: pytest.Mon
         _wait_for(r"comparing table \[delays\] \(2 of 5\) \(\d+ s\)\n", said)
 
 
+def test_a_step_for_terminals_writes_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that reads stderr gets the answer alone."""
+    monkeypatch.setattr(shown, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(shown, "_FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(shown, "_TERMINAL_SECONDS", 0.0)
+    script, terminal = io.StringIO(), io.StringIO()
+    lines = Console(file=script, width=80)
+    with (
+        moving("answering", console=lines, only_terminal=True),
+        moving("answering", console=Console(file=terminal, force_terminal=True, width=80)),
+    ):
+        _wait_for(r"answering", terminal)
+
+    assert script.getvalue() == ""
+
+
 def test_on_a_terminal_the_line_moves_and_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -30,6 +30,7 @@ PAGES = (
     "docs/howto/undo.md",
     "docs/howto/fix-rejects.md",
     "docs/howto/look-back.md",
+    "docs/howto/shell.md",
     "docs/howto/changes.md",
     "docs/howto/prove.md",
     "docs/howto/branch.md",

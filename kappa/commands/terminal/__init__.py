@@ -5,6 +5,7 @@ All commands share this package, which decides nothing. Read the modules in this
 options    options and arguments of several commands, each declared once
 output     stdout for the answer, stderr for talk and questions
 lines      files of lines, or stdin and stdout
+moment     a snapshot's moment, as people write and read it
 moving     the line of a step that takes a while
 bar        the bar of a step that counts, with the rate
 begin      the way from a plan to its rollouts

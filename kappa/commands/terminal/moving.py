@@ -47,12 +47,15 @@ def with_time(text: str, seconds: float) -> str:
 
 
 @contextlib.contextmanager
-def moving(text: str, *, console: Console | None = None) -> Iterator[Callable[[str], None]]:
+def moving(
+    text: str, *, console: Console | None = None, only_terminal: bool = False
+) -> Iterator[Callable[[str], None]]:
     """Shows a step on stderr for as long as the block runs.
 
-    Yields a function that changes the text of the step.
+    Yields a function that changes the text of the step. With `only_terminal`, nothing is written
+    where stderr is no terminal: a script that reads both streams gets the answer alone.
     """
-    step = _Step(text, console)
+    step = _Step(text, console, only_terminal=only_terminal)
     thread = Thread(target=step.run, name="moving", daemon=True)
     thread.start()
     try:
@@ -63,8 +66,9 @@ def moving(text: str, *, console: Console | None = None) -> Iterator[Callable[[s
 
 
 class _Step:
-    def __init__(self, text: str, console: Console | None) -> None:
+    def __init__(self, text: str, console: Console | None, *, only_terminal: bool) -> None:
         self.over = Event()
+        self._only_terminal = only_terminal
         self._text = text
         self._given = console
         self._began = time.monotonic()
@@ -89,6 +93,8 @@ class _Step:
             seconds = time.monotonic() - self._began
             if self._console.is_terminal:
                 status = self._moved(status, seconds)
+            elif self._only_terminal:
+                return
             elif (line := lines.line(self._text, seconds)) is not None:
                 self._console.print(line, markup=False, highlight=False, soft_wrap=True)
         if status is not None:

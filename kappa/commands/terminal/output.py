@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from kappa.base.errors import ConsentNeeded, KappaError
-from kappa.serving.query.render import Form, Listing, render_listing
+from kappa.serving.query.render import Form, Listing, printable_text, render_listing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,9 +46,9 @@ def write_bytes(content: bytes) -> None:
 
 def show_failure(error: KappaError) -> int:
     """Writes an error with its hint to stderr. Returns the exit code."""
-    say(f"error: {error.message}")
+    say(printable_text(f"error: {error.message}"))
     if error.hint:
-        say(f"hint: {error.hint}")
+        say(printable_text(f"hint: {error.hint}"))
     return error.exit_code
 
 

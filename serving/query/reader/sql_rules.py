@@ -24,7 +24,7 @@ from kappa.tables.views.nulls import unsure_asof
 ONE_QUERY = "give one query that reads, such as: select * from page_hits limit 10"
 
 # The functions that make rows from their arguments alone.
-_TABLE_FUNCTIONS = frozenset(
+TABLE_FUNCTIONS = frozenset(
     {"range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree"}
 )
 # Functions that read more than their arguments (settings, variables, system tables, the files of a
@@ -134,12 +134,13 @@ def _check_name(node: Mapping[str, Any], catalogue: Names, scope: Names) -> None
         case {"type": "SHOW_REF", "query": None}:
             raise UsageError(
                 "this shows what is not in the catalogue",
-                hint="describe TABLE shows the columns of one; GET /api/v1/tables lists all",
+                hint="describe TABLE shows the columns of one; kappa tables, GET /api/v1/tables "
+                "and \\d of kappa shell list all",
             )
         case {"type": "TABLE_FUNCTION", "function": {"function_name": str(name)}} if (
-            lowered(name) not in _TABLE_FUNCTIONS
+            lowered(name) not in TABLE_FUNCTIONS
         ):
-            raise _no_function(name, _TABLE_FUNCTIONS)
+            raise _no_function(name, TABLE_FUNCTIONS)
         case {"function_name": str(name)} if lowered(name) in REFUSED_FUNCTIONS:
             raise _no_function(name, ())
         case {"type": "TABLE_FUNCTION", "function": function} if (

@@ -62,11 +62,15 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A query, the format of the answer, and the most rows to return."""
+    """A query, the format of the answer, and the most rows and bytes to return.
+
+    The allowance bounds both numbers, and stands in for a number that is None.
+    """
 
     sql: str
     form: Format = Format.JSON
     rows: int | None = None
+    bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

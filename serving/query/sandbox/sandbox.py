@@ -223,10 +223,8 @@ class Sandbox:
             "left": [asdict(each) for each in left],
             "memory": self.allowance.memory,
             "cpu_seconds": max(1, round(self.allowance.seconds)),
-            "rows": self.allowance.rows
-            if question.rows is None
-            else min(question.rows, self.allowance.rows),
-            "bytes": self.allowance.bytes,
+            "rows": _bounded(question.rows, self.allowance.rows),
+            "bytes": _bounded(question.bytes, self.allowance.bytes),
         }
 
     @contextlib.contextmanager
@@ -252,6 +250,10 @@ class Sandbox:
             self._spares.append(self._nursery.make_child())
 
 
+def _bounded(asked: int | None, allowed: int) -> int:
+    return allowed if asked is None else min(asked, allowed)
+
+
 def _placed_files(
     files: FilesInPlace, table: str, version: int, vouched: str | None
 ) -> tuple[str, ...]:
@@ -267,8 +269,8 @@ def _ensure_few_files(relations: Sequence[Relations]) -> None:
     if sum(files.values()) > MOST_FILES:
         most = max(files, key=lambda name: files[name])
         raise TooMuch(
-            f"the snapshot has {sum(files.values())} files, and a query over HTTP opens at most "
-            f"{MOST_FILES}; {most} has {files[most]} of them",
+            f"the snapshot has {sum(files.values())} files, and a query over HTTP or of the shell "
+            f"opens at most {MOST_FILES}; {most} has {files[most]} of them",
             hint=f"kappa query reads them all; the job of {most.partition('.')[0]} joins small "
             "files while it runs: kappa status",
         )
