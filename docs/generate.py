@@ -1,11 +1,14 @@
 """The writer of the reference pages that the code owns: commands.md and declarations.md.
 
-`make docs` runs it; tests/test_docs.py holds the pages to it.
+It writes also the words that complete command lines. `make docs` runs it; tests/test_docs.py holds
+the files to it.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +18,10 @@ from typing import Any
 import typer
 
 import kappa
+from kappa.commands.examples import EXAMPLES
 from kappa.testing import Event, law_of_slices, law_of_views, read_events, some_events, tables_of
 
-REFERENCE = Path(__file__).parent / "reference"
+ROOT = Path(__file__).parent.parent
 GENERATED = "<!-- Written by `make docs`. Change the code, not this page. -->"
 _EXAMPLE = "Example:"
 _HEAD = (
@@ -27,8 +31,58 @@ _HEAD = (
 
 
 def pages() -> dict[str, str]:
-    """Returns each page's name and text."""
-    return {"commands.md": _commands(), "declarations.md": _declarations()}
+    """Returns the path below the tree, and the text, of each file."""
+    return {
+        "docs/reference/commands.md": _commands(),
+        "docs/reference/declarations.md": _declarations(),
+        "kappa/commands/words.json": _words(),
+    }
+
+
+def _words() -> str:
+    """Returns the commands as kappa/commands/complete.py reads them, a command a line."""
+    from kappa.commands.app import app_of  # noqa: PLC0415  # only these words need the program
+
+    words = _words_of(typer.main.get_command(app_of()))
+    return re.sub(r'(?<=[{,]) ?("[a-z]+": \{"help")', r"\n\1", json.dumps(words)) + "\n"
+
+
+def _words_of(command: Any) -> dict[str, Any]:
+    options = {
+        word: _parameter_words(option)
+        for option in command.params
+        if option.param_type_name == "option" and not option.hidden
+        for word in (*option.opts, *option.secondary_opts)
+    }
+    return {
+        "help": _first_line(command.help),
+        "commands": {
+            name: _words_of(each)
+            for name, each in getattr(command, "commands", {}).items()
+            if not each.hidden
+        },
+        "options": {**options, "--help": {"help": "print the help"}},
+        "arguments": [
+            {**_parameter_words(each), "many": each.nargs == -1}
+            for each in command.params
+            if each.param_type_name == "argument"
+        ],
+    }
+
+
+def _parameter_words(parameter: Any) -> dict[str, Any]:
+    """Returns what completes a parameter: things by the words of the metavar, and choices."""
+    words = {"help": _first_line(getattr(parameter, "help", ""))}
+    if getattr(parameter, "is_flag", False):
+        return words
+    metavar = parameter.metavar or parameter.name.upper()
+    of = "|".join(re.sub("(?<!S)S$", "", name) for name in re.findall("[A-Z]+", metavar))
+    choices = [str(each) for each in getattr(parameter.type, "choices", ())]
+    return {**words, "of": of, **({"choices": choices} if choices else {})}
+
+
+def _first_line(text: str | None) -> str:
+    return " ".join((text or "").partition("\n\n")[0].split()).partition(". ")[0].rstrip(".")
 
 
 def _commands() -> str:
@@ -49,7 +103,9 @@ def _below(group: Any, path: str) -> Iterator[str]:
             yield from _below(command, f"{path} {name}")
             continue
         usage = [_argument(each) for each in command.params if each.param_type_name == "argument"]
+        example = EXAMPLES[f"{path} {name}".removeprefix("kappa ")]
         yield f"```text\n{' '.join([path, name, *usage])}\n```"
+        yield f"Example: `{example}`"
         yield _prose(command.help)
         if options := _options(command):
             yield options
@@ -123,6 +179,6 @@ def _parameter(parameter: inspect.Parameter) -> str:
 
 if __name__ == "__main__":
     for name, text in pages().items():
-        (REFERENCE / name).write_text(text, encoding="utf-8")
-        print(f"docs/reference/{name}")
+        (ROOT / name).write_text(text, encoding="utf-8")
+        print(name)
     sys.exit(0)

@@ -6,6 +6,7 @@ modules in this order:
     errors      the tree of errors, and the exit codes
     settings    kappa.toml, environment and flags; `sections` has each setting, `kafka_settings`
                 the settings of the cluster, and `section/` the types that sections are made of
+    setting_origins  the line, variable or flag from which each setting comes
     process     child processes that end with their parent
     forked      a call in a separate process, within limits of time and memory
     scratch     temporary folders of a process, deleted afterwards; the cache of a user
@@ -36,6 +37,7 @@ __all__ = [
     "scratch",
     "sealed",
     "sections",
+    "setting_origins",
     "settings",
     "source",
     "sql",

@@ -73,10 +73,18 @@ def told_by(error: Exception) -> tuple[str, list[str]]:
     told, _, place = whole.partition("\n\nLINE ")
     lines = [line.strip() for line in told.splitlines() if line.strip()]
     message = lines[0] if lines else type(error).__name__
-    hints = [line[0].lower() + line[1:] for line in lines[1:] if not _CATALOG.search(line)]
+    hints = [_named_hint(line) for line in lines[1:] if not _CATALOG.search(line)]
     if "syntax error" in message and _AT.search(place):
         hints = ['at is a word of SQL: write "at", or t.at with its table']
     return message, hints
+
+
+def _named_hint(line: str) -> str:
+    """Returns a hint of DuckDB in one form for tables and columns: `did you mean "hits"?`."""
+    names = line.removeprefix("Candidate bindings: ")
+    if names != line:
+        return f"did you mean {names.replace(', ', ' or ')}?"
+    return line[0].lower() + line[1:]
 
 
 def without_kind(message: str) -> str:

@@ -24,7 +24,6 @@ translated at the doors and never reach the user.
 
 from __future__ import annotations
 
-import difflib
 import errno
 import re
 from collections.abc import Iterable
@@ -141,8 +140,16 @@ class Damaged(Broken):
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Returns a hint with the known name nearest to a wrong name; "" if no name is near."""
+    import difflib  # noqa: PLC0415  # a command without a mistake does without
+
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"did you mean {near[0]}?" if near else ""
+
+
+def near_or_all(name: str, known: Iterable[str], *, none: str = "there are none") -> str:
+    """Returns a hint with the nearest known name, else with all names; `none` if there are none."""
+    names = list(known)
+    return did_you_mean(name, names) or (f"there are {', '.join(names)}" if names else none)
 
 
 def machine_error(error: Exception) -> int | None:

@@ -8,7 +8,6 @@ failpoint costs a comparison. The idea is from FreeBSD's fail(9) and TiKV's fail
 
 from __future__ import annotations
 
-import difflib
 import os
 import signal
 import sys
@@ -17,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kappa.base.errors import ExitCode, UsageError
+from kappa.base.errors import ExitCode, UsageError, did_you_mean
 
 # Every kind of record of the journal (kappa/state/journal/events.py); tests compare the two.
 _RECORDS = (
@@ -123,10 +122,9 @@ def parsed(text: str) -> Action | None:
         return None
     name, action, passing = (*text.split(":", 2), "", "")[:3]
     if name not in NAMES:
-        close = difflib.get_close_matches(name, NAMES, n=1)
         raise UsageError(
             f"KAPPA_FAIL names the failpoint {name!r}, which does not exist",
-            hint=f"did you mean {close[0]}?" if close else "kappa/base/failpoint.py lists them",
+            hint=did_you_mean(name, NAMES) or "kappa/base/failpoint.py lists them",
         )
     if action != "kill" or not (passing or "1").isdecimal() or int(passing or "1") < 1:
         raise UsageError(

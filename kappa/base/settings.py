@@ -6,10 +6,9 @@ folder with a kappa.toml. Unknown keys are errors with a suggestion.
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -17,7 +16,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from kappa.base.errors import SettingsError
+from kappa.base.errors import SettingsError, near_or_all
 from kappa.base.kafka_settings import KafkaAuth, KafkaSettings
 from kappa.base.section.cluster import problems as problems_of_cluster
 from kappa.base.section.collect import CollectSettings, PullSettings
@@ -185,12 +184,22 @@ def _settings_of(project: Path, flags: Mapping[str, Any]) -> Settings:
 def _in_environment() -> dict[str, Any]:
     """Returns the settings of the environment in the form of the file, with values as text."""
     found: dict[str, Any] = {}
+    for _, given in given_by_environment():
+        found = _beaten(found, given)
+    return found
+
+
+def given_by_environment() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields each variable with the settings that the variable gives, in the form of the file.
+
+    A later variable overrides an earlier one.
+    """
     for name in sorted(os.environ, key=str.upper):
         if not name.upper().startswith(_PREFIX):
             continue
         path = name.upper().removeprefix(_PREFIX).lower().split("__")
         given: Any = os.environ[name]
-        if _has_parts(_kind_at(path)):
+        if has_parts(kind_at(path)):
             try:
                 given = msgspec.json.decode(given)
             except ValueError:
@@ -204,8 +213,7 @@ def _in_environment() -> dict[str, Any]:
                 ) from None
         for part in reversed(path):
             given = {part: given}
-        found = _beaten(found, given)
-    return found
+        yield name, given
 
 
 def _beaten(given: Any, other: Any) -> Any:
@@ -229,7 +237,7 @@ def _read(kind: Any, given: Any, path: list[str], project: Path) -> Any:
                 for name, each in given.items()
             }
         )
-    if isinstance(given, dict) and _has_parts(kind):
+    if isinstance(given, dict) and has_parts(kind):
         part = _kind_of_parts(kind)
         # Options may have passwords.
         secret = part if _is_section(part) else Annotated[part, SECRET]
@@ -258,24 +266,21 @@ def _wrong(kind: Any, given: Any, path: list[str], project: Path, why: str) -> S
 
 
 def _unknown(path: list[str], project: Path) -> SettingsError:
-    names = _setting_names(_kind_at(path[:-1]))
-    near = difflib.get_close_matches(path[-1], names, n=1)
+    names = [".".join([*path[:-1], name]) for name in _setting_names(kind_at(path[:-1]))]
     return SettingsError(
         f"{'.'.join(path)} is no setting ({project / FILE} or {_PREFIX}{'__'.join(path).upper()})",
-        hint=f"did you mean {'.'.join([*path[:-1], *near])}?"
-        if near
-        else f"there are {', '.join(names)}",
+        hint=near_or_all(".".join(path), names),
     )
 
 
-def _kind_at(path: list[str]) -> Any:
+def kind_at(path: Sequence[str]) -> Any:
     """Returns the type of the setting or section at a path, or None for an unknown path."""
     kind: Any = Settings
     for part in path:
         if _is_section(kind):
             kind = kind.kinds().get(part)
         else:
-            kind = _kind_of_parts(kind) if _has_parts(kind) else None
+            kind = _kind_of_parts(kind) if has_parts(kind) else None
     return kind
 
 
@@ -288,7 +293,8 @@ def _is_section(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, Section)
 
 
-def _has_parts(kind: Any) -> bool:
+def has_parts(kind: Any) -> bool:
+    """Returns True for the type of a section, and of a setting with named parts."""
     return _is_section(kind) or any(get_origin(each) is dict for each in get_args(kind))
 
 

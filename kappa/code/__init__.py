@@ -7,6 +7,7 @@ topic and no table. Read the files in this order:
 - scan.py: takes a module apart into imports, and statements without parts that decide no row.
 - reach.py: walks from a pipeline's function through all code that decides the pipeline's rows.
 - importer.py: imports a project's modules from one folder, the working tree or a snapshot.
+- names.py: reads the names that a project's files declare, without running the files.
 - project.py: loads the pipelines that a project declares.
 - ddl.py: reads the types of UDFs without a Spark session.
 - fingerprint.py: hashes the code and the declarations into a version, and a rows version.
@@ -23,6 +24,7 @@ __all__ = [
     "declaration",
     "fingerprint",
     "importer",
+    "names",
     "new_project",
     "outputs",
     "project",

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
+from kappa.commands.terminal.help import Commands
 from kappa.commands.terminal.options import As, here_of
 from kappa.commands.terminal.output import print_listing, say
 from kappa.serving.query.render import Form
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="The alerts of what serves: list them and their dead letters, send those again.",
+app = Commands(
+    text="The alerts of what serves: list them and their dead letters, send those again.",
 )
 
 

@@ -17,7 +17,10 @@ from kappa.base.errors import ExitCode, KappaError, lacks_memory
 from kappa.commands import (
     alerts,
     archive,
+    attach,
     changes,
+    completion,
+    config,
     deploy,
     develop,
     doctor,
@@ -34,8 +37,21 @@ from kappa.commands import (
     service,
     topics,
 )
+from kappa.commands.terminal.help import Commands
 from kappa.commands.terminal.output import say, show_failure
 from kappa.replay.status.context import ProjectContext
+
+
+def help_(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[COMMAND]...", show_default=False, help="such as topics create"),
+    ] = None,
+) -> None:
+    """Show the help of a command, or of all commands."""
+    code = run_command([*(words or ()), "--help"])
+    raise Exit(code)
+
 
 # Each command stands in one panel of the help.
 _PANELS = {
@@ -61,7 +77,7 @@ _PANELS = {
         look.diff,
         look.prove,
     ),
-    "Query": (query.query, query.shell, query.tables, changes.changes),
+    "Query": (query.query, query.shell, query.tables, changes.changes, attach.attach),
     "Look": (look.status, look.history, look.show, look.logs, outlets.sinks),
     "Operate": (
         run.up,
@@ -75,9 +91,12 @@ _PANELS = {
         doctor.doctor,
         doctor.scrub,
     ),
+    "Help": (help_, completion.completion),
 }
 _COMMANDS = {
-    each.__name__: (each, panel) for panel, commands in _PANELS.items() for each in commands
+    each.__name__.rstrip("_"): (each, panel)
+    for panel, commands in _PANELS.items()
+    for each in commands
 }
 _GROUPS = {
     "topics": (topics.app, "Develop"),
@@ -85,6 +104,7 @@ _GROUPS = {
     "rejects": (rejects.app, "Operate"),
     "archive": (archive.app, "Operate"),
     "alerts": (alerts.app, "Look"),
+    "config": (config.app, "Look"),
     "root": (root.app, "Operate"),
 }
 
@@ -94,16 +114,12 @@ def app_of(typed: str | None = None) -> typer.Typer:
 
     Making all commands takes as long as a small query.
     """
-    app = typer.Typer(
-        name="kappa",
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        help="A replayable event platform: the log, the fold, the table, the query.",
+    app = Commands(
+        text="A replayable event platform: the log, the fold, the table, the query.", name="kappa"
     )
     for name, (command, panel) in _COMMANDS.items():
         if typed in {None, name}:
-            app.command(rich_help_panel=panel)(command)
+            app.command(name, rich_help_panel=panel)(command)
     for name, (group, panel) in _GROUPS.items():
         if typed in {None, name}:
             app.add_typer(group, name=name, rich_help_panel=panel)
@@ -225,9 +241,9 @@ def _write_no_more() -> None:
 
 
 def _misused(error: TyperException) -> int:
-    context, message = getattr(error, "ctx", None), error.format_message()
-    # An error without a message comes from the bare name of a group, whose help is printed.
-    if message:
-        say(f"error: {message}")
-        say(f"hint: {context.command_path if context is not None else 'kappa'} --help")
+    context = getattr(error, "ctx", None)
+    near = getattr(error, "possibilities", None)
+    say(f"error: {error.message if near else error.format_message()}")
+    meant = f"did you mean {near[0]}? " if near else ""
+    say(f"hint: {meant}{context.command_path if context is not None else 'kappa'} --help")
     return ExitCode.USAGE

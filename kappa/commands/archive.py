@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
+from kappa.commands.terminal.help import Commands
 from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import As, here_of
 from kappa.commands.terminal.output import print_listing
 from kappa.serving.query.render import Form
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="The archives of topics with archive=True: show them, and compare them with the topics.",
+app = Commands(
+    text="The archives of topics with archive=True: show them, and compare them with the topics.",
 )
 
 

@@ -13,7 +13,7 @@ import typer
 from kappa.base.errors import Damaged, ExitCode, UsageError
 from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import As, here_of
-from kappa.commands.terminal.output import console, print_listing, write_bytes
+from kappa.commands.terminal.output import LinePrefixes, console, print_listing, write_bytes
 from kappa.serving.query.render import Form, render_listing
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def show(
         int | None,
         typer.Option(
             "--rollout",
-            metavar="NUMBER",
+            metavar="ROLLOUT",
             help="the generation that this rollout has made",
             show_default=False,
         ),
@@ -127,7 +127,7 @@ def diff(
     before: Annotated[
         str | None,
         typer.Argument(
-            metavar="[A]",
+            metavar="[BUILD|ROLLOUT]",
             help="a build, or the number of its rollout; default: the one that serves while a "
             "candidate is on its way, else "
             "the one that served before",
@@ -137,7 +137,7 @@ def diff(
     after: Annotated[
         str | None,
         typer.Argument(
-            metavar="[B]",
+            metavar="[BUILD|ROLLOUT]",
             help="another one; default: the candidate, else the one that serves",
             show_default=False,
         ),
@@ -256,12 +256,14 @@ def prove(
 def logs(
     context: typer.Context,
     name: Annotated[
-        str,
+        str | None,
         typer.Argument(
+            metavar="[PROCESS|PIPELINE|BUILD|ROLLOUT]",
+            show_default=False,
             help="supervisor, broker, verification, http, archiver, courier, collector, a build, "
-            "a pipeline, or the number of a rollout"
+            "a pipeline, or the number of a rollout; all, if none is named",
         ),
-    ] = "supervisor",
+    ] = None,
     follow: Annotated[
         bool, typer.Option("-f", "--follow", help="go on with what is written")
     ] = False,
@@ -269,15 +271,40 @@ def logs(
         int, typer.Option("-n", "--lines", min=0, help="how many of the last lines")
     ] = 40,
 ) -> None:
-    """Show the log of the supervisor, the broker, or a build's job."""
+    """Show the logs of all processes, or the log of one: of the supervisor, or of a build's job.
+
+    Of all processes, each line begins with the name of its process.
+    """
     from kappa.replay.status.logs import follow_file, last_lines, log_file
 
     here = here_of(context)
+    if name is None:
+        _show_all_logs(here, lines, follow=follow)
+        return
     path = log_file(here.store, here.state(), name)
     text, position = last_lines(path, lines)
     write_bytes(text)
     for more in follow_file(path, position) if follow else ():
         write_bytes(more)
+
+
+def _show_all_logs(here: ProjectContext, lines: int, *, follow: bool) -> None:
+    from kappa.replay.status.logs import follow_files, last_lines, log_files
+
+    files = log_files(here.store, here.state())
+    if not files and not follow:
+        raise UsageError("no process has written a log yet", hint="start them with: kappa up -d")
+    # Names of builds are longer than those of processes.
+    prefixes = LinePrefixes(max(map(len, files), default=0))
+    positions = {}
+    for each, path in files.items():
+        text, end = last_lines(path, lines)
+        whole, ended, begun = text.rpartition(b"\n")
+        positions[each] = end - len(begun)
+        prefixes.write(each, whole + ended)
+    found = follow_files(lambda: log_files(here.store, here.state()), positions)
+    for each, text in found if follow else ():
+        prefixes.write(each, text)
 
 
 def _status_text(here: ProjectContext, form: Form) -> tuple[str, bool]:
@@ -293,6 +320,7 @@ def _status_of(here: ProjectContext, form: Form) -> tuple[str, bool]:
     from kappa.replay.rollout.current import readable_state
     from kappa.replay.rollout.supervisor_report import read_supervisor_report
     from kappa.replay.status.outgoing_changes import waiting_text
+    from kappa.replay.status.run_records import restart_text, settings_since_start
     from kappa.replay.status.status import observe_status
     from kappa.replay.status.status_text import status_document, status_heading, status_listing
 
@@ -307,6 +335,9 @@ def _status_of(here: ProjectContext, form: Form) -> tuple[str, bool]:
     )
     now = datetime.now(UTC)
     document = status_document(seen, running, broker, http, now)
+    changed = settings_since_start(here.settings)
+    document["settings_changed_since_start"] = list(changed)
+    restart = f"{restart_text(changed)}\n" if changed else ""
     waiting = ""
     # The heading names the damage.
     with suppress(Damaged):
@@ -316,5 +347,5 @@ def _status_of(here: ProjectContext, form: Form) -> tuple[str, bool]:
         form,
         status_listing(seen, now),
         document=document,
-        heading=status_heading(seen, running, broker, http) + waiting,
+        heading=status_heading(seen, running, broker, http) + restart + waiting,
     ), bool(seen.damaged)

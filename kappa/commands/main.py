@@ -8,12 +8,20 @@ import os
 import signal
 import sys
 
-from kappa.base.program import keep_private
-from kappa.commands.app import run_command
+_COMPLETES = sys.argv[1:2] == ["__complete"]
+if not _COMPLETES:
+    # A shell that completes a command line waits for an answer, and needs no command.
+    from kappa.base.program import keep_private
+    from kappa.commands.app import run_command
 
 
 def main() -> None:
     """Runs the command that was typed, and exits with the command's exit code."""
+    if _COMPLETES:
+        from kappa.commands.complete import print_completions
+
+        print_completions(sys.argv[2:])
+        return
     # Libraries make many objects, none of which is garbage. A collection over these objects, during
     # the imports and at the end, takes longer than a small query.
     gc.set_threshold(100_000, 20, 20)

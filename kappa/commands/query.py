@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +27,8 @@ from kappa.commands.terminal.written import ensure_shown
 from kappa.serving.query.render import Form, Listing
 
 if TYPE_CHECKING:
+
+    from kappa.replay.status.context import ProjectContext
     from kappa.serving.query.pin.moments import Past
     from kappa.serving.query.pin.snapshot import Snapshot
     from kappa.serving.query.query import Answer
@@ -187,25 +190,58 @@ def _say_moment(when: Past | None, snapshot: Snapshot) -> None:
 
 def tables(
     context: typer.Context,
+    table: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TABLE]",
+            show_default=False,
+            help="describe this table or view, or PIPELINE.TABLE, instead of listing all",
+        ),
+    ] = None,
     at_generation: PastGeneration = None,
     at: PastTime = None,
     at_offsets: PastOffsets = None,
     at_event_time: PastEventTime = None,
     output: As = Form.TABLE,
 ) -> None:
-    """List the tables that are served, or were.
+    """List the tables that are served, or were; or describe one table.
 
-    With -o json also path and version, for Spark, Polars and others.
+    With -o json also path and version, for Spark, Polars and others. The description of a table has
+    its columns with types and folds, its rows and files, who writes it, and who reads it.
     """
     from kappa.serving.query.tables import served_tables, tables_listing
 
     here = here_of(context)
-    found = served_tables(
+    when = _moment(at_generation, at, at_offsets, at_event_time)
+    if table is not None:
+        _describe_table(here, table, when, output)
+        return
+    found = served_tables(here.store, when=when, lease_seconds=here.lease_seconds)
+    print_listing(output, tables_listing(found, columns_as_text=output is Form.TABLE))
+
+
+def _describe_table(here: ProjectContext, name: str, when: Past | None, output: Form) -> None:
+    from kappa.replay.page.described_table import (
+        describe_table,
+        described_document,
+        described_listing,
+        described_text,
+    )
+
+    found = describe_table(
         here.store,
-        when=_moment(at_generation, at, at_offsets, at_event_time),
+        here.settings.project,
+        name,
+        now=time.time(),
+        when=when,
         lease_seconds=here.lease_seconds,
     )
-    print_listing(output, tables_listing(found, columns_as_text=output is Form.TABLE))
+    print_listing(
+        output,
+        described_listing(found),
+        document=described_document(found),
+        heading=described_text(found),
+    )
 
 
 def _moment(

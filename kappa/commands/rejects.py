@@ -6,9 +6,9 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from kappa.base.errors import UsageError
+from kappa.commands.terminal.help import Commands, GroupHelp
 from kappa.commands.terminal.lines import open_lines, open_new_file
 from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import As, OfBuild, OnePipeline, Yes, here_of
@@ -16,20 +16,22 @@ from kappa.commands.terminal.output import ask_consent, print_listing, say
 from kappa.serving.query.render import Form, Listing
 
 
-class _Rejects(TyperGroup):
+class _Rejects(GroupHelp):
     """The group `rejects`: `kappa rejects [PIPELINE]` is `kappa rejects list [PIPELINE]`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         # Typer has no public name for the type of `ctx`.
         return super().parse_args(
             ctx,
-            args if args and (args[0] in self.commands or args[0] == "--help") else ["list", *args],
+            args
+            if args and (args[0] in self.commands or args[0] in {"-h", "--help"})
+            else ["list", *args],
         )
 
 
-app = typer.Typer(
+app = Commands(
     cls=_Rejects,
-    help="The invalid records: list and show them, export them to fix, redrive the fixed ones.",
+    text="The invalid records: list and show them, export them to fix, redrive the fixed ones.",
 )
 
 

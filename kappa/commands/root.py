@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
+from kappa.commands.terminal.help import Commands
 from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import here_of
 from kappa.commands.terminal.output import say
 
-app = typer.Typer(no_args_is_help=True, help="All that Kappa keeps, as a whole.")
+app = Commands(text="All that Kappa keeps, as a whole.")
 
 
 @app.command("copy")

@@ -33,7 +33,7 @@ def up(
     in a bucket has one host on which this runs.
     """
     from kappa.replay.platform import supervisor
-    from kappa.replay.status.run_records import served_at
+    from kappa.replay.status.run_records import restart_text, served_at, settings_since_start
 
     here = here_of(context)
     if detach and here.running is None:
@@ -49,6 +49,9 @@ def up(
             f"kappa is up: process {started.pid}, Kafka at "
             f"{started.bootstrap_servers}{f', HTTP at {url}' if url else ''}"
         )
+        # A platform that was up already has the settings of its start.
+        if changed := settings_since_start(here.settings):
+            say(restart_text(changed))
 
 
 def down(context: typer.Context) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kappa.base.errors import ExitCode
+from kappa.commands.terminal.help import Commands
 from kappa.commands.terminal.options import As, here_of
 from kappa.commands.terminal.output import print_listing, say
 from kappa.serving.query.render import Form, Listing
@@ -16,9 +17,7 @@ if TYPE_CHECKING:
     from kappa.kafka.registry import RegistryClient
     from kappa.replay.status.context import ProjectContext
 
-app = typer.Typer(
-    no_args_is_help=True, help="The subjects of the schema registry, and those that are pinned."
-)
+app = Commands(text="The subjects of the schema registry, and those that are pinned.")
 _Name = Annotated[str, typer.Argument(metavar="SUBJECT", show_default=False, help="its subject")]
 _Version = Annotated[
     int | None,

@@ -10,6 +10,7 @@ import typer
 from kappa.base.errors import UsageError, did_you_mean
 from kappa.commands import records
 from kappa.commands.join import join_topics
+from kappa.commands.terminal.help import Commands
 from kappa.commands.terminal.options import As, Yes, here_of
 from kappa.commands.terminal.output import ask_consent, print_listing, say
 from kappa.serving.query.render import Form, Listing
@@ -22,9 +23,7 @@ if TYPE_CHECKING:
     from kappa.replay.status.topics.describe import TopicDescription, TopicUser
 
 
-app = typer.Typer(
-    no_args_is_help=True, help="The topics that the project declares, and those on the broker."
-)
+app = Commands(text="The topics that the project declares, and those on the broker.")
 app.command("tail")(records.tail)
 app.command("export")(records.export)
 app.command("import")(records.import_)
@@ -37,12 +36,15 @@ def create_topics(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAMES]...", show_default=False, help="all declared ones, if none is named"
+            metavar="[TOPICS]...", show_default=False, help="all declared ones, if none is named"
         ),
     ] = None,
     output: As = Form.TABLE,
 ) -> None:
-    """Make the declared topics on the broker; one that is there stays as it is."""
+    """Make the declared topics on the broker; one that is there stays as it is.
+
+    The state of each is `made` or `was there`.
+    """
     here = here_of(context)
     declared = [_declared(name, here.topics) for name in names or here.topics]
     log = here.log()
@@ -52,14 +54,24 @@ def create_topics(
         for topic in pipeline.topics
         if pipeline.needs_brokers_time(topic)
     }
-    made = [
+    before = {*log.topics()}
+    found = [
         (topic, log.create(topic, brokers_time=topic.name in by_brokers_time)) for topic in declared
     ]
     print_listing(
         output,
         Listing(
-            ("topic", "kind", "partitions", "id"),
-            tuple((topic.name, topic.kind, facts.partitions, facts.id) for topic, facts in made),
+            ("topic", "state", "kind", "partitions", "id"),
+            tuple(
+                (
+                    topic.name,
+                    "was there" if topic.name in before else "made",
+                    topic.kind,
+                    facts.partitions,
+                    facts.id,
+                )
+                for topic, facts in found
+            ),
         ),
     )
 

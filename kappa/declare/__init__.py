@@ -18,6 +18,7 @@ error at once, with the user's file and line (kappa/base/source.py). Read the pa
     breaker          how many records a candidate may reject
     board            a dashboard of the project's own
     project_files    the files that declarations name
+    public           the names that a pipeline's file imports from `kappa`
 """
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "ordered",
     "pipeline",
     "project_files",
+    "public",
     "seed",
     "sink",
     "table",
@@ -36,5 +38,4 @@ __all__ = [
     "topic_options",
     "topic_patterns",
     "view",
-    "windows",
 ]

@@ -5,7 +5,6 @@ The files are `boards/NAME.toml` beside kappa.toml.
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 import unicodedata
@@ -15,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from kappa.base.errors import DeclarationError
+from kappa.base.errors import DeclarationError, near_or_all
 
 # Each chart is a query of its own. More charts would fit on no screen.
 MOST_CHARTS = 24
@@ -124,8 +123,7 @@ def _ensure_known(given: Collection[str], keys: tuple[str, ...], where: str, of:
 
 
 def _suggest_key(given: str, known: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(given, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    return near_or_all(given, known)
 
 
 def _required_text(given: Mapping[str, Any], key: str, where: str, example: str) -> str:

@@ -6,7 +6,6 @@ user's line. The checks at the end of this file compare a pipeline's declaration
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from kappa.base.errors import DeclarationError
+from kappa.base.errors import DeclarationError, near_or_all
 from kappa.base.source import Source
 from kappa.declare.alert import Alert
 from kappa.declare.breaker import MaxRejects, check_max_rejects
@@ -379,9 +378,7 @@ def _check_sink(what: str, sink: Sink, read: set[str], *, has_keys: bool) -> Non
 
 
 def _near_name(name: str, stored: Iterable[str]) -> str:
-    there = sorted({*stored} - {REJECTS})
-    near = difflib.get_close_matches(name, there, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(there)}"
+    return near_or_all(name, sorted({*stored} - {REJECTS}))
 
 
 def check_expiries(pipeline: str, tables: Iterable[Table], topics: Iterable[Topic]) -> None:

@@ -18,6 +18,7 @@ order:
     lease            the pins of readers, and the floor of collection
     kept_frontiers   frontiers of the past
     lock             the one writer of a build
+    names            the names in a root, for the completion of command lines
     root             the identity of a root, by which a copy is known
     disk_space       the space of the disk: why jobs rest
     alignment        a candidate and the live build at equal offsets
@@ -37,6 +38,7 @@ __all__ = [
     "lock",
     "log_clock",
     "mark",
+    "names",
     "offsets",
     "root",
     "slices",

@@ -9,6 +9,7 @@ this order:
     samples      samples of the rows in which two builds differ
     timeline     generations, rollouts and proofs, newest first
     table        one table or view
+    described_table  one table for `kappa tables TABLE`, with its files, writer and readers
     topic        one topic's newest records
     build_rates  the offsets of a build over time: charts and rates
     boards       dashboards of the project's own (kappa/declare/board.py), answered and drawn
@@ -20,4 +21,4 @@ made here, and a request delays no rollout:
     intents  a client's intents for rollouts: explained, recorded, and done once for a key
 """
 
-__all__ = ["api", "routes", "table"]
+__all__ = ["api", "described_table", "routes", "table"]

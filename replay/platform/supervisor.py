@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from kappa.base.clock import now
@@ -28,6 +28,7 @@ from kappa.base.java.java import find_java
 from kappa.base.process import mark_children, process_id, send_signal
 from kappa.base.program import command_of, project_options, run_program
 from kappa.base.scratch import delete_left_behind
+from kappa.base.setting_origins import file_settings
 from kappa.base.settings import Settings, load_settings
 from kappa.replay.platform.child import open_log
 from kappa.replay.platform.controller import Controller
@@ -129,7 +130,7 @@ def end_left_server(settings: Settings) -> bool:
 
 def _run_supervisor(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> None:
     """Runs the platform until this process is asked to end."""
-    store = open_store(settings)
+    store, started_with = open_store(settings), file_settings(settings.project)
     lock = lock_of(store, LOCK, what="kappa")
     try:
         lock.acquire()
@@ -177,6 +178,7 @@ def _run_supervisor(settings: Settings, say: Callable[[str], None], *, take_over
                 reporter,
                 say,
                 stop,
+                started_with,
             )
     except StopRequested:
         # The request came while the platform waited for the broker. All children end below.
@@ -208,6 +210,7 @@ def _run_loop(
     reporter: ReportWriter,
     say: Callable[[str], None],
     stop: StopRequest,
+    started_with: Mapping[str, str],
 ) -> None:
     claiming, ticking, announcing = ErrorReport(say), ErrorReport(say), ErrorReport(say)
     ready_at, resting, looked_at = "", frozenset[str](), time.monotonic()
@@ -249,7 +252,10 @@ def _run_loop(
                 me = process_id(os.getpid())
                 assert me is not None, "this process is there"
                 failpoint("supervisor.before_ready")
-                put_running(store, Running(me.pid, me.born, kafka.bootstrap_servers, now()))
+                put_running(
+                    store,
+                    Running(me.pid, me.born, kafka.bootstrap_servers, now(), settings=started_with),
+                )
                 failpoint("supervisor.after_ready")
                 ready_at = kafka.bootstrap_servers
                 say(f"up: Kafka at {ready_at}, everything below {store.address('')}")

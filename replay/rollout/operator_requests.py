@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import assert_never
 
-from kappa.base.errors import Conflict, UsageError
+from kappa.base.errors import Conflict, UsageError, near_or_all
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.fold import check_may_follow
 from kappa.replay.rollout.generation import serving_in
@@ -353,9 +353,7 @@ def ensure_serves(state: State, pipeline: str) -> str:
 def _unknown_pipeline(state: State, pipeline: str) -> UsageError:
     return UsageError(
         f"no build of pipeline {pipeline} serves",
-        hint=f"there are {', '.join(sorted(state.serving))}"
-        if state.serving
-        else "nothing is served: kappa deploy",
+        hint=near_or_all(pipeline, sorted(state.serving), none="nothing is served: kappa deploy"),
     )
 
 

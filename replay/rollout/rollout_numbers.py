@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kappa.base.errors import UsageError
+from kappa.base.errors import UsageError, near_or_all
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
 
@@ -71,9 +71,9 @@ def ensure_served(state: State, pipeline: str) -> str:
     if pipeline not in state.serving:
         raise UsageError(
             f"no pipeline {pipeline} is served",
-            hint=f"there are {', '.join(sorted(state.serving))}"
-            if state.serving
-            else "nothing is served yet: kappa deploy",
+            hint=near_or_all(
+                pipeline, sorted(state.serving), none="nothing is served yet: kappa deploy"
+            ),
         )
     return state.serving[pipeline]
 

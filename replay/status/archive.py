@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kappa.base.errors import UsageError
+from kappa.base.errors import UsageError, near_or_all
 from kappa.base.scratch import ARCHIVE, make_folder
 from kappa.base.settings import Settings
 from kappa.declare.topic import Topic
@@ -163,12 +163,13 @@ def verify_archives(
     facts = log.topics()
     found = tuple(_stored_archives(store, only))
     if only is not None and not found:
-        known = archived_topics(store)
         raise UsageError(
             f"there is no archive of a topic {only}",
-            hint=f"there are those of {', '.join(known)}"
-            if known
-            else "declare one by archive=True, and see: kappa up",
+            hint=near_or_all(
+                only,
+                archived_topics(store),
+                none="declare one by archive=True, and see: kappa up",
+            ),
         )
     source = LogSource(KafkaAccess(log.bootstrap_servers, client_options(settings)), log)
     try:

@@ -37,6 +37,11 @@ class ProjectContext:
         self._project = project
         self._root = root
 
+    @property
+    def root_flag(self) -> str | None:
+        """The root that the flag `--root` names; None if the flag is not given."""
+        return self._root
+
     @cached_property
     def settings(self) -> Settings:
         """The project's settings."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from kappa.base.errors import UsageError
+from kappa.base.errors import UsageError, near_or_all
 from kappa.replay.rollout.rollout_numbers import build_named
 from kappa.replay.rollout.state import State
 from kappa.state.store import Store
@@ -16,6 +16,7 @@ _OWN = ("supervisor", "broker", "verification", "http", "archiver", "courier", "
 _BLOCK = 65_536
 # No process reports that a file grows: the file is looked at this often.
 _LOOK_SECONDS = 0.2
+_LOOKS_A_SECOND = 5
 
 
 def log_file(store: Store, state: State, name: str) -> Path:
@@ -34,13 +35,55 @@ def log_file(store: Store, state: State, name: str) -> Path:
         if candidate is not None
         else state.serving.get(name) or state.idle.get(name, name)
     )
-    path = store.local.path(f"logs/{build}.log")
+    path = _log_of(store, build)
     if build not in _OWN and build not in state.versions:
         known = [*_OWN, *sorted({*state.serving, *state.wanted_builds()})]
-        raise UsageError(f"there is no log of {name}", hint=f"there are {', '.join(known)}")
+        raise UsageError(f"there is no log of {name}", hint=near_or_all(name, known))
     if not path.exists():
         raise UsageError(f"{build} has written no log yet", hint="start it with: kappa up -d")
     return path
+
+
+def log_files(store: Store, state: State) -> dict[str, Path]:
+    """Returns the logs that exist, by name: of the platform's processes, and of wanted builds."""
+    builds = sorted({state.folded_by(build) for build in state.wanted_builds()})
+    found = {name: _log_of(store, name) for name in (*_OWN, *builds)}
+    return {name: path for name, path in found.items() if path.exists()}
+
+
+def _log_of(store: Store, name: str) -> Path:
+    return store.local.path(f"logs/{name}.log")
+
+
+def follow_files(
+    find: Callable[[], Mapping[str, Path]], positions: Mapping[str, int]
+) -> Iterator[tuple[str, bytes]]:
+    """Yields the lines that are appended to files, each with the file's name, for ever.
+
+    `find` returns the files by name, and is called each second: a file that is new is read from its
+    start, the others from `positions`. A line is yielded when the line is whole.
+    """
+    looks, files, at = 0, dict[str, Path](), dict(positions)
+    while True:
+        if looks % _LOOKS_A_SECOND == 0:
+            files = dict(find())
+        looks += 1
+        for name, path in files.items():
+            lines, at[name] = _lines_since(path, at.get(name, 0))
+            if lines:
+                yield name, lines
+        time.sleep(_LOOK_SECONDS)
+
+
+def _lines_since(path: Path, position: int) -> tuple[bytes, int]:
+    """Returns the whole lines of a file after a position, and the position behind the lines."""
+    if not path.exists():
+        return b"", 0
+    with path.open("rb") as file:
+        # A log that has grown too large is moved aside, and a shorter log takes its place.
+        start = file.seek(position if file.seek(0, os.SEEK_END) >= position else 0)
+        whole, ended, _ = file.read().rpartition(b"\n")
+    return whole + ended, start + len(whole + ended)
 
 
 def last_lines(path: Path, count: int) -> tuple[bytes, int]:

@@ -6,10 +6,13 @@ with a root whose processes run, so each record names the folder, too: by device
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from kappa.base.process import ProcessId, process_id
+from kappa.base.setting_origins import changed_settings, file_settings
 from kappa.base.settings import Settings
 from kappa.state.documents import Documents
 from kappa.state.lock import is_held
@@ -24,13 +27,18 @@ DOOR = "run/http.door"
 
 
 class Running(Struct, frozen=True):
-    """The supervisor that runs now and is ready, and the address of Kafka for jobs."""
+    """The supervisor that runs now and is ready, and the address of Kafka for jobs.
+
+    `settings` are those that kappa.toml had at the start, as `file_settings` returns them. The
+    record of an earlier Kappa has none.
+    """
 
     pid: int
     born: str
     bootstrap_servers: str
     started: str
     folder: str = ""
+    settings: Mapping[str, str] | None = None
     format: int = 1
 
 
@@ -72,6 +80,22 @@ def running_at(store: Store) -> Running | None:
     if found is None or not (found.folder or is_held(store.local.path(LOCK))):
         return None
     return found if _is_alive(store, found) else None
+
+
+def settings_since_start(settings: Settings) -> tuple[str, ...]:
+    """Lists the settings of kappa.toml that differ from those that the supervisor started with."""
+    found = running(settings)
+    if found is None or found.settings is None:
+        return ()
+    return changed_settings(found.settings, file_settings(settings.project))
+
+
+def restart_text(changed: Iterable[str]) -> str:
+    """Returns the sentence about settings that a running platform has not taken yet."""
+    return (
+        "kappa.toml changed since the start: restart with kappa down && kappa up -d: "
+        f"{', '.join(changed)}"
+    )
 
 
 def ensure_served(store: Store, served: RunningServer) -> None:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 
-from kappa.base.errors import UsageError
+from kappa.base.errors import UsageError, near_or_all
 from kappa.base.sql import text
 from kappa.declare.options import REJECTS
 from kappa.records.redrive import Original, Position
@@ -139,9 +139,11 @@ def _rejects_in(
     if wanted.pipeline is not None and wanted.pipeline not in snapshot.serving:
         raise UsageError(
             f"no pipeline {wanted.pipeline} is served",
-            hint=f"there are {', '.join(sorted(snapshot.serving))}"
-            if snapshot.serving
-            else "nothing is served yet: kappa deploy",
+            hint=near_or_all(
+                wanted.pipeline,
+                sorted(snapshot.serving),
+                none="nothing is served yet: kappa deploy",
+            ),
         )
     for pipeline, build in snapshot.serving.items():
         if wanted.pipeline in {None, pipeline}:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from kappa.base.errors import KappaError
+from kappa.base.errors import KappaError, UsageError, near_or_all
 from kappa.base.sql import quoted
 from kappa.serving.query.pin.moments import Past
 from kappa.serving.query.pin.snapshot import Snapshot
@@ -21,11 +21,12 @@ from kappa.serving.query.reader.errors import BrokenRelation
 from kappa.serving.query.reader.reader import Reader
 from kappa.serving.query.reader.table_sql import schema_of, type_text
 from kappa.serving.query.render import Listing
-from kappa.state.build import recent_names, table_path
+from kappa.state.build import Birth, recent_names, table_path
 from kappa.state.journal.journal import JournalView
 from kappa.state.journal.projections import Pause, Pauses, paused_after
 from kappa.state.log_clock import log_clock
 from kappa.state.store import Store
+from kappa.tables.versions import list_of
 from kappa.tables.views.served import served_condition
 
 
@@ -54,6 +55,14 @@ class ServedTable:
     pause: Pause | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StoredFiles:
+    """The data files of a table at one version: how many, and their bytes; a view has none."""
+
+    count: int
+    bytes: int
+
+
 def served_tables(
     store: Store, *, when: Past | None = None, lease_seconds: float = 60.0
 ) -> tuple[ServedTable, ...]:
@@ -70,6 +79,63 @@ def served_tables(
     )
     pauses: Pauses = JournalView(store).folded(paused_after, {}) if when is None else {}
     return tuple(replace(each, pause=pauses.get(each.pipeline)) for each in found)
+
+
+def served_table(
+    store: Store, name: str, *, when: Past | None = None, lease_seconds: float = 60.0
+) -> tuple[ServedTable, StoredFiles, Birth]:
+    """Returns one served table or view, with its data files and the birth of its build.
+
+    `name` may be `PIPELINE.TABLE`. Raises UsageError if no pipeline serves a table of that name, or
+    if several do.
+    """
+
+    def describe(reader: Reader, snapshot: Snapshot) -> tuple[ServedTable, StoredFiles, Birth]:
+        pipeline, table = _relation_named(snapshot, name)
+        build = snapshot.serving[pipeline]
+        (found,) = _described_tables(reader, snapshot, store, only=(pipeline, table))
+        birth, vouched = snapshot.births[build], snapshot.frontiers[build].file_lists
+        names = [table, *recent_names(table)]
+        versions = snapshot.frontiers[build].versions
+        sizes = [
+            size
+            for each in names
+            if each in versions
+            for size, _ in list_of(
+                table_path(store, build, each), versions[each], vouched.get(each)
+            ).files.values()
+        ]
+        return found, StoredFiles(len(sizes), sum(sizes)), birth
+
+    return ask_snapshot(store, describe, when=when, lease_seconds=lease_seconds)
+
+
+def _relation_named(snapshot: Snapshot, name: str) -> tuple[str, str]:
+    """Returns the pipeline and the name of a served table or view."""
+    there = [
+        (pipeline, each)
+        for pipeline, build in sorted(snapshot.serving.items())
+        for each in (
+            *(table.name for table in snapshot.births[build].tables),
+            *snapshot.births[build].views,
+        )
+    ]
+    found = [each for each in there if name in {each[1], ".".join(each)}]
+    if not found:
+        raise UsageError(
+            f"no pipeline serves a table {name}",
+            hint=near_or_all(
+                name,
+                dict.fromkeys(each for _, each in there),
+                none="nothing is served yet: kappa deploy",
+            ),
+        )
+    if len(found) > 1:
+        raise UsageError(
+            f"{len(found)} pipelines serve a table {name}",
+            hint=f"name one: {', '.join('.'.join(each) for each in found)}",
+        )
+    return found[0]
 
 
 def broken_relations(store: Store, *, lease_seconds: float = 60.0) -> tuple[BrokenRelation, ...]:
@@ -89,12 +155,19 @@ def tables_of_snapshot(snapshot: Snapshot, store: Store) -> tuple[ServedTable, .
 
 
 def _described_tables(
-    reader: Reader, snapshot: Snapshot, store: Store, *, counts: bool = True
+    reader: Reader,
+    snapshot: Snapshot,
+    store: Store,
+    *,
+    only: tuple[str, str] | None = None,
+    counts: bool = True,
 ) -> Iterator[ServedTable]:
     for pipeline, build in sorted(snapshot.serving.items()):
         birth, frontier = snapshot.births[build], snapshot.frontiers[build]
         versions, clock = frontier.versions, log_clock(birth, frontier.log_time)
         for table in birth.tables:
+            if only not in {None, (pipeline, table.name)}:
+                continue
             recent = tuple(
                 (versions[name], table_path(store, build, name))
                 for name in recent_names(table.name)
@@ -115,6 +188,8 @@ def _described_tables(
                 broken,
             )
         for view in birth.views:
+            if only not in {None, (pipeline, view)}:
+                continue
             rows, columns, broken = _contents_of(reader, pipeline, view, counts=counts)
             yield ServedTable(view, "view", pipeline, build, rows, columns, broken=broken)
 

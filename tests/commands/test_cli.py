@@ -39,6 +39,7 @@ from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.status.context import ProjectContext
 from kappa.replay.status.follow import ensure_not_waiting, raise_unless_served, rollout_news
+from kappa.replay.status.logs import follow_files
 from kappa.state.build import Birth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import (
@@ -219,6 +220,7 @@ def test_without_java_up_says_what_to_install(
     ("arguments", "code", "error", "hint"),
     [
         (["nothing"], 2, "No such command", "kappa --help"),
+        (["tables", "page_hit"], 2, "no pipeline serves a table page_hit", "kappa deploy"),
         (["query"], 2, "Missing argument 'SQL'", "kappa query --help"),
         (["query", "selec 1"], 2, 'syntax error at or near "selec"', "kappa tables"),
         (["query", "from page_hits"], 2, "page_hits does not exist", "kappa deploy"),
@@ -243,7 +245,8 @@ def test_without_java_up_says_what_to_install(
         (["retry", "web"], 2, "pipeline web has no rollout to begin again", "kappa plan"),
         (["wait"], 2, "no rollout is active", "kappa history"),
         (["abandon"], 2, "no rollout is active", "kappa history"),
-        (["logs"], 2, "supervisor has written no log yet", "kappa up -d"),
+        (["logs"], 2, "no process has written a log yet", "kappa up -d"),
+        (["logs", "supervisor"], 2, "supervisor has written no log yet", "kappa up -d"),
         (["logs", "nobody"], 2, "there is no log of nobody", "supervisor, broker"),
         (["show", "1"], 2, "there is no generation 1", "kappa deploy"),
         (["show", "last"], 2, "Invalid value for 'GENERATION'", "kappa show --help"),
@@ -383,13 +386,6 @@ def test_help_is_an_answer(kappa: Kappa) -> None:
 
 def test_the_version_is_that_of_the_package(kappa: Kappa) -> None:
     assert kappa("--version").out == f"kappa {metadata.version('kappa')}\n"
-
-
-def test_no_command_at_all_shows_the_commands(kappa: Kappa) -> None:
-    ended = kappa()
-
-    assert ended.code == 2
-    assert "deploy" in ended.out + ended.err
 
 
 def test_an_answer_goes_into_a_file_by_its_extension(kappa: Kappa, tmp_path: Path) -> None:
@@ -1201,6 +1197,35 @@ def test_undo_of_what_was_never_switched_is_a_slip(kappa: Kappa, store: Store) -
     assert "no build has served before" in ended.err
 
 
+def test_logs_of_all_begin_with_their_process(kappa: Kappa, two_builds: Store) -> None:
+    two_builds.put("logs/web-2.log", b"".join(b"line %d\n" % number for number in range(9)))
+    two_builds.put("logs/supervisor.log", b"up\nhalf a li")
+    # Nothing needs that build any more.
+    two_builds.put("logs/web-0.log", b"old\n")
+
+    assert kappa("logs", "-n", "2").out.splitlines() == [
+        "supervisor | up",
+        "web-2      | line 7",
+        "web-2      | line 8",
+    ]
+
+
+def test_logs_of_all_are_followed(two_builds: Store, tmp_path: Path) -> None:
+    """Lines are yielded whole, a new log from its start, and one that was begun anew, too."""
+    first, second = tmp_path / "first.log", tmp_path / "second.log"
+    first.write_bytes(b"before\nhalf")
+    files = {"first": first, "second": second}
+    found = follow_files(
+        lambda: {name: path for name, path in files.items() if path.exists()}, {"first": 7}
+    )
+    first.write_bytes(b"before\nhalf a line\n")
+    assert next(found) == ("first", b"half a line\n")
+    second.write_bytes(b"new\n")
+    assert next(found) == ("second", b"new\n")
+    first.write_bytes(b"anew\n")
+    assert next(found) == ("first", b"anew\n")
+
+
 def test_logs_are_found_by_pipeline_and_build_and_cut_from_their_end(
     kappa: Kappa, two_builds: Store
 ) -> None:
@@ -1453,7 +1478,7 @@ def test_who_stops_reading_hears_no_complaint(project: Path, two_builds: Store) 
     two_builds.put("logs/supervisor.log", b"line\n" * 200_000)
     with typed(project, "logs", "-n", "200000") as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == b"line\n"
+        assert process.stdout.readline() == b"supervisor | line\n"
         process.stdout.close()
         assert (process.wait(30), read(process)) == (0, b"")
 
@@ -1461,7 +1486,7 @@ def test_who_stops_reading_hears_no_complaint(project: Path, two_builds: Store) 
 @pytest.mark.slow
 def test_an_interrupt_is_quiet(project: Path, two_builds: Store) -> None:
     two_builds.put("logs/supervisor.log", b"line\n")
-    with typed(project, "logs", "-f") as process:
+    with typed(project, "logs", "supervisor", "-f") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"line\n"
         process.send_signal(signal.SIGINT)

@@ -117,7 +117,10 @@ def test_commands_on_other_topics_go_on_before_any_has_joined(
         text.replace('"logs": LOGS}', '"logs": LOGS, "ads": ADS}').replace("(logs)", "(logs, ads)")
     )
     made = kappa("topics", "create", "-o", "json").json()
-    assert [each["topic"] for each in made] == ["ads"]
+    assert [(each["topic"], each["state"]) for each in made] == [("ads", "made")]
+    broker.partitions["ads"] = 1
+    again = kappa("topics", "create", "-o", "json").json()
+    assert [(each["topic"], each["state"]) for each in again] == [("ads", "was there")]
 
 
 def test_validation_refuses_topics_that_cannot_be_collected(kappa: Type, tmp_path: Path) -> None:

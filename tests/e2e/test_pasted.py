@@ -61,6 +61,7 @@ NOT_RUN = {
     "docs/howto/cluster.md": "a Spark cluster of the reader's: test_on_a_cluster.py has one",
     "docs/howto/bucket.md": "a bucket of the reader's: test_root_in_bucket.py has one",
     "docs/howto/move-a-root.md": "a bucket of the reader's: test_copy.py copies roots to one",
+    "docs/howto/command-line.md": "a shell of the reader's: test_completion.py has bash",
     "docs/howto/deploy.md": "hosts of the reader: test_manifests.py checks units and manifests",
     "docs/howto/runbook.md": "brokers and hosts of the reader: no test has them all",
     "docs/howto/registry.md": "a registry of the reader's: test_registry.py does its steps",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import typer
 
@@ -12,6 +13,9 @@ from kappa.serving.query.render import Form, Listing, printable_text, render_lis
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+_COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 
 
 def say(text: str) -> None:
@@ -42,6 +46,30 @@ def write_bytes(content: bytes) -> None:
     """Writes bytes of a log to stdout, and escapes bytes that are no UTF-8."""
     sys.stdout.write(content.decode(errors="backslashreplace"))
     sys.stdout.flush()
+
+
+class LinePrefixes:
+    """The lines of several processes on stdout: each begins with its process, in a colour."""
+
+    def __init__(self, width: int) -> None:
+        """Begins without a process; names are padded to a width."""
+        self._width = width
+        self._colours: dict[str, str] = {}
+
+    def write(self, name: str, content: bytes) -> None:
+        """Writes the lines of a process, and escapes bytes that are no UTF-8."""
+        colour = self._colours.setdefault(name, _COLOURS[len(self._colours) % len(_COLOURS)])
+        prefix = f"{name.ljust(self._width)} | "
+        if has_colours(sys.stdout):
+            prefix = typer.style(prefix, fg=colour)
+        lines = content.splitlines(keepends=True)
+        write_bytes(b"".join(prefix.encode() + line for line in lines))
+
+
+def has_colours(stream: TextIO | None) -> bool:
+    """Returns True for a terminal that shows colours, unless the user wants none."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return stream is not None and stream.isatty() and not plain
 
 
 def show_failure(error: KappaError) -> int:

@@ -17,21 +17,12 @@ the recipe for another kind. Read in this order:
 """
 
 __all__ = [
-    "average",
-    "booleans",
     "count",
-    "distinct",
     "exactness",
-    "extremes",
     "fold",
     "order",
-    "picked",
-    "quantile",
     "registry",
     "returned",
-    "set",
-    "sketches",
     "sum",
     "sums",
-    "top",
 ]

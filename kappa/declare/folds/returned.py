@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kappa.base.errors import DeclarationError
+from kappa.base.errors import DeclarationError, did_you_mean
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
 from kappa.declare.values.columns import Array, Scalar, Struct, Type
 
@@ -76,9 +75,8 @@ def missing_column_error(
 ) -> DeclarationError:
     """Returns the refusal of a table whose column is not among the returned columns."""
     columns = tuple(returned)
-    near = difflib.get_close_matches(column, columns, n=1)
     return DeclarationError(
         f"{table} needs column {column} for {what}, and the function does not return it",
-        hint=f"{f'did you mean {near[0]}? ' if near else ''}"
-        f"it returns {', '.join(columns) or 'no column'}",
+        hint=f"{did_you_mean(column, columns)} "
+        f"it returns {', '.join(columns) or 'no column'}".lstrip(),
     )

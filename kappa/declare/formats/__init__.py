@@ -23,7 +23,6 @@ __all__ = [
     "avro_events",
     "avro_loops",
     "csv_events",
-    "debezium_events",
     "format",
     "json_events",
     "protobuf_events",

@@ -7,7 +7,6 @@ https://avro.apache.org/docs/1.12.0/specification/.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from kappa.base.errors import DeclarationError, UsageError
+from kappa.base.errors import DeclarationError, UsageError, did_you_mean
 from kappa.base.source import Source
 from kappa.declare.formats.avro_schema import (
     AvroSchema,
@@ -532,10 +531,9 @@ def _ensure_known(value: Mapping[str, Any], schema: Mapping[str, Any], path: str
     names = [field["name"] for field in schema["fields"]]
     for name in value:
         if name not in names:
-            near = difflib.get_close_matches(str(name), names, n=1)
             raise UsageError(
                 f"{path or _EVENT} has {name}, which is no field of {schema['name']}",
-                hint=f"did you mean {near[0]}?" if near else f"its fields are {', '.join(names)}",
+                hint=did_you_mean(str(name), names) or f"its fields are {', '.join(names)}",
             )
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 
 from pyspark.sql import DataFrame
 
-from kappa.base.errors import DeclarationError
+from kappa.base.errors import DeclarationError, did_you_mean
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
 from kappa.declare.folds.returned import missing_column_error
 from kappa.declare.pipeline import ORIGIN_COLUMNS, Pipeline
@@ -43,10 +42,9 @@ def frames_returned(pipeline: Pipeline, returned: object) -> dict[str, DataFrame
                 hint=f"leave {each} out of what the function returns",
             )
         if each not in wanted:
-            near = difflib.get_close_matches(str(each), wanted, n=1)
             raise DeclarationError(
                 f"{source}: pipeline {name} returns rows for {each!r}, which it does not write",
-                hint=f"did you mean {near[0]}?" if near else f'add Table("{each}") to writes',
+                hint=did_you_mean(str(each), wanted) or f'add Table("{each}") to writes',
             )
         if not isinstance(frame, DataFrame):
             raise DeclarationError(

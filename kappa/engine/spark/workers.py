@@ -1,4 +1,4 @@
-"""The daemon of Spark's Python workers: PySpark's own, with four differences.
+"""The daemon of Spark's Python workers: PySpark's own, with five differences.
 
 - Workers import the project's modules as the driver does. `spark.python.daemon.module` names this
   module, and `KAPPA_SOURCES` the folder (importer.py sets the variable). So a worker finds a
@@ -10,20 +10,25 @@
 - Workers on a cluster check that their Kappa is the job's, and find the code in the shipped files.
 - Where workers decode, the daemon imports the decoder before the daemon forks. Otherwise each
   worker would take a second for the import.
+- A worker does not print the limit of its memory: a log would have four such lines a worker.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyspark.worker
 from pyspark import daemon
+from pyspark.worker_util import setup_memory_limits
 
 from kappa.code.importer import FOLDER_VARIABLE, open_sources
 from kappa.code.sources import Sources
@@ -106,6 +111,14 @@ def worker(sock: socket.socket, authenticated: bool) -> int:
         return 1
 
 
+def limit_memory(memory_limit_mb: int) -> None:
+    """Limits the memory of a worker as PySpark does, and prints only a failure."""
+    with redirect_stderr(io.StringIO()) as said:
+        setup_memory_limits(memory_limit_mb)
+    if "Failed" in said.getvalue():
+        sys.stderr.write(said.getvalue())
+
+
 if __name__ == "__main__":
     same_kappa()
     shipped = os.environ.get(SHIPPED)
@@ -119,4 +132,5 @@ if __name__ == "__main__":
             import_module(name)
     os.environ[_RAISES] = "1"
     daemon.worker = worker
+    pyspark.worker.setup_memory_limits = limit_memory  # type: ignore[attr-defined]  # there is no door
     daemon.manager()

@@ -12,13 +12,12 @@ export.
 from __future__ import annotations
 
 import base64
-import difflib
 import json
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
-from kappa.base.errors import UsageError
+from kappa.base.errors import UsageError, near_or_all
 from kappa.kafka.producer import ProducedRecord
 
 _FIELDS = ("key", "value", "timestamp", "headers", "partition", "base64", "note")
@@ -110,10 +109,9 @@ def _envelope_fields(line: bytes) -> dict[str, tuple[Any, str]]:
         begin = _after_space(text, _after_space(text, at) + 1)
         value, end = decoder.raw_decode(text, begin)
         if name not in _FIELDS and name not in _PASSED_OVER:
-            near = difflib.get_close_matches(name, _FIELDS, n=1)
             raise _line_error(
                 f"has a field {name}, which envelopes do not have",
-                f"did you mean {near[0]}?" if near else f"there are {', '.join(_FIELDS)}",
+                near_or_all(name, _FIELDS),
             )
         if name in found:
             raise _line_error(f"has the field {name} twice")

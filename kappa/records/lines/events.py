@@ -5,7 +5,6 @@ Each event is read again by the reader that a slice has, so no event is a reject
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from kappa.base.errors import DeclarationError, UsageError
+from kappa.base.errors import DeclarationError, UsageError, did_you_mean
 from kappa.declare.formats.json_events import Json
 from kappa.declare.formats.registry_schemas import frame_message
 from kappa.declare.formats.text_events import Text
@@ -110,12 +109,10 @@ class EventWriter:
             return
         for name in names:
             if name not in self._types:
-                near = difflib.get_close_matches(name, self._types, n=1)
                 raise UsageError(
                     f"has {name}, which is no field of topic {self._topic.name}",
-                    hint=f"did you mean {near[0]}?"
-                    if near
-                    else f"its fields are {', '.join(self._types)}",
+                    hint=did_you_mean(name, self._types)
+                    or f"its fields are {', '.join(self._types)}",
                 )
 
     def _exact(self, name: str, value: Any) -> Any:

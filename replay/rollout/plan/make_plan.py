@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from kappa.base.errors import UsageError, did_you_mean
+from kappa.base.errors import UsageError, near_or_all
 from kappa.base.units import count_of
 from kappa.code.declaration import declaration_lines
 from kappa.code.fingerprint import version_differences
@@ -99,10 +99,9 @@ def refuse_unknown(only: Iterable[str], names: Collection[str]) -> None:
     for name in only:
         if name in names:
             continue
-        known = f"there are {', '.join(sorted(names))}" if names else "there are none in pipelines/"
         raise UsageError(
             f"there is no pipeline {name} in this project",
-            hint=did_you_mean(name, names) or known,
+            hint=near_or_all(name, sorted(names), none="there are none in pipelines/"),
         )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from kappa.base.errors import Damaged, UsageError, did_you_mean
+from kappa.base.errors import Damaged, UsageError, near_or_all
 from kappa.declare.options import REJECTS
 from kappa.serving.outlets.changes.cursor import Cursor
 from kappa.serving.query.pin.look import is_collected
@@ -109,8 +109,7 @@ def not_served(snapshot: Snapshot, name: str) -> NotServed:
     )
     return NotServed(
         f"no pipeline serves a table {name}",
-        hint=did_you_mean(name, there)
-        or (f"there are {', '.join(there)}" if there else "nothing is served yet: kappa deploy"),
+        hint=near_or_all(name, there, none="nothing is served yet: kappa deploy"),
     )
 
 

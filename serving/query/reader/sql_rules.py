@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from kappa.base.errors import UsageError, did_you_mean
+from kappa.base.errors import UsageError, near_or_all
 from kappa.base.sql import lowered
 from kappa.tables.views.nulls import unsure_asof
 
@@ -172,13 +172,8 @@ def _check_relation(
     )
     raise UsageError(
         f"the query cannot be run: there is no table {whole}",
-        hint=did_you_mean(whole, names) or _list_tables(names),
+        hint=near_or_all(whole, names, none="nothing is served yet: kappa deploy"),
     )
-
-
-def _list_tables(names: Iterable[str]) -> str:
-    listed = ", ".join(names)
-    return f"there are {listed}" if listed else "nothing is served yet: kappa deploy"
 
 
 def _no_function(name: str, instead: Iterable[str]) -> UsageError:

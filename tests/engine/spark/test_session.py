@@ -281,3 +281,23 @@ def _mentioning(folder: Path) -> list[str]:
                 [entry.name] if str(folder).encode() in (entry / "cmdline").read_bytes() else []
             )
     return found
+
+
+def test_a_log_has_no_noise_of_spark(jars, tmp_path, capfd):
+    """Neither the limits of each worker's memory, nor the end of a job group without a job."""
+    from kappa.engine.spark.jvm import Profile
+    from kappa.engine.spark.session import boot
+
+    machine = boot(
+        profile=Profile.CATCH_UP, name="quiet", memory="512m", jars=jars, local_dir=tmp_path
+    )
+    try:
+        spark = machine.session()
+        spark.sparkContext.cancelJobGroup("nobody's")
+        # The same loop of the driver answers both.
+        assert spark.range(3).mapInArrow(lambda batches: batches, "id bigint").count() == 3
+    finally:
+        machine.end()
+
+    assert "limits" not in (said := capfd.readouterr().err)
+    assert "job group" not in said

@@ -33,6 +33,28 @@ def end_of_worker(path: str) -> None:
         os.close(handle)
 
 
+def test_a_limit_of_memory_is_set_in_silence() -> None:
+    """PySpark prints four lines a worker; a limit that cannot be set is still reported."""
+    program = """
+import resource
+import sys
+from kappa.engine.spark.workers import limit_memory
+limit_memory(4096)
+print(resource.getrlimit(resource.RLIMIT_AS)[0])
+print("--", file=sys.stderr)
+resource.setrlimit = lambda *_: (_ for _ in ()).throw(OSError("refused"))
+limit_memory(2048)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == f"{4096 << 20}\n"
+    silence, _, report = done.stderr.partition("--\n")
+    assert silence == ""
+    assert "Failed to set memory limit: refused" in report
+
+
 def test_a_worker_whose_socket_the_jvm_closes_ends_in_silence() -> None:
     """The JVM closes the sockets of workers that rest, and of tasks that need no more rows.
 

@@ -449,7 +449,7 @@ def test_columns_of_one_name_are_told_apart(platform: Platform) -> None:
     [
         ("select max(at) from delays", 'syntax error at or near ")"', 'write "at", or t.at'),
         ("select * from delay", "Table with name delay does not exist", 'did you mean "delays"'),
-        ("select carier from delays", '"carier" not found', 'candidate bindings: "carrier"'),
+        ("select carier from delays", '"carier" not found', 'did you mean "carrier"?'),
         ("selec 1", 'syntax error at or near "selec"', "kappa tables"),
         ("select 'x'::int", "Could not convert string 'x'", "kappa tables"),
         ("select ?", "prepared parameter", "kappa tables"),

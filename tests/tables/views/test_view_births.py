@@ -188,7 +188,7 @@ def test_views_that_are_not_maintained_are_no_tables() -> None:
         ),
         (
             [View("v", "select idd from auctions", keys=("idd",))],
-            r'cannot be read: Referenced column "idd" not found .* \(candidate bindings: "id"\)$',
+            r'cannot be read: Referenced column "idd" not found .* \(did you mean "id"\?\)$',
         ),
         ([View("v", "select id from v", keys=("id",))], "view v reads itself"),
         ([View("v", "select id from nowhere", keys=("id",))], "view v cannot be read.*nowhere"),

@@ -1,0 +1,92 @@
+"""The command `kappa completion`: the script by which a shell completes command lines.
+
+A script asks `kappa __complete` at each TAB (complete.py): so the words are those of the installed
+version, and names are those of now.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class Shell(StrEnum):
+    """A shell that completes command lines."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+SCRIPTS: Mapping[Shell, str] = {
+    Shell.BASH: """\
+# bash completion of kappa: eval "$(kappa completion bash)"
+_kappa() {
+    local line
+    COMPREPLY=()
+    while IFS= read -r line; do
+        case $line in
+            :files) compopt -o default 2>/dev/null ;;
+            :words) ;;
+            *) COMPREPLY+=("${line%%$'\\t'*}") ;;
+        esac
+    done < <("${COMP_WORDS[0]/#\\~/$HOME}" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+}
+complete -o nosort -F _kappa kappa 2>/dev/null || complete -F _kappa kappa
+""",
+    Shell.ZSH: """\
+#compdef kappa
+# zsh completion of kappa: eval "$(kappa completion zsh)", after compinit
+_kappa() {
+    local line word about files program=${(Q)words[1]/#\\~/$HOME}
+    local -a lines candidates
+    lines=("${(@f)$("$program" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    for line in "${(@)lines}"; do
+        case $line in
+            :files) files=1 ;;
+            :words|'') ;;
+            *)
+                word=${line%%$'\\t'*}
+                about=${${line#$word}#$'\\t'}
+                candidates+=("${word//:/\\\\:}${about:+:$about}")
+                ;;
+        esac
+    done
+    (( $#candidates )) && _describe -V kappa candidates
+    [[ -n $files ]] && _files
+}
+if [[ ${funcstack[1]} == _kappa ]]; then _kappa "$@"; else compdef _kappa kappa; fi
+""",
+    Shell.FISH: """\
+# fish completion of kappa: kappa completion fish | source
+function __kappa_complete
+    set -l words (commandline -opc) (commandline -ct)
+    for line in (command $words[1] __complete $words[2..-1] 2>/dev/null)
+        switch $line
+            case ':files'
+                __fish_complete_path (commandline -ct)
+            case ':words'
+            case '*'
+                echo $line
+        end
+    end
+end
+complete -c kappa -f -k -a '(__kappa_complete)'
+""",
+}
+
+
+def completion(
+    shell: Annotated[Shell, typer.Argument(show_default=False, help="the shell")],
+) -> None:
+    """Print the script by which a shell completes commands, options and names.
+
+    Names are those of now: pipelines, tables, topics, builds, rollouts and generations. Put the
+    line of the example into ~/.bashrc; for zsh into ~/.zshrc, after compinit; for fish the line
+    `kappa completion fish | source` into config.fish.
+    """
+    sys.stdout.write(SCRIPTS[shell])

@@ -1,0 +1,91 @@
+"""One example of each command: the first line of the command's help, and a line of each panel.
+
+The examples are of the project of docs/start: the pipeline `web` folds the topic `visits` into the
+table `page_hits`. Each example is parsed by the real command line (tests/commands/test_help.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# Each command and each group of commands, by the words after `kappa`.
+EXAMPLES: Mapping[str, str] = {
+    "validate": "kappa validate",
+    "plan": "kappa plan web",
+    "produce": "kappa produce visits events.jsonl --wait",
+    "topics": "kappa topics list",
+    "topics create": "kappa topics create",
+    "topics list": "kappa topics list",
+    "topics describe": "kappa topics describe visits",
+    "topics alter": "kappa topics alter visits --partitions 8",
+    "topics delete": "kappa topics delete visits",
+    "topics lag": "kappa topics lag visits",
+    "topics tail": "kappa topics tail visits --from beginning",
+    "topics export": "kappa topics export visits visits.jsonl",
+    "topics import": "kappa topics import visits visits.jsonl",
+    "topics join": "kappa topics join",
+    "schemas": "kappa schemas list",
+    "schemas list": "kappa schemas list",
+    "schemas show": "kappa schemas show visits-value",
+    "schemas pin": "kappa schemas pin visits-value --version 3",
+    "schemas check": "kappa schemas check",
+    "deploy": "kappa deploy web",
+    "replay": "kappa replay web",
+    "branch": "kappa branch web --from now",
+    "stage": "kappa stage web",
+    "wait": "kappa wait web --timeout 60",
+    "verify": "kappa verify web",
+    "promote": "kappa promote web",
+    "undo": "kappa undo web",
+    "abandon": "kappa abandon web",
+    "retry": "kappa retry web",
+    "diff": "kappa diff web",
+    "prove": "kappa prove web --slices 20",
+    "query": 'kappa query "select * from page_hits order by hits desc limit 10"',
+    "tables": "kappa tables page_hits",
+    "changes": "kappa changes page_hits -o jsonl",
+    "attach": "kappa attach polars page_hits",
+    "status": "kappa status --watch",
+    "history": "kappa history",
+    "show": "kappa show 3",
+    "logs": "kappa logs --follow",
+    "sinks": "kappa sinks",
+    "alerts": "kappa alerts list",
+    "alerts list": "kappa alerts list --dead",
+    "alerts retry": "kappa alerts retry",
+    "up": "kappa up --detach",
+    "down": "kappa down",
+    "serve": "kappa serve --listen 127.0.0.1:8080",
+    "collect": "kappa collect --listen 127.0.0.1:8799",
+    "config": "kappa config show --origin",
+    "config show": "kappa config show --origin",
+    "completion": 'eval "$(kappa completion bash)"',
+    "help": "kappa help topics create",
+    "pause": "kappa pause web",
+    "resume": "kappa resume web",
+    "retire": "kappa retire web",
+    "gc": "kappa gc --dry-run",
+    "doctor": "kappa doctor",
+    "scrub": "kappa scrub",
+    "rejects": "kappa rejects list web",
+    "rejects list": "kappa rejects list web --reason wrong_type",
+    "rejects show": "kappa rejects show visits:0:17",
+    "rejects export": "kappa rejects export web rejects.jsonl",
+    "rejects redrive": "kappa rejects redrive rejects.jsonl",
+    "archive": "kappa archive status",
+    "archive status": "kappa archive status",
+    "archive verify": "kappa archive verify visits",
+    "root": "kappa root copy /srv/kappa",
+    "root copy": "kappa root copy /srv/kappa",
+    "root adopt": "kappa root adopt",
+}
+
+# The command whose example stands below each panel of `kappa --help`.
+OF_PANEL: Mapping[str, str] = {
+    "Develop": "plan",
+    "Roll out": "deploy",
+    "Query": "query",
+    "Look": "status",
+    "Operate": "up",
+    "Help": "help",
+}

@@ -1,0 +1,188 @@
+"""Laws of `kappa attach`: each snippet, run as printed, reads what `kappa query` answers."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
+
+from kappa.commands.app import run_command
+from kappa.commands.snippets import DBT, ENTRY, READERS, Tool, snippet_of
+from kappa.state.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "read-the-files.md"
+KAPPA = Path(sys.executable).with_name("kappa")
+TABLES = ("delays", "planes")
+
+
+@pytest.fixture
+def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Platform:
+    (tmp_path / "kappa.toml").touch()
+    platform = Platform(Store(tmp_path / ".kappa"))
+    platform.serve(
+        "flights", {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES}, {"all_planes": "from planes"}
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{KAPPA.parent}:{os.environ['PATH']}")
+    return platform
+
+
+def served(platform: Platform, name: str) -> list[str]:
+    return sorted(map(str, platform.ask(f"from flights.{name}").rows))
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert run_command(["attach", *words]) == 0
+    return capsys.readouterr().out
+
+
+def variables(program: str) -> dict[str, Any]:
+    """Returns the names that a printed program has made."""
+    names: dict[str, Any] = {}
+    exec(program, names)  # as the user's own Python does
+    return names
+
+
+def without_missing(frame: Any) -> list[str]:
+    """Returns the rows of a frame of pandas, with None in place of pandas' missing values."""
+    rows = frame.astype(object).where(frame.notna(), None).itertuples(index=False, name=None)
+    return sorted(
+        str(tuple(int(each) if isinstance(each, float) else each for each in row)) for row in rows
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", TABLES)
+def test_duckdb_reads_what_is_served(
+    platform: Platform, capsys: pytest.CaptureFixture[str], table: str
+) -> None:
+    names = variables(printed(capsys, "duckdb", table))
+
+    assert sorted(map(str, names["rows"].fetchall())) == served(platform, table)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", TABLES)
+def test_pandas_reads_what_is_served(
+    platform: Platform, capsys: pytest.CaptureFixture[str], table: str
+) -> None:
+    names = variables(printed(capsys, "pandas", table))
+
+    assert without_missing(names["frame"]) == served(platform, table)
+
+
+@pytest.mark.slow
+def test_the_cells_of_a_notebook_run(
+    platform: Platform, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook = json.loads(printed(capsys, "notebook", "delays"))
+    cells = ["".join(each["source"]) for each in notebook["cells"] if each["cell_type"] == "code"]
+
+    assert (notebook["nbformat"], notebook["cells"][0]["cell_type"]) == (4, "markdown")
+    assert without_missing(variables("\n".join(cells))["frame"]) == served(platform, "delays")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("polars") is None, reason="not run: no polars")
+@pytest.mark.parametrize("table", TABLES)
+def test_polars_reads_what_is_served(
+    platform: Platform, capsys: pytest.CaptureFixture[str], table: str
+) -> None:
+    names = variables(printed(capsys, "polars", table))
+
+    assert sorted(map(str, names["rows"].rows())) == served(platform, table)
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("table", TABLES)
+def test_spark_reads_what_is_served(
+    platform: Platform, capsys: pytest.CaptureFixture[str], spark: SparkSession, table: str
+) -> None:
+    """The program's session is the one that runs here already, with Delta's jars."""
+    names = variables(printed(capsys, "spark", table))
+
+    assert names["spark"].sparkContext is spark.sparkContext
+    assert sorted(str(tuple(row)) for row in names["rows"].collect()) == served(platform, table)
+
+
+@pytest.mark.slow
+def test_the_source_of_dbt_reads_a_table_and_a_view(
+    platform: Platform, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command in the file's head writes what the source reads; dbt itself is not needed."""
+    import duckdb
+
+    for table in ("planes", "all_planes"):
+        text = printed(capsys, "dbt", table)
+        (command,) = re.findall(r"^#   (kappa .*)$", text, re.MULTILINE)
+        subprocess.run(command, shell=True, check=True, capture_output=True)
+        (location,) = re.findall(r'external_location: "(.*)"$', text, re.MULTILINE)
+
+        assert f"      - name: {table}\n" in text
+        assert sorted(map(str, duckdb.sql(f"from {location}").fetchall())) == served(
+            platform, table
+        )
+
+
+def test_the_first_table_is_the_default(
+    platform: Platform, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert '"tables", "delays"' in printed(capsys, "duckdb")
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "hint"),
+    [
+        (["polars", "plane"], "no pipeline serves a table plane", "did you mean planes?"),
+        (
+            ["duckdb", "all_planes"],
+            "all_planes is a view",
+            'kappa query "from all_planes" --out all_planes.parquet',
+        ),
+        (["excel"], "'excel' is not one of", "kappa attach --help"),
+    ],
+)
+def test_a_wrong_table_or_tool_is_named(
+    platform: Platform,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    error: str,
+    hint: str,
+) -> None:
+    assert run_command(["attach", *words]) == 2
+
+    said = capsys.readouterr().err
+    assert error in said
+    assert hint in said
+
+
+def test_without_a_table_deploy_is_the_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "kappa.toml").touch()
+    monkeypatch.chdir(tmp_path)
+
+    assert run_command(["attach", "duckdb"]) == 2
+    assert "hint: nothing is served yet: kappa deploy" in capsys.readouterr().err
+
+
+def test_the_page_has_the_same_snippets() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    command = json.dumps(["kappa", "--project", "/project", "tables", "planes", "-o", "json"])
+
+    assert ENTRY.format(command=command) in page
+    for tool in (Tool.SPARK, Tool.POLARS, Tool.DUCKDB, Tool.PANDAS):
+        assert READERS[tool] in page, tool
+    assert snippet_of(Tool.DBT, "planes", project="/project") in page
+    assert DBT.splitlines()[0] in page

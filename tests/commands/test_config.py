@@ -1,0 +1,152 @@
+"""Laws of `kappa config show`: each value with its origin, and no secret."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kappa.base.clock import now
+from kappa.base.process import process_id
+from kappa.base.setting_origins import HIDDEN, changed_settings, file_settings, setting_origins
+from kappa.base.settings import load_settings
+from kappa.commands.app import run_command
+from kappa.replay.status.run_records import Running, put_running
+from kappa.state.store import Store
+
+FILE = '''# The settings of a shop.
+root = "data"
+
+[kafka]
+options = { "acks" = "1" }
+heap = "300m"
+
+[engine.conf]
+"spark.sql.shuffle.partitions" = "4"
+"spark.ssl.keyPassword" = "hunter2hunter2"
+
+[collect]
+topics = [
+  "hits",  # a comment
+  "clicks",
+]
+udp = """
+127.0.0.1:9"""
+listen = "127.0.0.1:9000"
+[collect.sources.web]
+token = "s3cret-s3cret-s3cret"
+rate = 5
+'''
+SECRETS = ("hunter2", "s3cret", "acks=", '"1"')
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "kappa.toml").write_text(FILE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(project: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    def type_in(*words: str) -> tuple[int, str, str]:
+        code = run_command([*words])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return type_in
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "origin"),
+    [
+        ("root", "elsewhere", "--root"),
+        ("kafka.heap", "1g", "KAPPA__KAFKA"),
+        ("kafka.options.acks", HIDDEN, "kappa.toml:5"),
+        ("kafka.options.linger.ms", HIDDEN, "KAPPA__KAFKA"),
+        ("engine.cores", 3, "kappa__engine__cores"),
+        ("engine.conf.spark.sql.shuffle.partitions", "4", "kappa.toml:9"),
+        ("collect.topics", ["hits", "clicks"], "kappa.toml:13"),
+        ("collect.udp", "127.0.0.1:9", "kappa.toml:17"),
+        ("collect.listen", "127.0.0.1:9000", "kappa.toml:19"),
+        ("collect.sources.web.token", HIDDEN, "kappa.toml:21"),
+        ("collect.sources.web.rate", 5, "kappa.toml:22"),
+        ("collect.sources.web.topics", [], "default"),
+        ("serve.token", HIDDEN, "KAPPA__SERVE__TOKEN"),
+        ("alerts.secret", "", "default"),
+        ("rollout.soak", "1h", "default"),
+    ],
+)
+def test_each_setting_has_its_origin(
+    project: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: object, origin: str
+) -> None:
+    monkeypatch.setenv("KAPPA__KAFKA", '{"heap": "1g", "options": {"linger.ms": "5"}}')
+    monkeypatch.setenv("kappa__engine__cores", "3")
+    monkeypatch.setenv("KAPPA__SERVE__TOKEN", "a-long-token-of-a-server")
+    (project / "kappa.toml").write_text(FILE.replace('"spark.ssl.keyPassword"', "# "))
+    shown = setting_origins(load_settings(project, root="elsewhere"), root="elsewhere")
+
+    found = {each.name: (each.value, each.origin) for each in shown}
+    assert found[name] == (value, origin)
+
+
+def test_no_form_shows_a_secret(run: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "kappa.toml").write_text(FILE.replace('"spark.ssl.keyPassword"', "# "))
+    monkeypatch.setenv("KAPPA__REGISTRY__PASSWORD", "hunter2hunter2")
+    monkeypatch.setenv("KAPPA__ENGINE__CONF", '{"spark.ssl.keyPassword": "hunter2hunter2"}')
+    for form in ("table", "json", "csv", "jsonl"):
+        code, out, err = run("config", "show", "--origin", "-o", form)
+        assert code == 0
+        assert not [secret for secret in SECRETS if secret in out + err]
+        assert "engine.conf.spark.ssl.keyPassword" in out
+
+
+def test_origins_are_shown_when_asked_for(run: Run, project: Path) -> None:
+    (project / "kappa.toml").write_text('[kafka]\nheap = "1g"\n')
+    assert "kappa.toml:2" not in run("config", "show")[1]
+    assert "kappa.toml:2" in run("config", "show", "--origin")[1]
+    (heap,) = (
+        each
+        for each in json.loads(run("config", "show", "-o", "json")[1])
+        if each["setting"] == "kafka.heap"
+    )
+    assert heap == {
+        "setting": "kafka.heap",
+        "value": "1g",
+        "origin": "kappa.toml:2",
+        "changed_since_start": False,
+    }
+
+
+def test_changed_settings_are_named() -> None:
+    before = {"a": "1", "b": "2", "c": "3"}
+
+    assert changed_settings(before, {"a": "1", "b": "4", "d": "5"}) == ("b", "c", "d")
+
+
+def test_a_change_since_the_start_is_said(run: Run, project: Path) -> None:
+    """By `kappa config show`, `kappa status` and `kappa up -d`."""
+    (project / "kappa.toml").write_text('[kafka]\nheap = "1g"\n')
+    me = process_id(os.getpid())
+    assert me is not None
+    store = Store(project / ".kappa")
+    started = Running(me.pid, me.born, "127.0.0.1:1", now(), settings=file_settings(project))
+    put_running(store, started)
+    assert "changed since" not in "".join(run("status")[1:])
+    assert "changed since" not in "".join(run("config", "show")[1:])
+
+    with (project / "kappa.toml").open("a") as file:
+        file.write('[collect]\nlisten = "127.0.0.1:9000"\n')
+    said = (
+        "kappa.toml changed since the start: restart with kappa down && kappa up -d: collect.listen"
+    )
+    assert said in run("status")[1]
+    assert json.loads(run("status", "-o", "json")[1])["settings_changed_since_start"] == [
+        "collect.listen"
+    ]
+    assert said in run("config", "show")[2]
+    assert said in run("up", "-d")[2]

@@ -1,0 +1,151 @@
+"""Laws of `kappa tables TABLE`: columns, files, the writer and the readers of one table."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from msgspec.structs import replace
+from served import PLANES, ROWS_OF_PLANES, Platform
+
+from kappa.commands.app import run_command
+from kappa.declare.alert import AlertBirth
+from kappa.declare.sink import SinkBirth
+from kappa.serving.query.pin.catalog import pin_served
+from kappa.state.build import TopicBirth, put_birth, read_birth
+from kappa.state.store import Store
+from kappa.state.table import TableBirth
+
+HITS = TableBirth(
+    "page_hits",
+    (("page", "string"), ("hits", "bigint"), ("seen", "timestamp")),
+    keys=("page",),
+    fold={"hits": ("count", None), "seen": ("max", "at")},
+    checks=("hits > 0",),
+)
+ROWS = pa.table(
+    {
+        "page": ["/", "/about"],
+        "hits": [3, 4],
+        "seen": pa.array([1, 2], pa.timestamp("us", "UTC")),
+    }
+)
+BOARD = """
+title = "Web"
+[[chart]]
+title = "Hits"
+kind = "number"
+sql = "select sum(hits) from page_hits"
+"""
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    (tmp_path / "kappa.toml").touch()
+    (tmp_path / "boards").mkdir()
+    (tmp_path / "boards" / "web.toml").write_text(BOARD)
+    (tmp_path / "boards" / "other.toml").write_text(BOARD.replace("page_hits", "planes"))
+    (tmp_path / "boards" / "broken.toml").write_text("[[")
+    store = Store(tmp_path / ".kappa")
+    Platform(store).serve("web", {HITS: ROWS}, {"busy": "from page_hits where hits > 3"})
+    birth = replace(
+        read_birth(store, "web-1"),
+        topics=(TopicBirth("visits", "t1", "retained", 1),),
+        sinks=(SinkBirth("web.hits", "page_hits"), SinkBirth("web.other", "rejects")),
+        alerts=(AlertBirth("many", "page_hits", "page"),),
+    )
+    store.delete("builds/web-1/birth.json")
+    put_birth(store, birth)
+    Platform(store).serve("flights", {PLANES: ROWS_OF_PLANES})
+    return store
+
+
+@pytest.fixture
+def run(
+    store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Run:
+    monkeypatch.chdir(tmp_path)
+
+    def type_in(*words: str) -> tuple[int, str, str]:
+        code = run_command(["tables", *words])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return type_in
+
+
+def test_a_table_is_described_for_people(run: Run) -> None:
+    code, out, err = run("page_hits")
+    head, _, columns = out.partition("\n\n")
+
+    assert (code, err) == (0, "")
+    kind, rows, *facts = head.splitlines()
+    assert kind == "table page_hits of pipeline web, build web-1, Delta version 0"
+    assert rows.startswith("2 rows, 1 file, ")
+    assert facts == [
+        "one row for each page",
+        "written by pipeline web from topic visits",
+        "read by view busy; the sink to topic web.hits; alert many; board web",
+        "checked before each promote: hits > 0",
+    ]
+    assert [line.split() for line in columns.splitlines()[2:]] == [
+        ["page", "varchar", "key"],
+        ["hits", "bigint", "count()"],
+        ["seen", "timestamp", "with", "time", "zone", "max(at)"],
+    ]
+
+
+def test_a_table_is_described_for_machines(run: Run, store: Store) -> None:
+    found = json.loads(run("web.page_hits", "-o", "json")[1])
+
+    assert found["table"] == "page_hits"
+    assert (found["rows"], found["files"], found["keys"]) == (2, 1, ["page"])
+    assert found["bytes"] == sum(
+        path.stat().st_size for path in Path(found["path"]).glob("*.parquet")
+    )
+    assert found["columns"][1] == {"name": "hits", "type": "bigint", "is": "count()"}
+    assert found["read_by"] == {
+        "views": ["busy"],
+        "sinks": ["web.hits"],
+        "alerts": ["many"],
+        "boards": ["web"],
+        "processes": [],
+    }
+
+
+def test_a_process_that_pins_it_is_a_reader(run: Run, store: Store) -> None:
+    with pin_served(store, lease_seconds=60.0):
+        out = run("page_hits")[1]
+
+    assert f", process {os.getpid()}, now" in out
+
+
+def test_a_view_has_its_query_and_no_files(run: Run) -> None:
+    out = run("busy")[1]
+
+    assert out.startswith("view busy of pipeline web, build web-1\n1 row\n")
+    assert "written by pipeline web from its query\n" in out
+    assert "the query:\nfrom page_hits where hits > 3\n" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "hint"),
+    [
+        ("page_hit", "no pipeline serves a table page_hit", "did you mean page_hits?"),
+        ("rejects", "2 pipelines serve a table rejects", "flights.rejects, web.rejects"),
+    ],
+)
+def test_a_wrong_name_gets_the_right_ones(run: Run, name: str, error: str, hint: str) -> None:
+    code, out, err = run(name)
+
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {error}\nhint: ")
+    assert hint in err
