@@ -8,6 +8,7 @@ topic and no table. Read the files in this order:
 - reach.py: walks from a pipeline's function through all code that decides the pipeline's rows.
 - importer.py: imports a project's modules from one folder, the working tree or a snapshot.
 - project.py: loads the pipelines that a project declares.
+- mistakes.py: all mistakes in the declarations of a file that cannot be imported.
 - ddl.py: reads the types of UDFs without a Spark session.
 - fingerprint.py: hashes the code and the declarations into a version, and a rows version.
 - declaration.py: a pipeline's declarations as lines, for a diff.

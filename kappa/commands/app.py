@@ -32,7 +32,7 @@ from kappa.commands import (
     service,
     topics,
 )
-from kappa.commands.terminal.output import say, show_failure
+from kappa.commands.terminal.output import say, set_quiet, show_failure
 from kappa.replay.status.context import ProjectContext
 
 # Each command stands in one panel of the help.
@@ -136,6 +136,8 @@ def everywhere(
 ) -> None:
     """Takes the flags that are given before every command."""
     context.obj = ProjectContext(project, root)
+    # One process may run several commands.
+    set_quiet(False)
 
 
 def run_command(arguments: list[str]) -> int:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from kappa.base.units import count_of
 from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import As, here_of
 from kappa.commands.terminal.output import print_listing
@@ -60,8 +61,8 @@ def verify_archives(
         for each in check(here.settings, here.store, here.topics, here.log(), topic):
             found.append(each)
             show(
-                f"comparing archives with their topics: {len(found)} partitions done, the last of "
-                f"{each.topic}"
+                "comparing archives with their topics: "
+                f"{count_of(len(found), 'partition')} done, the last of {each.topic}"
             )
     print_listing(output, checked_listing(found))
     wrong = [each for each in found if each.found.wrong is not None]

@@ -75,7 +75,7 @@ def produce(
     log = here.log()
     if wait:
         ensure_some_reads(here, topic)
-    declared = here.topics.get(topic)
+    declared = here.declared_topic(topic)
     opened = _envelopes(file) if envelope else _events(file, topic, declared, given)
     with opened as events, bar("producing", events.total) as show:
         acknowledged = produce_placed(

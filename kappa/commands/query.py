@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kappa.base.errors import UsageError
+from kappa.base.units import count_of
 from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import (
     After,
@@ -73,12 +74,12 @@ def query(
     elif timeout is not None:
         raise UsageError("--timeout is for --after", hint="leave it out, or give --after TOKEN")
     if out is not None:
-        with moving("answering"):
+        with moving("answering", on_terminal=True):
             saved = save_answer(here.store, sql, out, when=when, lease_seconds=here.lease_seconds)
         _say_moment(when, saved.snapshot)
-        say(f"{saved.rows:,} rows written to {out}")
+        say(f"{count_of(saved.rows, 'row')} written to {out}")
         return
-    with moving("answering"):
+    with moving("answering", on_terminal=True):
         found = answer_query(here.store, sql, when=when, lease_seconds=here.lease_seconds)
     _say_moment(when, found.snapshot)
     listing = Listing(found.columns, found.rows)

@@ -96,7 +96,7 @@ def tail(
     )
 
     here = here_of(context)
-    log, declared = here.log(), here.topics.get(topic)
+    log, declared = here.log(), here.declared_topic(topic)
     decode, is_wanted = decoder_of(declared), filter_of(key, where or (), declared)
     shown = seen_line if output is SeenAs.JSONL else seen_text
 
@@ -159,7 +159,7 @@ def export(
     begin = begin_of(log, topic, start)
     end = ends_of_partitions(topic, log.end([topic]), partitions or ())
     total = sum(max(0, last - begin.at(topic, part)) for _, part, last in end.items())
-    decode = decoder_of(here.topics.get(topic) if decoded else None)
+    decode = decoder_of(here.declared_topic(topic) if decoded else None)
     with moving("exporting") as show, open_new_file(file) as made:
         records = count_records(
             log.records([topic], begin, end),
@@ -175,7 +175,7 @@ def export(
             if file != "-":
                 Path(file).unlink()
             raise
-    say(f"{count:,} records of topic {topic} are in {'stdout' if file == '-' else file}")
+    say(f"written to {'stdout' if file == '-' else file}: {count_of(count, 'record')} of {topic}")
 
 
 def import_(

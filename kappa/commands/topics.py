@@ -11,11 +11,16 @@ from kappa.base.errors import UsageError, did_you_mean
 from kappa.commands import records
 from kappa.commands.join import join_topics
 from kappa.commands.terminal.options import As, Yes, here_of
-from kappa.commands.terminal.output import ask_consent, print_listing, say
+from kappa.commands.terminal.output import (
+    ask_consent,
+    print_listing,
+    readable_topics,
+    say,
+)
 from kappa.serving.query.render import Form, Listing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from kappa.declare.topic import Topic
     from kappa.replay.status.context import ProjectContext
@@ -44,11 +49,11 @@ def create_topics(
 ) -> None:
     """Make the declared topics on the broker; one that is there stays as it is."""
     here = here_of(context)
-    declared = [_declared(name, here.topics) for name in names or here.topics]
+    declared = [_declared(here, name) for name in names or here.topics]
     log = here.log()
     by_brokers_time = {
         topic.name
-        for pipeline in here.topic_readers.values()
+        for pipeline in here.loadable.pipelines.values()
         for topic in pipeline.topics
         if pipeline.needs_brokers_time(topic)
     }
@@ -70,7 +75,8 @@ def list_topics(context: typer.Context, output: As = Form.TABLE) -> None:
     from kappa.replay.status.listings import topics_listing
 
     here = here_of(context)
-    print_listing(output, topics_listing(here.log(), here.topics))
+    log = here.log()
+    print_listing(output, topics_listing(log, readable_topics(here)))
 
 
 @app.command("describe")
@@ -205,10 +211,10 @@ def _described(here: ProjectContext, topic: str) -> TopicDescription:
     from kappa.kafka.broker.sizes import partition_bytes
     from kappa.replay.status.topics.describe import describe_topic
 
-    declared = here.topics.get(topic)
+    declared = here.declared_topic(topic)
     brokers_time = declared is not None and any(
         pipeline.needs_brokers_time(declared)
-        for pipeline in here.topic_readers.values()
+        for pipeline in here.loadable.pipelines.values()
         if declared in pipeline.topics
     )
     sizes = partition_bytes(here.store.local.folder, [topic]) if here.settings.runs_broker else {}
@@ -231,10 +237,12 @@ def _users(here: ProjectContext, topic: str) -> tuple[TopicUser, ...]:
     return users_of(topic, state, births)
 
 
-def _declared(name: str, known: Mapping[str, Topic]) -> Topic:
-    if name not in known:
+def _declared(here: ProjectContext, name: str) -> Topic:
+    found = here.declared_topic(name)
+    if found is None:
+        known = here.topics
         raise UsageError(
             f"the project declares no topic {name}",
             hint=did_you_mean(name, known) or f"it declares {', '.join(known) or 'none'}",
         )
-    return known[name]
+    return found

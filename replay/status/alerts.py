@@ -120,7 +120,8 @@ def alerts_listing(found: Iterable[AlertStatus]) -> Listing:
         )
         for each in found
     )
-    return Listing(columns, rows, wide=frozenset({"next_try_at", "missed_since", "cursor"}))
+    wide = frozenset({"next_try_at", "missed_since", "cursor"})
+    return Listing(columns, rows, wide=wide, is_report=True, empty="no alerts")
 
 
 def dead_letters_listing(found: Iterable[tuple[str, DeadLetter]]) -> Listing:
@@ -137,7 +138,9 @@ def dead_letters_listing(found: Iterable[tuple[str, DeadLetter]]) -> Listing:
                 *(letter.tries, letter.at, letter.reason, body),
             )
         )
-    return Listing(columns, tuple(rows), wide=frozenset({"message"}))
+    return Listing(
+        columns, tuple(rows), wide=frozenset({"message"}), is_report=True, empty="no dead letters"
+    )
 
 
 def shown_alerts(store: Store, names: Iterable[str], most: int) -> tuple[ShownAlert, ...]:

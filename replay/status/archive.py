@@ -149,7 +149,13 @@ def archive_listing(found: Iterable[ArchiveStatus]) -> Listing:
         *("topic", "archive", "state", "partitions", "records", "rejected", "behind"),
         *("bytes", "topic_bytes", "files", "from", "to", "note"),
     )
-    return Listing(columns, tuple(_archive_row(each) for each in found), wide=frozenset({"files"}))
+    return Listing(
+        columns,
+        tuple(_archive_row(each) for each in found),
+        wide=frozenset({"files"}),
+        is_report=True,
+        empty="no archives: a topic has one with archive=True",
+    )
 
 
 def verify_archives(
@@ -202,7 +208,12 @@ def checked_listing(found: Iterable[CheckedPartition]) -> Listing:
         *("topic", "archive", "partition", "from", "to", "records"),
         *("compared_from", "compared", "found"),
     )
-    return Listing(columns, tuple(_checked_row(each) for each in found))
+    return Listing(
+        columns,
+        tuple(_checked_row(each) for each in found),
+        is_report=True,
+        empty="no archive was compared: none has a file yet",
+    )
 
 
 def _checked_row(checked: CheckedPartition) -> tuple[object, ...]:
