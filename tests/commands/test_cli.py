@@ -219,7 +219,6 @@ def pretend_up(store: Store) -> None:
         (["topics", "create", "web.hit"], 2, "declares no topic web.hit", "did you mean web.hits?"),
         (["topics", "list"], 1, "kappa is not up", "kappa up -d"),
         (["produce", "web.hits", "-"], 1, "kappa is not up", "kappa up -d"),
-        (["plan"], 1, "kappa is not up", "kappa up -d"),
         (["deploy"], 1, "kappa is not up", "kappa up -d"),
         (["replay", "web"], 1, "kappa is not up", "kappa up -d"),
         (["undo"], 1, "kappa is not up", "kappa up -d"),
@@ -397,7 +396,7 @@ def test_where_nothing_is_there_each_look_is_empty_and_well(kappa: Kappa) -> Non
     assert kappa("history", "-o", "json") == Ended(0, "[]\n", "")
     listed = Ended(
         0,
-        "pipeline,topic,partition,offset,timestamp,reason,detail,key,value,redriven_at,redrives,headers,build\n",
+        "pipeline,topic,partition,offset,timestamp,reason,detail,key,value,redriven_offset,redrives,headers,build\n",
         "",
     )
     assert [
@@ -405,9 +404,10 @@ def test_where_nothing_is_there_each_look_is_empty_and_well(kappa: Kappa) -> Non
         kappa("rejects", "list", "-o", "csv"),
         kappa("rejects", "-n", "0", "-o", "csv"),
     ] == [listed] * 3
-    assert kappa("rejects", "export", "-") == Ended(
-        0, "", "0 rejects; once they are mended: kappa rejects redrive FILE\n"
-    )
+    assert kappa("rejects", "export", "-") == Ended(0, "", "no rejects\n")
+    assert kappa("rejects") == Ended(0, "no rejects\n", "")
+    assert kappa("sinks") == Ended(0, "no sinks\n", "")
+    assert kappa("history") == Ended(0, "nothing was deployed yet: kappa deploy\n", "")
     status = kappa("status")
     assert (status.code, status.err) == (0, "")
     assert "kappa is not up: kappa up -d starts it" in status.out
@@ -753,7 +753,7 @@ def test_status_tells_until_when_the_idle_build_is_kept_and_what_a_rollout_waits
     two_builds.put_json(
         "run/underway.json",
         {
-            "rollouts": {"10": {"waits_for": "build web-3 to catch up", "rate": 5.0}},
+            "rollouts": {"10": {"waits_for": "its Spark to start", "rate": 5.0}},
             "deaths": {"web-3": {"count": 3, "last": "exit code 1"}},
         },
     )
@@ -766,10 +766,10 @@ def test_status_tells_until_when_the_idle_build_is_kept_and_what_a_rollout_waits
     pretend_up(two_builds)
     *_, candidate = kappa("status", "-o", "json").json()["builds"]
 
-    assert (candidate["waits_for"], candidate["rate"]) == ("build web-3 to catch up", 5.0)
+    assert (candidate["waits_for"], candidate["rate"]) == ("its Spark to start", 5.0)
     assert candidate["note"] == (
         "its job died 3 times, last: exit code 1; see kappa logs web-3; "
-        "waits for build web-3 to catch up"
+        "waits for its Spark to start"
     )
 
 
@@ -810,7 +810,7 @@ def test_a_retirement_shows_what_leaves_asks_and_is_undone(
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     asked = kappa("retire", "web")
     assert asked.code == 7
-    assert "table page_hits: 2 rows, 1 files" in asked.out
+    assert "table page_hits: 2 rows, 1 file, " in asked.out
     assert "build web-1, kept for an undo of the last switch, is retired at once" in asked.out
     assert "kappa retire web --yes" in asked.err
     assert fold_records(Journal(two_tables).after(0)).generation == 2

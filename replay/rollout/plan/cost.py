@@ -2,8 +2,8 @@
 
 An unknown fact is None. The time is estimated from the last replay of the same pipeline, from
 staging until the build had caught up (the journal has both), with the start of the job. The law of
-slices comes before. A replay that took a moment predicts nothing, and a small log gets no estimate:
-its time is mostly that of starting Spark.
+slices comes before. A replay that took a moment predicts nothing: its time is mostly that of
+starting Spark.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from kappa.state.offsets import Offsets
 # replay predicts nothing.
 _TELLING_SECONDS = 60.0
 _TELLING_RECORDS = 100_000
+# After a replay of fewer records, a log with up to this many times the records takes about as long.
+_ALIKE = 2
 _HOUR_SECONDS = 3600.0
 
 
@@ -133,7 +135,7 @@ def cost_of(
         disk_free=None if disk is None else disk.free,
         rate=rate,
         ingest=ingest,
-        seconds=_replay_seconds(records, rate, ingest or 0.0),
+        seconds=_replay_seconds(records, replayed, rate, ingest or 0.0),
         cores=cores,
         law_seconds=law_seconds,
     )
@@ -176,9 +178,15 @@ def _disk_needed(records: int, disk: DiskFacts | None, serving: str | None) -> i
     return round(taken * records / folded)
 
 
-def _replay_seconds(records: int, rate: float | None, ingest: float) -> float | None:
+def _replay_seconds(
+    records: int, replayed: Replayed | None, rate: float | None, ingest: float
+) -> float | None:
+    if replayed is None or replayed.seconds < _TELLING_SECONDS:
+        return None
+    if rate is None:
+        return replayed.seconds if records <= _ALIKE * replayed.records else None
     # Records that arrive meanwhile have to be folded, too.
-    return None if rate is None or rate <= ingest else records / (rate - ingest)
+    return records / (rate - ingest) if rate > ingest else None
 
 
 def _seconds_between(begun: str, ended: str) -> float | None:
