@@ -183,11 +183,15 @@ def _one_line_text(value: object) -> str:
 
 @dataclass(slots=True)
 class _Column:
-    """A column of a table: the name, the texts of the cells, and the width in cells."""
+    """A column of a table: the name, the texts of the cells, and the width in cells.
+
+    Numbers and times are whole or left out, and never cut.
+    """
 
     name: str
     texts: list[str]
     is_numeric: bool
+    is_whole: bool
     width: int
 
 
@@ -223,12 +227,9 @@ def _column_of(listing: Listing, place: int) -> _Column:
         else cell_text(value)
         for value in values
     ]
-    return _Column(
-        name,
-        texts,
-        bool(values) and all(map(_is_number, values)),
-        max(map(cell_len, [name, *texts])),
-    )
+    is_numeric = bool(values) and all(map(_is_number, values))
+    is_whole = is_numeric or listing.columns[place] in listing.times
+    return _Column(name, texts, is_numeric, is_whole, max(map(cell_len, [name, *texts])))
 
 
 def _fitted_columns(
@@ -258,13 +259,13 @@ def _whole_width(columns: Sequence[_Column]) -> int:
 
 
 def _least_width(columns: Sequence[_Column], least: int) -> int:
-    widths = (each.width if each.is_numeric else min(each.width, least) for each in columns)
+    widths = (each.width if each.is_whole else min(each.width, least) for each in columns)
     return sum(widths) + 2 * (len(columns) - 1)
 
 
 def _cut_columns(columns: Sequence[_Column], width: int, least: int) -> None:
     """Narrows the widest columns of texts, down to `least` cells, until all fit a width."""
-    texts = [each for each in columns if not each.is_numeric and each.width > least]
+    texts = [each for each in columns if not each.is_whole and each.width > least]
     while texts and _whole_width(columns) > width:
         widest = max(texts, key=lambda each: each.width)
         if widest.width <= least:

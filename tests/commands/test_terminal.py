@@ -60,13 +60,15 @@ def test_texts_are_cut_before_columns_go() -> None:
 
 
 def test_the_least_columns_go_before_all_is_cut() -> None:
-    assert table(HISTORY, 72)[2:] == [
-        "      1  2026-11-30T05:…  web       served  function web in pipelines/web.…",
-        "      2  2026-11-30T05:…  web       failed",
-    ] or table(HISTORY, 72)[0].split() == ["rollout", "at", "pipeline", "state", "why"]
+    assert table(HISTORY, 72) == [
+        "rollout  at                    pipeline  state   why",
+        "───────  ────────────────────  ────────  ──────  ───────────────────────",
+        "      1  2026-11-30T05:00:11Z  web       served  function web in pipeli…",
+        "      2  2026-11-30T05:01:11Z  web       failed",
+    ]
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     wide = Listing(("a", "b"), (("日本語" * 30, "x" * 300), ("y", 123)), is_report=True)
 

@@ -22,6 +22,9 @@ from kappa.state.journal.events import CaughtUp, Check, Event
 from kappa.state.offsets import Offsets
 
 
+LINE = "rollout 1 of pipeline flights"
+
+
 class Clock:
     now = 0.0
 
@@ -50,7 +53,7 @@ def told(steps: Iterator[RolloutProgress], clock: Clock, *, terminal: bool) -> s
 
 def test_it_tells_phase_share_rate_time_left_reason_and_the_live_build() -> None:
     assert progress_lines(replaying(250), at(1_000), at(100)) == (
-        "rollout 1 of pipeline flights: replaying, 250 of 1,000 records read (25 %), 50/s, 15 s left",
+        f"{LINE}: replaying, 250 of 1,000 records read (25 %), 50/s, 15 s left",
         "waits for the rest of the log",
         "live build a is 10 records behind the log",
     )
@@ -60,7 +63,7 @@ def test_what_is_read_of_a_long_slice_counts_before_the_slice_ends() -> None:
     within = SliceProgress(1, 0, 4, 250, "read", 100)
 
     assert progress_lines(replace(replaying(0), slice=within), at(1_000), None) == (
-        "rollout 1 of pipeline flights: replaying, 100 of 1,000 records read (10 %), 50/s, 18 s left",
+        f"{LINE}: replaying, 100 of 1,000 records read (10 %), 50/s, 18 s left",
         "slice 1 of 4: 100 of 250 records read",
     )
 
@@ -150,8 +153,10 @@ def test_without_a_terminal_each_state_and_tenth_has_one_line() -> None:
     said = told(steps(), Clock(), terminal=False).splitlines()
     assert said[:3] == [
         "rollout 1: build b of pipeline flights replays from the beginning",
-        "rollout 1 of pipeline flights: replaying, 0 of 1,000 records read (0 %); waits for its "
-        f"Spark to start; {live}",
+        (
+            "rollout 1 of pipeline flights: replaying, 0 of 1,000 records read (0 %); waits for "
+            f"its Spark to start; {live}"
+        ),
         f"{line(0)}; waits for the rest of the log; {live}",
     ]
     assert [each for each in said if "waits for the rest of the log" in each] == [
