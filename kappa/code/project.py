@@ -33,6 +33,7 @@ from kappa.declare.view import View
 # A file imports libraries: libraries for data take a few seconds on a busy machine.
 _IMPORT_SECONDS = 30.0
 _IMPORT_MEMORY = 4 << 30
+_NO_NAME = re.compile(r"cannot import name '(.+?)' from ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +250,8 @@ def _explained_error(error: BaseException, folder: Path, file: str) -> Declarati
 
 def _missing_name(error: ImportError) -> str | None:
     """Returns the name that a loaded module does not have, or None for another failed import."""
-    is_there = error.name in sys.modules and not isinstance(error, ModuleNotFoundError)
-    return getattr(error, "name_from", None) if is_there else None
+    found = _NO_NAME.match(error.msg)
+    return found[1] if found is not None and error.name in sys.modules else None
 
 
 def _wants_session(error: BaseException) -> bool:

@@ -21,7 +21,6 @@ from kappa.state.build_status import SliceProgress
 from kappa.state.journal.events import CaughtUp, Check, Event
 from kappa.state.offsets import Offsets
 
-
 LINE = "rollout 1 of pipeline flights"
 
 
