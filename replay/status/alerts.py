@@ -121,7 +121,8 @@ def alerts_listing(found: Iterable[AlertStatus]) -> Listing:
         for each in found
     )
     wide = frozenset({"next_try_at", "missed_since", "cursor"})
-    return Listing(columns, rows, wide=wide, is_report=True, empty="no alerts")
+    times = frozenset({"delivered_at", "missed_until"})
+    return Listing(columns, rows, wide=wide, is_report=True, times=times, empty="no alerts")
 
 
 def dead_letters_listing(found: Iterable[tuple[str, DeadLetter]]) -> Listing:
@@ -139,7 +140,12 @@ def dead_letters_listing(found: Iterable[tuple[str, DeadLetter]]) -> Listing:
             )
         )
     return Listing(
-        columns, tuple(rows), wide=frozenset({"message"}), is_report=True, empty="no dead letters"
+        columns,
+        tuple(rows),
+        wide=frozenset({"message"}),
+        is_report=True,
+        times=frozenset({"at"}),
+        empty="no dead letters",
     )
 
 

@@ -253,7 +253,7 @@ def _archive_note(state: ArchiveState, why: str | None) -> str:
         case ArchiveState.STOPPED:
             return f"{why}; move its folder away, and it is made again from what the topic has"
         case ArchiveState.WAITING:
-            return "nobody archives: kappa up -d, and see kappa logs archiver"
+            return "the archiver does not run yet: kappa up -d starts it; see kappa logs archiver"
         case ArchiveState.KEPT:
             return (
                 "of a declaration that is not there any more; kept for what the topic may have lost"

@@ -177,7 +177,8 @@ def rejects_listing(found: Iterable[Reject]) -> Listing:
         *("key", "value", "redriven_offset", *machines),
     )
     rows = tuple(_reject_row(each) for each in found)
-    return Listing(columns, rows, wide=frozenset(machines), empty="no rejects")
+    times = frozenset({"timestamp"})
+    return Listing(columns, rows, wide=frozenset(machines), times=times, empty="no rejects")
 
 
 def reject_text(reject: Reject) -> str:

@@ -222,7 +222,7 @@ def _column_of(listing: Listing, place: int) -> _Column:
     texts = [
         ""
         if value is None and listing.is_report
-        else time_text(value)
+        else _time_cell(value)
         if listing.columns[place] in listing.times and value
         else cell_text(value)
         for value in values
@@ -230,6 +230,14 @@ def _column_of(listing: Listing, place: int) -> _Column:
     is_numeric = bool(values) and all(map(_is_number, values))
     is_whole = is_numeric or listing.columns[place] in listing.times
     return _Column(name, texts, is_numeric, is_whole, max(map(cell_len, [name, *texts])))
+
+
+def _time_cell(value: str | datetime) -> str:
+    try:
+        return time_text(value)
+    except ValueError:
+        # A record's time may be beyond the years that Python knows.
+        return cell_text(value)
 
 
 def _fitted_columns(

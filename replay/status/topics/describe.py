@@ -105,7 +105,7 @@ def description_text(found: TopicDescription) -> str:
     taken = f", {size(sum(found.bytes.values()))} on disk" if found.bytes else ""
     lines = [
         f"topic {facts.name}, id {facts.id}: {count}{taken}",
-        "declared by no pipeline of the project"
+        "no pipeline declares that it reads this topic"
         if declared is None
         else f"declared at {declared.source}: {declared.kind}, "
         + count_of(declared.partitions, "partition")

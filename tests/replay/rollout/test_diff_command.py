@@ -177,7 +177,7 @@ def test_equal_builds_are_said_to_be(kappa: Kappa, store: Store) -> None:
     assert kappa("diff", "flights", "b", "a")[1].splitlines() == [
         "before: build b; after: build a; both at flights:0=10 planes:0=10",
         "",
-        "delays: 1 rows, 0 added, 0 removed, 0 changed",
+        "delays: 1 row, 0 added, 0 removed, 0 changed",
     ]
     assert json.loads(kappa("diff", "flights", "-o", "json")[1])["equal"]
 
