@@ -8,7 +8,7 @@ import typer
 
 from kappa.base.units import count_of
 from kappa.commands.terminal.moving import moving
-from kappa.commands.terminal.options import As, here_of
+from kappa.commands.terminal.options import As, Quiet, here_of
 from kappa.commands.terminal.output import print_listing
 from kappa.serving.query.render import Form
 
@@ -44,6 +44,7 @@ def verify_archives(
     topic: Annotated[
         str | None, typer.Argument(metavar="[TOPIC]", show_default=False, help="that of one topic")
     ] = None,
+    _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
     """Check that archives have no gap and nothing twice, and compare them with their topics.

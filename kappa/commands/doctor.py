@@ -38,6 +38,7 @@ def doctor(
         bool, typer.Option("--script", help="with --acls: as commands of kafka-acls.sh")
     ] = False,
     yes: Yes = False,
+    _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
     """Look for damaged records and files, and say what follows from each.

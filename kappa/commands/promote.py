@@ -7,21 +7,8 @@ from typing import Annotated
 
 import typer
 
-from kappa.commands.terminal.follow import (
-    RolloutOptions,
-    approve,
-    follow_rollout,
-    rollouts_printed,
-)
-from kappa.commands.terminal.options import (
-    As,
-    OnePipeline,
-    Quiet,
-    Reason,
-    Timeout,
-    Yes,
-    here_of,
-)
+from kappa.commands.terminal.follow import RolloutOptions, approve, follow_rollout, rollouts_printed
+from kappa.commands.terminal.options import As, OnePipeline, Quiet, Reason, Timeout, Yes, here_of
 from kappa.commands.terminal.output import ask_consent, say, typed
 from kappa.serving.query.render import Form
 

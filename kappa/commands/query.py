@@ -17,6 +17,7 @@ from kappa.commands.terminal.options import (
     PastGeneration,
     PastOffsets,
     PastTime,
+    Quiet,
     WaitSeconds,
     here_of,
 )
@@ -51,6 +52,7 @@ def query(
             help="write the rows to a file that ends with .parquet, .csv or .jsonl",
         ),
     ] = None,
+    _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
     """Answer a query from the tables that serve now, or served in the past.

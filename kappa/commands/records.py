@@ -14,7 +14,7 @@ import typer
 from kappa.base.units import count_of
 from kappa.commands.terminal.lines import open_lines, open_new_file
 from kappa.commands.terminal.moving import moving
-from kappa.commands.terminal.options import As, here_of
+from kappa.commands.terminal.options import As, Quiet, here_of
 from kappa.commands.terminal.output import print_listing, say
 from kappa.serving.query.render import Form, Listing
 
@@ -139,6 +139,7 @@ def export(
         bool,
         typer.Option("--decoded", help="add each event as it is declared, or why it is none"),
     ] = False,
+    _quiet: Quiet = False,
 ) -> None:
     """Write a topic's records to a file: places, times, keys, values and headers, byte for byte.
 
@@ -189,6 +190,7 @@ def import_(
         bool,
         typer.Option("--keep-partitions", help="each record to the partition it was in"),
     ] = False,
+    _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
     """Produce exported records again, in order, and wait until all are acknowledged.

@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from kappa.base.errors import UsageError
 from kappa.commands.terminal.lines import open_lines, open_new_file
 from kappa.commands.terminal.moving import moving
-from kappa.commands.terminal.options import As, OfBuild, OnePipeline, Yes, here_of
+from kappa.commands.terminal.options import As, OfBuild, OnePipeline, Quiet, Yes, here_of
 from kappa.commands.terminal.output import ask_consent, print_listing, say
 from kappa.serving.query.render import Form, Listing
 
@@ -49,6 +49,7 @@ def list_rejects(
         ),
     ] = None,
     build: OfBuild = None,
+    _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
     """List the newest rejects: their position, their content, and the reason.
@@ -121,6 +122,7 @@ def export_rejects(
     reason: Annotated[
         str | None, typer.Option("--reason", help="only those with this reason", show_default=False)
     ] = None,
+    _quiet: Quiet = False,
 ) -> None:
     """Write the rejects that are not fixed yet as lines of JSON, to fix and then to redrive.
 
@@ -174,6 +176,7 @@ def redrive_rejects(
         ),
     ],
     yes: Yes = False,
+    _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
     """Produce fixed rejects again.

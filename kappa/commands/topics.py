@@ -11,12 +11,7 @@ from kappa.base.errors import UsageError, did_you_mean
 from kappa.commands import records
 from kappa.commands.join import join_topics
 from kappa.commands.terminal.options import As, Yes, here_of
-from kappa.commands.terminal.output import (
-    ask_consent,
-    print_listing,
-    readable_topics,
-    say,
-)
+from kappa.commands.terminal.output import ask_consent, print_listing, readable_topics, say
 from kappa.serving.query.render import Form, Listing
 
 if TYPE_CHECKING:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import sys
+from collections.abc import Callable, Iterator
 from datetime import datetime
 
 import pytest
+import typer
 from rich.cells import cell_len
 
 from kappa.base.errors import KappaError
+from kappa.commands.app import app_of
 from kappa.commands.terminal import output
 from kappa.commands.terminal.colour import has_colour, paint_plan, paint_rows, paint_state
 from kappa.serving.query.render import Form, Listing, render_listing
@@ -38,6 +42,33 @@ class Terminal(io.StringIO):
 
 def table(listing: Listing, width: int | None = None) -> list[str]:
     return render_listing(Form.TABLE, listing, width=width).splitlines()
+
+
+def commands(app: typer.Typer) -> Iterator[Callable[..., object]]:
+    yield from (each.callback for each in app.registered_commands if each.callback is not None)
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        yield from commands(group.typer_instance)
+
+
+# A command that calls one of these waits.
+WAITS = (
+    *("moving(", "bar(", "roll_out(", "follow_rollout(", "begin_planned(", "approve("),
+    *("_bring_on_planned(", "ensure_shown(", "plan_changes("),
+)
+
+
+def test_a_command_that_waits_can_be_quiet() -> None:
+    found = {
+        each.__name__: (
+            any(call in inspect.getsource(each) for call in WAITS),
+            "_quiet" in inspect.signature(each).parameters,
+        )
+        for each in commands(app_of())
+    }
+
+    assert [name for name, (waits, quiet) in found.items() if waits != quiet] == []
+    assert len([name for name, (waits, _) in found.items() if waits]) > 20
 
 
 def test_a_pipe_has_the_whole_table() -> None:
