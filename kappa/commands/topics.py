@@ -40,10 +40,25 @@ def create_topics(
             metavar="[NAMES]...", show_default=False, help="all declared ones, if none is named"
         ),
     ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions",
+            min=1,
+            show_default=False,
+            help="make topics that no pipeline declares, with so many partitions",
+        ),
+    ] = None,
     output: As = Form.TABLE,
 ) -> None:
-    """Make the declared topics on the broker; one that is there stays as it is."""
+    """Make the declared topics on the broker; one that is there stays as it is.
+
+    With --partitions, make named topics that no pipeline declares, to import into for example.
+    """
     here = here_of(context)
+    if partitions is not None:
+        _create_undeclared(here, names or (), partitions, output)
+        return
     declared = [_declared(here, name) for name in names or here.topics]
     log = here.log()
     by_brokers_time = {
@@ -230,6 +245,26 @@ def _users(here: ProjectContext, topic: str) -> tuple[TopicUser, ...]:
     state = here.state()
     births = {build: read_birth(here.store, build) for build in state.wanted_builds()}
     return users_of(topic, state, births)
+
+
+def _create_undeclared(
+    here: ProjectContext, names: Sequence[str], partitions: int, output: Form
+) -> None:
+    if not names:
+        raise UsageError(
+            "--partitions is for named topics",
+            hint="type: kappa topics create NAME --partitions N; declared topics need no number",
+        )
+    for name in names:
+        if name in here.topics:
+            raise UsageError(
+                f"topic {name} is declared, and its declaration has its number of partitions",
+                hint=f"kappa topics create {name}",
+            )
+    log = here.log()
+    made = [log.create_undeclared(name, partitions) for name in names]
+    rows = tuple((each.name, None, each.partitions, each.id) for each in made)
+    print_listing(output, Listing(("topic", "kind", "partitions", "id"), rows, is_report=True))
 
 
 def _declared(here: ProjectContext, name: str) -> Topic:

@@ -106,6 +106,10 @@ class Log:
     def records(self, _topics: Iterable[str], _start: Offsets, _end: Offsets) -> Iterator[Record]:
         return iter(())
 
+    def create_undeclared(self, name: str, partitions: int) -> TopicFacts:
+        self.other = TopicFacts(name, "id-2", partitions)
+        return self.other
+
     def config(self, _name: str) -> dict[str, str]:
         return self.settings
 
@@ -705,6 +709,14 @@ def test_a_broken_file_costs_only_its_pipelines(web: Project) -> None:
     assert (unknown.code, "bad.py:1: syntax error: " in unknown.err) == (2, True)
     created = web.kappa("topics", "create")
     assert (created.code, "bad.py:1: syntax error: " in created.err) == (2, True)
+
+
+def test_a_topic_that_nobody_declares_is_made(web: Project) -> None:
+    made = web.kappa("topics", "create", "visits-6", "--partitions", "6", "-o", "json")
+    assert made.json() == [{"topic": "visits-6", "kind": None, "partitions": 6, "id": "id-2"}]
+    for arguments in (("web.hits", "--partitions", "2"), ("--partitions", "2")):
+        refused = web.kappa("topics", "create", *arguments)
+        assert (refused.code, "hint: " in refused.err) == (2, True)
 
 
 def test_validate_names_all_mistakes_at_once(web: Project) -> None:
