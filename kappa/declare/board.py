@@ -10,7 +10,7 @@ import re
 import tomllib
 import unicodedata
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ class Chart:
     kind: ChartKind
     sql: str
     width: int
-    line: int = 0
+    line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

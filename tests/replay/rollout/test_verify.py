@@ -208,7 +208,7 @@ def test_a_view_that_is_not_its_text_passes_nothing(
     assert (seen.verdict, seen.checks[-1].table) == (verdict, "late")
     if verdict == "failed":
         assert seen.reason.endswith(
-            "rows of view late do not satisfy: its stored rows are those of its query"
+            " of view late do not satisfy: its stored rows are those of its query"
         )
 
 
