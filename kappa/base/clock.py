@@ -20,6 +20,12 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
+def time_text(time: str | datetime) -> str:
+    """Returns a time of a record for people: `2026-01-31T14:05:00Z`, to the second."""
+    found = datetime.fromisoformat(time) if isinstance(time, str) else time
+    return found.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
 def moment_text(ms: int) -> str:
     """Returns a time in milliseconds since 1970 as a text of ISO 8601, for any year.
 

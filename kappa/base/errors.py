@@ -75,7 +75,29 @@ class SettingsError(UsageError):
 
 
 class DeclarationError(UsageError):
-    """A declaration that cannot be run; the message begins with `file:line`."""
+    """A declaration that cannot be run; the message begins with `file:line`.
+
+    `others` are further mistakes of the same file or pipeline.
+    """
+
+    others: tuple[DeclarationError, ...] = ()
+
+    @property
+    def each(self) -> tuple[DeclarationError, ...]:
+        """The mistake, and then all others."""
+        return (self, *(each for other in self.others for each in other.each))
+
+
+def joined_error(mistakes: Iterable[DeclarationError]) -> DeclarationError | None:
+    """Returns the first of some mistakes, with the others, each once; None if there are none."""
+    found = {mistake.message: mistake for each in mistakes for mistake in each.each}
+    if not found:
+        return None
+    first, *others = found.values()
+    for each in others:
+        each.others = ()
+    first.others = tuple(others)
+    return first
 
 
 class VerificationFailed(KappaError):

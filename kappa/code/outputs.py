@@ -7,7 +7,7 @@ The answer is kept under `cache/describe/<rows version>.json`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,13 +46,17 @@ class PipelineToDescribe:
 
 
 def learn_outputs(
-    settings: Settings, store: Store, folder: Path, wanted: Mapping[str, PipelineToDescribe]
+    settings: Settings,
+    store: Store,
+    folder: Path,
+    wanted: Mapping[str, PipelineToDescribe],
+    show: Callable[[str], None] = lambda _step: None,
 ) -> Mapping[str, Outputs | DeclarationError]:
     """Returns the outputs of each pipeline of the project in `folder`, or why it is refused.
 
     The outputs are taken from the cache if the rows version was described before. A
     DeclarationError names the user's line: the function fails, is not row-local, or does not return
-    all columns that the tables need.
+    all columns that the tables need. `show` takes the step that is slow at the moment.
     """
     found: dict[str, Outputs | DeclarationError] = {}
     for name, described in wanted.items():
@@ -65,7 +69,7 @@ def learn_outputs(
             found[name] = kept
     missing = {name: described for name, described in wanted.items() if name not in found}
     if missing:
-        answers = _ask_child(settings, folder, missing)
+        answers = _ask_child(settings, folder, missing, show)
         for name, described in missing.items():
             answer = answers[name]
             if "message" in answer:
@@ -85,7 +89,12 @@ def _read_cached(store: Store, rows_version: str) -> Outputs | None:
     )
 
 
-def _ask_child(settings: Settings, folder: Path, missing: Mapping[str, PipelineToDescribe]) -> Any:
+def _ask_child(
+    settings: Settings,
+    folder: Path,
+    missing: Mapping[str, PipelineToDescribe],
+    show: Callable[[str], None],
+) -> Any:
     def cut(name: str, last: str | None) -> Mapping[str, str]:
         pipeline = missing[name].pipeline
         what = (
@@ -105,6 +114,7 @@ def _ask_child(settings: Settings, folder: Path, missing: Mapping[str, PipelineT
         {name: described.module for name, described in missing.items()},
         seconds=lambda _left: _SECONDS,
         cut=cut,
+        say=show,
     )
 
 

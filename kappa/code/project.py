@@ -17,9 +17,10 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 
-from kappa.base.errors import DeclarationError
+from kappa.base.errors import DeclarationError, did_you_mean, joined_error
 from kappa.base.forked import try_each
 from kappa.code.importer import open_sources
+from kappa.code.mistakes import mistakes_in
 from kappa.code.sources import PIPELINES, Sources
 from kappa.declare.alert import Alert
 from kappa.declare.pipeline import Pipeline
@@ -32,6 +33,7 @@ from kappa.declare.view import View
 # A file imports libraries: libraries for data take a few seconds on a busy machine.
 _IMPORT_SECONDS = 30.0
 _IMPORT_MEMORY = 4 << 30
+_NO_NAME = re.compile(r"cannot import name '(.+?)' from ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,9 @@ def load_files(project: Path) -> Project:
         try:
             module = load_module(names[file], sources)
         except DeclarationError as error:
-            refused[file] = error
+            # Another error than that of a declaration has a cause.
+            more = () if error.__cause__ is not None else mistakes_in(file)
+            refused[file] = joined_error((error, *more)) or error
             continue
         for place, pipeline in pipelines_in(module):
             known = found.get(pipeline.name)
@@ -220,7 +224,13 @@ def _explained_error(error: BaseException, folder: Path, file: str) -> Declarati
         case SyntaxError():
             if error.filename and error.lineno and Path(error.filename).is_relative_to(folder):
                 where = f"{error.filename}:{error.lineno}"
-            return DeclarationError(f"{where}: this is no Python: {error.msg}")
+            return DeclarationError(f"{where}: syntax error: {error.msg}")
+        case ImportError(name=str(name)) if (missing := _missing_name(error)) is not None:
+            there = [each for each in dir(sys.modules[name]) if not each.startswith("_")]
+            return DeclarationError(
+                f"{where}: module {name} has no {missing}",
+                hint=did_you_mean(missing, there) or "mend the import",
+            )
         case ModuleNotFoundError(name=str(name)):
             top = name.partition(".")[0]
             is_installed = top != "kappa" and not any(
@@ -247,6 +257,12 @@ def _explained_error(error: BaseException, folder: Path, file: str) -> Declarati
                 f"{where}: {error_line(error)}",
                 hint="a pipeline's file must import without an error",
             )
+
+
+def _missing_name(error: ImportError) -> str | None:
+    """Returns the name that a loaded module does not have, or None for another failed import."""
+    found = _NO_NAME.match(error.msg)
+    return found[1] if found is not None and error.name in sys.modules else None
 
 
 def _wants_session(error: BaseException) -> bool:

@@ -74,7 +74,7 @@ def ask_program(
         seconds: Returns the limit for a pipeline, given how many pipelines have no answer yet.
         cut: Returns the answer for a pipeline that took too long (None), or over which the process
             ended (the last line of output).
-        say: Takes the program's lines of progress as they arrive.
+        say: Takes the program's lines of progress as they arrive, and the start of Spark.
         more: Returns further fields of the request.
     """
     answers: dict[str, Any] = {}
@@ -82,11 +82,14 @@ def ask_program(
         children = _kept.get() or ending.enter_context(_Children(settings))
         while pending := {name: each for name, each in pipelines.items() if name not in answers}:
             child = children.child()
+            if child.is_cold:
+                say("starts Spark")
             place = child.folder / secrets.token_hex(4)
             place.mkdir()
             request = {"folder": str(folder), "pipelines": pending, **more()}
             (place / "request.json").write_text(json.dumps(request), encoding="utf-8")
             ran = child.run(Task(program, (str(place),)), partial(_of_left, seconds, pending), say)
+            child.is_cold = False
             answers |= _read_answers(place)
             is_over = answers.keys() >= pending.keys()
             last = None
@@ -211,9 +214,15 @@ class _TaskResult:
 
 
 class _Child:
-    """A process that runs tasks of this process; `folder` is for the tasks' files."""
+    """A process that runs tasks of this process; `folder` is for the tasks' files.
 
-    def __init__(self, tasks: IO[bytes], says: IO[str], folder: Path) -> None:
+    `is_cold`: Spark does not run yet, and the first task waits for the start of Spark.
+    """
+
+    def __init__(
+        self, tasks: IO[bytes], says: IO[str], folder: Path, *, is_cold: bool = False
+    ) -> None:
+        self.is_cold = is_cold
         self._tasks = tasks
         self._says = says
         self.folder = folder
@@ -301,7 +310,7 @@ class _StartedChild(_Child):
         assert self._process.stdin is not None
         assert self._process.stderr is not None
         says = TextIOWrapper(self._process.stderr, encoding="utf-8", errors="replace")
-        super().__init__(self._process.stdin, says, folder)
+        super().__init__(self._process.stdin, says, folder, is_cold=True)
 
     def exit_code(self) -> str:
         return f" with {self._process.wait()}"

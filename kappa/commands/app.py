@@ -38,7 +38,7 @@ from kappa.commands import (
     topics,
 )
 from kappa.commands.terminal.help import Commands
-from kappa.commands.terminal.output import say, show_failure
+from kappa.commands.terminal.output import say, set_quiet, show_failure
 from kappa.replay.status.context import ProjectContext
 
 
@@ -161,6 +161,8 @@ def everywhere(
 ) -> None:
     """Takes the flags that are given before every command."""
     context.obj = ProjectContext(project, root)
+    # One process may run several commands.
+    set_quiet(False)
 
 
 def run_command(arguments: list[str]) -> int:

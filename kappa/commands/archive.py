@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from kappa.base.units import count_of
 from kappa.commands.terminal.help import Commands
 from kappa.commands.terminal.moving import moving
-from kappa.commands.terminal.options import As, here_of
+from kappa.commands.terminal.options import As, Quiet, here_of
 from kappa.commands.terminal.output import print_listing
 from kappa.serving.query.render import Form
 
@@ -43,6 +44,7 @@ def verify_archives(
     topic: Annotated[
         str | None, typer.Argument(metavar="[TOPIC]", show_default=False, help="that of one topic")
     ] = None,
+    _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
     """Check that archives have no gap and nothing twice, and compare them with their topics.
@@ -60,8 +62,8 @@ def verify_archives(
         for each in check(here.settings, here.store, here.topics, here.log(), topic):
             found.append(each)
             show(
-                f"comparing archives with their topics: {len(found)} partitions done, the last of "
-                f"{each.topic}"
+                "comparing archives with their topics: "
+                f"{count_of(len(found), 'partition')} done, the last of {each.topic}"
             )
     print_listing(output, checked_listing(found))
     wrong = [each for each in found if each.found.wrong is not None]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
 
 import typer
 from typer.exceptions import Exit
 
-from kappa.base.errors import ExitCode, UsageError
+from kappa.base.errors import ExitCode, Unreachable, UsageError
 from kappa.commands.terminal.begin import (
     apply_saved,
     begin,
@@ -18,7 +19,7 @@ from kappa.commands.terminal.begin import (
     plan_changes,
     roll_out,
 )
-from kappa.commands.terminal.follow import bring_on
+from kappa.commands.terminal.follow import RolloutOptions, bring_on, rollouts_printed
 from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import (
     AcceptGap,
@@ -27,19 +28,29 @@ from kappa.commands.terminal.options import (
     As,
     AutoPromote,
     OneDeclared,
+    Quiet,
+    Reason,
     SomePipelines,
     Timeout,
     Yes,
     here_of,
 )
-from kappa.commands.terminal.output import say
+from kappa.commands.terminal.output import print_listing, print_plan, say
 from kappa.serving.query.render import Form, render_listing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kappa.replay.rollout.plan.finding import Allowances
+    from kappa.replay.rollout.plan.plan import Plan
+    from kappa.replay.status.context import ProjectContext
 
 
 def validate(
     context: typer.Context,
     pipelines: SomePipelines = None,
     allow: Allow = None,
+    _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
     """Check what the project's files alone show. No broker is needed.
@@ -58,8 +69,14 @@ def validate(
 
     here = here_of(context)
     accepted = parse_allowances(gap=False, breaking=False, allow=allow or ())
-    with moving("validating"):
-        found = validate_files(here.settings, here.store, only=pipelines or (), accepting=accepted)
+    with moving("validating") as show:
+        found = validate_files(
+            here.settings,
+            here.store,
+            only=pipelines or (),
+            accepting=accepted,
+            show=lambda step: show(f"validating: {step}"),
+        )
     sys.stdout.write(
         validated_text(found)
         if output is Form.TABLE
@@ -89,23 +106,24 @@ def plan(
     allow_breaking: AllowBreaking = False,
     accept_gap: AcceptGap = False,
     allow: Allow = None,
+    _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
     """Show what a deploy would do, why, and what blocks it."""
     from kappa.replay.rollout.plan.finding import parse_allowances
-    from kappa.replay.rollout.plan.plan_text import plan_document, plan_listing, plan_text
+    from kappa.replay.rollout.plan.plan_text import plan_document, plan_listing
     from kappa.replay.rollout.plan.saved_plan import save_plan
 
     accepted = parse_allowances(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
-    made, observed = plan_changes(
-        here_of(context), pipelines or (), again=False, accepting=accepted
-    )
-    sys.stdout.write(
-        plan_text(made)
-        if output is Form.TABLE
-        else render_listing(output, plan_listing(made), document=plan_document(made))
-    )
-    if output is Form.TABLE:
+    here, is_text = here_of(context), output is Form.TABLE
+    if here.bootstrap_servers is None:
+        _plan_code(here, pipelines or (), accepted, sys.stdout if is_text else sys.stderr)
+    made, observed = plan_changes(here, pipelines or (), again=False, accepting=accepted)
+    if is_text:
+        print_plan(made, sys.stdout)
+    else:
+        print_listing(output, plan_listing(made), document=plan_document(made))
+    if is_text:
         made.ensure_possible_as_shown()
     made.ensure_possible()
     if out is not None:
@@ -113,6 +131,35 @@ def plan(
         say(f"saved; to apply it: kappa deploy --plan {out}")
     if detailed_exitcode and made.has_changes:
         raise Exit(ExitCode.CHANGES_PENDING)
+
+
+def _plan_code(
+    here: ProjectContext, pipelines: Sequence[str], accepted: Allowances, stream: TextIO
+) -> NoReturn:
+    """Shows what the code alone tells of a plan, and raises Unreachable: topics were not read."""
+    from kappa.replay.rollout.plan.validate import (
+        ensure_valid,
+        served_versions,
+        validate_project,
+        validated_text,
+    )
+
+    with moving("planning") as show:
+        found = validate_project(
+            here.settings,
+            here.store,
+            only=pipelines,
+            accepting=accepted,
+            show=lambda step: show(f"planning: {step}"),
+        )
+    stream.write(validated_text(found, served_versions(here.state(), here.store)))
+    stream.flush()
+    ensure_valid(found)
+    raise Unreachable(
+        "kappa is not up: only the code was looked at; topics, samples of their records, and the "
+        "cost of a replay were not",
+        hint="start it with: kappa up -d",
+    )
 
 
 def deploy(
@@ -132,12 +179,16 @@ def deploy(
     allow: Allow = None,
     yes: Yes = False,
     auto_promote: AutoPromote = False,
+    reason: Reason = "",
     timeout: Timeout = None,
+    _quiet: Quiet = False,
+    output: As = Form.TABLE,
 ) -> None:
     """Bring what the project declares to serve: replay beside what serves, verify, promote."""
     from kappa.replay.rollout.plan.finding import Allowances, parse_allowances
 
     accepted = parse_allowances(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
+    options = RolloutOptions(yes, yes or auto_promote, timeout, reason, output)
     if saved is None:
         roll_out(
             here_of(context),
@@ -145,9 +196,7 @@ def deploy(
             pipelines or (),
             again=False,
             accepting=accepted,
-            yes=yes,
-            auto_promote=auto_promote,
-            timeout=timeout,
+            options=options,
         )
     elif pipelines or accepted != Allowances():
         raise UsageError(
@@ -155,7 +204,7 @@ def deploy(
             hint=f"kappa deploy --plan {saved}; or plan again: kappa plan --out {saved}",
         )
     else:
-        apply_saved(here_of(context), saved, timeout=timeout)
+        apply_saved(here_of(context), saved, replace(options, auto_promote=True))
 
 
 def replay(
@@ -166,7 +215,10 @@ def replay(
     allow: Allow = None,
     yes: Yes = False,
     auto_promote: AutoPromote = False,
+    reason: Reason = "",
     timeout: Timeout = None,
+    _quiet: Quiet = False,
+    output: As = Form.TABLE,
 ) -> None:
     """Make a new build of the same code from the log's beginning, to promote like any other."""
     from kappa.replay.rollout.plan.finding import parse_allowances
@@ -178,9 +230,7 @@ def replay(
         (pipeline,),
         again=True,
         accepting=accepted,
-        yes=yes,
-        auto_promote=auto_promote,
-        timeout=timeout,
+        options=RolloutOptions(yes, yes or auto_promote, timeout, reason, output),
     )
 
 
@@ -200,7 +250,10 @@ def branch(
     allow: Allow = None,
     yes: Yes = False,
     auto_promote: AutoPromote = False,
+    reason: Reason = "",
     timeout: Timeout = None,
+    _quiet: Quiet = False,
+    output: As = Form.TABLE,
 ) -> None:
     """Build what is declared now on the state that the live build had at these offsets.
 
@@ -222,18 +275,23 @@ def branch(
     made = make_plan(
         observed_for(here, (pipeline,)), only=(pipeline,), accepting=accepted, branching=branching
     )
-    bring_on(
+    _bring_on_planned(
         here,
-        begin(
-            here,
-            f"branch --from {start}",
-            (pipeline,),
-            made,
-            yes=yes,
-            auto_promote=yes or auto_promote,
-        ),
-        timeout,
+        f"branch --from {start}",
+        pipeline,
+        made,
+        RolloutOptions(yes, yes or auto_promote, timeout, reason, output),
     )
+
+
+def _bring_on_planned(
+    here: ProjectContext, command: str, pipeline: str, made: Plan, options: RolloutOptions
+) -> None:
+    """Begins the rollout of one pipeline's plan, and follows it until its build serves."""
+    with rollouts_printed(here, options) as begun:
+        ids = begin(here, command, (pipeline,), made, options)
+        begun(ids)
+        bring_on(here, ids, options)
 
 
 def retry(
@@ -248,7 +306,10 @@ def retry(
     ],
     yes: Yes = False,
     auto_promote: AutoPromote = False,
+    reason: Reason = "",
     timeout: Timeout = None,
+    _quiet: Quiet = False,
+    output: As = Form.TABLE,
 ) -> None:
     """Begin a rollout again that failed or was abandoned, as a new build of the same code.
 
@@ -260,10 +321,12 @@ def retry(
     pipeline = ended_without_serving(here.state(), pipeline).pipeline
     here.must_run()
     made = plan_again(observed_for(here, (pipeline,)), pipeline)
-    bring_on(
+    _bring_on_planned(
         here,
-        begin(here, "retry", (pipeline,), made, yes=yes, auto_promote=yes or auto_promote),
-        timeout,
+        "retry",
+        pipeline,
+        made,
+        RolloutOptions(yes, yes or auto_promote, timeout, reason, output),
     )
 
 
@@ -274,6 +337,9 @@ def stage(
     accept_gap: AcceptGap = False,
     allow: Allow = None,
     yes: Yes = False,
+    reason: Reason = "",
+    _quiet: Quiet = False,
+    output: As = Form.TABLE,
 ) -> None:
     """Begin the rollouts of a deploy and return.
 
@@ -283,14 +349,12 @@ def stage(
 
     accepted = parse_allowances(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
     here = here_of(context)
-    for id_ in begin_planned(
-        here,
-        "stage",
-        pipelines or (),
-        again=False,
-        accepting=accepted,
-        yes=yes,
-        auto_promote=False,
-    ):
+    options = RolloutOptions(yes, reason=reason, output=output)
+    with rollouts_printed(here, options) as begun:
+        ids = begin_planned(
+            here, "stage", pipelines or (), again=False, accepting=accepted, options=options
+        )
+        begun(ids)
+    for id_ in ids if options.is_text else ():
         number = here.state().rollout(id_).number
         say(f"rollout {number} has begun: kappa wait {number} follows it")

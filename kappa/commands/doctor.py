@@ -12,7 +12,7 @@ import typer
 
 from kappa.base.errors import Copied, Damaged, ExitCode, KappaError, UsageError
 from kappa.commands.terminal.moving import moving
-from kappa.commands.terminal.options import As, Yes, here_of
+from kappa.commands.terminal.options import As, Quiet, Yes, here_of
 from kappa.commands.terminal.output import ask_consent, print_listing, say
 from kappa.replay.status.context import ProjectContext
 from kappa.serving.query.render import Form, Listing
@@ -38,6 +38,7 @@ def doctor(
         bool, typer.Option("--script", help="with --acls: as commands of kafka-acls.sh")
     ] = False,
     yes: Yes = False,
+    _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
     """Look for damaged records and files, and say what follows from each.
@@ -53,6 +54,7 @@ def doctor(
     if acls:
         _print_acls(here_of(context), output, script=script)
         return
+    from kappa.base.units import count_of
     from kappa.replay.status.doctor.examine import (
         count_set_aside,
         examine_root,
@@ -89,8 +91,9 @@ def doctor(
     say("not looked at: the rows in data files and archives (kappa scrub reads them), and the log")
     if unsealed:
         say(
-            f"{len(unsealed)} documents are of an earlier Kappa and have no seal, so a change in "
-            f"them would not be noticed: {unsealed[0]} is the first; a replay makes sealed ones"
+            f"without a seal, as an earlier Kappa wrote them: {count_of(len(unsealed), 'document')}"
+            f", the first is {unsealed[0]}; changes in them are not noticed; a replay makes sealed "
+            "ones"
         )
     log = _answering(here)
     if log is not None:
@@ -102,7 +105,7 @@ def doctor(
         )
     kept = count_set_aside(store)
     if kept:
-        say(f"{kept} files that were moved aside are kept in {store.address(DAMAGED)}")
+        say(f"moved aside and kept in {store.address(DAMAGED)}: {count_of(kept, 'file')}")
     if log is not None:
         _tell_risks(here, log)
     if not found:
@@ -194,14 +197,14 @@ def _print_acls(here: ProjectContext, output: Form, *, script: bool) -> None:
     )
 
 
-def scrub(context: typer.Context, output: As = Form.TABLE) -> None:
+def scrub(context: typer.Context, _quiet: Quiet = False, output: As = Form.TABLE) -> None:
     """Read every data file that is needed, and compare it with what was written.
 
     Those are the files of all builds, of what is kept of the past, and of the archives. It changes
     nothing, and kappa may be up. It reads all bytes from the disk: run it in a quiet hour. Exit
     code 1 if a file is not as it was written, or gone: it is named, with what to do.
     """
-    from kappa.base.units import memory
+    from kappa.base.units import count_of, size
     from kappa.replay.status.doctor.scrub import scrub_root as scrubbed
 
     store = here_of(context).store
@@ -209,7 +212,7 @@ def scrub(context: typer.Context, output: As = Form.TABLE) -> None:
         found = scrubbed(
             store,
             show=lambda done, of, bad: show(
-                f"reading all data files: {memory(done)} of {memory(of)}, {bad} bad"
+                f"reading all data files: {size(done)} of {size(of)}, {bad} bad"
             ),
         )
     if output is Form.TABLE:
@@ -230,7 +233,8 @@ def scrub(context: typer.Context, output: As = Form.TABLE) -> None:
             ),
         )
     unknown = f"; of {found.unknown} no sum was recorded" if found.unknown else ""
-    say(f"{found.files} files with {memory(found.bytes)} were read{unknown}")
+    was = "was" if found.files == 1 else "were"
+    say(f"{count_of(found.files, 'file')} with {size(found.bytes)} {was} read{unknown}")
     say("not looked at: records and code (kappa doctor), files that nobody needs, and the log")
     if found.bad:
         raise typer.Exit(ExitCode.FAILED)

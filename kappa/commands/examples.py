@@ -10,6 +10,10 @@ from collections.abc import Mapping
 
 # Each command and each group of commands, by the words after `kappa`.
 EXAMPLES: Mapping[str, str] = {
+    "init": "kappa init shop --template shop",
+    "dev": "kappa dev",
+    "test": "kappa test",
+    "shell": "kappa shell",
     "validate": "kappa validate",
     "plan": "kappa plan web",
     "produce": "kappa produce visits events.jsonl --wait",

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from kappa.base.errors import UsageError
+from kappa.base.units import count_of
 from kappa.commands.terminal.options import As, here_of
 from kappa.commands.terminal.output import print_listing, say
 from kappa.serving.query.render import Form, Listing
@@ -63,7 +64,9 @@ def join_topics(
     found = [join_topics(declared[pattern], there, sinks, leave or ()) for pattern in chosen]
     for each in found:
         put_joined(here.settings.project, each.topics)
-        say(f"{joined_path(each.topics.pattern)} lists {len(each.topics.topics)} topics")
+        say(
+            f"{joined_path(each.topics.pattern)} lists {count_of(len(each.topics.topics), 'topic')}"
+        )
     print_listing(
         output,
         Listing(

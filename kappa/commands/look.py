@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kappa.base.errors import Damaged, ExitCode, UsageError
+from kappa.commands.terminal.colour import has_colour, paint_rows
 from kappa.commands.terminal.moving import moving
-from kappa.commands.terminal.options import As, here_of
-from kappa.commands.terminal.output import LinePrefixes, console, print_listing, write_bytes
-from kappa.serving.query.render import Form, render_listing
+from kappa.commands.terminal.options import As, Quiet, here_of
+from kappa.commands.terminal.output import (
+    LinePrefixes,
+    console,
+    print_listing,
+    rendered,
+    write_bytes,
+)
+from kappa.serving.query.render import Form
 
 if TYPE_CHECKING:
     from kappa.replay.status.context import ProjectContext
@@ -46,24 +53,50 @@ def status(
     with Live(console=console(stderr=False), auto_refresh=False) as live:
         while True:
             live.update(
-                Text(_status_text(here, output)[0].rstrip("\n"), no_wrap=True, overflow="ellipsis"),
+                Text.from_ansi(
+                    _status_text(here, output)[0].rstrip("\n"), no_wrap=True, overflow="ellipsis"
+                ),
                 refresh=True,
             )
             time.sleep(_WATCH_SECONDS)
 
 
-def history(context: typer.Context, output: As = Form.TABLE) -> None:
+def history(
+    context: typer.Context,
+    pipeline: Annotated[
+        str | None,
+        typer.Argument(metavar="[PIPELINE]", help="that of one pipeline", show_default=False),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", "-n", min=1, help="only the newest", show_default=False),
+    ] = None,
+    output: As = Form.TABLE,
+) -> None:
     """List every rollout with its receipt, every proof, and what was retired or paused.
 
-    Each says who, when, which build, why, and how it ended.
+    Each says who, when, which build, why, and how it ended. The newest is the last.
     """
-    from kappa.replay.rollout.history import proof_records, rollout_entries, service_records
+    from kappa.replay.rollout.history import (
+        ensure_known,
+        proof_records,
+        rollout_entries,
+        service_records,
+    )
     from kappa.replay.status.listings import history_listing
 
     state = here_of(context).state()
+    if pipeline is not None:
+        ensure_known(state, pipeline)
     print_listing(
         output,
-        history_listing(rollout_entries(state), proof_records(state), service_records(state)),
+        history_listing(
+            rollout_entries(state),
+            proof_records(state),
+            service_records(state),
+            pipeline=pipeline,
+            limit=limit,
+        ),
     )
 
 
@@ -149,6 +182,7 @@ def diff(
     sample: Annotated[
         int, typer.Option("--sample", min=0, max=10_000, help="so many rows of each kind are shown")
     ] = 5,
+    _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
     """Compare the rows of two builds of a pipeline at equal offsets.
@@ -184,13 +218,12 @@ def diff(
     if output is not Form.TABLE:
         print_listing(output, diff_listing(found), document=diff_document(pair, found))
         return
-    sys.stdout.write(
-        diff_text(
-            pair,
-            found,
-            {each.name: each.keys for each in pinned.snapshot.births[pair.after.build].tables},
-        )
+    text = diff_text(
+        pair,
+        found,
+        {each.name: each.keys for each in pinned.snapshot.births[pair.after.build].tables},
     )
+    sys.stdout.write(paint_rows(text) if has_colour(sys.stdout) else text)
 
 
 def prove(
@@ -221,6 +254,7 @@ def prove(
             show_default=False,
         ),
     ] = None,
+    _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
     """Fold the log again in other slices, beside what serves, and compare the rows.
@@ -343,7 +377,7 @@ def _status_of(here: ProjectContext, form: Form) -> tuple[str, bool]:
     with suppress(Damaged):
         state, _ = readable_state(here.store)
         waiting = waiting_text(here.store, state, most=here.settings.alerts.most)
-    return render_listing(
+    return rendered(
         form,
         status_listing(seen, now),
         document=document,

@@ -12,7 +12,7 @@ import typer
 from kappa.base.errors import UsageError
 from kappa.commands.terminal.bar import bar
 from kappa.commands.terminal.lines import open_lines
-from kappa.commands.terminal.options import As, WaitSeconds, here_of
+from kappa.commands.terminal.options import As, Quiet, WaitSeconds, here_of
 from kappa.commands.terminal.output import print_listing, say
 from kappa.commands.terminal.written import ensure_some_reads, ensure_written_shown
 from kappa.records.lines.form import Given
@@ -55,6 +55,7 @@ def produce(
         ),
     ] = False,
     timeout: WaitSeconds = None,
+    _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
     """Send the events of a file to a topic, and wait until all are acknowledged.
@@ -75,7 +76,7 @@ def produce(
     log = here.log()
     if wait:
         ensure_some_reads(here, topic)
-    declared = here.topics.get(topic)
+    declared = here.declared_topic(topic)
     opened = _envelopes(file) if envelope else _events(file, topic, declared, given)
     with opened as events, bar("producing", events.total) as show:
         acknowledged = produce_placed(

@@ -7,12 +7,19 @@ from typing import Annotated
 
 import typer
 
-from kappa.commands.terminal.follow import approve, follow_rollout
-from kappa.commands.terminal.options import OnePipeline, Timeout, Yes, here_of
+from kappa.commands.terminal.follow import RolloutOptions, approve, follow_rollout, rollouts_printed
+from kappa.commands.terminal.options import As, OnePipeline, Quiet, Reason, Timeout, Yes, here_of
 from kappa.commands.terminal.output import ask_consent, say, typed
+from kappa.serving.query.render import Form
 
 
-def wait(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout = None) -> None:
+def wait(
+    context: typer.Context,
+    pipeline: OnePipeline = None,
+    timeout: Timeout = None,
+    _quiet: Quiet = False,
+    output: As = Form.TABLE,
+) -> None:
     """Wait until a rollout serves, or has passed its verification and waits for a yes.
 
     Of a rollout that has ended already, it shows how.
@@ -20,26 +27,38 @@ def wait(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout 
     from kappa.replay.rollout.operator_requests import awaited_rollout
 
     here = here_of(context)
-    ended = follow_rollout(
-        here, awaited_rollout(here.state(), pipeline).id, timeout, to_the_yes=True
-    )
-    if ended.waits:
+    options = RolloutOptions(timeout=timeout, output=output)
+    with rollouts_printed(here, options) as followed:
+        id_ = awaited_rollout(here.state(), pipeline).id
+        followed([id_])
+        ended = follow_rollout(here, id_, options, to_the_yes=True)
+    if ended.waits and options.is_text:
         print(
             f"{ended.pipeline}: build {ended.build} (version {ended.version}) passed; to let it "
             f"serve: kappa promote {ended.pipeline}"
         )
 
 
-def verify(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout = None) -> None:
+def verify(
+    context: typer.Context,
+    pipeline: OnePipeline = None,
+    reason: Reason = "",
+    timeout: Timeout = None,
+    _quiet: Quiet = False,
+    output: As = Form.TABLE,
+) -> None:
     """Verify a candidate that is ready once more, at a newer frontier of what serves."""
     from kappa.replay.rollout.operator_requests import ask_verify
     from kappa.state.journal.events import VerifyAsked
 
     here = here_of(context)
     here.must_run()
-    record = ask_verify(here.store, pipeline)
-    assert isinstance(record.event, VerifyAsked)
-    follow_rollout(here, record.event.rollout, timeout, to_the_yes=True)
+    options = RolloutOptions(timeout=timeout, output=output)
+    with rollouts_printed(here, options) as followed:
+        record = ask_verify(here.store, pipeline, reason=reason)
+        assert isinstance(record.event, VerifyAsked)
+        followed([record.event.rollout])
+        follow_rollout(here, record.event.rollout, options, to_the_yes=True)
 
 
 def promote(
@@ -53,7 +72,10 @@ def promote(
         ),
     ] = None,
     yes: Yes = False,
+    reason: Reason = "",
     timeout: Timeout = None,
+    _quiet: Quiet = False,
+    output: As = Form.TABLE,
 ) -> None:
     """Let candidates serve that have passed their verification.
 
@@ -65,14 +87,16 @@ def promote(
 
     here = here_of(context)
     here.must_run()
+    options = RolloutOptions(yes, timeout=timeout, reason=reason, output=output)
     ready = ready_rollouts(here.state(), *(pipelines or ()))
+    said = sys.stdout if options.is_text else sys.stderr
     for rollout in ready:
-        sys.stdout.write(verification_text(rollout))
-        sys.stdout.write(
-            sending_text(here.store, here.state(), rollout, most=here.settings.alerts.most)
-        )
+        said.write(verification_text(rollout))
+        said.write(sending_text(here.store, here.state(), rollout, most=here.settings.alerts.most))
     ask_consent(typed("promote", " ".join(pipelines or []) or None), yes=yes, question="promote?")
-    approve(here, ready, timeout)
+    with rollouts_printed(here, options) as followed:
+        followed(rollout.id for rollout in ready)
+        approve(here, ready, options)
 
 
 def undo(
@@ -89,9 +113,12 @@ def undo(
         ),
     ] = None,
     yes: Yes = False,
+    reason: Reason = "",
     timeout: Timeout = None,
+    _quiet: Quiet = False,
+    output: As = Form.TABLE,
 ) -> None:
-    """Let the build that served before serve again; after that, the same is a redo.
+    """Go back to the build that served before. Run it again to redo.
 
     A pipeline that was retired serves again.
     """
@@ -99,6 +126,7 @@ def undo(
 
     here = here_of(context)
     here.must_run()
+    options = RolloutOptions(yes, timeout=timeout, reason=reason, output=output)
     state = here.state()
     name, build = undo_target(state, pipeline, to)
     before = state.serving.get(name)
@@ -107,17 +135,32 @@ def undo(
         if before
         else "again, after it was retired"
     )
-    print(f"{name}: build {build} (version {state.versions[build]}) will serve {instead}")
+    print(
+        f"{name}: build {build} (version {state.versions[build]}) will serve {instead}",
+        file=sys.stdout if options.is_text else sys.stderr,
+    )
     ask_consent(typed("undo", pipeline) + ("" if to is None else f" --to {to}"), yes=yes)
-    follow_rollout(here, ask_undo(here.store, name, to=to, seen=state).number, timeout)
+    with rollouts_printed(here, options) as followed:
+        id_ = ask_undo(here.store, name, to=to, seen=state, reason=reason).number
+        followed([id_])
+        follow_rollout(here, id_, options)
 
 
-def abandon(context: typer.Context, pipeline: OnePipeline = None) -> None:
+def abandon(
+    context: typer.Context,
+    pipeline: OnePipeline = None,
+    reason: Reason = "",
+    output: As = Form.TABLE,
+) -> None:
     """Give up a rollout that does not serve yet; what serves goes on serving."""
     from kappa.replay.rollout.operator_requests import abandon_rollout as give_up
     from kappa.state.journal.events import Abandoned
 
     here = here_of(context)
-    record = give_up(here.store, pipeline)
-    if isinstance(record.event, Abandoned):
+    options = RolloutOptions(output=output)
+    record = give_up(here.store, pipeline, reason=reason)
+    assert isinstance(record.event, Abandoned)
+    with rollouts_printed(here, options) as ended:
+        ended([record.event.rollout])
+    if options.is_text:
         say(f"rollout {here.state().rollout(record.event.rollout).number} is given up")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kappa.base.errors import UsageError
+from kappa.base.units import count_of
 from kappa.commands.terminal.moment import moment_text, read_time
 from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import (
@@ -19,6 +20,7 @@ from kappa.commands.terminal.options import (
     PastGeneration,
     PastOffsets,
     PastTime,
+    Quiet,
     WaitSeconds,
     here_of,
 )
@@ -65,6 +67,7 @@ def query(
             help="write the rows to a file that ends with .parquet, .csv or .jsonl",
         ),
     ] = None,
+    _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
     """Answer a query from the tables that serve now, or served in the past.
@@ -98,14 +101,14 @@ def query(
                 f"a file has one answer, and these are {len(statements)} statements",
                 hint=f"leave out --out {out}, or give one statement",
             )
-        with moving("answering", only_terminal=True):
+        with moving("answering", on_terminal=True):
             saved = save_answer(
                 here.store, statements[0].text, out, when=when, lease_seconds=here.lease_seconds
             )
         _say_moment(when, saved.snapshot)
-        say(f"{saved.rows:,} rows written to {out}")
+        say(f"{count_of(saved.rows, 'row')} written to {out}")
         return
-    with moving("answering", only_terminal=True):
+    with moving("answering", on_terminal=True):
         found = answer_queries(here.store, statements, when=when, lease_seconds=here.lease_seconds)
     _say_moment(when, found[0].snapshot)
     for number, answer in enumerate(found):

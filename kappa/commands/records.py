@@ -14,7 +14,7 @@ import typer
 from kappa.base.units import count_of
 from kappa.commands.terminal.lines import open_lines, open_new_file
 from kappa.commands.terminal.moving import moving
-from kappa.commands.terminal.options import As, here_of
+from kappa.commands.terminal.options import As, Quiet, here_of
 from kappa.commands.terminal.output import print_listing, say
 from kappa.serving.query.render import Form, Listing
 
@@ -96,7 +96,7 @@ def tail(
     )
 
     here = here_of(context)
-    log, declared = here.log(), here.topics.get(topic)
+    log, declared = here.log(), here.declared_topic(topic)
     decode, is_wanted = decoder_of(declared), filter_of(key, where or (), declared)
     shown = seen_line if output is SeenAs.JSONL else seen_text
 
@@ -139,6 +139,7 @@ def export(
         bool,
         typer.Option("--decoded", help="add each event as it is declared, or why it is none"),
     ] = False,
+    _quiet: Quiet = False,
 ) -> None:
     """Write a topic's records to a file: places, times, keys, values and headers, byte for byte.
 
@@ -159,7 +160,7 @@ def export(
     begin = begin_of(log, topic, start)
     end = ends_of_partitions(topic, log.end([topic]), partitions or ())
     total = sum(max(0, last - begin.at(topic, part)) for _, part, last in end.items())
-    decode = decoder_of(here.topics.get(topic) if decoded else None)
+    decode = decoder_of(here.declared_topic(topic) if decoded else None)
     with moving("exporting") as show, open_new_file(file) as made:
         records = count_records(
             log.records([topic], begin, end),
@@ -175,7 +176,7 @@ def export(
             if file != "-":
                 Path(file).unlink()
             raise
-    say(f"{count:,} records of topic {topic} are in {'stdout' if file == '-' else file}")
+    say(f"written to {'stdout' if file == '-' else file}: {count_of(count, 'record')} of {topic}")
 
 
 def import_(
@@ -189,6 +190,7 @@ def import_(
         bool,
         typer.Option("--keep-partitions", help="each record to the partition it was in"),
     ] = False,
+    _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
     """Produce exported records again, in order, and wait until all are acknowledged.

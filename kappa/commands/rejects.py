@@ -11,7 +11,7 @@ from kappa.base.errors import UsageError
 from kappa.commands.terminal.help import Commands, GroupHelp
 from kappa.commands.terminal.lines import open_lines, open_new_file
 from kappa.commands.terminal.moving import moving
-from kappa.commands.terminal.options import As, OfBuild, OnePipeline, Yes, here_of
+from kappa.commands.terminal.options import As, OfBuild, OnePipeline, Quiet, Yes, here_of
 from kappa.commands.terminal.output import ask_consent, print_listing, say
 from kappa.serving.query.render import Form, Listing
 
@@ -51,6 +51,7 @@ def list_rejects(
         ),
     ] = None,
     build: OfBuild = None,
+    _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
     """List the newest rejects: their position, their content, and the reason.
@@ -123,6 +124,7 @@ def export_rejects(
     reason: Annotated[
         str | None, typer.Option("--reason", help="only those with this reason", show_default=False)
     ] = None,
+    _quiet: Quiet = False,
 ) -> None:
     """Write the rejects that are not fixed yet as lines of JSON, to fix and then to redrive.
 
@@ -133,6 +135,7 @@ def export_rejects(
     Late and expired rejects are left out: a redriven record is as late as its original. If their
     times are what is wrong, --reason late or --reason expired exports them.
     """
+    from kappa.base.units import count_of
     from kappa.replay.rollout.rollout_numbers import part_named
     from kappa.serving.query.redrive import export_line, is_mendable, rejects_to_mend
     from kappa.serving.query.rejects import RejectFilter, rejects_in_order
@@ -152,13 +155,15 @@ def export_rejects(
     with open_new_file(file) as lines:
         lines.writelines(f"{export_line(reject)}\n".encode() for reject in found)
     say(
-        f"{len(found):,} rejects; once they are mended: kappa rejects redrive "
+        f"{count_of(len(found), 'reject')}; to redrive what you have fixed: kappa rejects redrive "
         f"{'FILE' if file == '-' else file}"
+        if found
+        else "no rejects"
     )
     if left_out := len(unfixed) - len(found):
         say(
-            f"{left_out:,} late rejects are left out, since a redriven record is as late as its "
-            "original; if their times are what is wrong: --reason late, or expired, exports them"
+            f"left out: {count_of(left_out, 'late reject')}, since a redriven record is as late as "
+            "its original; to export them because their times are wrong: --reason late, or expired"
         )
 
 
@@ -173,12 +178,14 @@ def redrive_rejects(
         ),
     ],
     yes: Yes = False,
+    _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
     """Produce fixed rejects again.
 
     Each is folded once, in place of the record that its header names.
     """
+    from kappa.base.units import count_of
     from kappa.serving.query.redrive import plan_redrive, read_lines
     from kappa.serving.query.rejects import RejectFilter, rejects_in_order
     from kappa.state.build import read_birth
@@ -209,7 +216,7 @@ def redrive_rejects(
     sent = {topic: log.produce(records, topic) for topic, records in planned.records.items()}
     count = sum(each.count for each in sent.values())
     say(
-        f"{count} record{'' if count == 1 else 's'} acknowledged; "
+        f"{count_of(count, 'record')} acknowledged; "
         f"what becomes of {'it' if count == 1 else 'them'}: kappa rejects list"
     )
     rows = tuple((*row,) for each in sent.values() for row in each.offsets.items())

@@ -8,7 +8,7 @@ import typer
 
 from kappa.commands.terminal.help import Commands
 from kappa.commands.terminal.moving import moving
-from kappa.commands.terminal.options import here_of
+from kappa.commands.terminal.options import Quiet, here_of
 from kappa.commands.terminal.output import say
 
 app = Commands(text="All that Kappa keeps, as a whole.")
@@ -28,6 +28,7 @@ def copy(
             help="claim the project's root in a bucket that another host had: once that is gone",
         ),
     ] = False,
+    _quiet: Quiet = False,
 ) -> None:
     """Copy the project's root to another folder or bucket, while the platform is down.
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kappa.commands.terminal.moving import moving
-from kappa.commands.terminal.options import As, here_of
-from kappa.commands.terminal.output import print_listing, say
+from kappa.commands.terminal.options import As, Quiet, Yes, here_of
+from kappa.commands.terminal.output import ask_consent, print_listing, say
 from kappa.serving.query.render import Form
+
+if TYPE_CHECKING:
+    from kappa.replay.rollout import garbage
 
 
 def up(
@@ -26,6 +31,7 @@ def up(
             help="claim a root in a bucket that another host had: once that is gone",
         ),
     ] = False,
+    _quiet: Quiet = False,
 ) -> None:
     """Start the platform: broker, jobs, controller and HTTP.
 
@@ -54,7 +60,7 @@ def up(
             say(restart_text(changed))
 
 
-def down(context: typer.Context) -> None:
+def down(context: typer.Context, _quiet: Quiet = False) -> None:
     """Stop the platform; everything is kept.
 
     It also ends the HTTP server that a killed platform has left, and no `kappa serve`.
@@ -126,25 +132,40 @@ def gc(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="only list what would be deleted")
     ] = False,
+    yes: Yes = False,
+    _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
     """Delete what is not needed: retired builds, unreferenced files, expired leases.
 
-    Running jobs clean up their own builds.
+    On a terminal it first shows what would be deleted, and asks. Running jobs clean up their own
+    builds.
     """
     from kappa.replay.rollout import garbage
     from kappa.replay.status.listings import gc_listing
 
     here = here_of(context)
-    collect = garbage.find_garbage if dry_run else garbage.collect_garbage
-    with moving("looking for what nothing needs") as show:
-        found = collect(
-            here.store,
-            keep_seconds=here.settings.history.keep_seconds,
-            now=time.time(),
-            temp=here.settings.verify.temp,
-            on_build=lambda number, of: show(f"collecting, build {number} of {of}"),
-        )
+
+    def collect(act: Callable[..., tuple[garbage.Garbage, ...]]) -> tuple[garbage.Garbage, ...]:
+        with moving("looking for what nothing needs") as show:
+            return act(
+                here.store,
+                keep_seconds=here.settings.history.keep_seconds,
+                now=time.time(),
+                temp=here.settings.verify.temp,
+                on_build=lambda number, of: show(
+                    f"looking for what nothing needs: build {number} of {of}"
+                ),
+            )
+
+    asks = not (dry_run or yes) and output is Form.TABLE and sys.stdin.isatty()
+    if asks:
+        wanted = collect(garbage.find_garbage)
+        print_listing(output, gc_listing(wanted, done=False))
+        if not any(each.count for each in wanted):
+            return
+        ask_consent("gc", yes=False, question="delete these?", undone="nothing was deleted")
+    found = collect(garbage.find_garbage if dry_run else garbage.collect_garbage)
     listing = gc_listing(found, done=not dry_run)
     print_listing(
         output,

@@ -8,13 +8,20 @@ from typing import Annotated
 
 import typer
 
-from kappa.commands.terminal.options import Yes, here_of
-from kappa.commands.terminal.output import ask_consent, typed
+from kappa.commands.terminal.options import As, Reason, Yes, here_of
+from kappa.commands.terminal.output import ask_consent, print_listing, typed
+from kappa.serving.query.render import Form
 
 ThePipeline = Annotated[str, typer.Argument(help="the pipeline", show_default=False)]
 
 
-def retire(context: typer.Context, pipeline: ThePipeline, yes: Yes = False) -> None:
+def retire(
+    context: typer.Context,
+    pipeline: ThePipeline,
+    yes: Yes = False,
+    reason: Reason = "",
+    output: As = Form.TABLE,
+) -> None:
     """Take a pipeline out of service: its tables and views leave, in a new generation.
 
     It shows first what leaves and who reads it now. The build is kept for `rollout.soak`, and
@@ -27,23 +34,30 @@ def retire(context: typer.Context, pipeline: ThePipeline, yes: Yes = False) -> N
         retirement_text,
     )
     from kappa.replay.rollout.rollout_numbers import serving_pipeline
+    from kappa.replay.status.listings import retirement_listing
 
     here = here_of(context)
+    is_text = output is Form.TABLE
     state, kept_seconds = here.state(), here.settings.rollout.soak_seconds
     pipeline = serving_pipeline(state, pipeline)
     if may_retire(state, pipeline):
         leaving = preview_retirement(
             here.store, state, pipeline, kept_seconds=kept_seconds, now=time.time()
         )
-        sys.stdout.write(retirement_text(leaving))
-        sys.stdout.flush()
+        said = sys.stdout if is_text else sys.stderr
+        said.write(retirement_text(leaving))
+        said.flush()
         ask_consent(typed("retire", pipeline), yes=yes)
-        ask_retire(here.store, pipeline, kept_seconds=kept_seconds, seen=state)
-    retirement = here.state().retirements[pipeline]
-    print(f"{pipeline} was {retirement.text}; {retirement.way_back}")
+        ask_retire(here.store, pipeline, kept_seconds=kept_seconds, seen=state, reason=reason)
+    now = here.state()
+    if is_text:
+        retirement = now.retirements[pipeline]
+        print(f"{pipeline} was {retirement.text}; {retirement.way_back}")
+    else:
+        print_listing(output, retirement_listing(now, pipeline))
 
 
-def pause(context: typer.Context, pipeline: ThePipeline) -> None:
+def pause(context: typer.Context, pipeline: ThePipeline, reason: Reason = "") -> None:
     """Stop the jobs of a pipeline; its tables go on serving as they are, until `kappa resume`.
 
     The pause outlives `kappa down`. Nothing can be deployed meanwhile, but an undo can.
@@ -53,19 +67,19 @@ def pause(context: typer.Context, pipeline: ThePipeline) -> None:
 
     here = here_of(context)
     pipeline = serving_pipeline(here.state(), pipeline)
-    ask_pause(here.store, pipeline)
+    ask_pause(here.store, pipeline, reason=reason)
     found = here.state().paused[pipeline]
     print(f"{pipeline} is {found.text}; its tables serve as they are: kappa resume {pipeline}")
 
 
-def resume(context: typer.Context, pipeline: ThePipeline) -> None:
+def resume(context: typer.Context, pipeline: ThePipeline, reason: Reason = "") -> None:
     """Let the jobs of a paused pipeline go on, from where they were."""
     from kappa.replay.rollout.operator_requests import ask_resume
     from kappa.replay.rollout.rollout_numbers import serving_pipeline
 
     here = here_of(context)
     pipeline = serving_pipeline(here.state(), pipeline)
-    record = ask_resume(here.store, pipeline)
+    record = ask_resume(here.store, pipeline, reason=reason)
     print(
         f"{pipeline} is not paused"
         if record is None

@@ -12,11 +12,11 @@ from kappa.commands import records
 from kappa.commands.join import join_topics
 from kappa.commands.terminal.help import Commands
 from kappa.commands.terminal.options import As, Yes, here_of
-from kappa.commands.terminal.output import ask_consent, print_listing, say
+from kappa.commands.terminal.output import ask_consent, print_listing, readable_topics, say
 from kappa.serving.query.render import Form, Listing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from kappa.declare.topic import Topic
     from kappa.replay.status.context import ProjectContext
@@ -39,18 +39,31 @@ def create_topics(
             metavar="[TOPICS]...", show_default=False, help="all declared ones, if none is named"
         ),
     ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions",
+            min=1,
+            show_default=False,
+            help="make topics that no pipeline declares, with so many partitions",
+        ),
+    ] = None,
     output: As = Form.TABLE,
 ) -> None:
     """Make the declared topics on the broker; one that is there stays as it is.
 
-    The state of each is `made` or `was there`.
+    The state of each is `made` or `was there`. With --partitions, make named topics that no
+    pipeline declares, to import into for example.
     """
     here = here_of(context)
-    declared = [_declared(name, here.topics) for name in names or here.topics]
+    if partitions is not None:
+        _create_undeclared(here, names or (), partitions, output)
+        return
+    declared = [_declared(here, name) for name in names or here.topics]
     log = here.log()
     by_brokers_time = {
         topic.name
-        for pipeline in here.topic_readers.values()
+        for pipeline in here.loadable.pipelines.values()
         for topic in pipeline.topics
         if pipeline.needs_brokers_time(topic)
     }
@@ -82,7 +95,8 @@ def list_topics(context: typer.Context, output: As = Form.TABLE) -> None:
     from kappa.replay.status.listings import topics_listing
 
     here = here_of(context)
-    print_listing(output, topics_listing(here.log(), here.topics))
+    log = here.log()
+    print_listing(output, topics_listing(log, readable_topics(here)))
 
 
 @app.command("describe")
@@ -217,10 +231,10 @@ def _described(here: ProjectContext, topic: str) -> TopicDescription:
     from kappa.kafka.broker.sizes import partition_bytes
     from kappa.replay.status.topics.describe import describe_topic
 
-    declared = here.topics.get(topic)
+    declared = here.declared_topic(topic)
     brokers_time = declared is not None and any(
         pipeline.needs_brokers_time(declared)
-        for pipeline in here.topic_readers.values()
+        for pipeline in here.loadable.pipelines.values()
         if declared in pipeline.topics
     )
     sizes = partition_bytes(here.store.local.folder, [topic]) if here.settings.runs_broker else {}
@@ -243,10 +257,32 @@ def _users(here: ProjectContext, topic: str) -> tuple[TopicUser, ...]:
     return users_of(topic, state, births)
 
 
-def _declared(name: str, known: Mapping[str, Topic]) -> Topic:
-    if name not in known:
+def _create_undeclared(
+    here: ProjectContext, names: Sequence[str], partitions: int, output: Form
+) -> None:
+    if not names:
+        raise UsageError(
+            "--partitions is for named topics",
+            hint="type: kappa topics create NAME --partitions N; declared topics need no number",
+        )
+    for name in names:
+        if name in here.topics:
+            raise UsageError(
+                f"topic {name} is declared, and its declaration has its number of partitions",
+                hint=f"kappa topics create {name}",
+            )
+    log = here.log()
+    made = [log.create_undeclared(name, partitions) for name in names]
+    rows = tuple((each.name, None, each.partitions, each.id) for each in made)
+    print_listing(output, Listing(("topic", "kind", "partitions", "id"), rows, is_report=True))
+
+
+def _declared(here: ProjectContext, name: str) -> Topic:
+    found = here.declared_topic(name)
+    if found is None:
+        known = here.topics
         raise UsageError(
             f"the project declares no topic {name}",
             hint=did_you_mean(name, known) or f"it declares {', '.join(known) or 'none'}",
         )
-    return known[name]
+    return found

@@ -9,7 +9,7 @@ import re
 import tomllib
 import unicodedata
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -40,12 +40,16 @@ class ChartKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart of a board; `width` counts columns of the grid."""
+    """A chart of a board; `width` counts columns of the grid.
+
+    `line` is where the chart begins in the file; 0 if not known.
+    """
 
     title: str
     kind: ChartKind
     sql: str
     width: int
+    line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ def board_of(content: bytes, file: str) -> Board:
     made: dict[str, Chart] = {}
     for number, (each, line) in enumerate(zip(charts, lines, strict=True), start=1):
         where = f"{file}{f':{line}' if line else ''}: chart {number}"
-        chart = _chart_of(each, where)
+        chart = replace(_chart_of(each, where), line=line)
         if chart.title in made:
             raise DeclarationError(
                 f"{where} has the title {chart.title!r}, which an earlier chart has",

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
+from kappa.base.units import count_of
 from kappa.declare.options import option_text
 from kappa.declare.values.tally import Tally
 
@@ -58,7 +59,10 @@ def beyond_text(limit: MaxRejects, rejected: int, records: int) -> str:
     """
     share = f" ({100 * rejected / records:.4g} %)" if records else ""
     allowed = f"{100 * limit:.4g} %" if isinstance(limit, float) else f"{limit:,}"
-    return f"rejected {rejected:,} of {records:,} records{share}, and max_rejects is {allowed}"
+    return (
+        f"rejected {rejected:,} of {count_of(records, 'record')}{share}, and max_rejects is "
+        f"{allowed}"
+    )
 
 
 def fails_on_more(failing: int, before: int, records: int) -> str:
@@ -73,8 +77,9 @@ def fails_on_more(failing: int, before: int, records: int) -> str:
     if failing <= max(before, _FAILING_SHARE * records):
         return ""
     return (
-        f"its function fails on {failing:,} of {records:,} records ({100 * failing / records:.4g} "
-        f"%), where that of what serves fails on {before:,}; if that is meant, declare max_rejects"
+        f"its function fails on {failing:,} of {count_of(records, 'record')} "
+        f"({100 * failing / records:.4g} %), where that of what serves "
+        f"fails on {before:,}; if that is meant, declare max_rejects"
     )
 
 

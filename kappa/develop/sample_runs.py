@@ -117,12 +117,12 @@ class SampleRuns:
         settings = load_settings(self.settings.project, root=self.settings.root)
         scratched = settings_below(settings, self.scratch)
         store = Store(scratched.root, syncs=False)
-        _, found = declare_each(scratched, store)
+        found = declare_each(scratched, store).found
         refusals = [
             each
             for result in (
                 *validate_pipelines(found, Allowances()),
-                *validate_boards(settings.project),
+                *validate_boards(settings.project, found),
             )
             for each in result.refused
         ]

@@ -23,6 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 )
 
 from kappa.base.errors import Conflict, UsageError, did_you_mean
+from kappa.base.units import count_of
 from kappa.declare.topic import KAFKAS_OWN, Topic, declared_config
 from kappa.declare.topic_options import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
 from kappa.kafka.acl import topic as acl
@@ -129,6 +130,21 @@ class Cluster:
                 hint=SET_BROKERS_TIME.format(topic.name),
             )
         return facts
+
+    def create_undeclared(self, name: str, partitions: int) -> TopicFacts:
+        """Makes a topic that no pipeline declares; the topic's records are kept for ever.
+
+        Raises Conflict if the topic exists.
+        """
+        ensure_not_kafkas_own(name)
+        if (there := self.facts(name)) is not None:
+            raise Conflict(
+                f"topic {name} is there already, with {count_of(there.partitions, 'partition')}",
+                hint=f"give another name; kappa topics describe {name} shows the topic",
+            )
+        # The broker's default would delete imported records with old timestamps at once.
+        ensure_topic(self.answers, self.admin, name, partitions, {"retention.ms": "-1"})
+        return self._settled(name)
 
     def delete(self, name: str) -> None:
         """Makes sure that a topic does not exist, which deletes all of the topic's records."""
@@ -252,7 +268,8 @@ class Cluster:
             raise UsageError(
                 f"there is no topic {name} on the broker at {self.bootstrap_servers}",
                 hint=f"{did_you_mean(name, self._names())} see: kappa topics list; make the "
-                "declared ones with: kappa topics create".lstrip(),
+                "declared topics with: kappa topics create, and another topic with: kappa topics "
+                f"create {name} --partitions N".lstrip(),
             )
         return facts
 

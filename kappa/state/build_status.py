@@ -31,6 +31,7 @@ from msgspec.structs import replace
 from kappa.base.clock import Stopwatch, now
 from kappa.base.errors import KappaError
 from kappa.base.failpoint import failpoint
+from kappa.base.units import count_of
 from kappa.state.build import Birth, comparable_topics, folder_of_build
 from kappa.state.documents import Documents
 from kappa.state.frontier import Frontier
@@ -105,9 +106,9 @@ class SliceProgress(Struct, frozen=True):
     def text(self) -> str:
         """Returns the progress in a few words."""
         read = (
-            f"{self.read:,} of {self.offsets:,} records read"
+            f"{self.read:,} of {count_of(self.offsets, 'record')} read"
             if self.step == READING
-            else f"{self.offsets:,} records read, {_STEPS.get(self.step, 'committing')}"
+            else f"{count_of(self.offsets, 'record')} read, {_STEPS.get(self.step, 'committing')}"
         )
         return f"slice {self.slice + 1} of {self.of}: {read}"
 

@@ -122,7 +122,7 @@ def _switch_of(state: State, rollout: Rollout, receipt: Receipt) -> Switch:
     what = (
         "its first build"
         if receipt.first
-        else "; ".join(receipt.reasons or rollout.reasons)
+        else "; ".join((*rollout.given_reasons, *(receipt.reasons or rollout.reasons)))
         or ("switch" if rollout.switch else "replay")
     )
     return Switch(

@@ -62,12 +62,12 @@ def next_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
             return (
                 AlignAgain(rollout.build)
                 if sight.tails
-                else Wait(f"build {rollout.build} to come to where build {sight.live_build} is")
+                else Wait(_awaited_of_job(sight, f"the records up to where {sight.live_build} is"))
             )
         case Phase.REPLAYING if sight.candidate is not None and sight.target_reached:
             return Append(CaughtUp(rollout.id, sight.candidate.offsets))
         case Phase.REPLAYING:
-            return Wait(f"build {rollout.build} to catch up")
+            return Wait(_awaited_of_job(sight, "the rest of the log"))
         case Phase.VERIFYING if sight.aligns and sight.alignment is None:
             return AlignAgain(rollout.build)
         case Phase.VERIFYING:
@@ -82,3 +82,8 @@ def next_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
             return Wait("nothing: it has ended")
         case _:
             assert_never(rollout.phase)
+
+
+def _awaited_of_job(sight: Sight, records: str) -> str:
+    """Returns the slow part of a candidate's job: the start of Spark, or the `records` to fold."""
+    return "its Spark to start" if sight.candidate is None else records

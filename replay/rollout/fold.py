@@ -16,7 +16,12 @@ from kappa.replay.rollout.group import (
     release_hold,
     switch_rollouts,
 )
-from kappa.replay.rollout.move import move_rollout, require_condition, rollout_in
+from kappa.replay.rollout.move import (
+    move_rollout,
+    require_condition,
+    rollout_in,
+    with_reason,
+)
 from kappa.replay.rollout.rollout import BEGINNINGS, IllegalTransition, Move, Rollout
 from kappa.replay.rollout.state import State
 from kappa.state.journal.events import (
@@ -129,6 +134,9 @@ def _state_after_event(state: State, record: JournalRecord) -> State:
                 group=(),
                 alignment_after=event.alignment_after,
                 asked_by=record.by,
+                given_reasons=with_reason(
+                    rollout_in(state, record, event.rollout).given_reasons, record
+                ),
             )
         case PromoteAsked() as event:
             return approve_rollouts(state, record, event)
@@ -263,5 +271,6 @@ def _state_with_begun_rollout(
         asked_by=record.by,
         base=event.base if isinstance(event, Staged) else None,
         tables_of=state.overlays.get(event.build),
+        given_reasons=with_reason((), record),
     )
     return replace(state, rollouts=(*state.rollouts, begun))

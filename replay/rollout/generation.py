@@ -11,7 +11,9 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from kappa.base.clock import time_text
 from kappa.base.errors import UsageError
+from kappa.base.units import count_of, duration
 from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.state import State
 from kappa.serving.query.render import Listing
@@ -128,7 +130,11 @@ def _offset_rows(receipt: Receipt, origin: Offsets) -> Iterator[tuple[Any, ...]]
 def show_text(found: GenerationDetails) -> str:
     """Returns the generation for people, a fact a line, without offsets."""
     lines = [
-        f"generation {found.served.generation}, served {found.record.at} by {found.record.by}",
+        (
+            f"generation {found.served.generation}, served {time_text(found.record.at)} by "
+            f"{found.record.by}"
+        ),
+        *([f"reason: {found.record.reason}"] if found.record.reason else []),
         *(
             line
             for rollout, receipt in found.switched
@@ -150,7 +156,7 @@ def retired_text(retired: PipelineRetired) -> str:
     """Returns a line that names everything that a retirement took out of service."""
     return (
         f"pipeline {retired.pipeline} was retired: {', '.join(retired.names)} left with build "
-        f"{retired.build}, which was kept for {retired.kept_seconds:,.0f} s"
+        f"{retired.build}, which was kept for {duration(retired.kept_seconds)}"
     )
 
 
@@ -187,8 +193,8 @@ def show_document(found: GenerationDetails) -> dict[str, Any]:
 
 def _switch_lines(rollout: Rollout, receipt: Receipt, generation: int) -> Iterator[str]:
     yield (
-        f"rollout {rollout.number}, asked for {rollout.at} by {rollout.by}: "
-        f"{'; '.join(receipt.reasons) or 'no reason was given'}"
+        f"rollout {rollout.number}, asked for {time_text(rollout.at)} by {rollout.by}: "
+        f"{'; '.join((*rollout.given_reasons, *receipt.reasons)) or 'no reason was given'}"
     )
     instead = (
         ", its first"
@@ -217,6 +223,7 @@ def _switch_document(rollout: Rollout, receipt: Receipt) -> dict[str, Any]:
         "pipeline": receipt.pipeline,
         "build": receipt.build,
         "version": receipt.version,
+        "given_reasons": rollout.given_reasons,
         "reasons": receipt.reasons,
         "accepted": rollout.accepted,
         "first": receipt.first,
@@ -240,7 +247,7 @@ def _build_line(found: GenerationDetails, pipeline: str, build: str) -> str:
     where = code.folder if code.there else "its code is not kept any more"
     return (
         f"{pipeline} was served by build {build} (version {birth.version}, born "
-        f"{birth.born_at}): {where}, sha256 {code.sha256[:16]}"
+        f"{time_text(birth.born_at)}): {where}, sha256 {code.sha256[:16]}"
     )
 
 
@@ -248,7 +255,7 @@ def _check_text(check: Check) -> str:
     return (
         f"could not be run: {check.error}"
         if check.failing is None
-        else f"{check.failing:,} of {check.rows:,} rows fail"
+        else f"{check.failing:,} of {count_of(check.rows, 'row')} fail"
         if check.failing
-        else f"{check.rows:,} rows pass"
+        else f"{count_of(check.rows, 'row')} pass"
     )

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kappa.replay.rollout.move import move_rollout, require_condition, rollout_in, with_rollout
+from kappa.replay.rollout.move import (
+    move_rollout,
+    require_condition,
+    rollout_in,
+    with_reason,
+    with_rollout,
+)
 from kappa.replay.rollout.rollout import Move, Phase, Rollout
 from kappa.replay.rollout.state import State
 from kappa.state.journal.events import Failed, PromoteAsked, Served
@@ -36,6 +42,7 @@ def approve_rollouts(state: State, record: JournalRecord, event: PromoteAsked) -
             attempts=0,
             reason="",
             asked_by=record.by,
+            given_reasons=with_reason(rollout_in(state, record, each).given_reasons, record),
         )
     return state
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kappa.base.errors import UsageError
+from kappa.base.errors import UsageError, did_you_mean
 from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.rollout_numbers import rollout_of_number
 from kappa.replay.rollout.state import State
@@ -42,6 +42,17 @@ class RolloutEntry:
 def rollout_entries(state: State) -> tuple[RolloutEntry, ...]:
     """Returns all rollouts, oldest first."""
     return tuple(RolloutEntry(rollout, state.served_in(rollout.id)) for rollout in state.rollouts)
+
+
+def ensure_known(state: State, pipeline: str) -> None:
+    """Raises UsageError, with the nearest name, if a pipeline never had a rollout."""
+    known = sorted({rollout.pipeline for rollout in state.rollouts})
+    if pipeline not in known:
+        raise UsageError(
+            f"pipeline {pipeline} has no history",
+            hint=did_you_mean(pipeline, known)
+            or (f"there are {', '.join(known)}" if known else "nothing was deployed yet"),
+        )
 
 
 def generation_meant(state: State, generation: int | None, rollout: int | None) -> int:

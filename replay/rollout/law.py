@@ -18,6 +18,7 @@ from typing import Any
 
 from kappa.base.errors import VerificationFailed
 from kappa.base.settings import Settings
+from kappa.base.units import count_of
 from kappa.code.spark_child import ask_program
 from kappa.kafka.reader import Record
 from kappa.replay.rollout.plan.log_sample import SampledLog, sample_records
@@ -38,17 +39,20 @@ def ensure_lawful(
     plan: Plan,
     *,
     say: Callable[[str], None] = lambda _line: None,
+    show: Callable[[str], None] = lambda _line: None,
 ) -> None:
     """Raises VerificationFailed if a pipeline to be replayed gives other rows in other slices.
 
     Code that was let through although it gives another value each time cannot satisfy the law, and
-    is not tried. `say` takes lines of progress, and at the end how much was tried.
+    is not tried. `show` takes the step that is slow at the moment, and `say` how much was tried.
     """
     steps = {
         step.pipeline: step
         for step in plan.steps
         if step.replays and settings.verify.law_records > 0
     }
+    if steps:
+        show("reads a sample of the topics")
     records = {
         name: list(_sample_records(log, step, settings.verify.law_records))
         for name, step in steps.items()
@@ -64,7 +68,6 @@ def ensure_lawful(
         return
     seconds = settings.verify.law_seconds
     budget = _Budget(seconds)
-    say(f"law of slices: tries {', '.join(tried)} on a sample of the log")
 
     def cut(name: str, last: str | None) -> Mapping[str, Any]:
         if last is None:
@@ -82,7 +85,7 @@ def ensure_lawful(
         tried,
         seconds=budget.share,
         cut=cut,
-        say=lambda line: say(f"law of slices: {line}"),
+        say=show,
         more=lambda: {
             "seconds": budget.left() * _BEGINS_WITHIN,
             "root": settings.root,
@@ -113,8 +116,8 @@ def ensure_lawful(
             say(f"law of slices: {name}: no slicing was tried to its end; {over}")
             continue
         covered = (
-            f"{name}: {answer['tried']} of {answer['of']} slicings of {len(records[name])} records"
-            " give the same rows"
+            f"{name}: {answer['tried']} of {count_of(answer['of'], 'slicing')} of "
+            f"{count_of(len(records[name]), 'record')} give the same rows"
         )
         if answer["tried"] == answer["of"]:
             say(f"law of slices: {covered}, {answer['seconds']:.0f} s")

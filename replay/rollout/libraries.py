@@ -10,6 +10,14 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 
+# Packages of builds and tests, which compute no row.
+_TOOLS = frozenset(
+    {
+        *("coverage", "hypothesis", "iniconfig", "mypy", "mypy-extensions", "packaging", "pip"),
+        *("pluggy", "pygments", "pytest", "ruff", "setuptools", "uv", "wheel"),
+    }
+)
+
 
 @cache
 def installed_libraries() -> Mapping[str, str]:
@@ -21,12 +29,13 @@ def installed_libraries() -> Mapping[str, str]:
 def changed_libraries(born: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the packages that changed since a birth: `duckdb 1.5.4 to 1.5.5`.
 
-    Returns no package if either side is unknown.
+    A package that was not there at the birth has computed no row, and is left out, as are tools of
+    builds and tests. Returns no package if either side is unknown.
     """
     if not born or not now:
         return ()
     return tuple(
-        f"{name} {born.get(name, '(none)')} to {now.get(name, '(none)')}"
-        for name in sorted({*born, *now})
-        if born.get(name) != now.get(name)
+        f"{name} {version} to {now.get(name, '(none)')}"
+        for name, version in sorted(born.items())
+        if version != now.get(name) and name.lower().replace("_", "-") not in _TOOLS
     )

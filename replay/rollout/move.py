@@ -47,6 +47,11 @@ def with_rollout(state: State, rollout: Rollout) -> State:
     )
 
 
+def with_reason(given: tuple[str, ...], record: JournalRecord) -> tuple[str, ...]:
+    """Returns the reasons that people gave, with the reason of one more record, if any."""
+    return (*given, record.reason) if record.reason else given
+
+
 def require_condition(record: JournalRecord, holds: bool, otherwise: str) -> None:
     """Raises IllegalTransition with the reason `otherwise`, unless the condition `holds`."""
     if not holds:

@@ -44,15 +44,15 @@ def ask_undo(
     pipeline: str | None,
     *,
     to: int | None = None,
-    reason: str = "undo",
+    reason: str = "",
     seen: State | None = None,
 ) -> JournalRecord:
     """Asks for the build that served before, or in generation `to`; returns the record.
 
-    The record's number is the id of the new rollout. `seen` is the state that the operator has
-    looked at, by default the current state. Raises the errors of `undone`. Raises Conflict if
-    another build serves by now, or if a rollout of the pipeline has not ended. Raises UsageError if
-    another pipeline serves a table of the same name by now.
+    The record's number is the id of the new rollout, and `reason` is the operator's. `seen` is the
+    state that the operator has looked at, by default the current state. Raises the errors of
+    `undo_target`. Raises Conflict if another build serves by now, or if a rollout of the pipeline
+    has not ended. Raises UsageError if another pipeline serves a table of the same name by now.
     """
 
     def decide(looked: State, state: State) -> Event:
@@ -60,9 +60,17 @@ def ask_undo(
         refuse_underway(state, name)
         refuse_switched(state, name, looked.serving.get(name), build)
         _refuse_shared_names(state, name, build, partial(read_birth, store))
-        return SwitchAsked(name, build, reason)
+        return SwitchAsked(name, build, undo_word(state, name, build))
 
-    return _append_request(store, decide, seen)
+    return _append_request(store, decide, seen, reason)
+
+
+def undo_word(state: State, pipeline: str, build: str) -> str:
+    """Returns "redo" if a switch to `build` takes back an undo, else "undo". Pure."""
+    last = state.last_switch(pipeline)
+    if last is None or last.build != state.serving.get(pipeline) or "undo" not in last.reasons:
+        return "undo"
+    return "redo" if build == state.served_before(pipeline) else "undo"
 
 
 def undo_target(state: State, pipeline: str | None, to: int | None = None) -> tuple[str, str]:
@@ -116,24 +124,26 @@ def abandon_rollout(
     store: Store,
     pipeline: str | None,
     *,
-    reason: str = "abandoned by hand",
+    reason: str = "",
     seen: int | None = None,
 ) -> JournalRecord:
     """Gives up the active rollout of a pipeline, or the only active rollout; returns the record.
 
     `seen` is the id of the rollout that the operator has looked at, by default the pipeline's.
-    Raises UsageError if no rollout is active, or several are, and Conflict if the rollout has ended
-    meanwhile.
+    `reason` is the operator's. Raises UsageError if no rollout is active, or several are, and
+    Conflict if the rollout has ended meanwhile.
     """
 
     def decide(looked: State, state: State) -> Event:
         id_ = active_rollout(looked, pipeline, "abandon").id if seen is None else seen
-        return Abandoned(seen_rollout(state, id_).id, reason)
+        return Abandoned(seen_rollout(state, id_).id, reason or "abandoned by hand")
 
     return _append_request(store, decide)
 
 
-def ask_promote(store: Store, *pipelines: str, seen: Sequence[int] = ()) -> JournalRecord:
+def ask_promote(
+    store: Store, *pipelines: str, seen: Sequence[int] = (), reason: str = ""
+) -> JournalRecord:
     """Records a yes to one verified candidate, or to several together; returns the record.
 
     Candidates named together serve in one generation, or no candidate serves. `seen` are the ids of
@@ -147,7 +157,7 @@ def ask_promote(store: Store, *pipelines: str, seen: Sequence[int] = ()) -> Jour
         first, *rest = (seen_rollout(state, id_, ready=True).id for id_ in ids)
         return PromoteAsked(first, tuple(rest))
 
-    return _append_request(store, decide)
+    return _append_request(store, decide, reason=reason)
 
 
 def ready_rollouts(state: State, *pipelines: str) -> tuple[Rollout, ...]:
@@ -171,7 +181,9 @@ def ready_rollouts(state: State, *pipelines: str) -> tuple[Rollout, ...]:
     return tuple({rollout.id: rollout for rollout in ready}.values())
 
 
-def ask_verify(store: Store, pipeline: str | None, *, seen: int | None = None) -> JournalRecord:
+def ask_verify(
+    store: Store, pipeline: str | None, *, seen: int | None = None, reason: str = ""
+) -> JournalRecord:
     """Asks for another verification of a ready candidate, at a new alignment; returns the record.
 
     `seen` is the id of the rollout that the operator has looked at, by default the pipeline's.
@@ -184,7 +196,7 @@ def ask_verify(store: Store, pipeline: str | None, *, seen: int | None = None) -
         last = Alignments(store, rollout.build).last()
         return VerifyAsked(rollout.id, 0 if last is None else last.number)
 
-    return _append_request(store, decide)
+    return _append_request(store, decide, reason=reason)
 
 
 def ready_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
@@ -250,17 +262,25 @@ def awaited_rollout(state: State, pipeline: str | None) -> Rollout:
 
 
 def _append_request(
-    store: Store, decide: Callable[[State, State], Event], seen: State | None = None
+    store: Store,
+    decide: Callable[[State, State], Event],
+    seen: State | None = None,
+    reason: str = "",
 ) -> JournalRecord:
-    record = append_decided(store, decide, seen)
+    record = append_decided(store, decide, seen, reason)
     assert record is not None, "each of these requests is a record"
     return record
 
 
 def append_decided(
-    store: Store, decide: Callable[[State, State], Event | None], seen: State | None = None
+    store: Store,
+    decide: Callable[[State, State], Event | None],
+    seen: State | None = None,
+    reason: str = "",
 ) -> JournalRecord | None:
     """Appends the event that `decide` makes of the state looked at and of the current state.
+
+    The record has the operator's `reason`.
 
     The first state that is read counts as looked at, unless `seen` is given. Returns None, and
     appends nothing, if `decide` returns None: the request is fulfilled already.
@@ -275,7 +295,7 @@ def append_decided(
         check_may_follow(state, event)
         # Refused: another record has the number. Read that record, and decide the same request
         # again.
-        record = journal.append(state.last + 1, event)
+        record = journal.append(state.last + 1, event, reason)
         if record is not None:
             return record
 
@@ -297,7 +317,7 @@ def _only_pipeline(asked: str | None, there: tuple[str, ...], *, none: str, verb
     return there[0]
 
 
-def ask_pause(store: Store, pipeline: str) -> JournalRecord | None:
+def ask_pause(store: Store, pipeline: str, *, reason: str = "") -> JournalRecord | None:
     """Pauses a pipeline; returns the record, or None if the pipeline is paused already.
 
     Raises UsageError if the pipeline does not serve, and Conflict if a rollout has not ended.
@@ -306,10 +326,10 @@ def ask_pause(store: Store, pipeline: str) -> JournalRecord | None:
     def decide(_: State, state: State) -> Paused | None:
         return Paused(pipeline) if may_pause(state, pipeline) else None
 
-    return append_decided(store, decide)
+    return append_decided(store, decide, reason=reason)
 
 
-def ask_resume(store: Store, pipeline: str) -> JournalRecord | None:
+def ask_resume(store: Store, pipeline: str, *, reason: str = "") -> JournalRecord | None:
     """Resumes a pipeline; returns the record, or None if the pipeline is not paused.
 
     Raises UsageError if no such pipeline has a build.
@@ -318,7 +338,7 @@ def ask_resume(store: Store, pipeline: str) -> JournalRecord | None:
     def decide(_: State, state: State) -> Resumed | None:
         return Resumed(pipeline) if may_resume(state, pipeline) else None
 
-    return append_decided(store, decide)
+    return append_decided(store, decide, reason=reason)
 
 
 def may_pause(state: State, pipeline: str) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kappa.base.sql import quoted
+from kappa.base.units import count_of, duration, size
 from kappa.declare.options import REJECTS
 from kappa.replay.rollout.operator_requests import (
     append_decided,
@@ -105,7 +106,7 @@ def retirement_text(leaving: RetirementPreview) -> str:
         f"{name}: build {leaving.build} (version {leaving.version}) stops serving; these leave:",
         *(f"  {_table_text(each)}" for each in leaving.tables),
         *(
-            f"  read now by {by}, process {pid} ({leases} lease{'' if leases == 1 else 's'}): what "
+            f"  read now by {by}, process {pid} ({count_of(leases, 'lease')}): what "
             "is pinned stays until then"
             for by, pid, leases in leaving.readers
         ),
@@ -115,7 +116,7 @@ def retirement_text(leaving: RetirementPreview) -> str:
             else []
         ),
         (
-            f"  the build is kept for {leaving.kept_seconds:,.0f} s: kappa undo {name} lets it "
+            f"  the build is kept for {duration(leaving.kept_seconds)}: kappa undo {name} lets it "
             "serve again; then its data are deleted"
         ),
         f"  while a file declares pipeline {name}, kappa deploy brings it back: take the file away",
@@ -124,12 +125,18 @@ def retirement_text(leaving: RetirementPreview) -> str:
 
 
 def ask_retire(
-    store: Store, pipeline: str, *, kept_seconds: float, seen: State | None = None
+    store: Store,
+    pipeline: str,
+    *,
+    kept_seconds: float,
+    seen: State | None = None,
+    reason: str = "",
 ) -> JournalRecord | None:
     """Retires a pipeline; returns the record, or None if the pipeline is retired already.
 
-    `seen` is the state that the operator has looked at. Raises UsageError if the pipeline never
-    served, and Conflict if a rollout of the pipeline has not ended, or another build serves by now.
+    `seen` is the state that the operator has looked at, and `reason` the operator's. Raises
+    UsageError if the pipeline never served, and Conflict if a rollout of the pipeline has not
+    ended, or another build serves by now.
     """
 
     def decide(looked: State, state: State) -> PipelineRetired | None:
@@ -149,7 +156,7 @@ def ask_retire(
             state.generation or None,
         )
 
-    return append_decided(store, decide, seen)
+    return append_decided(store, decide, seen, reason)
 
 
 def _leaving_tables(
@@ -182,8 +189,8 @@ def _leaving_tables(
 
 
 def _table_text(table: LeavingTable) -> str:
-    rows = "it cannot be read" if table.rows is None else f"{table.rows:,} rows"
+    rows = "it cannot be read" if table.rows is None else count_of(table.rows, "row")
     kind = "rejects" if table.name == REJECTS else f"{table.kind} {table.name}"
     return f"{kind}: {rows}" + (
-        f", {table.files:,} files, {table.bytes:,} bytes" if table.kind == "table" else ""
+        f", {count_of(table.files, 'file')}, {size(table.bytes)}" if table.kind == "table" else ""
     )

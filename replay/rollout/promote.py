@@ -42,7 +42,7 @@ def next_promote_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
     """Returns the next step of a rollout that is READY or HOLDING."""
     rollout, replaced = sight.rollout, sight.replaces
     if sight.candidate is None:
-        return Wait(f"build {rollout.build} to publish its first frontier")
+        return Wait("its first rows")
     if (
         rollout.phase is Phase.HOLDING
         and sight.live is not None
@@ -65,10 +65,11 @@ def next_promote_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
     # While a hold is open, readers see no newer frontier: no hold begins before all are near.
     for each in (sight, *sight.others):
         if not _is_near(each):
+            own = "" if each is sight else f" of build {each.rollout.build}"
             return Wait(
-                f"build {each.rollout.build} to get near build {each.live_build}"
+                f"the last records{own} before build {each.live_build}"
                 if each.replaces
-                else f"build {each.rollout.build} to publish its first frontier"
+                else f"the first rows{own}"
             )
     return Append(Held(rollout.id, replaced, rollout.attempts + 1, rollout.together))
 

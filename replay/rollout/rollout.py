@@ -94,7 +94,8 @@ class Rollout:
     `asked_by`: the author of the last request (beginning, verification, yes or end). `accepted`:
     findings that were let through at the beginning. `group`: the ids of all rollouts approved
     together, this rollout too; empty for a rollout alone. `base`: the start of the build, if the
-    build is a branch. `tables_of`: the build whose tables an overlay serves.
+    build is a branch. `tables_of`: the build whose tables an overlay serves. `given_reasons`: the
+    reasons that people gave with their requests, in order.
     """
 
     id: int
@@ -120,6 +121,7 @@ class Rollout:
     group: tuple[int, ...] = ()
     base: Base | None = None
     tables_of: str | None = None
+    given_reasons: tuple[str, ...] = ()
 
     @property
     def together(self) -> tuple[int, ...]:

@@ -43,8 +43,12 @@ _LEASE_SECONDS = 60.0
 _LOOKS = 20
 
 
-def stage_plan(store: Store, plan: Plan, *, auto_promote: bool = True) -> tuple[int, ...]:
+def stage_plan(
+    store: Store, plan: Plan, *, auto_promote: bool = True, reason: str = ""
+) -> tuple[int, ...]:
     """Begins a rollout for every step that acts, and returns the ids of the rollouts.
+
+    `reason` is the operator's, kept with each rollout.
 
     `auto_promote`: a candidate that passes its verification is promoted with no further question. A
     kept build that shall serve again is promoted in any case, since the build was verified before.
@@ -54,14 +58,20 @@ def stage_plan(store: Store, plan: Plan, *, auto_promote: bool = True) -> tuple[
     plan.ensure_possible()
     libraries = installed_libraries()
     return tuple(
-        _begin_rollout(store, plan, step, libraries, auto_promote=auto_promote)
+        _begin_rollout(store, plan, step, libraries, auto_promote=auto_promote, reason=reason)
         for step in plan.steps
         if step.acts
     )
 
 
 def _begin_rollout(
-    store: Store, plan: Plan, step: PlanStep, libraries: Mapping[str, str], *, auto_promote: bool
+    store: Store,
+    plan: Plan,
+    step: PlanStep,
+    libraries: Mapping[str, str],
+    *,
+    auto_promote: bool,
+    reason: str,
 ) -> int:
     if step.change is Change.KEPT and step.build is not None:
         asked = SwitchAsked(
@@ -70,7 +80,7 @@ def _begin_rollout(
             f"version {step.version} was deployed, which this build holds",
             step.accepted,
         )
-        return _append_event(store, plan, step, asked).number
+        return _append_event(store, plan, step, asked, reason).number
     if step.declared is None:
         raise Conflict(
             f"the step of pipeline {step.pipeline} has nothing to build from",
@@ -91,7 +101,7 @@ def _begin_rollout(
                 base=base,
                 tables_of=step.tables_of,
             )
-            return _append_event(store, plan, step, staged).number
+            return _append_event(store, plan, step, staged, reason).number
         except BaseException:
             # If no record names the build, no other process can have begun to use it.
             if not _may_be_named(store, build):
@@ -175,10 +185,12 @@ def _ensure_branched(store: Store, birth: Birth, branch: Branch) -> Base:
     )
 
 
-def _append_event(store: Store, plan: Plan, step: PlanStep, event: Event) -> JournalRecord:
+def _append_event(
+    store: Store, plan: Plan, step: PlanStep, event: Event, reason: str
+) -> JournalRecord:
     journal = Journal(store)
     number = plan.looked_at + 1
-    while (record := journal.append(number, event)) is None:
+    while (record := journal.append(number, event, reason)) is None:
         state = current_state(store)
         _refuse_moved(state, step)
         check_may_follow(state, event)

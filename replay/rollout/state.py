@@ -147,13 +147,18 @@ class State:
         """Returns the author of the request for the pipeline's last switch or retirement."""
         if pipeline in self.retirements:
             return self.retirements[pipeline].by
+        last = self.last_switch(pipeline)
+        return "somebody" if last is None else last.asked_by
+
+    def last_switch(self, pipeline: str) -> Rollout | None:
+        """Returns the pipeline's last rollout that served, or None."""
         return next(
             (
-                rollout.asked_by
+                rollout
                 for rollout in reversed(self.rollouts)
                 if rollout.pipeline == pipeline and rollout.phase is Phase.SERVED
             ),
-            "somebody",
+            None,
         )
 
     def served_before(self, pipeline: str) -> str | None:

@@ -62,8 +62,8 @@ def waits_for(step: RolloutStep) -> str:
             return what
         case StartVerification():
             return "its verification"
-        case AlignAgain(build):
-            return f"build {build} to reach exactly the live build's offsets"
+        case AlignAgain():
+            return "the exact offsets of the live build, at which rows are compared"
         case _:
             return ""
 

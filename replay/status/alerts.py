@@ -120,7 +120,9 @@ def alerts_listing(found: Iterable[AlertStatus]) -> Listing:
         )
         for each in found
     )
-    return Listing(columns, rows, wide=frozenset({"next_try_at", "missed_since", "cursor"}))
+    wide = frozenset({"next_try_at", "missed_since", "cursor"})
+    times = frozenset({"delivered_at", "missed_until"})
+    return Listing(columns, rows, wide=wide, is_report=True, times=times, empty="no alerts")
 
 
 def dead_letters_listing(found: Iterable[tuple[str, DeadLetter]]) -> Listing:
@@ -137,7 +139,14 @@ def dead_letters_listing(found: Iterable[tuple[str, DeadLetter]]) -> Listing:
                 *(letter.tries, letter.at, letter.reason, body),
             )
         )
-    return Listing(columns, tuple(rows), wide=frozenset({"message"}))
+    return Listing(
+        columns,
+        tuple(rows),
+        wide=frozenset({"message"}),
+        is_report=True,
+        times=frozenset({"at"}),
+        empty="no dead letters",
+    )
 
 
 def shown_alerts(store: Store, names: Iterable[str], most: int) -> tuple[ShownAlert, ...]:

@@ -149,7 +149,13 @@ def archive_listing(found: Iterable[ArchiveStatus]) -> Listing:
         *("topic", "archive", "state", "partitions", "records", "rejected", "behind"),
         *("bytes", "topic_bytes", "files", "from", "to", "note"),
     )
-    return Listing(columns, tuple(_archive_row(each) for each in found), wide=frozenset({"files"}))
+    return Listing(
+        columns,
+        tuple(_archive_row(each) for each in found),
+        wide=frozenset({"files"}),
+        is_report=True,
+        empty="no archives: a topic has one with archive=True",
+    )
 
 
 def verify_archives(
@@ -203,7 +209,12 @@ def checked_listing(found: Iterable[CheckedPartition]) -> Listing:
         *("topic", "archive", "partition", "from", "to", "records"),
         *("compared_from", "compared", "found"),
     )
-    return Listing(columns, tuple(_checked_row(each) for each in found))
+    return Listing(
+        columns,
+        tuple(_checked_row(each) for each in found),
+        is_report=True,
+        empty="no archive was compared: none has a file yet",
+    )
 
 
 def _checked_row(checked: CheckedPartition) -> tuple[object, ...]:
@@ -243,7 +254,7 @@ def _archive_note(state: ArchiveState, why: str | None) -> str:
         case ArchiveState.STOPPED:
             return f"{why}; move its folder away, and it is made again from what the topic has"
         case ArchiveState.WAITING:
-            return "nobody archives: kappa up -d, and see kappa logs archiver"
+            return "the archiver does not run yet: kappa up -d starts it; see kappa logs archiver"
         case ArchiveState.KEPT:
             return (
                 "of a declaration that is not there any more; kept for what the topic may have lost"

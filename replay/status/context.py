@@ -15,6 +15,7 @@ from kappa.base.errors import Unreachable, UsageError
 
 if TYPE_CHECKING:
     from kappa.base.settings import Settings
+    from kappa.code.project import Project
     from kappa.declare.pipeline import Pipeline
     from kappa.declare.topic import Topic
     from kappa.kafka.client import Log
@@ -69,22 +70,46 @@ class ProjectContext:
         return load_pipelines(self.settings.project)
 
     @cached_property
-    def topic_readers(self) -> Mapping[str, Pipeline]:
-        """The pipelines for commands on topics. A pattern without joined topics has no topic."""
-        from kappa.code.project import load_pipelines
+    def loadable(self) -> Project:
+        """The files for commands on topics that can be loaded, and the errors of all others.
+
+        A pattern without joined topics has no topic.
+        """
+        from kappa.code.project import load_files
         from kappa.declare.topic_patterns import NothingJoined, before_joining
 
         with before_joining(NothingJoined):
-            return load_pipelines(self.settings.project)
+            return load_files(self.settings.project)
 
-    @cached_property
+    @property
+    def topic_readers(self) -> Mapping[str, Pipeline]:
+        """The pipelines for commands on topics. Raises the error of a file, if any."""
+        self.loadable.ensure_loaded()
+        return self.loadable.pipelines
+
+    @property
     def topics(self) -> dict[str, Topic]:
-        """The topics that the project declares, and topics that have joined a pattern."""
-        return {
-            topic.name: topic
-            for pipeline in self.topic_readers.values()
-            for topic in pipeline.topics
-        }
+        """The declared topics, and topics that have joined a pattern.
+
+        Raises the error of a file, if any.
+        """
+        return _topics_of(self.topic_readers)
+
+    def declared_topic(self, name: str) -> Topic | None:
+        """Returns the declared topic of a name, or None.
+
+        A file that cannot be loaded matters only if no other file declares the topic: then the
+        error of the file is raised.
+        """
+        found = self.loadable_topics.get(name)
+        if found is None:
+            self.loadable.ensure_loaded()
+        return found
+
+    @property
+    def loadable_topics(self) -> dict[str, Topic]:
+        """The topics of the files that can be loaded, for commands that change nothing."""
+        return _topics_of(self.loadable.pipelines)
 
     @property
     def running(self) -> Running | None:
@@ -133,7 +158,7 @@ class ProjectContext:
         servers = self.bootstrap_servers
         if servers is None:
             raise Unreachable(
-                "kappa is not up, so there is no broker", hint="start it with: kappa up -d"
+                "kappa is not up: topics cannot be read", hint="start it with: kappa up -d"
             )
         # A command decodes samples of the log, and a person waits for the command.
         open_registry(self.settings, self.store, patience_seconds=_PATIENCE_SECONDS)
@@ -149,6 +174,8 @@ class ProjectContext:
 
         ensure_no_copy(self.store)
         if self.running is None:
-            raise Unreachable(
-                "kappa is not up, so nobody would do it", hint="start it with: kappa up -d"
-            )
+            raise Unreachable("kappa is not up", hint="start it with: kappa up -d")
+
+
+def _topics_of(pipelines: Mapping[str, Pipeline]) -> dict[str, Topic]:
+    return {topic.name: topic for pipeline in pipelines.values() for topic in pipeline.topics}

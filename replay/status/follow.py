@@ -1,11 +1,12 @@
 """A rollout followed from outside: the progress, and lines that show the progress.
 
-On a terminal a few lines move; elsewhere a plain line appears now and then. A follower only reads:
-a follower that stops changes nothing.
+On a terminal a few lines move; elsewhere a plain line appears for each new state, and for each
+tenth of the records. A follower only reads: a follower that stops changes nothing.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from kappa.base.errors import Conflict, KappaError, TimedOut, Unreachable, VerificationFailed
-from kappa.base.units import pace_text
+from kappa.base.units import count_of, pace_text
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.supervisor_report import (
@@ -38,8 +39,7 @@ from kappa.state.journal.events import Verified
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
-# Without a terminal: often enough as a sign of life, seldom enough for the log of a CI.
-_PLAIN_SECONDS = 10.0
+_COUNT = re.compile(r"\d[\d,.]*")
 # How far the live build is behind is asked of the broker, so not at every look.
 _LOG_END_SECONDS = 2.0
 # The next action after a verification that has not passed.
@@ -75,14 +75,29 @@ class RolloutProgress:
     verifying: str = ""
 
     def done_and_total(self, end: Offsets) -> tuple[int, int]:
-        """Counts the offsets read and folded, and all offsets from the start to `end`.
+        """Counts the offsets that are read, and all offsets from the start to `end`.
 
         The second number is never less than the first. Records read of the next slice count
-        too, so that the first number grows while a long slice is read.
+        before they are folded, so that the first number grows while a long slice is read.
         """
-        folded = 0 if self.folded is None else self.folded.distance(self.start)
-        folded += 0 if self.slice is None else self.slice.read
-        return folded, max(folded, end.distance(self.start))
+        read = 0 if self.folded is None else self.folded.distance(self.start)
+        read += 0 if self.slice is None else self.slice.read
+        return read, max(read, end.distance(self.start))
+
+    @property
+    def waits_for(self) -> str:
+        """The slow thing that the rollout waits for; "" while the progress of a step says more."""
+        return "" if self.slice is not None or self.verifying else self.waiting.waits_for
+
+    def state(self, end: Offsets) -> tuple[object, ...]:
+        """Returns the state that a plain line tells: counts matter only by tenths."""
+        read, total = self.done_and_total(end)
+        return (
+            self.rollout.phase,
+            _COUNT.sub("", self.waits_for),
+            _COUNT.sub("", self.verifying),
+            10 * read // total if total and self.rollout.phase is Phase.REPLAYING else None,
+        )
 
 
 def follow_rollout(
@@ -161,7 +176,7 @@ def _job_trouble(underway: SupervisorReport, candidate: str, live: str | None) -
 def show_progress(
     steps: Iterable[RolloutProgress],
     end: Offsets,
-    console: Console,
+    console: Console | None,
     *,
     known: Rollout | None = None,
     end_now: Callable[[], Offsets] | None = None,
@@ -172,17 +187,22 @@ def show_progress(
 
     Args:
         steps: The progress, as `follow` yields it.
-        end: The log's end when the rollout was begun: the share that is folded refers to it.
-        console: Gets moving lines on a terminal; elsewhere a line every ten seconds, and the news.
+        end: The log's end when the rollout was begun: the share that is read refers to it.
+        console: Gets moving lines on a terminal; elsewhere the news, and a line for each new state.
+            None shows nothing.
         known: The events of the rollout up to this state are not shown again.
         end_now: Asks for the current end of the log, for the lag of the live build.
         sends: Lists the changes that a switch sends, for a candidate that has just passed.
         clock: Gives seconds that only go forward.
     """
     last = known
+    if console is None:
+        for progress in steps:
+            last = progress.rollout
+        return _ended_rollout(last)
     log_end = _LogEnd(end_now, clock)
     with _live_lines(console) as moving:
-        due, in_trouble = clock() + _PLAIN_SECONDS, False
+        states, in_trouble = set[tuple[object, ...]](), False
         for progress in steps:
             changes = rollout_news(last, progress.rollout)
             if has_passed(progress.rollout) and not (last is not None and has_passed(last)):
@@ -198,12 +218,14 @@ def show_progress(
                 )
             elif progress.trouble and not in_trouble:
                 console.print(progress.trouble, markup=False, highlight=False, soft_wrap=True)
-            elif changes:
-                due = clock() + _PLAIN_SECONDS
-            elif progress.rollout.active and clock() >= due:
+            elif progress.rollout.active and (state := progress.state(end)) not in states:
+                states.add(state)
                 console.print("; ".join(lines), markup=False, highlight=False, soft_wrap=True)
-                due = clock() + _PLAIN_SECONDS
             last, in_trouble = progress.rollout, bool(progress.trouble)
+    return _ended_rollout(last)
+
+
+def _ended_rollout(last: Rollout | None) -> Rollout:
     if last is None:
         raise AssertionError("following gives at least what there is")
     return last
@@ -218,9 +240,10 @@ def progress_lines(
     trouble, and the lag of the live build.
     """
     rollout, waiting = progress.rollout, progress.waiting
-    folded, total = progress.done_and_total(end)
-    share = f"{folded:,} of {total:,} records" + (f" ({100 * folded // total} %)" if total else "")
-    pace = pace_text(folded, total, waiting.rate)
+    read, total = progress.done_and_total(end)
+    share = f"{read:,} of {count_of(total, 'record')} read"
+    share += f" ({100 * read // total} %)" if total else ""
+    pace = pace_text(read, total, waiting.rate)
     share += f", {pace}" if pace else ""
     lines = [
         f"rollout {rollout.number} of pipeline {rollout.pipeline}: {rollout.phase}"
@@ -230,15 +253,16 @@ def progress_lines(
         lines.append(progress.slice.text)
     if progress.verifying:
         lines.append(progress.verifying)
-    if waiting.waits_for:
-        lines.append(f"waits for {waiting.waits_for}")
+    if progress.waits_for:
+        lines.append(f"waits for {progress.waits_for}")
     if progress.trouble:
         lines.append(progress.trouble)
     if progress.live is not None and progress.shown is not None and log_end is not None:
         behind = log_end.only(set(progress.shown.next)).distance(progress.shown)
         lines.append(
             f"live build {progress.live} is "
-            f"{f'{behind:,} records behind the log' if behind > 0 else 'at the end of the log'}"
+            + (f"{count_of(behind, 'record')} behind" if behind > 0 else "at the end of")
+            + " the log"
         )
     if rollout.verified is not None:
         checks = rollout.verified.checks
@@ -371,14 +395,14 @@ def _verification_lines(verified: Verified) -> list[str]:
         found = (
             f"could not be run: {check.error}"
             if check.failing is None
-            else f"{check.failing:,} of {check.rows:,} rows fail"
+            else f"{check.failing:,} of {count_of(check.rows, 'row')} fail"
             if check.failing
-            else f"{check.rows:,} rows pass"
+            else f"{count_of(check.rows, 'row')} pass"
         )
         lines.append(f"  {check.table}: {check.condition}: {found}")
     lines.extend(f"  {difference_line(difference)}" for difference in verified.differences)
     rejects = rejects_line(verified.counts) or (
-        f"rejects: {verified.rejected:,} of {verified.records:,} records"
+        f"rejects: {verified.rejected:,} of {count_of(verified.records, 'record')}"
         if verified.rejected and verified.records
         else ""
     )

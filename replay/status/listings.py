@@ -15,6 +15,7 @@ from msgspec import to_builtins
 from kappa.replay.rollout.history import ProofRecord, RolloutEntry, ServiceRecord
 from kappa.replay.rollout.prove.proof_text import cut_line, proof_line, record_document
 from kappa.replay.rollout.rollout import Rollout
+from kappa.replay.rollout.state import State
 from kappa.serving.query.render import Listing, cell_text
 from kappa.state.journal.events import PipelineRetired
 
@@ -30,10 +31,14 @@ def history_listing(
     chapters: tuple[RolloutEntry, ...],
     proofs: tuple[ProofRecord, ...] = (),
     service: tuple[ServiceRecord, ...] = (),
+    *,
+    pipeline: str | None = None,
+    limit: int | None = None,
 ) -> Listing:
     """Makes a row of each rollout, proof, retirement and pause, oldest first.
 
-    Receipts and proofs in full are for machines.
+    Receipts and proofs in full are for machines. `pipeline` and `limit` select the rows of one
+    pipeline, and the newest rows.
     """
     machines = (
         *("served_at", "live_build", "live_offsets", "candidate_offsets"),
@@ -48,8 +53,67 @@ def history_listing(
         *((each.record.number, _proof_row(each)) for each in proofs),
         *((each.record.number, _service_row(each)) for each in service),
     ]
-    ordered = tuple(row for _, row in sorted(rows, key=itemgetter(0)))
-    return Listing(columns, ordered, wide=frozenset(machines))
+    of = columns.index("pipeline")
+    ordered = tuple(
+        row for _, row in sorted(rows, key=itemgetter(0)) if pipeline in {None, row[of]}
+    )[-limit if limit else None :]
+    return Listing(
+        columns,
+        ordered,
+        wide=frozenset(machines),
+        is_report=True,
+        least=("version", "by", "build", "what"),
+        times=frozenset({"at"}),
+        empty="nothing was deployed yet: kappa deploy",
+    )
+
+
+def rollouts_listing(state: State, ids: Iterable[int]) -> Listing:
+    """Makes a row of each rollout of a command: the answer of `-o json` to deploy and others.
+
+    `generation` is null before the rollout serves. `state` is the phase; a rollout that is "ready"
+    waits for a yes.
+    """
+    rows = []
+    for id_ in dict.fromkeys(ids):
+        rollout = state.rollout(id_)
+        verified = rollout.verified
+        rows.append(
+            (
+                *(rollout.pipeline, rollout.number, rollout.build, rollout.version),
+                RolloutEntry(rollout, state.served_in(id_)).generation,
+                str(rollout.phase),
+                None if verified is None else verified.verdict,
+                *(list(rollout.given_reasons), rollout.reason, rollout.hint),
+            )
+        )
+    columns = (
+        *("pipeline", "rollout", "build", "version", "generation", "state"),
+        *("verdict", "given_reasons", "reason", "hint"),
+    )
+    return Listing(columns, tuple(rows), is_report=True)
+
+
+def retirement_listing(state: State, pipeline: str) -> Listing:
+    """Makes the row of a pipeline that is retired: the answer of `-o json` to retire."""
+    record = next(
+        each
+        for each in reversed(state.service)
+        if isinstance(each.event, PipelineRetired) and each.event.pipeline == pipeline
+    )
+    retired = record.event
+    assert isinstance(retired, PipelineRetired)
+    retirement = state.retirements[pipeline]
+    columns = (
+        *("pipeline", "rollout", "build", "version", "generation", "state"),
+        *("given_reasons", "tables", "kept_until"),
+    )
+    row = (
+        *(pipeline, None, retired.build, state.versions[retired.build], retired.generation),
+        *("retired", [record.reason] if record.reason else [], list(retired.names)),
+        retirement.kept_until,
+    )
+    return Listing(columns, (row,), is_report=True)
 
 
 def topics_listing(log: Log, declared: Mapping[str, Topic] | Mapping[str, TopicBirth]) -> Listing:
@@ -77,6 +141,8 @@ def topics_listing(log: Log, declared: Mapping[str, Topic] | Mapping[str, TopicB
         ("topic", "kind", "declared", "on_broker", "partitions", "records", "id"),
         tuple(rows),
         wide=frozenset({"id"}),
+        is_report=True,
+        empty="no topic is declared, and none is on the broker",
     )
 
 
@@ -95,7 +161,12 @@ def gc_listing(found: tuple[Garbage, ...], *, done: bool) -> Listing:
         )
         for each in found
     )
-    return Listing(("build", "what", "count", "bytes", "note"), tuple(rows))
+    return Listing(
+        ("build", "what", "count", "bytes", "note"),
+        tuple(rows),
+        is_report=True,
+        empty="nothing to delete",
+    )
 
 
 def rejects_listing(found: Iterable[Reject]) -> Listing:
@@ -103,10 +174,11 @@ def rejects_listing(found: Iterable[Reject]) -> Listing:
     machines = ("redrives", "headers", "build")
     columns = (
         *("pipeline", "topic", "partition", "offset", "timestamp", "reason", "detail"),
-        *("key", "value", "redriven_at", *machines),
+        *("key", "value", "redriven_offset", *machines),
     )
     rows = tuple(_reject_row(each) for each in found)
-    return Listing(columns, rows, wide=frozenset(machines))
+    times = frozenset({"timestamp"})
+    return Listing(columns, rows, wide=frozenset(machines), times=times, empty="no rejects")
 
 
 def reject_text(reject: Reject) -> str:
@@ -151,6 +223,7 @@ def _chapter_row(chapter: RolloutEntry) -> tuple[Any, ...]:
         *(_table_origin(rollout), str(rollout.phase)),
         "; ".join(
             [
+                *rollout.given_reasons,
                 *rollout.reasons,
                 *([] if base is None else [str(base)]),
                 *([rollout.reason] if rollout.reason else []),
@@ -170,7 +243,8 @@ def _chapter_row(chapter: RolloutEntry) -> tuple[Any, ...]:
 def _table_origin(rollout: Rollout) -> str:
     """Returns the origin of the tables of a rollout's build, in a word."""
     if rollout.switch:
-        return "switch"
+        # A deploy of a kept version is a switch, too.
+        return next((each for each in rollout.reasons if each in {"undo", "redo"}), "switch")
     if rollout.tables_of is not None:
         return "overlay"
     return "replay" if rollout.base is None else "branch"
@@ -186,7 +260,12 @@ def _service_row(kept: ServiceRecord) -> tuple[Any, ...]:
         *(record.at, record.by, event.pipeline),
         None if retired is None else retired.build,
         *(kept.version, what, f"{what}d"),
-        "" if retired is None else f"{', '.join(retired.names)} left",
+        "; ".join(
+            [
+                *([record.reason] if record.reason else []),
+                *([] if retired is None else [f"{', '.join(retired.names)} left"]),
+            ]
+        ),
         *(*(None,) * 4, (), (), "", (), None),
     )
 

@@ -113,7 +113,7 @@ def _sink_lines(
         if sink.topic not in known:
             rows = None if difference is None else difference.rows_after
             most = "at most " if _is_part(sink) else ""
-            counted = "" if rows is None else f", {most}{rows:,} rows,"
+            counted = "" if rows is None else f", {most}{count_of(rows, 'row')},"
             yield f"the snapshot of {sink.of}{counted} to {sink.topic}"
         elif known[sink.topic] != sink:
             yield f"what differs from its topic to {sink.topic}"
@@ -124,13 +124,13 @@ def _sink_lines(
 def _change_counts(sink: SinkBirth, found: Difference) -> str:
     if not found.compared:
         rows = found.rows_after
-        return "all that differs" if rows is None else f"at most {rows:,} rows"
+        return "all that differs" if rows is None else f"at most {count_of(rows, 'row')}"
     counted = (
-        ("inserts", found.added),
-        ("updates", _updated_rows(found)),
-        ("deletes", found.removed),
+        ("insert", found.added),
+        ("update", _updated_rows(found)),
+        ("delete", found.removed),
     )
-    text = ", ".join(f"{count:,} {what}" for what, count in counted if count)
+    text = ", ".join(count_of(count, what) for what, count in counted if count)
     if not text:
         return "nothing"
     return f"at most {text}" if _is_part(sink) or found.unsettled else text
@@ -147,7 +147,7 @@ def _message_counts(alert: AlertBirth, found: Difference, most: int, *, is_most:
     sent = min(rows, most + 1)
     bound = "at most " if is_most or _is_part(alert) or found.unsettled else ""
     text = f"{bound}{count_of(sent, 'message')}"
-    return f"{text}, for {rows:,} rows," if rows > sent else text
+    return f"{text}, for {count_of(rows, 'row')}," if rows > sent else text
 
 
 def _updated_rows(found: Difference) -> int:

@@ -160,10 +160,13 @@ class BuildStatus:
 
     @property
     def eta_seconds(self) -> float | None:
-        """The seconds that a candidate still needs at the current rate. None if unknown."""
+        """The seconds that a candidate still reads at the current rate.
+
+        None if unknown, and once all records are read.
+        """
         if self.rollout is None or self.reached is None:
             return None
-        return seconds_left(*self.reached, self.rate)
+        return seconds_left(*self.reached, self.rate) or None
 
     def age_seconds(self, now: datetime) -> float | None:
         """Returns the age of readers' rows in seconds: 0 without lag, else the frontier's age.
@@ -397,7 +400,8 @@ def _with_state(
     return replace(
         build,
         kept_until=soak_end(state, build.pipeline, soak_seconds) if build.role == "idle" else None,
-        waits_for=waiting.waits_for,
+        # The slice says more.
+        waits_for="" if build.slice is not None else waiting.waits_for,
         rate=waiting.rate,
         trouble=underway.trouble(build.build),
         rests=build.build in underway.resting,

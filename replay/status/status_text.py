@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
+from kappa.base.clock import time_text
 from kappa.base.units import pace_text
 from kappa.replay.rollout.rollout import Phase
 from kappa.replay.status.status import Status
@@ -34,7 +35,16 @@ def status_listing(status: Status, now: datetime) -> Listing:
         *("age_seconds", "rejected", *machines, "note"),
     )
     rows = tuple(_build_row(build, now) for build in status.builds)
-    return Listing(columns, rows, wide=frozenset(machines))
+    return Listing(
+        columns,
+        rows,
+        wide=frozenset(machines),
+        is_report=True,
+        least=("version", "rollout", "age_seconds"),
+        below="note",
+        labels="build",
+        empty="no pipeline has a build",
+    )
 
 
 def status_document(
@@ -65,7 +75,7 @@ def status_heading(
     supervisor = (
         "kappa is not up: kappa up -d starts it"
         if running is None
-        else f"kappa is up: process {running.pid} since {running.started}"
+        else f"kappa is up: process {running.pid} since {time_text(running.started)}"
     )
     kafka = status.broker_error or (
         "no broker is known" if broker is None else f"Kafka at {broker}"
@@ -115,7 +125,7 @@ def lag_listing(status: Status, topics: Iterable[str]) -> Listing:
             place = (build.pipeline, build.role, build.build, topic, partition)
             rows.append((*place, at, end, behind))
     columns = ("pipeline", "role", "build", "topic", "partition", "frontier", "end", "behind")
-    return Listing(columns, tuple(rows))
+    return Listing(columns, tuple(rows), is_report=True, empty="no build reads these topics")
 
 
 def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
@@ -190,9 +200,7 @@ def _build_note(build: BuildStatus) -> str:
         in_turns = build.role == "idle"
         parts.append(f"rests{', and folds in turns' if in_turns else ' until a record comes'}")
     if build.kept_until is not None and build.rollout is None:
-        parts.append(
-            f"kept until {build.kept_until.isoformat(timespec='seconds').replace('+00:00', 'Z')}"
-        )
+        parts.append(f"kept until {time_text(build.kept_until)}")
     parts += [
         f"{count:,} {what}"
         for count, what in ((build.late, "late"), (build.duplicate, "duplicate"))
@@ -218,5 +226,5 @@ def _build_state(build: BuildStatus) -> str:
         return standing if build.pause is None else f"{standing}, paused"
     if build.rollout.phase is Phase.REPLAYING and build.reached is not None:
         done, total = build.reached
-        return f"{build.rollout.phase} {100 * done // max(1, total)} %"
+        return f"{build.rollout.phase}, {100 * done // max(1, total)} % read"
     return str(build.rollout.phase)

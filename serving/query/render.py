@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -17,6 +17,15 @@ from enum import StrEnum
 from typing import Any
 
 from rich.cells import cell_len
+
+from kappa.base.clock import time_text
+
+# A column of texts is cut to fewer cells only where no column can be left out any more.
+_LEAST_CELLS = 14
+_FEWEST_CELLS = 4
+
+# Takes a column and the text of a cell, and returns the text with colours.
+Paint = Callable[[str, str], str]
 
 
 class Form(StrEnum):
@@ -33,11 +42,22 @@ class Listing:
     """Rows under named columns.
 
     `wide` columns are for machines: JSON and CSV have these columns, and the table leaves them out.
+    The other fields are for the table alone. `is_report`: the rows are Kappa's own and not a
+    user's, so nulls are blank, and a terminal that is too narrow cuts texts. Before that, columns
+    of `least` are left out, the first one first, and the texts of the column `below` stand below
+    the table, each after the row's cell of `labels`. `times` are columns of times as text. `empty`
+    stands in place of a table without rows.
     """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
     wide: frozenset[str] = frozenset()
+    is_report: bool = False
+    least: tuple[str, ...] = ()
+    below: str = ""
+    labels: str = ""
+    times: frozenset[str] = frozenset()
+    empty: str = ""
 
     def row_objects(self) -> list[dict[str, Any]]:
         """Returns each row as an object."""
@@ -45,12 +65,18 @@ class Listing:
 
 
 def render_listing(
-    form: Form, listing: Listing, *, document: object = None, heading: str = ""
+    form: Form,
+    listing: Listing,
+    *,
+    document: object = None,
+    heading: str = "",
+    width: int | None = None,
+    paint: Paint | None = None,
 ) -> str:
     """Renders a listing in a form, with a line end at the end.
 
     JSON is made of `document`, which has more than the rows, if a document is given. The table has
-    `heading` above the columns.
+    `heading` above the columns. A report is cut to `width` cells, and `paint` colours its cells.
     """
     match form:
         case Form.JSON:
@@ -60,7 +86,8 @@ def render_listing(
         case Form.CSV:
             return "".join(_csv_lines(listing))
         case Form.TABLE:
-            return (f"{heading}\n" if heading else "") + "".join(_table_lines(listing))
+            lines = _table_lines(listing, width if listing.is_report else None, paint)
+            return (f"{heading}\n" if heading else "") + "".join(lines)
 
 
 def to_json(document: object) -> str:
@@ -176,26 +203,122 @@ def render_expanded(listing: Listing) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _table_lines(listing: Listing) -> Iterator[str]:
-    shown = [place for place, column in enumerate(listing.columns) if column not in listing.wide]
-    heads = [_escaped_text(listing.columns[place]) for place in shown]
-    body = [[cell_text(row[place]) for place in shown] for row in listing.rows]
-    widths = [max(cell_len(each) for each in column) for column in zip(heads, *body, strict=True)]
-    numeric = [
-        bool(listing.rows) and all(_is_number(row[place]) for row in listing.rows)
-        for place in shown
+@dataclass(slots=True)
+class _Column:
+    """A column of a table: the name, the texts of the cells, and the width in cells.
+
+    Numbers and times are whole or left out, and never cut.
+    """
+
+    name: str
+    texts: list[str]
+    is_numeric: bool
+    is_whole: bool
+    width: int
+
+
+def _table_lines(listing: Listing, width: int | None, paint: Paint | None) -> Iterator[str]:
+    if listing.empty and not listing.rows:
+        yield f"{listing.empty}\n"
+        return
+    columns = [
+        _column_of(listing, place)
+        for place, column in enumerate(listing.columns)
+        if column not in listing.wide
     ]
-    yield _table_line(heads, widths, numeric)
-    yield _table_line(["─" * width for width in widths], widths, numeric)
-    for cells in body:
-        yield _table_line(cells, widths, numeric)
+    below: list[str] = []
+    if width is not None:
+        columns, below = _fitted_columns(listing, columns, width)
+    yield _table_line([(each, _cut_text(each.name, each.width), None) for each in columns])
+    yield _table_line([(each, "─" * each.width, None) for each in columns])
+    for number in range(len(listing.rows)):
+        yield _table_line(
+            [(each, _cut_text(each.texts[number], each.width), paint) for each in columns]
+        )
+    yield from (f"{line}\n" for line in below)
 
 
-def _table_line(cells: Sequence[str], widths: Sequence[int], numeric: Iterable[bool]) -> str:
-    padded = (
-        " " * (width - cell_len(each)) + each if right else each + " " * (width - cell_len(each))
-        for each, width, right in zip(cells, widths, numeric, strict=True)
-    )
+def _column_of(listing: Listing, place: int) -> _Column:
+    values = [row[place] for row in listing.rows]
+    name = _escaped_text(listing.columns[place])
+    texts = [
+        ""
+        if value is None and listing.is_report
+        else _time_cell(value)
+        if listing.columns[place] in listing.times and value
+        else cell_text(value)
+        for value in values
+    ]
+    is_numeric = bool(values) and all(map(_is_number, values))
+    is_whole = is_numeric or listing.columns[place] in listing.times
+    return _Column(name, texts, is_numeric, is_whole, max(map(cell_len, [name, *texts])))
+
+
+def _time_cell(value: str | datetime) -> str:
+    try:
+        return time_text(value)
+    except ValueError:
+        # A record's time may be beyond the years that Python knows.
+        return cell_text(value)
+
+
+def _fitted_columns(
+    listing: Listing, columns: list[_Column], width: int
+) -> tuple[list[_Column], list[str]]:
+    """Returns the columns that fit a width, with their widths, and lines to stand below."""
+    below: list[str] = []
+    if _whole_width(columns) > width and listing.below:
+        texts = next(each for each in columns if each.name == listing.below)
+        labels = next(each for each in columns if each.name == listing.labels)
+        columns = [each for each in columns if each is not texts]
+        below = [
+            f"{label}: {text}"
+            for label, text in zip(labels.texts, texts.texts, strict=True)
+            if text
+        ]
+    for name in listing.least:
+        if _least_width(columns, _LEAST_CELLS) > width:
+            columns = [each for each in columns if each.name != name]
+    _cut_columns(columns, width, _LEAST_CELLS)
+    _cut_columns(columns, width, _FEWEST_CELLS)
+    return columns, below
+
+
+def _whole_width(columns: Sequence[_Column]) -> int:
+    return sum(each.width for each in columns) + 2 * (len(columns) - 1)
+
+
+def _least_width(columns: Sequence[_Column], least: int) -> int:
+    widths = (each.width if each.is_whole else min(each.width, least) for each in columns)
+    return sum(widths) + 2 * (len(columns) - 1)
+
+
+def _cut_columns(columns: Sequence[_Column], width: int, least: int) -> None:
+    """Narrows the widest columns of texts, down to `least` cells, until all fit a width."""
+    texts = [each for each in columns if not each.is_whole and each.width > least]
+    while texts and _whole_width(columns) > width:
+        widest = max(texts, key=lambda each: each.width)
+        if widest.width <= least:
+            return
+        widest.width -= 1
+
+
+def _cut_text(text: str, width: int) -> str:
+    """Returns a text of at most `width` cells; an ellipsis stands for the rest."""
+    if cell_len(text) <= width:
+        return text
+    cut = text[: width - 1]
+    while cell_len(cut) >= width:
+        cut = cut[:-1]
+    return f"{cut}…"
+
+
+def _table_line(cells: Iterable[tuple[_Column, str, Paint | None]]) -> str:
+    padded = []
+    for column, text, paint in cells:
+        space = " " * (column.width - cell_len(text))
+        shown = text if paint is None else paint(column.name, text)
+        padded.append(f"{space}{shown}" if column.is_numeric else f"{shown}{space}")
     return "  ".join(padded).rstrip() + "\n"
 
 

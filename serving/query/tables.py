@@ -248,6 +248,10 @@ def tables_listing(found: Iterable[ServedTable], *, columns_as_text: bool = Fals
         wide=frozenset(machines).union(
             () if any(table.pause for table in found) else (paused_since,)
         ),
+        is_report=True,
+        least=("build",),
+        times=frozenset({paused_since}),
+        empty="no table is served yet: kappa deploy",
     )
 
 

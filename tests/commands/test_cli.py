@@ -5,6 +5,7 @@ There is never a traceback, and stdout is the answer.
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -235,7 +236,6 @@ def test_without_java_up_says_what_to_install(
         (["topics", "create", "web.hit"], 2, "declares no topic web.hit", "did you mean web.hits?"),
         (["topics", "list"], 1, "kappa is not up", "kappa up -d"),
         (["produce", "web.hits", "-"], 1, "kappa is not up", "kappa up -d"),
-        (["plan"], 1, "kappa is not up", "kappa up -d"),
         (["deploy"], 1, "kappa is not up", "kappa up -d"),
         (["replay", "web"], 1, "kappa is not up", "kappa up -d"),
         (["undo"], 1, "kappa is not up", "kappa up -d"),
@@ -407,7 +407,7 @@ def test_where_nothing_is_there_each_look_is_empty_and_well(kappa: Kappa) -> Non
     assert kappa("history", "-o", "json") == Ended(0, "[]\n", "")
     listed = Ended(
         0,
-        "pipeline,topic,partition,offset,timestamp,reason,detail,key,value,redriven_at,redrives,headers,build\n",
+        "pipeline,topic,partition,offset,timestamp,reason,detail,key,value,redriven_offset,redrives,headers,build\n",
         "",
     )
     assert [
@@ -415,9 +415,10 @@ def test_where_nothing_is_there_each_look_is_empty_and_well(kappa: Kappa) -> Non
         kappa("rejects", "list", "-o", "csv"),
         kappa("rejects", "-n", "0", "-o", "csv"),
     ] == [listed] * 3
-    assert kappa("rejects", "export", "-") == Ended(
-        0, "", "0 rejects; once they are mended: kappa rejects redrive FILE\n"
-    )
+    assert kappa("rejects", "export", "-") == Ended(0, "", "no rejects\n")
+    assert kappa("rejects") == Ended(0, "no rejects\n", "")
+    assert kappa("sinks") == Ended(0, "no sinks\n", "")
+    assert kappa("history") == Ended(0, "nothing was deployed yet: kappa deploy\n", "")
     status = kappa("status")
     assert (status.code, status.err) == (0, "")
     assert "kappa is not up: kappa up -d starts it" in status.out
@@ -540,6 +541,90 @@ def test_history_tells_every_rollout_with_its_receipt(kappa: Kappa, two_builds: 
     ]
     assert second["live_offsets"] == {"web.hits": {"0": 7}}
     assert "function web changed" in kappa("history").out
+
+
+def test_history_is_that_of_a_pipeline_and_of_the_newest(kappa: Kappa, two_waiting: Store) -> None:
+    def numbers(*arguments: str) -> list[int]:
+        return [each["rollout"] for each in kappa("history", *arguments, "-o", "json").json()]
+
+    assert numbers("web") == [1, 2, 3]
+    assert numbers("--limit", "2") == [3, 4]
+    assert numbers("web", "-n", "1") == [3]
+    unknown = kappa("history", "wbe")
+    assert (unknown.code, "hint: did you mean web?" in unknown.err) == (2, True)
+
+
+# The fields of the documents that docs/howto/scripts.md promises.
+ROLLOUT_FIELDS = [
+    *("pipeline", "rollout", "build", "version", "generation", "state"),
+    *("verdict", "given_reasons", "reason", "hint"),
+]
+
+
+def test_a_command_of_a_rollout_answers_with_one_document(
+    kappa: Kappa, waiting: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is the same for all, also after an error, and stdout has nothing else."""
+    monkeypatch.setattr(
+        ProjectContext, "log", lambda _: SimpleNamespace(end=lambda _topics: Offsets())
+    )
+    ready = kappa("wait", "web", "-q", "-o", "json")
+    assert (ready.code, ready.err) == (0, "")
+    assert ready.json() == [
+        {
+            "pipeline": "web",
+            "rollout": 3,
+            "build": "web-3",
+            "version": "v3",
+            "generation": None,
+            "state": "ready",
+            "verdict": "passed",
+            "given_reasons": [],
+            "reason": "",
+            "hint": "",
+        }
+    ]
+    late = kappa("promote", "web", "--yes", "-m", "go", "--timeout", "0", "-q", "-o", "json")
+    assert (late.code, late.json()[0]["given_reasons"]) == (5, ["go"])
+    given_up = kappa("abandon", "web", "--reason", "not good", "-o", "json")
+    (ended,) = given_up.json()
+    assert (ended["state"], ended["reason"]) == ("abandoned", "not good")
+    failed = kappa("wait", "3", "-o", "json")
+    assert (failed.code, failed.json()) == (6, [ended])
+    undone = kappa("undo", "web", "--yes", "--timeout", "0", "-m", "v2 is slow", "-o", "json")
+    (asked,) = undone.json()
+    assert (undone.code, asked["build"], asked["state"]) == (5, "web-1", "ready")
+    assert (asked["given_reasons"], list(asked)) == (["v2 is slow"], ROLLOUT_FIELDS)
+    assert "v2 is slow; undo" in kappa("history").out
+    (row,) = csv_rows(kappa("wait", "1", "-o", "csv").out)
+    assert (row["generation"], row["state"]) == ("1", "served")
+
+
+def csv_rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_a_question_is_no_part_of_the_document(
+    kappa: Kappa, waiting: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    for command in ("promote", "undo"):
+        refused = kappa(command, "-o", "json") if command == "promote" else kappa("undo", "web")
+        assert refused.code == 7
+    assert kappa("promote", "-o", "json").out == ""
+
+
+def test_a_retirement_answers_with_its_document(kappa: Kappa, two_tables: Store) -> None:
+    done = kappa("retire", "web", "--yes", "-m", "replaced by ads", "-o", "json")
+
+    (retired,) = done.json()
+    assert list(retired) == [*ROLLOUT_FIELDS[:6], "given_reasons", "tables", "kept_until"]
+    assert (retired["build"], retired["generation"], retired["state"]) == ("web-2", 3, "retired")
+    assert (retired["given_reasons"], retired["tables"]) == (["replaced by ads"], ["page_hits"])
+    # Asked for once more, the answer is the same.
+    assert kappa("retire", "web", "--yes", "-o", "json").json() == [retired]
+    assert "reason: replaced by ads" in kappa("show", "3").out
+    assert kappa("history", "-o", "json").json()[-1]["why"] == "replaced by ads; page_hits left"
 
 
 def test_a_generation_is_shown_in_full(kappa: Kappa, two_builds: Store) -> None:
@@ -755,6 +840,25 @@ def test_gc_says_what_it_would_delete_and_then_deletes_it(kappa: Kappa, two_buil
     assert kappa("gc", "-o", "json").json()["found"] == []
 
 
+def test_gc_asks_on_a_terminal(
+    kappa: Kappa, two_builds: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = "builds/web-1/spark/left"
+    two_builds.put(left, b"12345")
+    for answer, code, there in (("n\n", 7, True), ("y\n", 0, False)):
+        terminal = io.StringIO(answer)
+        monkeypatch.setattr(terminal, "isatty", lambda: True)
+        monkeypatch.setattr(sys, "stdin", terminal)
+        asked = kappa("gc")
+        assert (asked.code, "would be deleted" in asked.out) == (code, True)
+        assert "delete these?" in asked.err
+        assert (two_builds.get(left) is not None) == there
+    # With nothing to delete there is no question.
+    assert kappa("gc") == Ended(0, "nothing to delete\n", "")
+    two_builds.put(left, b"12345")
+    assert "deleted" in kappa("gc", "--yes").out
+
+
 def test_status_tells_until_when_the_idle_build_is_kept_and_what_a_rollout_waits_for(
     kappa: Kappa, two_builds: Store
 ) -> None:
@@ -763,7 +867,7 @@ def test_status_tells_until_when_the_idle_build_is_kept_and_what_a_rollout_waits
     two_builds.put_json(
         "run/underway.json",
         {
-            "rollouts": {"10": {"waits_for": "build web-3 to catch up", "rate": 5.0}},
+            "rollouts": {"10": {"waits_for": "its Spark to start", "rate": 5.0}},
             "deaths": {"web-3": {"count": 3, "last": "exit code 1"}},
         },
     )
@@ -776,10 +880,10 @@ def test_status_tells_until_when_the_idle_build_is_kept_and_what_a_rollout_waits
     pretend_up(two_builds)
     *_, candidate = kappa("status", "-o", "json").json()["builds"]
 
-    assert (candidate["waits_for"], candidate["rate"]) == ("build web-3 to catch up", 5.0)
+    assert (candidate["waits_for"], candidate["rate"]) == ("its Spark to start", 5.0)
     assert candidate["note"] == (
         "its job died 3 times, last: exit code 1; see kappa logs web-3; "
-        "waits for build web-3 to catch up"
+        "waits for its Spark to start"
     )
 
 
@@ -820,7 +924,7 @@ def test_a_retirement_shows_what_leaves_asks_and_is_undone(
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     asked = kappa("retire", "web")
     assert asked.code == 7
-    assert "table page_hits: 2 rows, 1 files" in asked.out
+    assert "table page_hits: 2 rows, 1 file, " in asked.out
     assert "build web-1, kept for an undo of the last switch, is retired at once" in asked.out
     assert "kappa retire web --yes" in asked.err
     assert fold_records(Journal(two_tables).after(0)).generation == 2

@@ -48,6 +48,27 @@ def web(hits):
     return {"page_hits": hits.where(hits.ms > LIMIT)}
 """
 NEVER_ENDS = ("--timeout", "0")
+# Each declaration is wrong by itself, but for the last one.
+MISTAKES = """from kappa import Table, Topic, View, count, pipeline
+
+HITS = Topic("bad.hits", key="page", event="page string, n intt")
+OTHER = Topic("good.hits", key="page", event="page string")
+
+
+SUMS = Table("sums", fold={"n": count()})
+SLOW = Table("slow", keys=("page",))
+
+
+@pipeline(
+    reads={"hits": OTHER},
+    writes=[
+        Table("seconds", fold={"n": count()}),
+        Table("minutes", keys=("page",), fold={"n": count()}),
+    ],
+)
+def bad(hits):
+    return {}
+"""
 
 
 @dataclass
@@ -84,6 +105,10 @@ class Log:
 
     def records(self, _topics: Iterable[str], _start: Offsets, _end: Offsets) -> Iterator[Record]:
         return iter(())
+
+    def create_undeclared(self, name: str, partitions: int) -> TopicFacts:
+        self.other = TopicFacts(name, "id-2", partitions)
+        return self.other
 
     def config(self, _name: str) -> dict[str, str]:
         return self.settings
@@ -402,7 +427,8 @@ def test_sql_that_does_not_fit_a_pipelines_tables_is_refused_before_a_replay(
     ended = web.kappa("plan")
 
     assert ended.code == 2
-    assert f"web.py:8: {says}" in ended.err
+    # One mistake is the error itself, and several are in the plan.
+    assert f"web.py:8: {says}" in ended.out + ended.err
 
 
 def test_a_project_without_pipelines_is_said_to_have_none(web: Project) -> None:
@@ -663,6 +689,113 @@ def add_pipeline(web: Project, name: str, *, topic: str = "web.hits", more: str 
     )
 
 
+def test_a_broken_file_costs_only_its_pipelines(web: Project) -> None:
+    (web.folder / "pipelines" / "bad.py").write_text("def (", encoding="utf-8")
+
+    alone = web.kappa("plan", "web")
+    assert (alone.code, "web: new (version " in alone.out) == (0, True)
+    assert "note: pipelines/bad.py cannot be loaded, and its pipelines are not looked at" in (
+        alone.out
+    )
+    assert "bad.py:1: syntax error: " in alone.out
+    assert web.kappa("deploy", "web", "--yes", *NEVER_ENDS).code == 5
+    listed = web.kappa("topics", "list")
+    assert (listed.code, "web.hits" in listed.out) == (0, True)
+    assert "pipelines/bad.py cannot be loaded, and its topics are not known" in listed.err
+
+    of_all = web.kappa("deploy", "--yes")
+    assert (of_all.code, "pipelines/bad.py: refused: " in of_all.out) == (2, True)
+    unknown = web.kappa("plan", "shop")
+    assert (unknown.code, "bad.py:1: syntax error: " in unknown.err) == (2, True)
+    created = web.kappa("topics", "create")
+    assert (created.code, "bad.py:1: syntax error: " in created.err) == (2, True)
+
+
+def test_a_topic_that_nobody_declares_is_made(web: Project) -> None:
+    made = web.kappa("topics", "create", "visits-6", "--partitions", "6", "-o", "json")
+    assert made.json() == [{"topic": "visits-6", "kind": None, "partitions": 6, "id": "id-2"}]
+    for arguments in (("web.hits", "--partitions", "2"), ("--partitions", "2")):
+        refused = web.kappa("topics", "create", *arguments)
+        assert (refused.code, "hint: " in refused.err) == (2, True)
+
+
+def test_validate_names_all_mistakes_at_once(web: Project) -> None:
+    (web.folder / "pipelines" / "bad.py").write_text(MISTAKES, encoding="utf-8")
+    (web.folder / "pipelines" / "other.py").write_text("from kappa import cnt\n", encoding="utf-8")
+    found = web.kappa("validate")
+
+    refused = [line for line in found.out.splitlines() if "refused" in line]
+    assert [line.rpartition("pipelines/bad.py:")[2] for line in refused[:4]] == [
+        "3: topic bad.hits: n has the type intt, which events cannot have",
+        "7: table sums has a fold and no keys",
+        "8: table slow has keys and no fold",
+        "14: table seconds has a fold and no keys",
+    ]
+    assert "other.py:1: module kappa has no cnt" in refused[4]
+    assert "did you mean count?" in found.out
+    assert (found.code, len(refused)) == (2, 5)
+    assert "web: valid" in found.out
+
+
+def test_an_error_of_views_names_all_views_and_doubts(web: Project) -> None:
+    views = 'View("v", "select nope from page_hits"), View("w", "select hist from page_hits")'
+    mark = 'fold={"hits": count()})'
+    web.write(
+        PIPELINE.replace("count, pipeline", "View, count, pipeline")
+        .replace(mark, f"{mark}, {views}")
+        .replace("    # A remark.\n", "    started = time.time()\n")
+    )
+
+    found = web.kappa("validate").out.splitlines()
+
+    refused = [line for line in found if line.startswith("web: refused: ")]
+    assert len(refused) == 3
+    assert "web.py:8: view v cannot be read" in refused[0]
+    assert "web.py:8: view w cannot be read" in refused[1]
+    assert refused[2].endswith("pipelines/web.py:10 uses time.time, which reads the clock")
+
+
+def test_a_board_names_columns_that_are_there(web: Project) -> None:
+    (web.folder / "boards").mkdir()
+    chart = '[[chart]]\ntitle = "{0}"\nkind = "number"\nsql = "select {1}"\n'
+    sql = {
+        "Hits": "sum(hits) from page_hits",
+        "Hist": "sum(hist) from page_hits",
+        "Gone": "* from page_hit",
+        "Rejects": "count(*) from rejects where pipeline = 'web'",
+    }
+    charts = "".join(chart.format(title, of) for title, of in sql.items())
+    (web.folder / "boards" / "b.toml").write_text(f'title = "B"\n{charts}', encoding="utf-8")
+
+    found = web.kappa("validate")
+
+    lines = [line for line in found.out.splitlines() if "boards/b.toml" in line]
+    assert (found.code, len(lines)) == (2, 2), found.out
+    assert "boards/b.toml:6: chart 'Hist': " in lines[0]
+    assert "hist" in lines[0]
+    assert "boards/b.toml:10: chart 'Gone': " in lines[1]
+    # A table of a pipeline that is refused may have any columns.
+    (web.folder / "pipelines" / "bad.py").write_text("def (", encoding="utf-8")
+    assert "boards/b.toml: valid" in web.kappa("validate").out
+
+
+def test_a_plan_while_kappa_is_down_looks_at_the_code(
+    served: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ProjectContext, "bootstrap_servers", None)
+    version = served.rollout.version
+    same = served.kappa("plan")
+    assert (same.code, same.out) == (1, f"web: valid (version {version}), unchanged\n")
+    assert "kappa is not up: only the code was looked at" in same.err
+    assert "kappa up -d" in same.err
+
+    served.edit("LIMIT = 15", "LIMIT = 30")
+    assert f", changed from version {version}\n" in served.kappa("plan").out
+    (served.folder / "pipelines" / "web.py").write_text("def (", encoding="utf-8")
+    broken = served.kappa("plan")
+    assert (broken.code, "web.py:1: syntax error: " in broken.out) == (2, True)
+
+
 def test_a_refusal_is_printed_once(web: Project) -> None:
     web.log.begins = 3
 
@@ -754,8 +887,8 @@ def test_boards_are_validated_beside_pipelines_each_on_its_own(web: Project) -> 
         "  there are number, line, bars, table",
     ]
     assert (
-        "boards/writes.toml: refused: chart 'Hits': this is a statement of the kind drop"
-        in (lines[4])
+        "boards/writes.toml: refused: boards/writes.toml:2: chart 'Hits': this is a statement of "
+        "the kind drop" in lines[4]
     )
     assert "error: 2 of 4 pipelines and boards refused: boards/pie.toml, boards/writes.toml" in (
         found.err

@@ -84,6 +84,7 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ),
     ("type", lambda: Topic("a", event="x map<string,int>"), "type map"),
     ("empty event", lambda: Topic("a", event=""), "column name is expected"),
+    ("digit first", lambda: Topic("a", event="1st string"), "begins with a letter or _"),
     ("column twice", lambda: Topic("a", event="x int, X int"), "declared twice"),
     ("hidden column", lambda: Topic("a", event="_x int"), "underscore"),
     ("trailing text", lambda: Topic("a", event="x int y"), "not expected"),

@@ -225,6 +225,13 @@ def test_a_partition_that_is_not_there_is_named(log, topic_name):
     assert refused.value.hint.startswith("0 of 1 records were acknowledged; kappa topics list")
 
 
+def test_a_topic_that_nobody_declares_keeps_all(log, topic_name):
+    assert log.create_undeclared(topic_name, 3).partitions == 3
+    assert log.config(topic_name)["retention.ms"] == "-1"
+    with pytest.raises(Conflict, match=f"topic {topic_name} is there already, with 3 partitions"):
+        log.create_undeclared(topic_name, 3)
+
+
 def test_an_empty_topic_ends_where_it_begins(log, topic_name):
     log.create(a_topic(topic_name, partitions=2))
 

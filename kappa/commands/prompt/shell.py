@@ -291,7 +291,7 @@ class Shell:
         client, before = Client(), self._session.snapshot
         asked = self._worker.submit(self._session.ask_query, question, client=client)
         try:
-            with moving("answering", only_terminal=True):
+            with moving("answering", on_terminal=True):
                 reply = asked.result()
         except BaseException:
             # Unless the query has failed, Ctrl-C or another signal has ended the wait.

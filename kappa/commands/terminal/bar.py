@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from kappa.base.units import growth
-from kappa.commands.terminal.output import talk
+from kappa.commands.terminal.output import is_quiet, talk
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 def bar(
     text: str, total: int | None, *, console: Console | None = None
 ) -> Iterator[Callable[[int, int], None]]:
-    """Shows a bar on stderr while the block runs; without a terminal, nothing is shown.
+    """Shows a bar on stderr while the block runs; without a terminal or with --quiet, nothing.
 
     Yields a function that takes the number of acknowledged records and the part of `total` that has
     been read. With an unknown total (None), the bar moves without an end. At the end the bar
     disappears.
     """
     on = talk() if console is None else console
-    if not on.is_terminal:
+    if is_quiet() or not on.is_terminal:
         yield lambda count, taken: None  # noqa: ARG005  # nobody looks
         return
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn

@@ -5,9 +5,15 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from kappa.commands.terminal.follow import bring_on, follow_rollout, for_each_rollout
+from kappa.commands.terminal.follow import (
+    RolloutOptions,
+    bring_on,
+    follow_rollout,
+    for_each_rollout,
+    rollouts_printed,
+)
 from kappa.commands.terminal.moving import moving
-from kappa.commands.terminal.output import ask_consent, say, typed
+from kappa.commands.terminal.output import ask_consent, is_quiet, print_plan, say, typed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,24 +32,15 @@ def roll_out(
     *,
     again: bool,
     accepting: Allowances,
-    yes: bool,
-    auto_promote: bool,
-    timeout: float | None,
+    options: RolloutOptions,
 ) -> None:
     """Plans and begins rollouts with a yes, and follows each rollout until its build serves."""
-    bring_on(
-        here,
-        begin_planned(
-            here,
-            command,
-            pipelines,
-            again=again,
-            accepting=accepting,
-            yes=yes,
-            auto_promote=yes or auto_promote,
-        ),
-        timeout,
-    )
+    with rollouts_printed(here, options) as begun:
+        ids = begin_planned(
+            here, command, pipelines, again=again, accepting=accepting, options=options
+        )
+        begun(ids)
+        bring_on(here, ids, options)
 
 
 def begin_planned(
@@ -53,8 +50,7 @@ def begin_planned(
     *,
     again: bool,
     accepting: Allowances,
-    yes: bool,
-    auto_promote: bool,
+    options: RolloutOptions,
 ) -> tuple[int, ...]:
     """Plans, and begins the rollouts of the plan. Returns the ids of the rollouts."""
     from kappa.code.spark_child import one_child
@@ -62,7 +58,7 @@ def begin_planned(
     here.must_run()
     with one_child(here.settings):
         made, _ = plan_changes(here, pipelines, again=again, accepting=accepting)
-        return begin(here, command, pipelines, made, yes=yes, auto_promote=auto_promote)
+        return begin(here, command, pipelines, made, options)
 
 
 def plan_changes(
@@ -80,8 +76,14 @@ def observed_for(here: ProjectContext, pipelines: Sequence[str]) -> Observed:
     from kappa.replay.rollout.plan.observe import gather_facts
 
     log = here.log()
-    with moving("planning"):
-        return gather_facts(here.settings, here.store, log, only=pipelines)
+    with moving("planning") as show:
+        return gather_facts(
+            here.settings,
+            here.store,
+            log,
+            only=pipelines,
+            show=lambda step: show(f"planning: {step}"),
+        )
 
 
 def begin(
@@ -89,57 +91,55 @@ def begin(
     command: str,
     pipelines: Sequence[str],
     made: Plan,
-    *,
-    yes: bool,
-    auto_promote: bool,
+    options: RolloutOptions,
 ) -> tuple[int, ...]:
     """Shows a plan, asks for a yes, tries the law of slices, and begins the rollouts.
 
     Returns the ids of the rollouts, none if the plan has no changes.
     """
-    from kappa.replay.rollout.plan.plan_text import plan_text
-
-    sys.stdout.write(plan_text(made))
-    sys.stdout.flush()
+    print_plan(made, sys.stdout if options.is_text else sys.stderr)
     made.ensure_possible_as_shown()
     if not made.has_changes:
         return ()
-    ask_consent(typed(command, " ".join(pipelines) or None), yes=yes)
-    return _begun(here, made, auto_promote=auto_promote)
+    ask_consent(typed(command, " ".join(pipelines) or None), yes=options.yes)
+    return _begun(here, made, options)
 
 
-def apply_saved(here: ProjectContext, file: Path, *, timeout: float | None) -> None:
+def apply_saved(here: ProjectContext, file: Path, options: RolloutOptions) -> None:
     """Applies a saved plan to the end without a question: saving the plan was the yes.
 
     Raises Conflict if the plan is stale.
     """
-    from kappa.replay.rollout.plan.plan_text import plan_text
     from kappa.replay.rollout.plan.saved_plan import SavedPlan
 
     here.must_run()
     saved = SavedPlan.read(file)
     made = saved.plan_again(file, observed_for(here, saved.only))
-    sys.stdout.write(plan_text(made))
-    sys.stdout.flush()
+    print_plan(made, sys.stdout if options.is_text else sys.stderr)
     made.ensure_possible_as_shown()
-    for_each_rollout(
-        lambda id_: follow_rollout(here, id_, timeout), _begun(here, made, auto_promote=True)
-    )
+    with rollouts_printed(here, options) as begun:
+        ids = _begun(here, made, options)
+        begun(ids)
+        for_each_rollout(lambda id_: follow_rollout(here, id_, options), ids)
 
 
-def _begun(here: ProjectContext, made: Plan, *, auto_promote: bool) -> tuple[int, ...]:
+def _begun(here: ProjectContext, made: Plan, options: RolloutOptions) -> tuple[int, ...]:
     from kappa.replay.rollout.law import ensure_lawful
     from kappa.replay.rollout.stage import stage_plan
 
-    with moving("trying it on a sample of the log, cut in several ways") as show:
-
-        def report(line: str) -> None:
-            say(line)
-            show(line)
-
-        ensure_lawful(here.settings, here.store, here.log(), made, say=report)
+    with moving("tries the law of slices") as show:
+        ensure_lawful(
+            here.settings,
+            here.store,
+            here.log(),
+            made,
+            say=(lambda _line: None) if is_quiet() else say,
+            show=lambda step: show(f"law of slices: {step}"),
+        )
     # A minute may have passed: if the supervisor has ended meanwhile, nobody would continue the
     # rollouts that are begun now.
     here.must_run()
     with moving("beginning the rollouts"):
-        return stage_plan(here.store, made, auto_promote=auto_promote)
+        return stage_plan(
+            here.store, made, auto_promote=options.auto_promote, reason=options.reason
+        )

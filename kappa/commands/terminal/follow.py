@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kappa.base.errors import KappaError, Unreachable
-from kappa.commands.terminal.output import ask_consent, say, show_failure, talk, typed
+from kappa.commands.terminal.output import (
+    ask_consent,
+    is_quiet,
+    print_listing,
+    say,
+    show_failure,
+    talk,
+    typed,
+)
+from kappa.serving.query.render import Form
 
 if TYPE_CHECKING:
     from kappa.kafka.client import Log
@@ -17,10 +28,51 @@ if TYPE_CHECKING:
     from kappa.state.offsets import Offsets
 
 
+@dataclass(frozen=True, slots=True)
+class RolloutOptions:
+    """The options that the commands of rollouts share.
+
+    `yes`: ask nothing. `auto_promote`: a build that passes its verification serves. `timeout`: the
+    seconds to wait. `reason`: why, as the history keeps it. `output`: the form of the answer.
+    """
+
+    yes: bool = False
+    auto_promote: bool = False
+    timeout: float | None = None
+    reason: str = ""
+    output: Form = Form.TABLE
+
+    @property
+    def is_text(self) -> bool:
+        """True if stdout has text for people, and not one document at the end."""
+        return self.output is Form.TABLE
+
+
+@contextlib.contextmanager
+def rollouts_printed(
+    here: ProjectContext, options: RolloutOptions
+) -> Iterator[Callable[[Iterable[int]], None]]:
+    """Prints a document of rollouts after the block, if -o asks for one, also after an error.
+
+    Yields a function that takes the ids of the rollouts. After an error without a rollout, nothing
+    is printed.
+    """
+    ids: list[int] = []
+    done = False
+    try:
+        yield ids.extend
+        done = True
+    finally:
+        if not options.is_text and (ids or done):
+            from kappa.replay.status.listings import rollouts_listing
+
+            print_listing(options.output, rollouts_listing(here.state(), ids))
+
+
 def follow_rollout(
     here: ProjectContext,
     id_: int,
-    timeout: float | None,
+    options: RolloutOptions,
     *,
     to_the_yes: bool = False,
     known: Rollout | None = None,
@@ -40,14 +92,14 @@ def follow_rollout(
         steps = follow_rollout(
             here.store,
             id_,
-            timeout=timeout,
+            timeout=options.timeout,
             supervised=lambda: here.running is not None,
             until=lambda rollout: to_the_yes and rollout.waits,
         )
         ended = show_progress(
             steps,
             end,
-            talk(),
+            None if is_quiet() else talk(),
             known=known,
             end_now=lambda: log.end(birth.topic_ids),
             sends=lambda rollout: sends_at_switch(
@@ -61,7 +113,7 @@ def follow_rollout(
         )
         raise
     raise_unless_served(ended)
-    if not ended.active:
+    if not ended.active and options.is_text:
         print(_outcome(here.state(), ended))
     return ended
 
@@ -102,18 +154,20 @@ def _outcome(state: State, ended: Rollout) -> str:
     return f"{told} served, generation {made}; now {now}, generation {state.generation}"
 
 
-def approve(here: ProjectContext, ready: Iterable[Rollout], timeout: float | None) -> None:
+def approve(here: ProjectContext, ready: Iterable[Rollout], options: RolloutOptions) -> None:
     """Approves these candidates together, and follows each candidate until it serves."""
     from kappa.replay.rollout.operator_requests import ask_promote
     from kappa.replay.status.follow import ensure_not_waiting
     from kappa.state.journal.events import PromoteAsked
 
-    asked = ask_promote(here.store, seen=[rollout.id for rollout in ready]).event
+    asked = ask_promote(
+        here.store, seen=[rollout.id for rollout in ready], reason=options.reason
+    ).event
     assert isinstance(asked, PromoteAsked)
     # All events before the yes are on the screen already.
     for_each_rollout(
         lambda id_: ensure_not_waiting(
-            follow_rollout(here, id_, timeout, to_the_yes=True, known=here.state().rollout(id_))
+            follow_rollout(here, id_, options, to_the_yes=True, known=here.state().rollout(id_))
         ),
         (asked.rollout, *asked.together),
     )
@@ -136,12 +190,12 @@ def for_each_rollout(act: Callable[[int], object], ids: Iterable[int]) -> None:
         raise first
 
 
-def bring_on(here: ProjectContext, ids: tuple[int, ...], timeout: float | None) -> None:
+def bring_on(here: ProjectContext, ids: tuple[int, ...], options: RolloutOptions) -> None:
     """Follows rollouts until each serves or waits for a yes, and asks for the yes."""
     waiting: list[Rollout] = []
 
     def bring_on(id_: int) -> None:
-        ended = follow_rollout(here, id_, timeout, to_the_yes=True)
+        ended = follow_rollout(here, id_, options, to_the_yes=True)
         if ended.waits:
             waiting.append(ended)
 
@@ -152,4 +206,5 @@ def bring_on(here: ProjectContext, ids: tuple[int, ...], timeout: float | None) 
             yes=False,
             question="promote?",
         )
-        approve(here, waiting, timeout)
+        # The reason is kept with the beginning of each rollout.
+        approve(here, waiting, replace(options, reason=""))

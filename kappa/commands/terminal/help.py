@@ -16,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from kappa.base.errors import UsageError, did_you_mean
 from kappa.commands.examples import EXAMPLES, OF_PANEL
-from kappa.commands.terminal.output import has_colours
+from kappa.commands.terminal.colour import has_colour
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -82,7 +82,7 @@ class Commands(typer.Typer):
             context_settings={
                 "help_option_names": ["-h", "--help"],
                 "max_content_width": _WIDTH,
-                "color": has_colours(sys.stdout),
+                "color": has_colour(sys.stdout),
             },
             **options,
         )

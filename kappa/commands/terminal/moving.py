@@ -1,19 +1,21 @@
-"""Progress of steps that take a while: the name of the step, and the seconds so far.
+"""Progress of steps that take a while: the thing that is slow, in words.
 
-On a terminal a single line moves, and disappears at the end. Elsewhere a plain line is written
-after two seconds of the step, and then every five seconds.
+On a terminal a single line moves, has the seconds so far, and disappears at the end. Elsewhere a
+plain line is written for each state of the step, and no line twice. With --quiet nothing is shown.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-from kappa.commands.terminal.output import talk
+from kappa.commands.terminal.output import is_quiet, talk
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,39 +25,41 @@ _LOOK_SECONDS = 0.2
 # A line that appears sooner would only flicker.
 _TERMINAL_SECONDS = 0.3
 _FIRST_SECONDS = 2.0
-_NEXT_SECONDS = 5.0
+_COUNT = re.compile(r"\d[\d,.]*")
 
 
 class PlainLines:
-    """The plain lines of a step without a terminal, due by the seconds of the step."""
+    """The plain lines of a step without a terminal: a line for each state of the step."""
 
     def __init__(self) -> None:
         """Begins a step."""
-        self._due = _FIRST_SECONDS
+        self._states: set[str] = set()
 
     def line(self, text: str, seconds: float) -> str | None:
-        """Returns the line to write now, or None if none is due."""
-        if seconds < self._due:
+        """Returns the line to write now, or None if a line of the state is written.
+
+        Texts that differ only in their counts tell the same state.
+        """
+        state = _COUNT.sub("", text)
+        if seconds < _FIRST_SECONDS or state in self._states:
             return None
-        self._due = seconds + _NEXT_SECONDS
-        return with_time(text, seconds)
-
-
-def with_time(text: str, seconds: float) -> str:
-    """Returns the text of a step with the seconds so far."""
-    return f"{text} ({seconds:,.0f} s)"
+        self._states.add(state)
+        return text
 
 
 @contextlib.contextmanager
 def moving(
-    text: str, *, console: Console | None = None, only_terminal: bool = False
+    text: str, *, on_terminal: bool = False, console: Console | None = None
 ) -> Iterator[Callable[[str], None]]:
     """Shows a step on stderr for as long as the block runs.
 
-    Yields a function that changes the text of the step. With `only_terminal`, nothing is written
-    where stderr is no terminal: a script that reads both streams gets the answer alone.
+    With `on_terminal`, a step of a query for example, the step is shown only on a terminal. Yields
+    a function that changes the text of the step.
     """
-    step = _Step(text, console, only_terminal=only_terminal)
+    if is_quiet() or (on_terminal and not sys.stderr.isatty()):
+        yield lambda text: None  # noqa: ARG005  # nobody looks
+        return
+    step = _Step(text, console)
     thread = Thread(target=step.run, name="moving", daemon=True)
     thread.start()
     try:
@@ -66,9 +70,8 @@ def moving(
 
 
 class _Step:
-    def __init__(self, text: str, console: Console | None, *, only_terminal: bool) -> None:
+    def __init__(self, text: str, console: Console | None) -> None:
         self.over = Event()
-        self._only_terminal = only_terminal
         self._text = text
         self._given = console
         self._began = time.monotonic()
@@ -93,8 +96,6 @@ class _Step:
             seconds = time.monotonic() - self._began
             if self._console.is_terminal:
                 status = self._moved(status, seconds)
-            elif self._only_terminal:
-                return
             elif (line := lines.line(self._text, seconds)) is not None:
                 self._console.print(line, markup=False, highlight=False, soft_wrap=True)
         if status is not None:
@@ -105,7 +106,7 @@ class _Step:
 
         if status is None and seconds < _TERMINAL_SECONDS:
             return None
-        text = Text(with_time(self._text, seconds), no_wrap=True, overflow="ellipsis")
+        text = Text(f"{self._text} ({seconds:,.0f} s)", no_wrap=True, overflow="ellipsis")
         if status is None:
             status = self._console.status(text)
             status.start()

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from kappa.base.errors import UsageError
+from kappa.commands.terminal.output import set_quiet
 from kappa.replay.status.context import ProjectContext
 from kappa.serving.query.render import Form
 
@@ -20,6 +21,17 @@ AutoPromote = Annotated[
     bool,
     typer.Option(
         "--auto-promote", help="ask about the plan only: what passes its verification serves"
+    ),
+]
+
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="show no progress", callback=set_quiet)]
+
+
+Reason = Annotated[
+    str,
+    typer.Option(
+        "--reason", "-m", metavar="TEXT", show_default=False, help="why; the history keeps it"
     ),
 ]
 

@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import sys
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, TextIO
 
 import typer
 
 from kappa.base.errors import ConsentNeeded, KappaError
+from kappa.commands.terminal.colour import (
+    has_colour,
+    paint_failure,
+    paint_heading,
+    paint_plan,
+    paint_state,
+)
 from kappa.serving.query.render import Form, Listing, printable_text, render_listing
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from kappa.declare.topic import Topic
+    from kappa.replay.rollout.plan.plan import Plan
+    from kappa.replay.status.context import ProjectContext
+
+
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+
+
+def set_quiet(quiet: bool) -> None:
+    """Shows no progress from here on, or shows progress again."""
+    _quiet.set(quiet)
+
+
+def is_quiet() -> bool:
+    """Returns whether the command shows no progress, by the option --quiet."""
+    return _quiet.get()
 
 
 _COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
@@ -39,7 +64,37 @@ def print_listing(
     form: Form, listing: Listing, *, document: object = None, heading: str = ""
 ) -> None:
     """Writes a listing to stdout in the requested form."""
-    sys.stdout.write(render_listing(form, listing, document=document, heading=heading))
+    sys.stdout.write(rendered(form, listing, document=document, heading=heading))
+
+
+def rendered(form: Form, listing: Listing, *, document: object = None, heading: str = "") -> str:
+    """Returns a listing in the requested form, as wide and coloured as stdout shows the listing."""
+    is_terminal = form is Form.TABLE and sys.stdout.isatty()
+    is_coloured = form is Form.TABLE and has_colour(sys.stdout)
+    return render_listing(
+        form,
+        listing,
+        document=document,
+        heading=paint_heading(heading) if is_coloured else heading,
+        width=shutil.get_terminal_size().columns if is_terminal else None,
+        paint=paint_state if is_coloured else None,
+    )
+
+
+def print_plan(plan: Plan, stream: TextIO) -> None:
+    """Writes a plan for people."""
+    from kappa.replay.rollout.plan.plan_text import plan_text
+
+    text = plan_text(plan)
+    stream.write(paint_plan(text) if has_colour(stream) else text)
+    stream.flush()
+
+
+def readable_topics(here: ProjectContext) -> dict[str, Topic]:
+    """Returns the topics of the project's loadable files, and names each other file on stderr."""
+    for path, error in here.loadable.refused.items():
+        say(f"{path} cannot be loaded, and its topics are not known: {error.message}")
+    return here.loadable_topics
 
 
 def write_bytes(content: bytes) -> None:
@@ -60,23 +115,22 @@ class LinePrefixes:
         """Writes the lines of a process, and escapes bytes that are no UTF-8."""
         colour = self._colours.setdefault(name, _COLOURS[len(self._colours) % len(_COLOURS)])
         prefix = f"{name.ljust(self._width)} | "
-        if has_colours(sys.stdout):
+        if has_colour(sys.stdout):
             prefix = typer.style(prefix, fg=colour)
         lines = content.splitlines(keepends=True)
         write_bytes(b"".join(prefix.encode() + line for line in lines))
 
 
-def has_colours(stream: TextIO | None) -> bool:
-    """Returns True for a terminal that shows colours, unless the user wants none."""
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return stream is not None and stream.isatty() and not plain
-
-
 def show_failure(error: KappaError) -> int:
     """Writes an error with its hint to stderr. Returns the exit code."""
-    say(printable_text(f"error: {error.message}"))
+    message, hint = (
+        paint_failure(printable_text(error.message), printable_text(error.hint or ""))
+        if has_colour(sys.stderr)
+        else (printable_text(f"error: {error.message}"), printable_text(f"hint: {error.hint}"))
+    )
+    say(message)
     if error.hint:
-        say(printable_text(f"hint: {error.hint}"))
+        say(hint)
     return error.exit_code
 
 

@@ -14,7 +14,8 @@ def count_distinct(column: str, *, limit: int = 10_000) -> CountDistinct:
     """Counts the distinct values of a column, nulls ignored; bigint, exact up to `limit`.
 
     The values are kept, hidden, beside the count. Above `limit` values the count is null for good,
-    and no value is kept. A limit below 100,000 keeps rows small, and `hll` estimates any number.
+    and no value is kept. A limit is at most 100,000. A lower limit keeps rows small, and `hll`
+    estimates any number.
 
     Example:
         Table("pages", keys=("page",), fold={"visitors": count_distinct("visitor")})

@@ -91,6 +91,11 @@ class Tokens:
     def take_identifier(self, what: str) -> str:
         """Takes a word that begins as a name does; `what` describes the word in errors."""
         word = self.peek_word()
+        if word[:1].isdigit():
+            raise DeclarationError(
+                f"{what} begins with a letter or _, and not with a digit: {self.text}",
+                hint="name it otherwise, such as first_hit in place of 1st_hit",
+            )
         if not word or not (word[0].isalpha() or word[0] == "_"):
             raise DeclarationError(
                 f"{what} is expected{self._place_text()} in: {self.text or '(empty)'}",

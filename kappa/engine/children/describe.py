@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from kappa.base.errors import DeclarationError, ExitCode
 from kappa.code.importer import open_sources
 from kappa.code.project import error_line, line_in, load_pipeline
 from kappa.code.sources import Sources
-from kappa.code.spark_child import begin_with, put_answer
+from kappa.code.spark_child import PROGRESS, begin_with, put_answer
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.table import Table
 from kappa.engine.children.returned import columns_of, frames_returned
@@ -45,6 +46,7 @@ def main(arguments: list[str]) -> int:
     watch = Watch(sources.folder)
     for name, pipeline in pipelines.items():
         begin_with(name)
+        print(f"{PROGRESS}runs {name} on empty tables", file=sys.stderr, flush=True)
         try:
             answer = asdict(describe(spark, pipeline, watch))
         except DeclarationError as refused:

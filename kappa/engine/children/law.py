@@ -82,7 +82,7 @@ def tried_in_time(
                     cuts=0,
                     most_slices=_SLICES,
                     by_spark=name in request["by_spark"],
-                    say=partial(_say, name, began),
+                    say=partial(_say, name),
                     is_over=partial(_is_past, share_ends_at),
                 )
             seconds = time.monotonic() - began
@@ -95,9 +95,8 @@ def tried_in_time(
             yield name, {"message": message, "hint": broken.hint}
 
 
-def _say(name: str, began: float, line: str) -> None:
-    seconds = time.monotonic() - began
-    print(f"{PROGRESS}{name}: {line}, {seconds:.0f} s", file=sys.stderr, flush=True)
+def _say(name: str, line: str) -> None:
+    print(f"{PROGRESS}runs {name} on a sample: {line}", file=sys.stderr, flush=True)
 
 
 def _is_past(at: float) -> bool:

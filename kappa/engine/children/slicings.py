@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kappa.base.errors import Broken
+from kappa.base.units import count_of
 from kappa.declare.folds.exactness import Exactness
 from kappa.declare.options import REJECTS
 from kappa.declare.pipeline import Pipeline
@@ -97,7 +98,7 @@ def hold_to_law(
         whole = trial.tables(_Slicing([log.end]))
         try:
             for slicing in _slicings(log, cuts, most_slices, seed, by_spark=by_spark):
-                say(f"slicing {tried + 1} of {of}, slices: {len(slicing.ends)}")
+                say(f"slicing {tried + 1} of {of}, {count_of(len(slicing.ends), 'slice')}")
                 trial.hold(whole, slicing)
                 tried += 1
         except OutOfTime:

@@ -39,7 +39,7 @@ _NEWS = "journal"
 
 
 class JournalRecord(Struct, frozen=True):
-    """A record of the journal."""
+    """A record of the journal; `reason` is the reason that a person gave, or ""."""
 
     number: int
     event: Event
@@ -47,6 +47,7 @@ class JournalRecord(Struct, frozen=True):
     by: str
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     format: int = 1
+    reason: str = ""
 
 
 _RECORD = Documents(JournalRecord)
@@ -76,8 +77,10 @@ class Journal:
         """Returns a watcher's looks for records newer than the watcher has."""
         return MarkerWatch(store.news_marker(_NEWS), clock=clock)
 
-    def append(self, number: int, event: Event) -> JournalRecord | None:
+    def append(self, number: int, event: Event, reason: str = "") -> JournalRecord | None:
         """Puts record `number`, which must follow the last record read.
+
+        `reason` is the reason that the acting person gave.
 
         Returns None if another process's record has that number. Raises Damaged if the journal has
         a hole: a lost record is not written again. Raises KappaError if the record cannot be put,
@@ -85,7 +88,9 @@ class Journal:
         """
         ensure_no_copy(self._store)
         self._records.ensure_no_hole()
-        record = JournalRecord(number=number, event=event, at=now(), by=acting_user())
+        record = JournalRecord(
+            number=number, event=event, at=now(), by=acting_user(), reason=reason
+        )
         failpoint(f"journal.before_{event.kind}")
         try:
             put = self._records.put(number, record)

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from kappa.base.clock import time_text
 from kappa.state.journal.events import (
     Abandoned,
     Failed,
@@ -85,7 +86,7 @@ class Pause:
     @property
     def text(self) -> str:
         """The pause in a few words."""
-        return f"paused since {self.at} by {self.by}"
+        return f"paused since {time_text(self.at)} by {self.by}"
 
 
 Pauses = Mapping[str, Pause]
@@ -147,7 +148,7 @@ class Retirement:
         name = self.event.pipeline
         if not self.kept:
             return f"its data are deleted; to replay it: kappa deploy {name}"
-        until = self.kept_until.isoformat(timespec="seconds").replace("+00:00", "Z")
+        until = time_text(self.kept_until)
         return f"kappa undo {name} brings it back until {until}"
 
 

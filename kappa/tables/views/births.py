@@ -5,7 +5,7 @@ DuckDB derives both from tables without rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kappa.base.duck import (
@@ -15,7 +15,7 @@ from kappa.base.duck import (
     told_by,
     without_kind,
 )
-from kappa.base.errors import DeclarationError
+from kappa.base.errors import DeclarationError, joined_error
 from kappa.base.sql import lowered, quoted
 from kappa.declare.options import DELETED
 from kappa.declare.pipeline import Pipeline
@@ -90,7 +90,9 @@ def births_in(
             births.append(_view_birth(duck, view, columns, inlined, stored))
             make_empty(duck, births[-1])
         if len(refused) == len(pending):
-            raise _refused_view_error(duck, pending, refused)
+            joined = joined_error(_refused_views(duck, pending, refused))
+            assert joined is not None, "each pending view is refused"
+            raise joined
         pending = [view for view in pending if view.name in refused]
     return tuple(births)
 
@@ -198,27 +200,29 @@ def _reached_relations(
     return used, names
 
 
-def _refused_view_error(
+def _refused_views(
     duck: Connection, pending: Sequence[View], refused: Mapping[str, Exception]
-) -> DeclarationError:
-    """Returns the error of the first view that can never become a table."""
+) -> Iterator[DeclarationError]:
+    """Yields the error of each view that can never become a table."""
     names = {view.name for view in pending}
+    found = False
     for view in pending:
         named = _names_in(duck, view.sql)
         if view.name in named:
-            return DeclarationError(
-                f"{view.source}: view {view.name} reads itself", hint=_NO_CIRCLE
-            )
-        if not names & named:
+            found = True
+            yield DeclarationError(f"{view.source}: view {view.name} reads itself", hint=_NO_CIRCLE)
+        elif not names & named:
+            found = True
             message, hints = told_by(refused[view.name])
-            return DeclarationError(
+            yield DeclarationError(
                 f"{view.source}: view {view.name} cannot be read: {without_kind(message)}",
                 hint="; ".join(hints),
             )
-    first = pending[0]
-    return DeclarationError(
-        f"{first.source}: views {' and '.join(sorted(names))} read each other", hint=_NO_CIRCLE
-    )
+    if not found:
+        yield DeclarationError(
+            f"{pending[0].source}: views {' and '.join(sorted(names))} read each other",
+            hint=_NO_CIRCLE,
+        )
 
 
 def _names_in(duck: Connection, sql: str) -> set[str]:

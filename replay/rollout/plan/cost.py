@@ -1,8 +1,9 @@
 """The cost of a replay: records and bytes per partition, disk, and time. Pure.
 
 An unknown fact is None. The time is estimated from the last replay of the same pipeline, from
-staging until the build had caught up (the journal has both), with the starts of processes. A replay
-that took a moment predicts nothing for a larger log.
+staging until the build had caught up (the journal has both), with the start of the job. The law of
+slices comes before. A replay that took a moment predicts nothing: its time is mostly that of
+starting Spark.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from kappa.base.units import duration, size
+from kappa.base.units import count_of, duration, size
 from kappa.replay.rollout.plan.facts import DiskFacts, LogFacts, Replayed
 from kappa.state.journal.events import CaughtUp, Staged
 from kappa.state.journal.journal import JournalRecord
@@ -21,7 +22,7 @@ from kappa.state.offsets import Offsets
 # replay predicts nothing.
 _TELLING_SECONDS = 60.0
 _TELLING_RECORDS = 100_000
-# After a short replay, a log with up to this many times the records takes about as long.
+# After a replay of fewer records, a log with up to this many times the records takes about as long.
 _ALIKE = 2
 _HOUR_SECONDS = 3600.0
 
@@ -41,8 +42,9 @@ class Cost:
     """The cost of a replay.
 
     `rate` and `ingest` are in records a second: of the last replay, and of arrivals in the last
-    hour. `cores` is the number of cores that a replay may use; 0 if unknown. `seconds` is the time,
-    and disk and bytes are in bytes.
+    hour. `cores` is the number of cores that a replay may use; 0 if unknown. `seconds` is the time
+    of the replay, with the start of its job; the law of slices before takes `law_seconds` at most.
+    Disk and bytes are in bytes.
     """
 
     partitions: tuple[PartitionCost, ...]
@@ -52,6 +54,7 @@ class Cost:
     ingest: float | None = None
     seconds: float | None = None
     cores: int = 0
+    law_seconds: float = 0.0
 
     @property
     def records(self) -> int:
@@ -68,17 +71,24 @@ class Cost:
     def text(self) -> str:
         """The cost in a line."""
         read = (
-            f"{self.records:,} records in {len(self.partitions)} "
-            f"partition{'' if len(self.partitions) == 1 else 's'}, "
+            f"{count_of(self.records, 'record')} in "
+            f"{count_of(len(self.partitions), 'partition')}, "
             f"{'size unknown' if self.bytes is None else size(self.bytes)}"
         )
         needed = "unknown" if self.disk_needed is None else f"about {size(self.disk_needed)}"
         free = "" if self.disk_free is None else f" ({size(self.disk_free)} free)"
+        return f"{read}; disk {needed}{free}{self._time_text()}"
+
+    def _time_text(self) -> str:
+        if self.seconds is None:
+            return "; time unknown" if self.records >= _TELLING_RECORDS else ""
         rate = f" at {self.rate:,.0f} records/s" if self.rate else ""
-        return (
-            f"{read}; disk {needed}{free}; "
-            f"{'time unknown' if self.seconds is None else f'about {duration(self.seconds)}{rate}'}"
+        law = (
+            f", after at most {duration(self.law_seconds)} for the law of slices"
+            if self.law_seconds
+            else ""
         )
+        return f"; about {duration(self.seconds)}{rate}{law}"
 
 
 def cost_of(
@@ -90,6 +100,7 @@ def cost_of(
     disk: DiskFacts | None,
     replayed: Replayed | None,
     cores: int = 0,
+    law_seconds: float = 0.0,
 ) -> Cost:
     """Returns the cost of reading these topics from `origin` to the end.
 
@@ -126,6 +137,7 @@ def cost_of(
         ingest=ingest,
         seconds=_replay_seconds(records, replayed, rate, ingest or 0.0),
         cores=cores,
+        law_seconds=law_seconds,
     )
 
 
@@ -169,7 +181,7 @@ def _disk_needed(records: int, disk: DiskFacts | None, serving: str | None) -> i
 def _replay_seconds(
     records: int, replayed: Replayed | None, rate: float | None, ingest: float
 ) -> float | None:
-    if replayed is None:
+    if replayed is None or replayed.seconds < _TELLING_SECONDS:
         return None
     if rate is None:
         return replayed.seconds if records <= _ALIKE * replayed.records else None

@@ -7,10 +7,11 @@ needed for a function that was described before, nor for a pipeline whose tables
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
-from kappa.base.errors import DeclarationError, KappaError
+from kappa.base.errors import DeclarationError, KappaError, joined_error
 from kappa.base.forked import OverLimit, call_within
 from kappa.base.settings import Settings
 from kappa.code.code_snapshot import snapshot_files
@@ -35,15 +36,33 @@ _SQL_SECONDS = 30.0
 _SQL_MEMORY = 2 << 30
 
 
+class DeclaredProject(NamedTuple):
+    """The pipelines of a project as declared.
+
+    `names` are the names of all pipelines, `found` the described pipelines and the errors, and
+    `unloadable` the errors of the files that cannot be loaded, by path.
+    """
+
+    names: frozenset[str]
+    found: Mapping[str, Declared | DeclarationError]
+    unloadable: Mapping[str, DeclarationError]
+
+
 def declare_each(
-    settings: Settings, store: Store, only: Collection[str] = ()
-) -> tuple[frozenset[str], Mapping[str, Declared | DeclarationError]]:
+    settings: Settings,
+    store: Store,
+    only: Collection[str] = (),
+    *,
+    show: Callable[[str], None] = lambda _step: None,
+) -> DeclaredProject:
     """Returns the names of all pipelines, and each of `only` (empty: of all) as declared.
 
-    A refused pipeline has an error in place of a declaration. Files that cannot be loaded are
-    refused, too, by path. If `only` names a pipeline that no loaded file declares, the error of the
-    first unloadable file is raised.
+    A refused pipeline has an error in place of a declaration, which has all mistakes that were
+    found. Without `only`, files that cannot be loaded are refused, too, by path. If `only` names a
+    pipeline that no loaded file declares, the error of the first unloadable file is raised. `show`
+    takes the step that is slow at the moment.
     """
+    show("reads the project's files")
     project = load_files(settings.project)
     if not project.pipelines.keys() >= set(only):
         project.ensure_loaded()
@@ -69,7 +88,9 @@ def declare_each(
             )
             for name, pipeline in wanted.items()
         },
+        show,
     )
+    show("reads views, checks and code")
 
     def declare(name: str, pipeline: Pipeline, output: Outputs) -> Declared:
         tables, ways = _born_tables(pipeline, output)
@@ -91,12 +112,19 @@ def declare_each(
     for name, pipeline in wanted.items():
         output = outputs[name]
         try:
-            each[name] = (
-                output if isinstance(output, DeclarationError) else declare(name, pipeline, output)
-            )
+            if isinstance(output, DeclarationError):
+                raise output
+            each[name] = declare(name, pipeline, output)
         except DeclarationError as error:
-            each[name] = error
-    return frozenset(project.pipelines), each
+            doubts = code_doubts(pipeline, project.places[name], find)
+            each[name] = _with_doubts(error, doubts)
+    return DeclaredProject(frozenset(project.pipelines), each, project.refused)
+
+
+def _with_doubts(error: DeclarationError, doubts: tuple[Finding, ...]) -> DeclarationError:
+    """Returns the error of a pipeline, with the lint's findings in the code as further mistakes."""
+    found = (DeclarationError(each.message, hint=each.hint) for each in doubts)
+    return joined_error((error, *found)) or error
 
 
 def _born_tables(
@@ -117,10 +145,11 @@ def _born_tables(
         return tables, {}
 
     def born() -> tuple[tuple[TableBirth, ...], Mapping[str, str]]:
-        _refuse_views(pipeline, tables)
+        _raise_all(_refused_views(pipeline, tables))
         with_theirs = with_views(pipeline, tables)
-        _refuse_unreadable(pipeline, with_theirs)
-        _refuse_unfit(pipeline, with_theirs)
+        _raise_all(
+            (*_unreadable_sql(pipeline, with_theirs), *_unfit_outlets(pipeline, with_theirs))
+        )
         return with_theirs, {view: str(way) for view, way in ways_of(with_theirs).items()}
 
     try:
@@ -134,6 +163,13 @@ def _born_tables(
         ) from None
 
 
+def _raise_all(mistakes: Iterable[DeclarationError]) -> None:
+    """Raises the first mistake, with the others, if there is any."""
+    error = joined_error(mistakes)
+    if error is not None:
+        raise error
+
+
 def code_doubts(pipeline: Pipeline, place: PipelinePlace, find: Find) -> tuple[Finding, ...]:
     """Returns the lint's findings in the code that the function and its steps reach, each once."""
     return tuple(
@@ -145,8 +181,10 @@ def code_doubts(pipeline: Pipeline, place: PipelinePlace, find: Find) -> tuple[F
     )
 
 
-def _refuse_views(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> None:
-    """Raises DeclarationError for a view that does not follow from the pipeline's tables alone.
+def _refused_views(
+    pipeline: Pipeline, tables: tuple[TableBirth, ...]
+) -> Iterator[DeclarationError]:
+    """Yields an error for each view that does not follow from the pipeline's tables alone.
 
     Maintained views are run over no rows next, together with the views that they read.
     """
@@ -157,13 +195,15 @@ def _refuse_views(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> None:
     refused = view_refusals(tables, {view.name: view.sql for view in pipeline.views})
     for view in pipeline.views:
         if (error := refused.get(view.name)) is not None:
-            raise DeclarationError(
+            yield DeclarationError(
                 f"{view.source}: view {view.name} cannot be read: {error.message}", hint=error.hint
             )
 
 
-def _refuse_unreadable(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> None:
-    """Raises DeclarationError, with the line, for a view or check that cannot be read.
+def _unreadable_sql(
+    pipeline: Pipeline, tables: tuple[TableBirth, ...]
+) -> Iterator[DeclarationError]:
+    """Yields an error, with the line, for each view and check that cannot be read.
 
     Otherwise a whole replay would end with that error.
     """
@@ -181,7 +221,7 @@ def _refuse_unreadable(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> No
     }
     for name, error in refused.items():
         source, what = places[name]
-        raise DeclarationError(f"{source}: {what} cannot be read: {error.message}", hint=error.hint)
+        yield DeclarationError(f"{source}: {what} cannot be read: {error.message}", hint=error.hint)
 
 
 def _outlets_to_fit(pipeline: Pipeline) -> list[Sink | Alert]:
@@ -194,8 +234,10 @@ def _outlets_to_fit(pipeline: Pipeline) -> list[Sink | Alert]:
     ]
 
 
-def _refuse_unfit(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> None:
-    """Raises DeclarationError for a sink or alert that does not fit its table.
+def _unfit_outlets(
+    pipeline: Pipeline, tables: tuple[TableBirth, ...]
+) -> Iterator[DeclarationError]:
+    """Yields an error for each sink or alert that does not fit its table.
 
     Columns, the condition, and a format without a place for the table's values may not fit.
     """
@@ -211,6 +253,6 @@ def _refuse_unfit(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> None:
             if isinstance(each, Sink):
                 each.format.ensure_fits(chosen.shown_columns(table.served, table.keys))
         except KappaError as error:
-            raise DeclarationError(
+            yield DeclarationError(
                 f"{each.source}: {each.part_name}: {error.message}", hint=error.hint
-            ) from None
+            )

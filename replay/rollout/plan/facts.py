@@ -99,13 +99,16 @@ class Observed:
     """All facts of a plan. `names` are all declared pipelines, `declared` the described pipelines.
 
     `refused` has the errors of pipelines that the project's files refuse, and of files, by path.
+    `unloadable` has the errors of the files that cannot be loaded, also where some pipelines of
+    other files are described.
     `snapshots` are the files of serving builds, `replays` the last replay of each pipeline,
     `libraries` the installed packages. `samples` are samples of the topics to be replayed; of a
     sample, at most the share `max_unreadable` may be rejected. `rejected` is the number of records
     that each serving build has rejected. `shown` are a build's frontiers that still exist, the
     newest last. `rows` is the number of served rows that a sink's topic would have. `subjects` are
     the pinned subjects, each with the pinned and the newest version; None if the registry has not
-    answered. `cores` is the number of cores that a replay may use; 0 if unknown.
+    answered. `cores` is the number of cores that a replay may use; 0 if unknown. `law_seconds` is
+    the most that the law of slices takes before a replay.
     """
 
     names: frozenset[str]
@@ -125,3 +128,5 @@ class Observed:
     rows: Mapping[str, int] = field(default_factory=dict)
     subjects: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     cores: int = 0
+    law_seconds: float = 0.0
+    unloadable: Mapping[str, DeclarationError] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Protocol
 
 from kappa.base.errors import KappaError
+from kappa.base.units import count_of
 from kappa.declare.topic import Topic
 from kappa.declare.values.reason import Rejected
 from kappa.kafka.reader import Record
@@ -142,8 +143,8 @@ class TopicSample:
             return f"nothing of topic {self.topic}{why}"
         verdict = f"{rejected} of them would be rejected" if rejected else "all can be read"
         return (
-            f"{read} records of topic {self.topic}, at the beginning, in the middle and at the "
-            f"end of {where}: "
+            f"{count_of(read, 'record')} of topic {self.topic}, at the beginning, in the middle "
+            f"and at the end of {where}: "
             f"{verdict}{f' (not all that was meant: {self.unknown})' if self.unknown else ''}"
         )
 
@@ -270,7 +271,7 @@ class _SampleBuilder:
         if self._bytes > _MOST_BYTES:
             self.unknown = "the records are large"
         elif time.monotonic() > self._deadline:
-            self.unknown = "it took too long"
+            self.unknown = f"not read within {_PATIENCE_SECONDS:g} s; plan again to sample it"
         return bool(self.unknown)
 
     def sample(self, of_partitions: int) -> TopicSample:

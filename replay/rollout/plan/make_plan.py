@@ -52,8 +52,9 @@ def make_plan(
         if name not in observed.refused
     ]
     refusals = [
-        Refusal(name, error.message, error.hint, in_files=True)
+        Refusal(name, mistake.message, mistake.hint, in_files=True)
         for name, error in sorted(observed.refused.items())
+        for mistake in error.each
     ]
     steps, named = [], set()
     for name in wanted:
@@ -75,6 +76,10 @@ def make_plan(
     unknown = gone if observed.refused.keys() - observed.names else []
     steps += [_gone_step(observed, name) for name in gone if name not in unknown]
     notes = (
+        *(
+            f"{path} cannot be loaded, and its pipelines are not looked at: {error.message}"
+            for path, error in (observed.unloadable.items() if only else ())
+        ),
         *_subject_notes(observed),
         *_joining_notes(observed),
         *(
@@ -175,8 +180,8 @@ def _branched_step(observed: Observed, declared: Declared, branching: Branching)
         *(
             [
                 (
-                    f"{before:,} offsets before that are folded once more, by the code of "
-                    f"build {born.build}"
+                    f"folded once more before that, by the code of build {born.build}: "
+                    f"{count_of(before, 'offset')}"
                 )
             ]
             if before
@@ -208,6 +213,7 @@ def _replay_cost(
         disk=observed.disk,
         replayed=observed.replays.get(name),
         cores=observed.cores,
+        law_seconds=observed.law_seconds,
     )
 
 
@@ -305,8 +311,8 @@ def _reject_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
     if not rejected:
         return ()
     note = (
-        f"build {born.build} has rejected {rejected:,} records: a replay reads them again, "
-        "and takes in what can be read now"
+        f"build {born.build} has rejected {count_of(rejected, 'record')}: a replay reads all "
+        "rejects again, and takes in what can be read now"
     )
     return (note,)
 

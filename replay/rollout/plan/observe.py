@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -57,18 +57,25 @@ _MOST_SECONDS = 2.0
 
 
 def gather_facts(
-    settings: Settings, store: Store, log: Log, *, only: Collection[str] = ()
+    settings: Settings,
+    store: Store,
+    log: Log,
+    *,
+    only: Collection[str] = (),
+    show: Callable[[str], None] = lambda _step: None,
 ) -> Observed:
     """Returns the facts of the project, the journal, the log and the disk.
 
-    `only` names the pipelines to describe; empty means all. Raises the errors of `declare_each`.
+    `only` names the pipelines to describe; empty means all. `show` takes the step that is slow at
+    the moment. Raises the errors of `declare_each`.
     """
     records = JournalView(store).records()
     state = fold_records(records)
     births = {build: read_birth(store, build) for build in state.wanted_builds()}
-    names, found = declare_each(settings, store, only)
+    names, found, unloadable = declare_each(settings, store, only, show=show)
     declared = {name: each for name, each in found.items() if isinstance(each, Declared)}
     serving = {name: build for name, build in state.serving.items() if name in declared}
+    show("reads topics")
     facts = _log_facts(
         settings,
         store,
@@ -82,6 +89,7 @@ def gather_facts(
         if _is_new(each, name, state, births)
         for topic in each.pipeline.topics
     }
+    show("reads a sample of the topics, and sizes")
     return Observed(
         names=names,
         declared=declared,
@@ -118,6 +126,8 @@ def gather_facts(
         },
         subjects=pinned_subjects(settings.registry, (each.pipeline for each in declared.values())),
         cores=_replay_cores(settings),
+        unloadable=unloadable,
+        law_seconds=settings.verify.law_seconds if settings.verify.law_records else 0.0,
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kappa.base.errors import Conflict, DeclarationError, KappaError
+from kappa.base.units import count_of
 from kappa.replay.rollout.plan.branch import Branch
 from kappa.replay.rollout.plan.code_diff import PartDiff
 from kappa.replay.rollout.plan.cost import Cost
@@ -113,9 +114,9 @@ class PlanStep:
     def _change_text(self) -> str:
         because = ", ".join(self.reasons)
         replayed = (
-            f"{self.records:,} records to replay"
+            f"{count_of(self.records, 'record')} to replay"
             if self.branch is None
-            else f"{self.branch.base}, {self.records:,} records to fold"
+            else f"{self.branch.base}, {count_of(self.records, 'record')} to fold"
         )
         match self.change:
             case Change.NEW:

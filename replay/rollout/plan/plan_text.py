@@ -149,6 +149,7 @@ def _cost_document(cost: Cost) -> dict[str, Any]:
         "records_per_second": cost.rate,
         "ingested_per_second": cost.ingest,
         "seconds": cost.seconds,
+        "law_seconds": cost.law_seconds,
     }
 
 

@@ -7,12 +7,12 @@ or journal.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kappa.base.errors import DeclarationError, UsageError
+from kappa.base.errors import DeclarationError, KappaError, UsageError
 from kappa.base.settings import Settings
 from kappa.declare.board import FOLDER, Board, boards_in
 from kappa.replay.rollout.plan.circles import TopicUse, declared_uses, refused_circle
@@ -21,8 +21,11 @@ from kappa.replay.rollout.plan.facts import Declared
 from kappa.replay.rollout.plan.finding import Allowances, allowing_flag
 from kappa.replay.rollout.plan.make_plan import refuse_unknown
 from kappa.replay.rollout.plan.plan import Refusal
-from kappa.serving.query.reader.reader import open_reader
+from kappa.replay.rollout.state import State
+from kappa.serving.query.reader.reader import Reader, open_reader
+from kappa.serving.query.reader.relations import empty_relations, put_relations
 from kappa.serving.query.render import Listing
+from kappa.state.build import read_birth
 from kappa.state.store import Store
 
 
@@ -47,15 +50,17 @@ def validate_project(
     *,
     only: Collection[str] = (),
     accepting: Allowances | None = None,
+    show: Callable[[str], None] = lambda _step: None,
 ) -> tuple[ValidationResult, ...]:
     """Validates all pipelines and boards, or `only` some pipelines, each separately.
 
-    Raises UsageError if `only` names no pipeline of the project, and the errors of `declare_each`.
+    `show` takes the step that is slow at the moment. Raises UsageError if `only` names no pipeline
+    of the project, and the errors of `declare_each`.
     """
-    names, found = declare_each(settings, store, only)
+    names, found, _ = declare_each(settings, store, only, show=show)
     refuse_unknown(only, names)
     pipelines = validate_pipelines(found, accepting or Allowances())
-    return pipelines if only else (*pipelines, *validate_boards(settings.project))
+    return pipelines if only else (*pipelines, *validate_boards(settings.project, found))
 
 
 def validate_pipelines(
@@ -66,9 +71,28 @@ def validate_pipelines(
     return tuple(_validated_pipeline(name, found[name], accepting, uses) for name in sorted(found))
 
 
-def validate_boards(project: Path) -> tuple[ValidationResult, ...]:
-    """Validates the boards of a project."""
-    return tuple(_validated_board(name, board) for name, board in boards_in(project).items())
+def validate_boards(
+    project: Path, found: Mapping[str, Declared | DeclarationError]
+) -> tuple[ValidationResult, ...]:
+    """Validates the boards of a project over the tables of pipelines as `declare_each` found."""
+    boards = boards_in(project)
+    if not boards:
+        return ()
+    declared = {n: each for n, each in found.items() if isinstance(each, Declared)}
+    with open_reader(None, served=True) as reader:
+        # A table of a pipeline that is refused may have any columns.
+        all_known = len(declared) == len(found)
+        put_relations(
+            reader,
+            [
+                empty_relations(name, each.tables, each.pipeline.view_queries)
+                for name, each in sorted(declared.items())
+            ],
+        )
+        return tuple(
+            _validated_board(reader, name, board, all_known=all_known)
+            for name, board in boards.items()
+        )
 
 
 def ensure_valid(found: Collection[ValidationResult]) -> None:
@@ -79,19 +103,37 @@ def ensure_valid(found: Collection[ValidationResult]) -> None:
         raise UsageError(f"{len(refused)} of {len(found)} {what} refused: {', '.join(refused)}")
 
 
-def validated_text(found: Collection[ValidationResult]) -> str:
-    """Returns a line for each pipeline and board, with refusals and hints below."""
+def served_versions(state: State, store: Store) -> Mapping[str, str]:
+    """Returns the version that serves each pipeline."""
+    return {pipeline: read_birth(store, build).version for pipeline, build in state.serving.items()}
+
+
+def validated_text(
+    found: Collection[ValidationResult], served: Mapping[str, str] | None = None
+) -> str:
+    """Returns a line for each pipeline and board, with refusals and hints below.
+
+    With the `served` versions, a line tells whether a deploy would change the pipeline.
+    """
     lines = []
     for each in found:
         if not each.refused:
             version = f" (version {each.version})" if each.version else ""
-            lines.append(f"{each.name}: valid{version}")
+            change = "" if served is None or each.board else _change_text(each, served)
+            lines.append(f"{each.name}: valid{version}{change}")
         for refused in each.refused:
             lines.append(f"{each.name}: refused: {refused.message}")
             lines += [f"  {refused.hint}"] if refused.hint else []
     if not found:
         lines.append("no pipeline is declared: each is a file in pipelines/, beside kappa.toml")
     return "".join(f"{line}\n" for line in lines)
+
+
+def _change_text(found: ValidationResult, served: Mapping[str, str]) -> str:
+    before = served.get(found.name)
+    if before is None:
+        return ", new"
+    return ", unchanged" if before == found.version else f", changed from version {before}"
 
 
 def validated_listing(found: Collection[ValidationResult]) -> Listing:
@@ -134,7 +176,9 @@ def _validated_pipeline(
     uses: Mapping[str, TopicUse],
 ) -> ValidationResult:
     if isinstance(found, DeclarationError):
-        return ValidationResult(name, None, (Refusal(name, found.message, found.hint),))
+        return ValidationResult(
+            name, None, tuple(Refusal(name, each.message, each.hint) for each in found.each)
+        )
     return ValidationResult(
         name,
         found.version,
@@ -154,16 +198,23 @@ def _validated_pipeline(
     )
 
 
-def _validated_board(name: str, found: Board | DeclarationError) -> ValidationResult:
-    """Validates a board: the file, and that each query only reads; not the names in queries."""
+def _validated_board(
+    reader: Reader, name: str, found: Board | DeclarationError, *, all_known: bool
+) -> ValidationResult:
+    """Validates a board: the file, and each query over the declared tables without rows.
+
+    Unless all tables are known, names in queries are not looked up.
+    """
     if isinstance(found, DeclarationError):
         return ValidationResult(None, None, (Refusal(name, found.message, found.hint),), board=name)
     refused = []
-    with open_reader(None, served=True) as reader:
-        for chart in found.charts:
-            try:
-                reader.only_select(chart.sql)
-            except UsageError as error:
-                message = f"chart {chart.title!r}: {error.message}"
-                refused.append(Refusal(name, message, error.hint))
+    for chart in found.charts:
+        try:
+            reader.only_select(chart.sql)
+            if all_known:
+                reader.describe_columns(chart.sql)
+        except KappaError as error:
+            line = f":{chart.line}" if chart.line else ""
+            message = f"{FOLDER}/{name}.toml{line}: chart {chart.title!r}: {error.message}"
+            refused.append(Refusal(name, message, error.hint))
     return ValidationResult(None, None, tuple(refused), board=name)

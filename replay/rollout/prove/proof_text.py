@@ -127,7 +127,7 @@ def _proof_lines(proof: Proof) -> Iterator[str]:
         for column, why in found.left_out.items()
     )
     yield from (
-        f"set aside: {each.unsettled:,} rows of {each.table}, which compaction decides"
+        f"set aside: {count_of(each.unsettled, 'row')} of {each.table}, which compaction decides"
         for each in found.differences
         if each.unsettled
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
+from kappa.base.units import count_of
 from kappa.serving.query.render import Form, Listing, cell_text, json_value, render_listing
 from kappa.state.journal.events import Difference, OutcomeCount
 
@@ -24,11 +25,13 @@ def difference_line(difference: Difference) -> str:
     """
     before, after = difference.rows_before, difference.rows_after
     if before is None:
-        return f"{difference.table}: new, {after:,} rows"
+        return f"{difference.table}: new, {count_of(after or 0, 'row')}"
     if after is None:
-        return f"{difference.table}: gone, {before:,} rows"
+        return f"{difference.table}: gone, {count_of(before, 'row')}"
     parts = [
-        f"{before:,} rows" if before == after else f"{before:,} rows before and {after:,} after"
+        count_of(before, "row")
+        if before == after
+        else f"{count_of(before, 'row')} before and {after:,} after"
     ]
     if difference.incomparable:
         return f"{difference.table}: {parts[0]}, not compared: {difference.incomparable}"

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from kappa.base.errors import Conflict, ExitCode, KappaError, Unreachable, UsageError
 from kappa.base.program import run_program
 from kappa.base.settings import load_settings
+from kappa.base.units import count_of
 from kappa.declare.breaker import beyond_text, fails_on_more, is_beyond, rejected_of
 from kappa.declare.options import Thresholds
 from kappa.declare.values.reason import Reason
@@ -354,8 +355,8 @@ def judge_results(
     called = {table.name: table_in_words(table) for table in (*checked, *tables)}
     failed = [
         *(
-            f"{check.failing} of {check.rows} rows of {called[check.table]} do not satisfy: "
-            f"{check.condition}"
+            f"{check.failing} of {count_of(check.rows, 'row')} of {called[check.table]} do not "
+            f"satisfy: {check.condition}"
             for check in seen.checks
             if check.failing
         ),

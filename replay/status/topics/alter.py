@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kappa.base.errors import Conflict, UsageError
+from kappa.base.units import count_of
 from kappa.declare.topic_options import BROKERS_TIME, TIMESTAMP_TYPE, TopicKind
 from kappa.replay.status.topics.describe import TopicDescription
 
@@ -65,7 +66,7 @@ def change_text(found: TopicDescription, change: TopicChange) -> str:
     ]
     if change.partitions is not None:
         lines.append(
-            f"topic {found.facts.name}: {change.partitions} partitions, instead of "
+            f"topic {found.facts.name}: {count_of(change.partitions, 'partition')}, instead of "
             f"{found.facts.partitions}; Kafka cannot take them away again"
         )
     return "".join(f"{line}\n" for line in lines)
@@ -76,7 +77,7 @@ def _refuse_partitions(found: TopicDescription, wanted: int) -> None:
     name, there = found.facts.name, found.facts.partitions
     if wanted < there:
         raise UsageError(
-            f"topic {name} has {there} partitions, and Kafka cannot take any away",
+            f"topic {name} has {count_of(there, 'partition')}, and Kafka cannot take any away",
             hint=f"declare partitions={there}; or make another topic, and copy the records: "
             f"kappa topics export {name} FILE, kappa topics import OTHER FILE",
         )

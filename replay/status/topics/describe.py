@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kappa.base.errors import Conflict
-from kappa.base.units import size
+from kappa.base.units import count_of, size
 from kappa.declare.topic import Topic, declared_config
 from kappa.kafka.cluster import TopicFacts
 from kappa.kafka.topic_config import own_config
@@ -105,9 +105,10 @@ def description_text(found: TopicDescription) -> str:
     taken = f", {size(sum(found.bytes.values()))} on disk" if found.bytes else ""
     lines = [
         f"topic {facts.name}, id {facts.id}: {count}{taken}",
-        "declared by no pipeline of the project"
+        "no pipeline declares that it reads this topic"
         if declared is None
-        else f"declared at {declared.source}: {declared.kind}, {declared.partitions} partitions"
+        else f"declared at {declared.source}: {declared.kind}, "
+        + count_of(declared.partitions, "partition")
         + ("" if declared.key is None else f", key {declared.key}"),
         *(_setting_line(found, name, value) for name, value in found.config.items()),
         *(str(each) for each in found.users),

@@ -144,7 +144,14 @@ def sinks_listing(found: tuple[SinkStatus, ...]) -> Listing:
         for each in found
     )
     wide = frozenset({"hint", "error_at", "cursor", "last"})
-    return Listing(columns, tuple(rows), wide=wide)
+    return Listing(
+        columns,
+        tuple(rows),
+        wide=wide,
+        is_report=True,
+        times=frozenset({"error_at"}),
+        empty="no sinks",
+    )
 
 
 def sent_text(sent: Sent) -> str:

@@ -9,7 +9,7 @@ reader knows its name and the reason, and the other relations are not affected.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kappa.base.duck import CatalogError
@@ -29,6 +29,7 @@ from kappa.state.journal.journal import JournalView
 from kappa.state.journal.projections import Retirements, retired_after
 from kappa.state.log_clock import log_clock
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.tables.versions import FileLists
 from kappa.tables.views.served import failing_sql, read_sql
 
@@ -70,6 +71,14 @@ class Relations:
         The rejects of all pipelines are a single relation in that schema.
         """
         return (*(name for name in self.tables if name != REJECTS), *self.views)
+
+
+def empty_relations(
+    pipeline: str, tables: Iterable[TableBirth], views: Mapping[str, str]
+) -> Relations:
+    """Returns the relations of a declared pipeline, without rows."""
+    empty = {each.name: TableFiles(read_sql(each, (), clock=None), ()) for each in tables}
+    return Relations(pipeline, empty, views)
 
 
 def relations_of(

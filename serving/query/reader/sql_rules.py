@@ -21,7 +21,7 @@ from kappa.base.errors import UsageError, near_or_all
 from kappa.base.sql import lowered
 from kappa.tables.views.nulls import unsure_asof
 
-ONE_QUERY = "give one query that reads, such as: select * from page_hits limit 10"
+ONE_QUERY = "give one query that reads, such as: select * from TABLE limit 10; see kappa tables"
 
 # The functions that make rows from their arguments alone.
 TABLE_FUNCTIONS = frozenset(

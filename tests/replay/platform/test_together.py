@@ -319,8 +319,8 @@ def test_nothing_is_held_before_each_of_them_is_near(world: World) -> None:
         controller.tick()
     assert not [event for event in world.events if isinstance(event, Held)]
     assert controller.waits == {
-        9: "build y to get near build x",
-        12: "build y to get near build x",
+        9: "the last records before build x",
+        12: "the last records of build y before build x",
     }
 
     world.ends["y"] = 50

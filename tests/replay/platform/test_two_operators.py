@@ -529,5 +529,5 @@ def test_a_frontier_of_a_former_build_is_no_frontier_of_the_next(platform: Platf
     platform.tick(3)
 
     assert platform.last.phase is Phase.REPLAYING
-    assert platform.controller.waits[platform.last.id] == "build c to come to where build a is"
+    assert platform.controller.waits[platform.last.id] == "its Spark to start"
     assert Frontiers(platform.store, "a").newest().offsets == at(10)

@@ -154,7 +154,7 @@ def test_the_plan_says_what_it_is_and_what_is_folded() -> None:
         "the rows before orders:0=50 orders:1=50 stay as build a has folded it, rejects too"
         in plan_text(plan)
     )
-    assert "40 offsets before that are folded once more, by the code of build a" in plan_text(plan)
+    assert "folded once more before that, by the code of build a: 40 offsets" in plan_text(plan)
     assert plan_document(plan)["steps"][0]["base"] == {
         "build": "a",
         "version": V1.version,

@@ -105,15 +105,17 @@ def test_a_pipeline_that_breaks_it_is_refused_and_one_that_does_not_is_tried_onc
         (tmp_path / "pipelines" / f"{name}.py").write_text(text, encoding="utf-8")
     plan = make_plan(gather_facts(settings, store, log))
     said: list[str] = []
+    shown: list[str] = []
 
     with pytest.raises(
         VerificationFailed,
         match=r"web\.py:12: pipeline web breaks the law of slices: "
         ".*table pages_of_web, key 'home', column most",
     ) as refused:
-        ensure_lawful(settings, store, log, plan, say=said.append)
+        ensure_lawful(settings, store, log, plan, say=said.append, show=shown.append)
     assert refused.value.exit_code == 4
-    assert [line for line in said if re.match(r"law of slices: even: slicing \d of 2, .* s$", line)]
+    assert shown[:2] == ["reads a sample of the topics", "starts Spark"]
+    assert [line for line in shown if re.match(r"runs even on a sample: slicing \d of 2, ", line)]
     wanted = r"even: 2 of 2 slicings of 60 records give the same rows, \d+ s"
     assert [line for line in said if re.search(wanted, line)]
 
@@ -221,7 +223,7 @@ def test_a_view_that_explodes_is_ended_at_its_share_and_the_others_are_tried(
         (tmp_path / "pipelines" / f"{name}.py").write_text(text, encoding="utf-8")
     settings = Settings(project=tmp_path, verify=VerifySettings(law_seconds=90))
     store = Store(settings.root_url)
-    _, found = declare_each(settings, store)
+    found = declare_each(settings, store).found
     steps = tuple(
         PlanStep(name, Change.NEW, f"v of {name}", None, None, declared=each)
         for name, each in found.items()

@@ -242,12 +242,12 @@ def test_what_leaves_is_told_with_who_reads_it() -> None:
     )
 
     assert "build b (version v2) stops serving" in told
-    assert "table delays: 12,000 rows, 3 files, 40,000 bytes" in told
+    assert "table delays: 12,000 rows, 3 files, 40.0 kB" in told
     assert "view late: 4 rows\n" in told
     assert "view odd: it cannot be read" in told
     assert "read now by bob@work, process 17 (2 leases)" in told
     assert "build a, kept for an undo of the last switch, is retired at once" in told
-    assert "kept for 3,600 s: kappa undo flights" in told
+    assert "kept for 60 min: kappa undo flights" in told
 
 
 def test_a_retirement_says_until_when_it_can_be_undone_and_that_it_cannot_any_more() -> None:

@@ -62,6 +62,31 @@ def test_a_candidate_that_has_a_way_to_go_is_not_held_for() -> None:
     assert isinstance(next_promote_step(sight(candidate=frontier("b", 4)), RULES), Wait)
 
 
+BEGUN = (*PAIR[:4], staged("b"))
+
+
+@pytest.mark.parametrize(
+    ("events", "candidate", "slow"),
+    [
+        (BEGUN, None, "its Spark to start"),
+        (BEGUN, frontier("b", 4), "the records up to where a is"),
+        ((staged("b"),), None, "its Spark to start"),
+        ((staged("b"),), frontier("b", 4), "the rest of the log"),
+        (PAIR, None, "its first rows"),
+        (PAIR, frontier("b", 4), "the last records before build a"),
+    ],
+)
+def test_a_wait_names_the_slow_thing(
+    events: tuple[Event, ...], candidate: Frontier | None, slow: str
+) -> None:
+    """A rollout never waits for its own build."""
+    state = fold_records(numbered(*events))
+    live = frontier("a", 10) if state.serving else None
+    seen = Sight(state, state.rollouts[-1], candidate, live, TOPICS, target=at(5))
+
+    assert next_step(seen, RULES) == Wait(slow)
+
+
 def test_a_candidate_that_is_near_is_held_for() -> None:
     assert next_promote_step(sight(), RULES) == Append(Held(5, "a", 1))
 

@@ -10,6 +10,7 @@ from journals import at, numbered, staged
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.step import (
     Acknowledge,
+    AlignAgain,
     Append,
     RolloutStep,
     StartVerification,
@@ -58,8 +59,12 @@ def store(tmp_path: Path) -> Counting:
 @pytest.mark.parametrize(
     ("step", "told"),
     [
-        (Wait("build b to catch up"), "build b to catch up"),
+        (Wait("the rest of the log"), "the rest of the log"),
         (StartVerification(), "its verification"),
+        (
+            AlignAgain("b"),
+            "the exact offsets of the live build, at which rows are compared",
+        ),
         (Append(Held(1, "a", 1)), ""),
         (Acknowledge("a", 3), ""),
     ],
@@ -91,10 +96,10 @@ def test_what_is_said_is_read_and_taken_back(store: Counting) -> None:
     reporter = ReportWriter(store, deaths.get, clock=clock)
     state = fold_records(numbered(staged("a")))
 
-    reporter.report(state, {1: "build a to catch up"}, frozenset({"a", "of another"}))
+    reporter.report(state, {1: "the rest of the log"}, frozenset({"a", "of another"}))
 
     found = read_supervisor_report(store)
-    assert found == SupervisorReport({1: RolloutWait("build a to catch up")}, deaths, ("a",))
+    assert found == SupervisorReport({1: RolloutWait("the rest of the log")}, deaths, ("a",))
     assert found.trouble("a") == "its job died 3 times, last: exit code 1; see kappa logs a"
     assert found.trouble("b") == ""
     ensure_no_report(store)
@@ -111,7 +116,7 @@ def test_a_rate_is_known_before_the_first_slice_ends(store: Counting) -> None:
     for clock.now, count in ((0.0, 100), (2.0, 300)):
         with watch_slice(store, "a", Slice(1, 0, at(0), at(1_000)), 1).step("read"):
             read_counter(tasks, "0")(count)
-        reporter.report(state, {1: "build a to catch up"})
+        reporter.report(state, {1: "the rest of the log"})
 
     assert read_supervisor_report(store).rollouts[1].rate == 100.0
 
@@ -124,11 +129,11 @@ def test_a_change_of_what_is_waited_for_is_said_at_once_and_the_rest_now_and_the
     state = fold_records(numbered(staged("a")))
     for number, clock.now in enumerate((0.0, 0.2, 0.4, 0.9), start=1):
         Frontiers(store, "a").publish(Frontier(number, "a", 1, at(number * 100), {}, "then"))
-        reporter.report(state, {1: "build a to catch up"})
+        reporter.report(state, {1: "the rest of the log"})
     assert store.puts == 1
 
     clock.now = 2.0
-    reporter.report(state, {1: "build a to catch up"})
+    reporter.report(state, {1: "the rest of the log"})
     assert (store.puts, read_supervisor_report(store).rollouts[1].rate) == (2, 150.0)
     reporter.report(state, {1: "its verification"})
     assert (store.puts, read_supervisor_report(store).rollouts[1].waits_for) == (

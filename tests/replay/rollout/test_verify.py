@@ -208,7 +208,7 @@ def test_a_view_that_is_not_its_text_passes_nothing(
     assert (seen.verdict, seen.checks[-1].table) == (verdict, "late")
     if verdict == "failed":
         assert seen.reason.endswith(
-            "rows of view late do not satisfy: its stored rows are those of its query"
+            " of view late do not satisfy: its stored rows are those of its query"
         )
 
 
@@ -345,7 +345,7 @@ def test_a_check_that_fails_and_a_threshold_that_is_exceeded_are_both_told(store
 
     assert (
         seen.reason
-        == "1 of 1 rows of table delays do not satisfy: on_time < 2; 100 % of the rows of "
+        == "1 of 1 row of table delays do not satisfy: on_time < 2; 100 % of the rows of "
         "table delays were changed, and max_changed is 50 %"
     )
 

@@ -1,4 +1,4 @@
-"""Laws of progress: a few lines have all, and without a terminal one line every ten seconds."""
+"""Laws of progress: a few lines have all, and without a terminal a state has one line."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from kappa.state.build_status import SliceProgress
 from kappa.state.journal.events import CaughtUp, Check, Event
 from kappa.state.offsets import Offsets
 
+LINE = "rollout 1 of pipeline flights"
+
 
 class Clock:
     now = 0.0
@@ -34,7 +36,7 @@ def rollout(*after: Event) -> Rollout:
 
 
 def replaying(
-    folded: int, *, waits_for: str = "build b to catch up", rate: float | None = 50.0
+    folded: int, *, waits_for: str = "the rest of the log", rate: float | None = 50.0
 ) -> RolloutProgress:
     return RolloutProgress(
         rollout(), at(0), at(folded), RolloutWait(waits_for, rate), live="a", shown=at(90)
@@ -50,8 +52,8 @@ def told(steps: Iterator[RolloutProgress], clock: Clock, *, terminal: bool) -> s
 
 def test_it_tells_phase_share_rate_time_left_reason_and_the_live_build() -> None:
     assert progress_lines(replaying(250), at(1_000), at(100)) == (
-        "rollout 1 of pipeline flights: replaying, 250 of 1,000 records (25 %), 50/s, 15 s left",
-        "waits for build b to catch up",
+        f"{LINE}: replaying, 250 of 1,000 records read (25 %), 50/s, 15 s left",
+        "waits for the rest of the log",
         "live build a is 10 records behind the log",
     )
 
@@ -60,9 +62,8 @@ def test_what_is_read_of_a_long_slice_counts_before_the_slice_ends() -> None:
     within = SliceProgress(1, 0, 4, 250, "read", 100)
 
     assert progress_lines(replace(replaying(0), slice=within), at(1_000), None) == (
-        "rollout 1 of pipeline flights: replaying, 100 of 1,000 records (10 %), 50/s, 18 s left",
+        f"{LINE}: replaying, 100 of 1,000 records read (10 %), 50/s, 18 s left",
         "slice 1 of 4: 100 of 250 records read",
-        "waits for build b to catch up",
     )
 
 
@@ -71,7 +72,6 @@ def test_a_verification_names_the_table_that_it_looks_at() -> None:
 
     assert progress_lines(replace(replaying(1_000), verifying=step), at(1_000), None)[1:] == (
         "comparing table delays (2 of 4)",
-        "waits for build b to catch up",
     )
 
 
@@ -114,12 +114,12 @@ def test_a_branch_is_told_as_one_and_its_share_is_of_what_its_job_reads() -> Non
     (line,) = progress_lines(
         RolloutProgress(branch, at(600), at(700), RolloutWait("", 10.0)), at(1_000), None
     )
-    assert line.endswith("replaying, 100 of 400 records (25 %), 10/s, 30 s left")
+    assert line.endswith("replaying, 100 of 400 records read (25 %), 10/s, 30 s left")
 
 
 def test_what_is_not_known_is_not_told() -> None:
     assert progress_lines(RolloutProgress(rollout(), at(0), None), at(0), None) == (
-        "rollout 1 of pipeline flights: replaying, 0 of 0 records",
+        "rollout 1 of pipeline flights: replaying, 0 of 0 records read",
     )
 
 
@@ -132,25 +132,46 @@ def test_topics_that_the_live_build_does_not_read_are_none_of_its_lag() -> None:
     )
 
 
-def test_without_a_terminal_there_is_one_line_every_ten_seconds_beside_the_news() -> None:
-    clock = Clock()
-
+def test_without_a_terminal_each_state_and_tenth_has_one_line() -> None:
     def steps() -> Iterator[RolloutProgress]:
-        for tenths in range(350):
-            clock.now = tenths / 10
-            yield replaying(tenths)
+        for _ in range(50):
+            yield replaying(0, waits_for="its Spark to start", rate=None)
+        for folded in range(0, 250, 5):
+            yield replaying(folded)
+            # Between two slices the job says nothing for a moment.
+            yield replace(replaying(folded), slice=SliceProgress(1, 0, 4, 250, "read", 1))
         yield RolloutProgress(rollout(CaughtUp(1, at(350))), at(0), at(350))
 
-    assert told(steps(), clock, terminal=False).splitlines() == [
+    def line(read: int) -> str:
+        return (
+            f"rollout 1 of pipeline flights: replaying, {read} of 1,000 records read "
+            f"({read // 10} %), 50/s, {(1_000 - read) / 50:.0f} s left"
+        )
+
+    live = "live build a is 10 records behind the log"
+    said = told(steps(), Clock(), terminal=False).splitlines()
+    assert said[:3] == [
         "rollout 1: build b of pipeline flights replays from the beginning",
-        *(
-            f"rollout 1 of pipeline flights: replaying, {n} of 1,000 records ({n // 10} %), "
-            f"50/s, {(1_000 - n) / 50:.0f} s left; waits for build b to catch up; "
-            f"live build a is 10 records behind the log"
-            for n in (100, 200, 300)
+        (
+            "rollout 1 of pipeline flights: replaying, 0 of 1,000 records read (0 %); waits for "
+            f"its Spark to start; {live}"
         ),
-        "caught up at flights:0=350",
+        f"{line(0)}; waits for the rest of the log; {live}",
     ]
+    assert [each for each in said if "waits for the rest of the log" in each] == [
+        f"{line(read)}; waits for the rest of the log; {live}" for read in (0, 100, 200)
+    ]
+    assert len([each for each in said if "slice 1 of 4" in each]) == 3
+    assert said[-1] == "rollout 1 of pipeline flights: verifying"
+    assert said[-2] == "caught up at flights:0=350"
+
+
+def test_a_quiet_command_follows_and_shows_nothing() -> None:
+    def steps() -> Iterator[RolloutProgress]:
+        yield replaying(5)
+        yield RolloutProgress(rollout(CaughtUp(1, at(350))), at(0), at(350))
+
+    assert show_progress(steps(), at(10), None).caught_up == at(350)
 
 
 def test_what_a_switch_sends_is_shown_once_with_the_verification_that_passed() -> None:
@@ -174,7 +195,7 @@ def test_what_a_switch_sends_is_shown_once_with_the_verification_that_passed() -
 def test_on_a_terminal_the_lines_move_and_leave_nothing_behind() -> None:
     said = told(iter([replaying(1), replaying(2)]), Clock(), terminal=True)
 
-    assert "waits for build b to catch up" in said
+    assert "waits for the rest of the log" in said
     assert "2 of 1,000 records" in said
     # Cursor up and erase: the lines of before are removed at the end.
     assert said.rstrip().endswith("\x1b[2K") or "\x1b[1A" in said.rpartition("waits")[2]

@@ -177,7 +177,7 @@ def test_what_is_read_of_a_long_slice_is_in_state_note_and_answer(store: Store) 
         status = observe_status(store, Ended(end, end))
 
     (row,) = status_listing(status, datetime(2026, 1, 1, tzinfo=UTC)).row_objects()
-    assert (row["rollout"], row["folded"], row["state"]) == (1, 47, "replaying 52 %")
+    assert (row["rollout"], row["folded"], row["state"]) == (1, 47, "replaying, 52 % read")
     assert row["note"] == "slice 1 of 2: 500 of 1,000 records read"
     assert row["slice"] == {
         "number": 1,
@@ -270,7 +270,7 @@ def test_a_branchs_share_is_of_its_jobs_records_and_its_count_of_its_tables(
     assert [
         row["state"]
         for row in status_listing(status, datetime(2026, 1, 1, tzinfo=UTC)).row_objects()
-    ] == ["replaying 25 %", "replaying 61 %"]
+    ] == ["replaying, 25 % read", "replaying, 61 % read"]
 
 
 def test_each_partition_is_held_back_by_itself() -> None:

@@ -284,7 +284,7 @@ def test_late_rejects_are_exported_only_if_asked_for_and_counted(
     lines = [envelope_record(line.encode()) for line in said.out.splitlines()]
     named = [original for line in lines if (original := named_original(line.headers))]
     assert [original.position.offset for original in named] == exported
-    left_out = "2 late rejects are left out, since a redriven record is as late as its original"
+    left_out = "left out: 2 late rejects, since a redriven record is as late as its original"
     assert (left_out in " ".join(said.err.split())) is (exported == [3])
 
 

@@ -1,0 +1,106 @@
+"""All mistakes in the declarations of a file, where an import ends at the first one.
+
+The statements at the top of the file are run one by one. A statement that uses what a wrong
+statement should have declared is left out: it would only repeat the mistake. Within a wrong
+statement each declaration is tried alone. After the first mistake only imports, definitions,
+declarations and constants are run: the import never came to the statements there.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kappa.base.errors import DeclarationError
+
+_DECLARATIONS = frozenset({"Topic", "Table", "View", "Sink", "Alert"})
+
+
+def mistakes_in(file: Path) -> tuple[DeclarationError, ...]:
+    """Returns the mistakes in the declarations of a file, in the order of the lines.
+
+    The file was imported before, and an error of a declaration has ended the import.
+    """
+    try:
+        tree = ast.parse(file.read_bytes(), str(file))
+    except (OSError, SyntaxError, ValueError):
+        return ()
+    space: dict[str, Any] = {"__name__": file.stem, "__file__": str(file)}
+    found: list[DeclarationError] = []
+    wrong: set[str] = set()
+    with contextlib.redirect_stdout(sys.stderr):
+        for statement in tree.body:
+            if wrong & _names_used(statement) or (found and not _is_safe(statement)):
+                wrong |= _names_bound(statement)
+                continue
+            module = ast.Module([statement], [])
+            try:
+                exec(compile(module, str(file), "exec", dont_inherit=True), space)  # noqa: S102  # as the import did
+            except DeclarationError as error:
+                found += [error, *_mistakes_within(statement, str(file), space)]
+                wrong |= _names_bound(statement)
+            except (Exception, SystemExit):  # noqa: BLE001  # it needs what is missing
+                wrong |= _names_bound(statement)
+    return tuple(found)
+
+
+def _mistakes_within(
+    statement: ast.stmt, file: str, space: dict[str, Any]
+) -> Iterator[DeclarationError]:
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Call) and _called_name(node) in _DECLARATIONS:
+            code = compile(ast.Expression(node), file, "eval", dont_inherit=True)
+            try:
+                eval(code, space)  # noqa: S307  # as the import did
+            except DeclarationError as error:
+                yield error
+            except (Exception, SystemExit):  # noqa: BLE001, S112  # it needs what is local
+                continue
+
+
+def _is_safe(statement: ast.stmt) -> bool:
+    """Returns whether a statement only imports, defines, declares or names a constant."""
+    match statement:
+        case ast.Import() | ast.ImportFrom() | ast.FunctionDef() | ast.ClassDef():
+            return True
+        case ast.Assign() | ast.AnnAssign():
+            calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+            return not calls or any(_called_name(call) in _DECLARATIONS for call in calls)
+        case _:
+            return False
+
+
+def _called_name(call: ast.Call) -> str:
+    match call.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return ""
+
+
+def _names_used(statement: ast.stmt) -> set[str]:
+    return {
+        node.id
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+
+
+def _names_bound(statement: ast.stmt) -> set[str]:
+    """Returns the names that a statement at the top of a file should have made."""
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return {statement.name}
+    return {
+        node.id
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    } | {
+        (alias.asname or alias.name).partition(".")[0]
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
