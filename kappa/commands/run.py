@@ -33,6 +33,7 @@ def up(
     in a bucket has one host on which this runs.
     """
     from kappa.replay.platform import supervisor
+    from kappa.replay.platform.http_port import PORT, read_kept_port
     from kappa.replay.status.run_records import served_at
 
     here = here_of(context)
@@ -46,6 +47,9 @@ def up(
             f"kappa is up: process {started.pid}, Kafka at "
             f"{started.bootstrap_servers}{f', HTTP at {url}' if url else ''}"
         )
+        kept = read_kept_port(here.store.local.path(PORT)) if url else None
+        if kept is not None and kept.text:
+            say(kept.text)
 
 
 def down(context: typer.Context) -> None:

@@ -44,15 +44,16 @@ def ask_undo(
     pipeline: str | None,
     *,
     to: int | None = None,
-    reason: str = "undo",
+    reason: str | None = None,
     seen: State | None = None,
 ) -> JournalRecord:
     """Asks for the build that served before, or in generation `to`; returns the record.
 
-    The record's number is the id of the new rollout. `seen` is the state that the operator has
-    looked at, by default the current state. Raises the errors of `undone`. Raises Conflict if
-    another build serves by now, or if a rollout of the pipeline has not ended. Raises UsageError if
-    another pipeline serves a table of the same name by now.
+    Without a `reason`, the record says undo, or redo if an undo is taken back. The record's number
+    is the id of the new rollout. `seen` is the state that the operator has looked at, by default
+    the current state. Raises the errors of `undo_target`. Raises Conflict if another build serves
+    by now, or if a rollout of the pipeline has not ended. Raises UsageError if another pipeline
+    serves a table of the same name by now.
     """
 
     def decide(looked: State, state: State) -> Event:
@@ -60,9 +61,21 @@ def ask_undo(
         refuse_underway(state, name)
         refuse_switched(state, name, looked.serving.get(name), build)
         _refuse_shared_names(state, name, build, partial(read_birth, store))
-        return SwitchAsked(name, build, reason)
+        return SwitchAsked(name, build, reason or undo_word(state, name, build))
 
     return _append_request(store, decide, seen)
+
+
+def undo_word(state: State, pipeline: str, build: str) -> str:
+    """Returns `redo` if a switch to a kept build would take an undo back, else `undo`. Pure."""
+    for rollout in reversed(state.rollouts):
+        record = state.served_in(rollout.id) if rollout.pipeline == pipeline else None
+        if record is None or not isinstance(record.event, Served):
+            continue
+        receipts = (each.receipt for each in record.event.switched if each.rollout == rollout.id)
+        was_undone = any(receipt.live_build == build for receipt in receipts)
+        return "redo" if rollout.reasons == ("undo",) and was_undone else "undo"
+    return "undo"
 
 
 def undo_target(state: State, pipeline: str | None, to: int | None = None) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kappa.base.sql import quoted
+from kappa.base.units import count_of
 from kappa.declare.options import REJECTS
 from kappa.replay.rollout.operator_requests import (
     append_decided,
@@ -105,7 +106,7 @@ def retirement_text(leaving: RetirementPreview) -> str:
         f"{name}: build {leaving.build} (version {leaving.version}) stops serving; these leave:",
         *(f"  {_table_text(each)}" for each in leaving.tables),
         *(
-            f"  read now by {by}, process {pid} ({leases} lease{'' if leases == 1 else 's'}): what "
+            f"  read now by {by}, process {pid} ({count_of(leases, 'lease')}): what "
             "is pinned stays until then"
             for by, pid, leases in leaving.readers
         ),
@@ -182,8 +183,10 @@ def _leaving_tables(
 
 
 def _table_text(table: LeavingTable) -> str:
-    rows = "it cannot be read" if table.rows is None else f"{table.rows:,} rows"
+    rows = "it cannot be read" if table.rows is None else count_of(table.rows, "row")
     kind = "rejects" if table.name == REJECTS else f"{table.kind} {table.name}"
     return f"{kind}: {rows}" + (
-        f", {table.files:,} files, {table.bytes:,} bytes" if table.kind == "table" else ""
+        f", {count_of(table.files, 'file')}, {count_of(table.bytes, 'byte')}"
+        if table.kind == "table"
+        else ""
     )

@@ -4,6 +4,8 @@ const drawn = new WeakMap();
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+// As many digits as tell two ticks apart: rates of a quiet topic are far below one.
+const ticks = (at, step) => (step >= 1 ? at.map((each) => compact.format(each)) : at.map((each) => each.toLocaleString("en", { maximumFractionDigits: Math.min(9, Math.ceil(-Math.log10(step))) })));
 // All times are UTC, as everywhere.
 const utc = (seconds) => new Date(seconds * 1000).toISOString();
 // Pixels between two labels: a date is wider than an hour.
@@ -30,7 +32,7 @@ export function draw(place, { x, series, time = true, labels = null, where = "",
     scales: { x: { time, range: labels ? (_, low, high) => [low - 0.6, high + 0.6] : undefined }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.08 : low < 0 ? 0 : 1] } },
     axes: [
       { ...axis, grid: { show: false }, size: wider * (small ? 18 : 32), gap: small ? 5 : 9, space: wider * (small ? SPACE.small : time ? SPACE.time : SPACE.plain), ...(labels ? { values: (_, at) => at.map((each) => shorten(labels[each])), splits: () => spread(labels.length, place.clientWidth) } : time ? { values: clock } : {}) },
-      { ...axis, size: wider * (small ? 44 : 62), space: small ? 30 : 36, values: (_, at) => at.map((each) => compact.format(each) + unit) },
+      { ...axis, size: wider * (small ? 50 : 62), space: small ? 30 : 36, values: (_, at, __, ___, step) => ticks(at, step).map((each) => each + unit) },
     ],
     series: [
       { label: where, value: (_, at) => (at == null ? "—" : labels ? (labels[at] ?? "—") : time ? `${utc(at).slice(0, 19).replace("T", " ")} UTC` : at.toLocaleString("en")) },
@@ -63,7 +65,7 @@ export function drawCharts(anew = false) {
   }
 }
 
-const anew = () => { drawCharts(true); dispatchEvent(new Event("kappa-redraw")); };
+const anew = () => drawCharts(true);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", anew);
 let due;
 addEventListener("resize", () => { clearTimeout(due); due = setTimeout(anew, 150); });
