@@ -92,9 +92,10 @@ def joined_points(
             each for each in points if since <= each.at and (until is None or each.at < until)
         ]
         # A candidate follows the log before its switch, and a first build has replayed the log.
-        start = (before[-1:] or served[:1] or [None])[0]
-        if start is None:
+        known = before[-1:] or served[:1]
+        if not known:
             continue
+        (start,) = known
         if not found and before:
             found.append(HistoryPoint(since, start.offset))
         shift = found[-1].offset - start.offset if found else 0

@@ -69,14 +69,17 @@ def scaled(rates: Sequence[float], seconds: int) -> list[float]:
 _SPARK_WIDTH, _SPARK_HEIGHT = 96, 20
 
 
-def spark_points(values: Sequence[float]) -> str:
-    """Returns the points of a small line chart in an SVG of 96 by 20."""
+def spark_points(values: Sequence[float], share: float = 1.0) -> str:
+    """Returns the points of a small line chart in an SVG of 96 by 20.
+
+    The values are of the last `share` of the time that the whole width stands for.
+    """
     if len(values) < 2:
         return ""
-    top = max(values) or 1.0
-    step = _SPARK_WIDTH / (len(values) - 1)
+    top, begin = max(values) or 1.0, _SPARK_WIDTH * (1 - share)
+    step = _SPARK_WIDTH * share / (len(values) - 1)
     return " ".join(
-        f"{place * step:.1f},{_SPARK_HEIGHT - 1 - each / top * (_SPARK_HEIGHT - 2):.1f}"
+        f"{begin + place * step:.1f},{_SPARK_HEIGHT - 1 - each / top * (_SPARK_HEIGHT - 2):.1f}"
         for place, each in enumerate(values)
     )
 

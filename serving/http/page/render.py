@@ -90,7 +90,9 @@ def problem_html(
         where=where,
         with_token=with_token,
         generation="",
-        title=_HEADINGS.get(status, kind.capitalize()) if kind in {"request", "usage"} else kind.capitalize(),
+        title=_HEADINGS.get(status, kind.capitalize())
+        if kind in {"request", "usage"}
+        else kind.capitalize(),
         status=status,
         detail=document.get("detail", ""),
         hint=document.get("hint", ""),
