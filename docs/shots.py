@@ -70,7 +70,7 @@ def shop(folder: Path) -> World:
     number = max(record.number for record in world.journal.after(0))
     world.append(Failed(number, "its job died", "kappa logs web-a"), ago=800)
     world.alerts()
-    world.waits("web-3", "web-2", reason="function web changed")
+    world.waits("web-3", "web-2", reason="function web changed", ago=95)
     world.declares_board("pages", BOARD)
     world.be_up()
     return world
@@ -82,7 +82,7 @@ def many(folder: Path) -> World:
     for number in range(1, 25):
         name = "web" if number == 1 else f"pipeline-{number:02d}"
         world.build(f"b-{number}", offset=400 * number, pipeline=name)
-        world.goes_live(f"b-{number}", number, pipeline=name, ago=60 * number)
+        world.goes_live(f"b-{number}", number, pipeline=name, ago=600 * number)
     world.be_up()
     return world
 

@@ -304,19 +304,17 @@ class World:
         serving = {**current_state(self.store).serving, pipeline: build}
         self.append(Served(rollout, generation, serving, receipt), ago=ago)
 
-    def waits(self, build: str, live: str, *, reason: str = "") -> int:
-        """Makes a candidate that is ready and was compared; returns its rollout's number."""
-        self.append(
-            Staged(
-                "web",
-                build,
-                f"version-of-{build}",
-                (reason or f"function web changed {EVIL}",),
-                auto_promote=False,
-            )
-        )
+    def waits(self, build: str, live: str, *, reason: str = "", ago: float = 0.0) -> int:
+        """Makes a candidate that is ready and was compared; returns its rollout's number.
+
+        The candidate is ready since some seconds `ago`, after a replay that took twice as long.
+        """
+        reasons = (reason or f"function web changed {EVIL}",)
+        candidate = Staged("web", build, f"version-of-{build}", reasons, auto_promote=False)
+        self.append(candidate, ago=3.2 * ago)
         rollout = max(record.number for record in self.journal.after(0))
-        self.append(CaughtUp(rollout, self._offsets(1000)), self.verified(rollout, live))
+        self.append(CaughtUp(rollout, self._offsets(1000)), ago=1.2 * ago)
+        self.append(self.verified(rollout, live), ago=ago)
         return len(reduce(begun_after, self.journal.after(0), tuple[int, ...]()))
 
     def verified(self, rollout: int, live: str | None) -> Verified:
