@@ -41,6 +41,7 @@ ALL = {
     "history": "/history",
     "boards": "/boards",
     "board": "/boards/pages",
+    "log": "/logs/web-3",
     "missing": "/nowhere",
 }
 CODE = """
@@ -71,6 +72,9 @@ def shop(folder: Path) -> World:
     world.append(Failed(number, "its job died", "kappa logs web-a"), ago=800)
     world.alerts()
     world.waits("web-3", "web-2", reason="function web changed", ago=95)
+    log = world.store.local.path("logs/web-3.log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("09:12:01 folds from visits:0=0\n09:12:07 WARN slice 3 was slow: 4.1 s\n")
     world.declares_board("pages", BOARD)
     world.be_up()
     return world

@@ -37,6 +37,7 @@ from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.rollout_numbers import rollout_of_number
 from kappa.replay.rollout.state import State
 from kappa.replay.status.alerts import alert_statuses, shown_alerts
+from kappa.replay.status.logs import OWN_LOGS, last_lines, level_of, log_file
 from kappa.replay.status.outgoing_changes import sends_at_switch, sent_in
 from kappa.replay.status.shared_looks import SharedLooks
 from kappa.serving.http import login, static
@@ -67,6 +68,10 @@ _ROWS = 12
 _REJECTS = 50
 _ALERTS = 50
 _LETTERS = 20
+# The end of a log that is shown: a log may be of any size, and so may a line of a log.
+_LINES = 500
+_LOG_BYTES = 1 << 18
+_LINE_CHARACTERS = 2_000
 # The number of a partition has fewer digits.
 _DIGITS = 10
 # Longer queries are sent as a form, and not in an address.
@@ -185,6 +190,38 @@ def show_samples(request: Request, number: int) -> Response:
             trouble = error
     return render_page(
         request, "samples", state, now, view=view, found=found, trouble=trouble, underway=underway
+    )
+
+
+@router.get("/logs/{name}")
+def show_log(request: Request, name: str, search: str = "", level: str = "") -> Response:
+    """Shows the end of a log: of a process of the platform, or of the job of a build.
+
+    With a `search` or a `level`, only lines of the end that have it are shown.
+    """
+    here, now = desk_of(request).here, datetime.now(UTC)
+    state = here.state()
+    try:
+        path = log_file(here.store, state, name)
+    except UsageError as error:
+        raise HttpError(404, error.message, hint=error.hint) from None
+    text, _ = last_lines(path, _LINES, most_bytes=_LOG_BYTES)
+    lines = [(level_of(line), line) for line in text.decode(errors="replace").splitlines()]
+    return render_page(
+        request,
+        "log",
+        state,
+        now,
+        shown=name,
+        names=[*OWN_LOGS, *sorted(state.wanted_builds())],
+        lines=[
+            (of, line[:_LINE_CHARACTERS])
+            for of, line in lines
+            if (not level or of) and search.casefold() in line.casefold()
+        ],
+        total=len(lines),
+        search=search,
+        level=level,
     )
 
 

@@ -48,6 +48,7 @@ PATHS = (
     "/tables",
     "/tables/web/page_hits",
     "/query?sql=from+by_page",
+    "/logs/web-2",
     "/topics",
     "/topics/visits",
     "/rejects",
@@ -115,6 +116,9 @@ def lived(folder: Path) -> World:
     world = World(folder)
     assert world.lives() == 5
     world.be_up()
+    log = world.store.local.path("logs/web-2.log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(f"begins\nWARN slow\nERROR {EVIL} {HOSTILE}\n", encoding="utf-8")
     world.declares_board("pages", BOARD)
     world.declares_board("wrong", BOARD.replace("bars", "pie"))
     return world

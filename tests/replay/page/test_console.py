@@ -25,6 +25,7 @@ from kappa.replay.page.timeline import timeline_moments
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.plan.code_diff import PartDiff
 from kappa.replay.rollout.state import State
+from kappa.replay.status.logs import last_lines, level_of
 from kappa.replay.status.status import BuildStatus, observe_status
 from kappa.serving.http.page import marks
 from kappa.state.frontier import Frontiers
@@ -75,7 +76,7 @@ def test_an_address_without_a_page_says_so(lived: Server) -> None:
 
     assert page.status == 404
     assert "Nothing is here" in page.text
-    assert "there is no page /nowhere" in page.text
+    assert "There is no page /nowhere." in page.text
 
 
 def test_the_time_of_the_last_record_is_shown(tmp_path: Path) -> None:
@@ -491,7 +492,58 @@ def _held_and_served(rollout: int, generation: int, build: str, live: str) -> tu
     return held(rollout, live), served(rollout, generation, build, live=live)
 
 
-def test_a_retirement_shows_rows_files_and_readers_first(lived: Server) -> None:
+# Logs.
+
+
+def test_a_log_is_shown_by_level_and_text(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.goes_live(world.build("web-1"), 1)
+    path = world.store.local.path("logs/web-1.log")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"12:00 INFO begins\n12:01 WARN slow {EVIL}\nValueError: no\n")
+    with serving(world) as server:
+        whole, wrong = got(server, "/logs/web-1"), got(server, "/logs/web?level=warning")
+        found, missing = got(server, "/logs/web-1?search=BEGINS"), got(server, "/logs/nobody")
+        outside = got(server, "/logs/..%2Frun")
+
+    assert "3 lines of the last 3" in whole.text
+    assert EVIL in whole.text
+    assert [each.get("class") for each in wrong.all("span")][-2:] == ["warning", "error"]
+    assert "1 line of the last 3" in found.text
+    assert (missing.status, outside.status) == (404, 404)
+    assert "there are supervisor, broker" in missing.text
+
+
+def test_a_large_log_is_read_at_its_end_alone(tmp_path: Path) -> None:
+    path = tmp_path / "large.log"
+    with path.open("wb") as file:
+        # Without a line break, and mostly a hole.
+        file.truncate(1 << 32)
+        file.seek(0, 2)
+        file.write(b"end")
+
+    text, position = last_lines(path, 500, most_bytes=1 << 18)
+    assert text.endswith(b"end")
+    assert len(text) <= (1 << 18) + (1 << 16)
+    assert position == (1 << 32) + 3
+
+
+@pytest.mark.parametrize(
+    ("line", "level"),
+    [
+        ("12:00 WARN Foo: slow", "warning"),
+        ("WARNING: disk", "warning"),
+        ("error: there is no build", "error"),
+        ("java.io.IOException: no", "error"),
+        ("12:00 INFO no errors here", ""),
+        ("x" * 300 + " ERROR", ""),
+    ],
+)
+def test_a_level_is_named_by_the_line(line: str, level: str) -> None:
+    assert level_of(line) == level
+
+
+def test_a_promote_shows_the_rows_that_differ_first(lived: Server) -> None:
     wanted = {"intent": "promote", "pipelines": ["web"], "dry_run": True}
     promote = lived.ask("POST", "/api/v1/rollouts", wanted, If_Match="*").document
     assert "page_hits: 40 rows before and 42 after, 2 added (5 %)" in promote["details"][0]

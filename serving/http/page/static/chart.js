@@ -12,6 +12,9 @@ const utc = (seconds) => new Date(seconds * 1000).toISOString();
 const SPACE = { small: 70, time: 92, plain: 60 };
 const clock = (_, at, __, ___, step) => at.map((each) => (step >= 86400 ? utc(each).slice(0, 10) : utc(each).slice(11, step >= 60 ? 16 : 19)));
 
+// The value at the pointer, or the newest value while nobody points.
+const pointed = (plot, value, series) => value ?? (plot.cursor?.idx == null ? plot.data?.[series]?.at(-1) : null);
+
 // Draws a chart. series: [{label, values}]; x: numbers (times in seconds, if `time`);
 // labels: names in place of the numbers; where: the name of x.
 export function draw(place, { x, series, time = true, labels = null, where = "", bars = false, unit = "", small = false }) {
@@ -35,8 +38,8 @@ export function draw(place, { x, series, time = true, labels = null, where = "",
       { ...axis, size: wider * (small ? 50 : 62), space: small ? 30 : 36, values: (_, at, __, ___, step) => ticks(at, step).map((each) => each + unit) },
     ],
     series: [
-      { label: where, value: (_, at) => (at == null ? "—" : labels ? (labels[at] ?? "—") : time ? `${utc(at).slice(0, 19).replace("T", " ")} UTC` : at.toLocaleString("en")) },
-      ...series.map(({ label }, at) => ({ label, stroke: strokes[at % strokes.length], width: bars ? 0 : 1.6, fill: bars ? strokes[at % strokes.length] : small ? colour("--tint") : undefined, paths: shape, points: { show: !small && !bars && x.length < 60 }, value: (_, v) => (v == null ? "—" : v.toLocaleString("en")) })),
+      { label: where, value: (plot, found, series, __, at = pointed(plot, found, series)) => (at == null ? "—" : labels ? (labels[at] ?? "—") : time ? `${utc(at).slice(0, 19).replace("T", " ")} UTC` : at.toLocaleString("en")) },
+      ...series.map(({ label }, at) => ({ label, stroke: strokes[at % strokes.length], width: bars ? 0 : 1.6, fill: bars ? strokes[at % strokes.length] : small ? colour("--tint") : undefined, paths: shape, points: { show: !small && !bars && x.length < 60 }, value: (plot, found, series, __, v = pointed(plot, found, series)) => (v == null ? "—" : v.toLocaleString("en")) })),
     ],
   };
   drawn.get(place)?.destroy();
