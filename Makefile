@@ -6,7 +6,7 @@ LOCKS := requirements
 # The tests start hundreds of Python processes of the same code: each would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup classes demo cluster test test-share test-one test-browser check faults bench bench-quick docs site lock clean
+.PHONY: help setup classes demo cluster test test-share test-one test-browser check faults bench bench-quick docs shots site lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ $(VENV)/.%: $(LOCKS)/%.lock $(VENV)/.run
 # uv resolves and hashes; the versions of pyproject.toml decide, all else is kept unless it must move.
 UV := $(VENV)-lock/bin/uv pip compile --quiet --generate-hashes --no-annotate --python-version 3.11 --custom-compile-command 'make lock'
 EXTRA = sed -n 's/^\([A-Za-z0-9._-]*\)==.*/--no-emit-package \1/p'
+shots: $(VENV)/.demo $(VENV)/.dev  ## takes the pictures of the page that the docs show; needs chromium
+	$(BIN)/python docs/shots.py
+
 docs: $(VENV)/.run  ## writes the reference pages that the code owns: commands and declarations
 	$(BIN)/python docs/generate.py
 

@@ -112,6 +112,37 @@ def has_open(pid: int, path: Path) -> bool:
     return False
 
 
+def listening_process(port: int) -> tuple[int, list[str]] | None:
+    """Finds the process that listens at a TCP port, with the words of its command line.
+
+    Returns None if no process of this user does. The first process that opened the socket is
+    returned, and not a child that has inherited the socket.
+    """
+    sockets = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
+    pids = (int(each.name) for each in Path("/proc").glob("[0-9]*")) if sockets else ()
+    for pid in sorted(pids):
+        # The process may have ended, or belong to another user.
+        with contextlib.suppress(OSError):
+            for each in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    if str(each.readlink()) in sockets:
+                        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                        return pid, [os.fsdecode(word) for word in words if word]
+    return None
+
+
+def _listening_inodes(port: int) -> set[str]:
+    """Returns the inodes of the sockets that listen at a TCP port (proc_net_tcp(5))."""
+    found = set()
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/net/{name}").read_text("ascii").splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                    found.add(fields[9])
+    return found
+
+
 def send_signal(process: ProcessId, number: int) -> None:
     """Sends a signal to exactly this process, and never to another with the same pid."""
     with contextlib.suppress(ProcessLookupError):

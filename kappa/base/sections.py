@@ -174,7 +174,7 @@ class ServeSettings(Section, frozen=True):
     listen: Annotated[
         str,
         'where kappa up serves HTTP, as HOST:PORT; nothing (`""`): nowhere; if the port is taken, '
-        "at another one",
+        "at another one, which the project then keeps",
     ] = "127.0.0.1:8717"
     token: Annotated[
         str,

@@ -29,7 +29,6 @@ from kappa.commands.terminal.written import ensure_shown
 from kappa.serving.query.render import Form, Listing
 
 if TYPE_CHECKING:
-
     from kappa.replay.status.context import ProjectContext
     from kappa.serving.query.pin.moments import Past
     from kappa.serving.query.pin.snapshot import Snapshot

@@ -39,6 +39,7 @@ def up(
     in a bucket has one host on which this runs.
     """
     from kappa.replay.platform import supervisor
+    from kappa.replay.platform.http_port import PORT, read_kept_port
     from kappa.replay.status.run_records import restart_text, served_at, settings_since_start
 
     here = here_of(context)
@@ -58,6 +59,9 @@ def up(
         # A platform that was up already has the settings of its start.
         if changed := settings_since_start(here.settings):
             say(restart_text(changed))
+        kept = read_kept_port(here.store.local.path(PORT)) if url else None
+        if kept is not None and kept.text:
+            say(kept.text)
 
 
 def down(context: typer.Context, _quiet: Quiet = False) -> None:

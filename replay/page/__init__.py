@@ -6,11 +6,13 @@ this order:
     routes       the addresses of all pages, and a page as a response of HTTP
     overview     pipelines with their builds and health
     rollout      one rollout: stages, lag, checks, and the actions that it allows
+    code_changes  the code that changed between two builds
     samples      samples of the rows in which two builds differ
     timeline     generations, rollouts and proofs, newest first
     table        one table or view
     described_table  one table for `kappa tables TABLE`, with its files, writer and readers
-    topic        one topic's newest records
+    topic        one topic's records: the newest, or by offset, time or key
+    queries      a query of a person: the answer, its chart, and as CSV
     build_rates  the offsets of a build over time: charts and rates
     boards       dashboards of the project's own (kappa/declare/board.py), answered and drawn
 

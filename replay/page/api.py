@@ -14,7 +14,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from kappa.base.errors import UsageError
-from kappa.replay.page.intents import Intent, do_once, explain_intent, record_intent
+from kappa.replay.page.intents import (
+    Intent,
+    do_once,
+    explain_intent,
+    intent_details,
+    record_intent,
+)
 from kappa.replay.rollout.history import (
     RolloutEntry,
     proof_records,
@@ -214,7 +220,10 @@ def intent(
                 headers=_generation_header(state),
             )
         return (
-            {"would": explain_intent(here, state, wanted)}
+            {
+                "would": explain_intent(here, state, wanted),
+                "details": intent_details(here, state, wanted),
+            }
             if wanted.dry_run
             else record_intent(here, state, wanted)
         )
@@ -249,7 +258,9 @@ def metrics(request: Request) -> Response:
         here.state(),
         status,
         found,
-        desk.counted_rejects(status.generation) if status.generation else {},
+        {key: count.all for key, count in desk.counted_rejects(status.generation).items()}
+        if status.generation
+        else {},
         here.running is not None,
         {each.name: each.counts for each in alert_statuses(here.store)},
         sink_statuses(here.store, time.time()),

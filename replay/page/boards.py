@@ -196,12 +196,8 @@ def draw_answer(kind: ChartKind, answer: Mapping[str, Any]) -> tuple[Drawn, str]
     The second value is a note if rows are left out, else "". Raises UsageError if the chart
     cannot draw the query's columns or rows.
     """
-    names = tuple(column["name"] for column in answer["columns"])
+    names, rows = (shown := typed_rows(answer)).columns, shown.rows
     types = tuple(column["type"] for column in answer["columns"])
-    rows = [
-        tuple(_typed_value(row[name], of) for name, of in zip(names, types, strict=True))
-        for row in answer["rows"]
-    ]
     note = f"The first {len(rows):,} rows are shown." if answer["truncated"] else ""
     match kind:
         case ChartKind.NUMBER:
@@ -213,7 +209,16 @@ def draw_answer(kind: ChartKind, answer: Mapping[str, Any]) -> tuple[Drawn, str]
                 note = f"The first {_MOST_BARS} bars are shown."
             return _draw_bars(names, types, rows[:_MOST_BARS]), note
         case ChartKind.TABLE:
-            return DrawnRows(names, tuple(rows)), note
+            return shown, note
+
+
+def typed_rows(answer: Mapping[str, Any]) -> DrawnRows:
+    """Returns the rows of an answer with values in the types of the columns. Pure."""
+    columns = [(column["name"], column["type"]) for column in answer["columns"]]
+    return DrawnRows(
+        tuple(name for name, _ in columns),
+        tuple(tuple(_typed_value(row[name], of) for name, of in columns) for row in answer["rows"]),
+    )
 
 
 def _draw_number(names: Sequence[str], rows: Sequence[tuple[object, ...]]) -> DrawnNumber:

@@ -75,6 +75,34 @@ class BuildHistories:
             found = frontiers.get(found.number - 1)
 
 
+def joined_points(
+    spans: Sequence[tuple[datetime, Sequence[HistoryPoint]]],
+) -> tuple[HistoryPoint, ...]:
+    """Joins the histories of builds that served one after the other to one history. Pure.
+
+    `spans` has the time from which each build served, oldest first, and the build's points. The
+    offsets of a later build are shifted, so that both builds have the same offset at the switch:
+    then only records that were folded while a build served count as growth.
+    """
+    found: list[HistoryPoint] = []
+    for place, (since, points) in enumerate(spans):
+        until = spans[place + 1][0] if place + 1 < len(spans) else None
+        before = [each for each in points if each.at < since]
+        served = [
+            each for each in points if since <= each.at and (until is None or each.at < until)
+        ]
+        # A candidate follows the log before its switch, and a first build has replayed the log.
+        known = before[-1:] or served[:1]
+        if not known:
+            continue
+        (start,) = known
+        if not found and before:
+            found.append(HistoryPoint(since, start.offset))
+        shift = found[-1].offset - start.offset if found else 0
+        found += [HistoryPoint(each.at, each.offset + shift) for each in served]
+    return tuple(found)
+
+
 def rate_of(steps: Sequence[HistoryPoint], now: datetime) -> float | None:
     """Returns offsets a second over the last minute, or since the first point. Pure.
 
@@ -109,7 +137,7 @@ def rates_over_time(steps: Sequence[HistoryPoint], now: datetime) -> tuple[list[
     ]
     offsets = list(_offsets_at(edges, steps))
     return [int(edge.timestamp()) for edge in edges[1:]], [
-        round(growth(before, after, piece), 2) for before, after in pairwise(offsets)
+        round(growth(before, after, piece), 5) for before, after in pairwise(offsets)
     ]
 
 

@@ -34,10 +34,16 @@ from kappa.replay.rollout.operator_requests import (
     seen_rollout,
     undo_target,
 )
-from kappa.replay.rollout.pipeline_retirement import ask_retire, may_retire
+from kappa.replay.rollout.pipeline_retirement import (
+    ask_retire,
+    may_retire,
+    preview_retirement,
+    retirement_text,
+)
 from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.rollout_numbers import rollout_of_number, serving_pipeline
 from kappa.replay.rollout.state import State
+from kappa.replay.rollout.verify.diff_listing import difference_line, rejects_line
 from kappa.replay.status.outgoing_changes import sends_at_switch
 from kappa.state.files.address import changed_at
 from kappa.state.journal.journal import JournalRecord, as_document
@@ -141,6 +147,44 @@ def explain_intent(here: ProjectContext, state: State, wanted: Intent) -> str:
             if not may_resume(state, name):
                 return f"nothing: pipeline {name} is not paused"
             return f"the jobs of pipeline {name} go on from where they were"
+
+
+def intent_details(here: ProjectContext, state: State, wanted: Intent) -> tuple[str, ...]:
+    """Returns the facts that a person should see before the yes, a fact a line.
+
+    Of a promote these are the rows that differ, of a retirement the tables that leave, with rows
+    and files, and who reads them.
+    """
+    match wanted.intent:
+        case "promote":
+            return tuple(
+                line
+                for each in _rollouts_to_promote(state, wanted)
+                if each.verified is not None
+                for line in (
+                    *map(difference_line, each.verified.differences),
+                    rejects_line(each.verified.counts),
+                )
+                if line
+            )
+        case "retire":
+            name = _the_pipeline(state, wanted)
+            if not may_retire(state, name):
+                return ()
+            # Tables that cannot be read are reported where it matters.
+            with suppress(KappaError):
+                leaving = preview_retirement(
+                    here.store,
+                    state,
+                    name,
+                    kept_seconds=here.settings.rollout.soak_seconds,
+                    now=time.time(),
+                )
+                _, *lines = retirement_text(leaving).splitlines()
+                return tuple(line.strip() for line in lines)
+            return ()
+        case _:
+            return ()
 
 
 def record_intent(here: ProjectContext, state: State, wanted: Intent) -> dict[str, Any]:

@@ -4,16 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from kappa.replay.page.build_rates import HistoryPoint, rate_of, rates_over_time
+from kappa.replay.page.build_rates import (
+    HistoryPoint,
+    joined_points,
+    rate_of,
+    rates_over_time,
+)
 from kappa.replay.rollout.rollout import Phase
 from kappa.replay.rollout.state import State
 from kappa.replay.status.status import BuildStatus, Status
+from kappa.state.journal.events import GenerationMade
 from kappa.state.journal.projections import Retirement
+from kappa.state.kept_frontiers import parse_moment
 
 # A job that has published within this time is at work on the missing records.
 _AT_WORK_SECONDS = 10.0
+_HOUR = timedelta(hours=1)
+# So many pipelines are shown as cards; more are rows of a list.
+_MOST_CARDS = 3
+# The order of states in the list: what needs a person comes first.
+_TONES = ("bad", "warn", "unknown", "busy", "ok")
+_OLDEST = datetime.min.replace(tzinfo=UTC)
+# By the name in the address: the key by which the list is sorted.
+_SORT_KEYS: Mapping[str, Callable[[PipelineCard, BuildStatus], Any]] = {
+    "state": lambda card, _: 9 if card.health is None else _TONES.index(card.health.tone),
+    "last": lambda _, live: -(live.last_record_at or _OLDEST).timestamp(),
+    "rate": lambda card, _: -(card.rate or 0.0),
+    "lag": lambda _, live: -(live.lag or 0),
+    "folded": lambda _, live: -live.folded,
+    "rejected": lambda card, _: -card.open_rejects,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +55,8 @@ class Health:
 class PipelineCard:
     """A pipeline with its builds.
 
-    `rate` is the offsets a second that the live build folds, `chart` the rates over the last
-    hour.
+    `rate` is the offsets a second that served builds fold, `chart` the rates over the last hour
+    or a shorter `span_seconds`, over promotes too.
     """
 
     pipeline: str
@@ -43,8 +66,10 @@ class PipelineCard:
     health: Health | None
     rate: float | None
     chart: Mapping[str, Sequence[float]]
+    span_seconds: float
     generation: int | None
     served_at: str | None
+    open_rejects: int = 0
 
     @property
     def retirement(self) -> Retirement | None:
@@ -53,18 +78,57 @@ class PipelineCard:
 
 
 def pipeline_cards(
-    status: Status, state: State, trails: Callable[[str], Sequence[HistoryPoint]], now: datetime
+    status: Status,
+    state: State,
+    trails: Callable[[str], Sequence[HistoryPoint]],
+    now: datetime,
+    open_rejects: Mapping[str, int],
 ) -> tuple[PipelineCard, ...]:
     """Makes a card of each pipeline with a build, by name.
 
-    `trails` returns the history of a build.
+    `trails` returns the history of a build. `open_rejects` counts the rejects of a pipeline that
+    no redriven record has mended.
     """
     found: dict[str, dict[str, BuildStatus]] = {}
     for build in status.builds:
         found.setdefault(build.pipeline, {})[build.role] = build
     return tuple(
-        _pipeline_card(pipeline, roles, state, trails, now)
+        _pipeline_card(pipeline, roles, state, trails, now, open_rejects)
         for pipeline, roles in sorted(found.items())
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineList:
+    """The pipelines that serve, as the overview lists them.
+
+    `dense` is True if the pipelines are rows of a list, and not cards. `rows` are the pipelines
+    whose name has the text `search`, in the order `sort`; `total` counts all.
+    """
+
+    rows: tuple[PipelineCard, ...]
+    total: int
+    dense: bool
+    search: str
+    sort: str
+
+
+def pipeline_list(cards: Sequence[PipelineCard], search: str, sort: str) -> PipelineList:
+    """Returns the pipelines that serve, by a search and in an order. Pure.
+
+    An unknown order is the order by name.
+    """
+    live = [(card, card.live) for card in cards if card.live is not None]
+    key = _SORT_KEYS.get(sort)
+    shown = [each for each in live if search.casefold() in each[0].pipeline.casefold()]
+    if key is not None:
+        shown.sort(key=lambda each: key(*each))
+    return PipelineList(
+        tuple(card for card, _ in shown),
+        len(live),
+        len(live) > _MOST_CARDS,
+        search,
+        sort if key is not None else "name",
     )
 
 
@@ -118,15 +182,16 @@ def _pipeline_card(
     state: State,
     trails: Callable[[str], Sequence[HistoryPoint]],
     now: datetime,
+    open_rejects: Mapping[str, int],
 ) -> PipelineCard:
     live = roles.get("live")
-    steps = () if live is None else trails(live.build)
+    steps = () if live is None else joined_points(_served_spans(state, pipeline, trails, now))
     idle = roles.get("idle")
     # An idle build that is switched back is a candidate too.
     candidate = roles.get("candidate") or (
         idle if idle is not None and idle.rollout is not None else None
     )
-    times, offsets = rates_over_time(steps, now)
+    times, rates = rates_over_time(steps, now)
     record, generation = _serving_since(state, pipeline)
     return PipelineCard(
         pipeline,
@@ -135,10 +200,36 @@ def _pipeline_card(
         candidate,
         None if live is None else health_of(live, now),
         rate_of(steps, now),
-        {"x": times, "y": offsets},
+        {"x": times, "y": rates},
+        0.0 if not steps else min(3600.0, (now - steps[0].at).total_seconds()),
         generation,
         record,
+        0 if live is None else open_rejects.get(pipeline, live.rejected),
     )
+
+
+def _served_spans(
+    state: State,
+    pipeline: str,
+    trails: Callable[[str], Sequence[HistoryPoint]],
+    now: datetime,
+) -> list[tuple[datetime, Sequence[HistoryPoint]]]:
+    """Returns since when each build of a pipeline served, with the history of the build.
+
+    Builds that served before the last hour, or before a retirement, are left out.
+    """
+    begun: list[tuple[datetime, str]] = []
+    for record in reversed(state.served):
+        assert isinstance(record.event, GenerationMade), "no other record makes a generation"
+        at, build = parse_moment(record.at), record.event.serving.get(pipeline)
+        if build is None:
+            break
+        if begun and begun[-1][1] == build:
+            begun.pop()
+        begun.append((at, build))
+        if now - at > _HOUR:
+            break
+    return [(at, trails(build)) for at, build in reversed(begun)]
 
 
 def _serving_since(state: State, pipeline: str) -> tuple[str | None, int | None]:

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
+from kappa.replay.rollout.operator_requests import undo_word
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
 from kappa.replay.rollout.verify.diff_listing import count_line, differing_counts, rejects_line
 from kappa.replay.status.status import BuildStatus
-from kappa.state.journal.events import Check, Difference, OutcomeCount, Served
+from kappa.state.journal.events import (
+    Abandoned,
+    CaughtUp,
+    Check,
+    Difference,
+    Event,
+    Failed,
+    OutcomeCount,
+    PromoteAsked,
+    Served,
+    Staged,
+    Verified,
+    VerifyAsked,
+)
+from kappa.state.journal.journal import JournalRecord
+from kappa.state.kept_frontiers import parse_moment
 from kappa.state.offsets import Offsets
 
 # The stages of a rollout in order; a switch to a kept build is neither replayed nor verified.
@@ -25,10 +41,16 @@ _ENDED = frozenset({Phase.FAILED, Phase.ABANDONED})
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage of a rollout: `done`, `now`, `next`, or `ended` if the rollout ended there."""
+    """A stage of a rollout: `done`, `now`, `next`, or `ended` if the rollout ended there.
+
+    `seconds` is the duration of a stage that is over, and `since` the beginning of the stage that
+    runs; None if the stage was not reached.
+    """
 
     name: str
     standing: str
+    seconds: float | None = None
+    since: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +83,8 @@ class PartitionLag:
 class PossibleAction:
     """An action that a client can ask for: the API's `intent`, and the equal `command`.
 
-    The action is of a pipeline and a `rollout`, or `to` a generation.
+    The action is of a pipeline and a `rollout`, or `to` a generation. A `main` action is the next
+    step, and a `dangerous` action takes something away.
     """
 
     intent: str
@@ -71,6 +94,7 @@ class PossibleAction:
     rollout: int | None = None
     to: int | None = None
     main: bool = False
+    dangerous: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +116,16 @@ class RolloutView:
 
 
 def rollout_view(
-    state: State, rollout: Rollout, build: BuildStatus | None, end: Offsets | None
+    state: State,
+    rollout: Rollout,
+    build: BuildStatus | None,
+    end: Offsets | None,
+    records: Iterable[JournalRecord] = (),
 ) -> RolloutView:
-    """Makes the view of a rollout; `build` is the status of the build, if still wanted."""
+    """Makes the view of a rollout; `build` is the status of the build, if still wanted.
+
+    `records` are the journal's records from the beginning of the rollout on, for durations.
+    """
     record = state.served_in(rollout.id)
     generation = (
         record.event.generation if record is not None and isinstance(record.event, Served) else None
@@ -119,7 +150,7 @@ def rollout_view(
     }
     return RolloutView(
         rollout,
-        tuple(_stages_of(rollout)),
+        tuple(_timed_stages(_stages_of(rollout), rollout, records)),
         build,
         () if build is None or not rollout.active else _partition_lags(build, end),
         None if live == rollout.build else live,
@@ -149,7 +180,14 @@ def actions_of(state: State, rollout: Rollout) -> Iterator[PossibleAction]:
             "verify", name, "Verify once more", f"kappa verify {name}", rollout.number
         )
     if rollout.active:
-        yield PossibleAction("abandon", name, "Abandon", f"kappa abandon {name}", rollout.number)
+        yield PossibleAction(
+            "abandon",
+            name,
+            "Abandon",
+            f"kappa abandon {name}",
+            rollout.number,
+            dangerous=True,
+        )
     elif rollout.phase is Phase.SERVED and state.serving.get(name) == rollout.build:
         yield from undo_action(state, name)
 
@@ -157,7 +195,8 @@ def actions_of(state: State, rollout: Rollout) -> Iterator[PossibleAction]:
 def undo_action(state: State, pipeline: str) -> Iterator[PossibleAction]:
     """Yields the undo to the kept build, if there is a kept build and no active rollout."""
     if pipeline in state.idle and state.active(pipeline) is None:
-        yield PossibleAction("undo", pipeline, "Undo", f"kappa undo {pipeline}")
+        word = undo_word(state, pipeline, state.idle[pipeline])
+        yield PossibleAction("undo", pipeline, word.capitalize(), f"kappa undo {pipeline}")
 
 
 def service_actions(state: State, pipeline: str) -> Iterator[PossibleAction]:
@@ -168,7 +207,7 @@ def service_actions(state: State, pipeline: str) -> Iterator[PossibleAction]:
         return
     if pipeline not in state.paused:
         yield PossibleAction("pause", pipeline, "Pause", f"kappa pause {pipeline}")
-    yield PossibleAction("retire", pipeline, "Retire", f"kappa retire {pipeline}")
+    yield PossibleAction("retire", pipeline, "Retire", f"kappa retire {pipeline}", dangerous=True)
 
 
 def _stages_of(rollout: Rollout) -> Iterator[Stage]:
@@ -198,6 +237,68 @@ def _stages_of(rollout: Rollout) -> Iterator[Stage]:
         Stage(name, "done" if place < now or done else "now" if place == now else "next")
         for place, (name, _) in enumerate(steps)
     )
+
+
+def _timed_stages(
+    stages: Iterable[Stage], rollout: Rollout, records: Iterable[JournalRecord]
+) -> Iterator[Stage]:
+    """Yields the stages with durations, by the records that moved the rollout on."""
+    seconds, last = stage_seconds(rollout.id, records)
+    for stage in stages:
+        if stage.standing == "now":
+            since = None if last is None or last[0] != stage.name else last[1]
+            yield replace(stage, since=since)
+        else:
+            yield replace(stage, seconds=seconds.get(stage.name))
+
+
+def stage_seconds(
+    id_: int, records: Iterable[JournalRecord]
+) -> tuple[dict[str, float], tuple[str, str] | None]:
+    """Returns the seconds of each stage of a rollout, and the running stage with its beginning.
+
+    A stage that was left and entered again has the sum. `records` are in order. Pure.
+    """
+    found: dict[str, float] = {}
+    stage, since, approved = "", "", False
+    for record in records:
+        event = record.event
+        if record.number == id_:
+            approved = not isinstance(event, Staged) or event.auto_promote
+            stage, since = "Replay" if isinstance(event, Staged) else "Switch", record.at
+            continue
+        following = _stage_after(event, id_, approved=approved)
+        if following is None or not stage:
+            continue
+        approved = (approved or isinstance(event, PromoteAsked)) and not isinstance(
+            event, VerifyAsked
+        )
+        if following != stage:
+            took = (parse_moment(record.at) - parse_moment(since)).total_seconds()
+            found[stage] = found.get(stage, 0.0) + took
+            stage, since = following, record.at
+        if not stage:
+            return found, None
+    return found, (stage, since) if stage else None
+
+
+def _stage_after(event: Event, id_: int, *, approved: bool) -> str | None:
+    """Returns the stage after an event of a rollout; "" at the end, None for other events."""
+    match event:
+        case CaughtUp(rollout=of) | VerifyAsked(rollout=of) if of == id_:
+            return "Verify"
+        case Verified(rollout=of) if of == id_:
+            return "" if event.verdict != "passed" else "Switch" if approved else "Your yes"
+        case PromoteAsked(rollout=of) if id_ in {of, *event.together}:
+            return "Switch"
+        case Served() if any(each.rollout == id_ for each in event.switched):
+            return ""
+        case Failed(rollout=of) if id_ in {of, *event.together}:
+            return ""
+        case Abandoned(rollout=of) if of == id_:
+            return ""
+        case _:
+            return None
 
 
 def _partition_lags(build: BuildStatus, end: Offsets | None) -> tuple[PartitionLag, ...]:

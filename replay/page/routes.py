@@ -13,35 +13,38 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import parse_qs, quote
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
-from kappa.base.errors import DeclarationError, KappaError
+from kappa.base.errors import DeclarationError, KappaError, UsageError
 from kappa.base.sql import quoted
 from kappa.declare.board import board_name, boards_in
 from kappa.replay.page.api import desk_of
-from kappa.replay.page.boards import BoardAnswer, answer_board, is_behind
+from kappa.replay.page.boards import BoardAnswer, DrawnRows, answer_board, is_behind, typed_rows
 from kappa.replay.page.build_rates import BuildHistories
-from kappa.replay.page.overview import health_of, phase_health, pipeline_cards
+from kappa.replay.page.code_changes import ChangedPart, code_changes
+from kappa.replay.page.overview import health_of, phase_health, pipeline_cards, pipeline_list
+from kappa.replay.page.queries import PersonsAnswer, answer_person, csv_answer
 from kappa.replay.page.rollout import rollout_view, service_actions, undo_action
 from kappa.replay.page.samples import SampledRows, sampled_rows, samples_of
 from kappa.replay.page.table import first_query, table_view
 from kappa.replay.page.timeline import timeline_moments, undo_to
-from kappa.replay.page.topic import TopicRates, as_text, newest_records, topic_rates
+from kappa.replay.page.topic import RecordSearch, TopicRates, as_text, topic_rates, topic_view
 from kappa.replay.rollout.generation import code_of, generation_details, retired_text, serving_in
 from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.rollout_numbers import rollout_of_number
 from kappa.replay.rollout.state import State
 from kappa.replay.status.alerts import alert_statuses, shown_alerts
+from kappa.replay.status.logs import OWN_LOGS, last_lines, level_of, log_file
 from kappa.replay.status.outgoing_changes import sends_at_switch, sent_in
 from kappa.replay.status.shared_looks import SharedLooks
 from kappa.serving.http import login, static
 from kappa.serving.http.bounds import client_of
 from kappa.serving.http.page.render import HEADERS, page_html
-from kappa.serving.http.problem import HttpError
-from kappa.serving.http.stand import stand_of
+from kappa.serving.http.problem import HttpError, problem_of
+from kappa.serving.http.stand import place_of, stand_of
 from kappa.serving.outlets.sinks.sink_status import sink_statuses
 from kappa.serving.query.pin.moments import AtGeneration
 from kappa.serving.query.reader.table_sql import schema_of
@@ -51,6 +54,7 @@ from kappa.serving.query.sandbox.question import Question
 from kappa.serving.query.tables import ServedTable, served_tables
 from kappa.state.build import read_birth
 from kappa.state.journal.events import PipelineRetired
+from kappa.state.journal.journal import JournalView
 from kappa.state.lease import sorted_leases
 
 if TYPE_CHECKING:
@@ -64,12 +68,26 @@ _ROWS = 12
 _REJECTS = 50
 _ALERTS = 50
 _LETTERS = 20
+# The end of a log that is shown: a log may be of any size, and so may a line of a log.
+_LINES = 500
+_LOG_BYTES = 1 << 18
+_LINE_CHARACTERS = 2_000
+# The number of a partition has fewer digits.
+_DIGITS = 10
+# Longer queries are sent as a form, and not in an address.
+_LONGEST_IN_ADDRESS = 2_000
 # A board is there to be watched: queries may take up to a third of the time.
 _REST = 2
 
 
 def render_page(
-    request: Request, name: str, state: State, now: datetime, **values: Any
+    request: Request,
+    name: str,
+    state: State,
+    now: datetime,
+    *,
+    status_code: int = 200,
+    **values: Any,
 ) -> Response:
     """Renders a page and returns it as a response."""
     desk = desk_of(request)
@@ -81,6 +99,7 @@ def render_page(
 
     html = page_html(
         name,
+        place=place_of(request),
         now=now,
         generation=state.generation,
         supervised=supervised,
@@ -90,22 +109,25 @@ def render_page(
         phase_health=phase_health,
         **values,
     )
-    return Response(html, headers=dict(HEADERS), media_type="text/html")
+    return Response(html, status_code, headers=dict(HEADERS), media_type="text/html")
 
 
 @router.get("/")
-def show_overview(request: Request) -> Response:
-    """Shows each pipeline: the live build, its freshness, rate and lag, and the candidate."""
+def show_overview(request: Request, search: str = "", sort: str = "") -> Response:
+    """Shows each pipeline: the live build, its newest record, rate and lag, and the candidate."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     trails = _histories_of(request, desk)
-    found = pipeline_cards(status, state, lambda build: trails.points_of(build, now), now)
+    found = pipeline_cards(
+        status, state, lambda build: trails.points_of(build, now), now, desk.open_rejects(status)
+    )
     return render_page(
         request,
         "overview",
         state,
         now,
         cards=found,
+        pipelines=pipeline_list(found, search.strip(), sort),
         status=status,
         broker=desk.here.bootstrap_servers,
         sinks=sink_statuses(desk.here.store, now.timestamp()),
@@ -126,15 +148,31 @@ def show_rollout(request: Request, number: int) -> Response:
     state, status = desk.here.state(), desk.status()
     wanted = _rollout_numbered(state, number)
     build = next((each for each in status.builds if each.build == wanted.build), None)
+    records = JournalView(desk.here.store).records(after=wanted.id - 1)
     return render_page(
         request,
         "rollout",
         state,
         now,
-        view=rollout_view(state, wanted, build, status.end),
+        view=(view := rollout_view(state, wanted, build, status.end, records)),
+        changes=_code_changes_of(desk, view.live_build, wanted.build),
         sends=sends_at_switch(desk.here.store, state, wanted, most=desk.here.settings.alerts.most),
         status=status,
     )
+
+
+def _code_changes_of(
+    desk: SharedLooks, before: str | None, after: str
+) -> tuple[ChangedPart, ...] | None:
+    """Returns the code that changed between two builds; None if the code of one is not kept."""
+    if before is None:
+        return ()
+    try:
+        return desk.shared_look(
+            f"code of {before} and {after}", lambda: code_changes(desk.here.store, before, after)
+        )
+    except KappaError:
+        return None
 
 
 @router.get("/rollouts/{number}/samples")
@@ -155,12 +193,47 @@ def show_samples(request: Request, number: int) -> Response:
     )
 
 
+@router.get("/logs/{name}")
+def show_log(request: Request, name: str, search: str = "", level: str = "") -> Response:
+    """Shows the end of a log: of a process of the platform, or of the job of a build.
+
+    With a `search` or a `level`, only lines of the end that have it are shown.
+    """
+    here, now = desk_of(request).here, datetime.now(UTC)
+    state = here.state()
+    try:
+        path = log_file(here.store, state, name)
+    except UsageError as error:
+        raise HttpError(404, error.message, hint=error.hint) from None
+    text, _ = last_lines(path, _LINES, most_bytes=_LOG_BYTES)
+    lines = [(level_of(line), line) for line in text.decode(errors="replace").splitlines()]
+    return render_page(
+        request,
+        "log",
+        state,
+        now,
+        shown=name,
+        names=[*OWN_LOGS, *sorted(state.wanted_builds())],
+        lines=[
+            (of, line[:_LINE_CHARACTERS])
+            for of, line in lines
+            if (not level or of) and search.casefold() in line.casefold()
+        ],
+        total=len(lines),
+        search=search,
+        level=level,
+    )
+
+
 @router.get("/history")
-def show_history(request: Request, before: int | None = None) -> Response:
-    """Shows the timeline: the newest part, or the part older than record `before`."""
+def show_history(request: Request, before: int | None = None, pipeline: str = "") -> Response:
+    """Shows the timeline: the newest part, or the part older than record `before`.
+
+    With a `pipeline`, only the history of that pipeline is shown.
+    """
     desk, now = desk_of(request), datetime.now(UTC)
     state = desk.here.state()
-    moments = timeline_moments(state, before=before, most=_MOMENTS + 1)
+    moments = timeline_moments(state, before=before, most=_MOMENTS + 1, pipeline=pipeline)
     return render_page(
         request,
         "history",
@@ -169,6 +242,8 @@ def show_history(request: Request, before: int | None = None) -> Response:
         moments=moments[:_MOMENTS],
         more=len(moments) > _MOMENTS,
         before=before,
+        pipeline=pipeline,
+        pipelines=sorted({*state.pipelines.values()}),
     )
 
 
@@ -224,17 +299,28 @@ def _histories_of(request: Request, desk: SharedLooks) -> BuildHistories:
 
 
 @router.get("/tables")
-def show_tables(request: Request) -> Response:
-    """Shows all tables and views that serve."""
+def show_tables(request: Request, search: str = "") -> Response:
+    """Shows all tables and views that serve, or those with a text in a name of theirs."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     live = {each.pipeline: each for each in status.builds if each.role == "live"}
+    tables = desk.tables(state.generation) if state.generation else ()
+    wanted = search.strip().casefold()
     return render_page(
         request,
         "tables",
         state,
         now,
-        tables=desk.tables(state.generation) if state.generation else (),
+        tables=[
+            each
+            for each in tables
+            if any(
+                wanted in name.casefold()
+                for name in (each.name, each.pipeline, *(column for column, _ in each.columns))
+            )
+        ],
+        total=len(tables),
+        search=search.strip(),
         live=live,
     )
 
@@ -269,7 +355,8 @@ def show_table(request: Request, pipeline: str, name: str) -> Response:
         tables_named,
         whole=f"{quoted(schema_of(pipeline))}.{quoted(name)}",
     )
-    rows, trouble = None, None
+    rows: DrawnRows | None = None
+    trouble: KappaError | None = None
     try:
         rows = desk.shared_look(
             f"rows of {view.whole} in {found.build}",
@@ -293,6 +380,59 @@ def show_table(request: Request, pipeline: str, name: str) -> Response:
     )
 
 
+async def _query_of(request: Request) -> str:
+    """Returns the SQL of a request: of its form, or of its address."""
+    if request.method == "POST":
+        form = parse_qs((await request.body()).decode(errors="replace"), keep_blank_values=True)
+        return form.get("sql", [""])[0]
+    return request.query_params.get("sql", "")
+
+
+AskedQuery = Annotated[str, Depends(_query_of)]
+
+
+@router.api_route("/query", methods=["GET", "POST"])
+def show_query(request: Request, sql: AskedQuery) -> Response:
+    """Shows a box for SQL, and the answer to a query that the address or the form has."""
+    desk, now = desk_of(request), datetime.now(UTC)
+    state = desk.here.state()
+    answer: PersonsAnswer | None = None
+    trouble: KappaError | None = None
+    # A page of another site may link to a query, and only a person here asks for the answer.
+    foreign = request.headers.get("sec-fetch-site") == "cross-site"
+    if sql.strip() and not foreign:
+        try:
+            answer = answer_person(stand_of(request), sql, client_of(request.scope))
+        except KappaError as error:
+            trouble = error
+    return render_page(
+        request,
+        "query",
+        state,
+        now,
+        status_code=200 if trouble is None else problem_of(trouble).status,
+        sql=sql,
+        answer=answer,
+        trouble=trouble,
+        tables=desk.tables(state.generation) if state.generation else (),
+        address=f"/query?sql={quote(sql)}" if 0 < len(sql) <= _LONGEST_IN_ADDRESS else "/query",
+    )
+
+
+@router.api_route("/query.csv", methods=["GET", "POST"])
+def download_query(request: Request, sql: AskedQuery) -> Response:
+    """Answers a query as a file of CSV."""
+    if request.headers.get("sec-fetch-site") == "cross-site":
+        raise HttpError(
+            403,
+            "a page of another site links to this file",
+            hint="open the Query page, and ask for the file there",
+        )
+    content = csv_answer(stand_of(request), sql, client_of(request.scope))
+    headers = {**HEADERS, "Content-Disposition": 'attachment; filename="query.csv"'}
+    return Response(content, headers=headers, media_type="text/csv; charset=utf-8")
+
+
 @router.get("/alerts")
 def show_alerts(request: Request) -> Response:
     """Shows the alerts, the last messages on the page, and the dead letters."""
@@ -304,7 +444,7 @@ def show_alerts(request: Request) -> Response:
 
 
 @router.get("/topics")
-def show_topics(request: Request) -> Response:
+def show_topics(request: Request, search: str = "") -> Response:
     """Shows the topics of the broker."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, found, trouble = desk.here.state(), list[dict[str, Any]](), None
@@ -314,23 +454,39 @@ def show_topics(request: Request) -> Response:
     except KappaError as error:
         trouble = error
     rates = {each["topic"]: known.get(each["topic"]) for each in found}
+    builds = desk.status().builds if found else ()
     readers = {
         each["topic"]: sorted(
-            {build.pipeline for build in desk.status().builds if each["topic"] in build.topics}
+            {(build.pipeline, build.role) for build in builds if each["topic"] in build.topics}
         )
         for each in found
     }
     return render_page(
-        request, "topics", state, now, topics=found, rates=rates, readers=readers, trouble=trouble
+        request,
+        "topics",
+        state,
+        now,
+        topics=found,
+        rates=rates,
+        readers=readers,
+        search=search.strip(),
+        trouble=trouble,
     )
 
 
 @router.get("/topics/{name}")
-def show_topic(request: Request, name: str) -> Response:
-    """Shows the newest records of a topic."""
+def show_topic(
+    request: Request, name: str, partition: str = "", start: str = "", key: str = ""
+) -> Response:
+    """Shows the newest records of a topic, or those from a place on, or those of a key."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
-    view = newest_records(desk, name)
+    trouble: KappaError | None = None
+    number = int(partition) if partition.isdecimal() and len(partition) < _DIGITS else None
+    try:
+        view = topic_view(desk, name, RecordSearch(number, start.strip(), key))
+    except UsageError as error:
+        view, trouble = topic_view(desk, name), error
     builds = [each for each in status.builds if name in each.topics]
     return render_page(
         request,
@@ -338,6 +494,8 @@ def show_topic(request: Request, name: str) -> Response:
         state,
         now,
         view=view,
+        asked={"partition": partition, "start": start, "key": key},
+        trouble=trouble,
         rate=topic_rates(desk, _topic_rates_of(request)).get(name),
         builds=builds,
     )
@@ -378,7 +536,7 @@ def show_rejects(
     )
 
 
-def _sample_rows(request: Request, whole: str) -> dict[str, Any]:
+def _sample_rows(request: Request, whole: str) -> DrawnRows:
     """Returns some rows of a table from the sandbox: a view may be as slow as a query."""
     stand = stand_of(request)
     reply = stand.sandbox.ask_query(
@@ -388,8 +546,7 @@ def _sample_rows(request: Request, whole: str) -> dict[str, Any]:
         client=client_of(request.scope),
     )
     with reply.body as body:
-        document: dict[str, Any] = json.loads(body.read())
-    return document
+        return typed_rows(json.loads(body.read()))
 
 
 def _topic_rates_of(request: Request) -> TopicRates:

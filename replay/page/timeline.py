@@ -19,7 +19,7 @@ from kappa.state.journal.journal import JournalRecord
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """The part of a pipeline in a generation."""
+    """The part of a pipeline in a generation; `now` is True if the build serves since then."""
 
     rollout: Rollout
     pipeline: str
@@ -28,6 +28,7 @@ class Switch:
     before: str | None
     version_before: str | None
     what: str
+    now: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,16 @@ class Moment:
     proof: ProofRecord | None = None
     detail: str = ""
     now: bool = False
+    pipelines: tuple[str, ...] = ()
 
 
 def timeline_moments(
-    state: State, *, before: int | None = None, most: int | None = None
+    state: State, *, before: int | None = None, most: int | None = None, pipeline: str = ""
 ) -> tuple[Moment, ...]:
-    """Lists all moments, or the newest `most` moments with a number below `before`."""
+    """Lists all moments, or the newest `most` moments with a number below `before`.
+
+    With a `pipeline`, only moments of that pipeline are listed.
+    """
     found = [
         *_generation_moments(state),
         *_rollout_moments(state),
@@ -62,7 +67,12 @@ def timeline_moments(
     ]
     return tuple(
         sorted(
-            (each for each in found if before is None or each.number < before),
+            (
+                each
+                for each in found
+                if (before is None or each.number < before)
+                and (not pipeline or pipeline in each.pipelines)
+            ),
             key=lambda each: -each.number,
         )
     )[:most]
@@ -98,27 +108,45 @@ def undo_to(state: State, generation: int) -> Iterator[PossibleAction]:
 
 
 def _generation_moments(state: State) -> Iterator[Moment]:
+    # The rollout by which each pipeline serves now: the last that has switched the pipeline.
+    serving = {
+        each.receipt.pipeline: each.rollout
+        for record in state.served
+        if isinstance(record.event, GenerationMade)
+        for each in record.event.switched
+        if each.receipt.pipeline in state.serving
+    }
     for record in state.served:
-        if isinstance(record.event, GenerationMade):
-            switches = tuple(
-                _switch_of(state, state.rollout(each.rollout), each.receipt)
-                for each in record.event.switched
+        if not isinstance(record.event, GenerationMade):
+            continue
+        switches = tuple(
+            _switch_of(
+                state,
+                state.rollout(each.rollout),
+                each.receipt,
+                now=serving.get(each.receipt.pipeline) == each.rollout,
             )
-            yield Moment(
-                record.number,
-                record.at,
-                record.by,
-                "ok",
-                record.event.generation,
-                switches,
-                detail=retired_text(record.event)
-                if isinstance(record.event, PipelineRetired)
-                else "",
-                now=record.event.generation == state.generation,
-            )
+            for each in record.event.switched
+        )
+        retired = record.event if isinstance(record.event, PipelineRetired) else None
+        yield Moment(
+            record.number,
+            record.at,
+            record.by,
+            "ok",
+            record.event.generation,
+            switches,
+            detail="" if retired is None else retired_text(retired),
+            now=record.event.generation == state.generation
+            if retired is not None
+            else any(each.now for each in switches),
+            pipelines=tuple(each.pipeline for each in switches)
+            if retired is None
+            else (retired.pipeline,),
+        )
 
 
-def _switch_of(state: State, rollout: Rollout, receipt: Receipt) -> Switch:
+def _switch_of(state: State, rollout: Rollout, receipt: Receipt, *, now: bool) -> Switch:
     what = (
         "its first build"
         if receipt.first
@@ -133,6 +161,7 @@ def _switch_of(state: State, rollout: Rollout, receipt: Receipt) -> Switch:
         receipt.live_build,
         None if receipt.live_build is None else state.versions[receipt.live_build],
         what,
+        now,
     )
 
 
@@ -147,14 +176,22 @@ def _rollout_moments(state: State) -> Iterator[Moment]:
                 tones.get(rollout.phase, "busy"),
                 rollout=rollout,
                 detail=rollout.reason,
+                pipelines=(rollout.pipeline,),
             )
 
 
 def _pause_moments(state: State) -> Iterator[Moment]:
     for record in state.service:
         if isinstance(record.event, Paused | Resumed):
-            detail = f"pipeline {record.event.pipeline} was {record.event.kind}"
-            yield Moment(record.number, record.at, record.by, "unknown", detail=detail)
+            name = record.event.pipeline
+            yield Moment(
+                record.number,
+                record.at,
+                record.by,
+                "unknown",
+                detail=f"pipeline {name} was {record.event.kind}",
+                pipelines=(name,),
+            )
 
 
 def _proof_moment(kept: ProofRecord) -> Moment:
@@ -166,4 +203,5 @@ def _proof_moment(kept: ProofRecord) -> Moment:
         "ok" if kept.found.equal else "bad",
         proof=kept,
         detail=proof_line(kept.found),
+        pipelines=(kept.found.pipeline,),
     )

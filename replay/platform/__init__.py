@@ -9,6 +9,7 @@ order:
     next_step     the decision for one rollout
     messages      lines for the operator, and errors in a sentence
     http_keeper   the process that has HTTP's socket, and outlives a killed supervisor
+    http_port     the port that a project keeps, and who had the port that it wished for
     serve         the HTTP server's own process, a child of the keeper
 
 Children are started, ended and reaped:
@@ -27,4 +28,4 @@ The root as a whole, while nothing runs:
     copy          the copy of a root, how a cut copy continues, and the adoption of a copy
 """
 
-__all__ = ["copy", "serve", "supervisor"]
+__all__ = ["copy", "http_port", "serve", "supervisor"]

@@ -31,9 +31,10 @@ from kappa.base.process import marked_root
 from kappa.base.program import run_program
 from kappa.code.task import socket_name
 from kappa.replay.platform.child import ChildProcess
+from kappa.replay.platform.http_port import listening_at_kept_port
 from kappa.replay.platform.messages import ErrorReport, message_printer
 from kappa.replay.platform.stop_request import StopRequest
-from kappa.serving.http.address import HttpAddress, listening_at
+from kappa.serving.http.address import HttpAddress
 from kappa.state.lock import Lock
 
 _TICK_SECONDS = 0.2
@@ -50,18 +51,19 @@ def keep_server(
     lock: Lock,
     log: Path,
     door: Path,
+    port: Path,
     handed: socket.socket | None = None,
     say: Callable[[str], None],
 ) -> None:
     """Keeps a server at an address, or another port, until this process is asked to end.
 
-    Uses the socket that an earlier keeper has `handed` over, if any, and hands the socket over
-    at the `door`. Ends as well if the file of the lock is gone. Raises Conflict if another
-    keeper has the lock.
+    The file at `port` keeps the port for the next start (http_port.py). Uses the socket that
+    an earlier keeper has `handed` over, if any, and hands the socket over at the `door`. Ends
+    as well if the file of the lock is gone. Raises Conflict if another keeper has the lock.
     """
     with (
         lock,
-        handed or listening_at(address, any_port=True) as listening,
+        handed or listening_at_kept_port(address, port) as listening,
         SocketHandover(door, address, listening) as to_the_next,
         StopRequest() as stop,
     ):
@@ -157,6 +159,7 @@ def main(arguments: list[str] | None = None) -> int:
             lock=Lock(given.lock, what="the HTTP server of kappa up", root=marked_root()),
             log=given.log,
             door=given.door,
+            port=given.kept,
             handed=None if given.socket < 0 else socket.socket(fileno=given.socket),
             say=message_printer(sys.stdout),
         )
@@ -171,6 +174,7 @@ def main(arguments: list[str] | None = None) -> int:
         lock=Path,
         log=Path,
         door=Path,
+        kept=Path,
         socket=int,
     )
 

@@ -31,6 +31,7 @@ from kappa.serving.http.address import HttpAddress, ensure_guarded, guarded_addr
 from kappa.serving.http.bounds import Bounds
 from kappa.serving.http.http import make_app
 from kappa.serving.http.open_streams import OpenStreams
+from kappa.serving.http.page.render import ProjectPlace
 from kappa.serving.http.patience import PatientServer, fitting, uvicorn_settings
 from kappa.serving.http.snapshots import Snapshots
 from kappa.serving.http.stand import Stand
@@ -111,7 +112,15 @@ def _serve_at(
             token=token,
             bounds=bounds,
             routers=(events.router, changes.router, api.router, *routes.ROUTERS),
-            state={"desk": desk, "pulse": desk.change_marker, "changes": hub, "streams": streams},
+            state={
+                "desk": desk,
+                "pulse": desk.change_marker,
+                "changes": hub,
+                "streams": streams,
+                "place": ProjectPlace(
+                    settings.project.name, settings.root_url, socket.gethostname()
+                ),
+            },
         )
         config = uvicorn.Config(
             app, timeout_graceful_shutdown=_GRACE_SECONDS, **uvicorn_settings(bounds)

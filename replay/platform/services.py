@@ -26,6 +26,7 @@ from kappa.base.settings import Settings
 from kappa.code.sources import Sources
 from kappa.replay.platform.child import ChildProcess, ended_text
 from kappa.replay.platform.http_keeper import socket_handed_over
+from kappa.replay.platform.http_port import PORT
 from kappa.replay.status.run_records import DOOR, KEEPER
 from kappa.serving.http.address import HttpAddress, guarded_address
 from kappa.serving.outlets.outlet import served_outlets
@@ -253,6 +254,7 @@ class HttpService:
                 *("--host", self._address.host, "--port", str(self._address.port)),
                 *("--lock", str(local.path(KEEPER)), "--log", str(local.path(_HTTP_LOG))),
                 *("--door", str(local.path(DOOR)), "--socket", str(handed)),
+                *("--kept", str(local.path(PORT))),
             )
         self._close_handed(is_over=False)
 

@@ -33,6 +33,7 @@ from kappa.base.settings import Settings, load_settings
 from kappa.replay.platform.child import open_log
 from kappa.replay.platform.controller import Controller
 from kappa.replay.platform.copy import ensure_whole_root
+from kappa.replay.platform.http_port import PORT, read_kept_port
 from kappa.replay.platform.kafka import PlatformKafka
 from kappa.replay.platform.messages import ErrorReport, message_printer, named_errors, news_lines
 from kappa.replay.platform.processes import Processes
@@ -259,6 +260,9 @@ def _run_loop(
                 failpoint("supervisor.after_ready")
                 ready_at = kafka.bootstrap_servers
                 say(f"up: Kafka at {ready_at}, everything below {store.address('')}")
+                kept = read_kept_port(store.local.path(PORT))
+                if kept is not None and kept.text:
+                    say(kept.text)
         time.sleep(_TICK_SECONDS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -12,11 +13,16 @@ from kappa.replay.rollout.rollout_numbers import build_named
 from kappa.replay.rollout.state import State
 from kappa.state.store import Store
 
-_OWN = ("supervisor", "broker", "verification", "http", "archiver", "courier", "collector")
+OWN_LOGS = ("supervisor", "broker", "verification", "http", "archiver", "courier", "collector")
 _BLOCK = 65_536
 # No process reports that a file grows: the file is looked at this often.
 _LOOK_SECONDS = 0.2
 _LOOKS_A_SECOND = 5
+# The words by which Java, Python and Kappa mark what is wrong, near the beginning of a line.
+_LEVEL = re.compile(
+    r"\b(?:ERROR|FATAL|CRITICAL|WARN(?:ING)?|error:|Traceback)(?!\w)|\w+(?:Error|Exception):"
+)
+_LEVEL_WITHIN = 200
 
 
 def log_file(store: Store, state: State, name: str) -> Path:
@@ -36,8 +42,8 @@ def log_file(store: Store, state: State, name: str) -> Path:
         else state.serving.get(name) or state.idle.get(name, name)
     )
     path = _log_of(store, build)
-    if build not in _OWN and build not in state.versions:
-        known = [*_OWN, *sorted({*state.serving, *state.wanted_builds()})]
+    if build not in OWN_LOGS and build not in state.versions:
+        known = [*OWN_LOGS, *sorted({*state.serving, *state.wanted_builds()})]
         raise UsageError(f"there is no log of {name}", hint=near_or_all(name, known))
     if not path.exists():
         raise UsageError(f"{build} has written no log yet", hint="start it with: kappa up -d")
@@ -47,7 +53,7 @@ def log_file(store: Store, state: State, name: str) -> Path:
 def log_files(store: Store, state: State) -> dict[str, Path]:
     """Returns the logs that exist, by name: of the platform's processes, and of wanted builds."""
     builds = sorted({state.folded_by(build) for build in state.wanted_builds()})
-    found = {name: _log_of(store, name) for name in (*_OWN, *builds)}
+    found = {name: _log_of(store, name) for name in (*OWN_LOGS, *builds)}
     return {name: path for name, path in found.items() if path.exists()}
 
 
@@ -86,17 +92,27 @@ def _lines_since(path: Path, position: int) -> tuple[bytes, int]:
     return whole + ended, start + len(whole + ended)
 
 
-def last_lines(path: Path, count: int) -> tuple[bytes, int]:
-    """Returns the last lines of a file, and the position behind them."""
+def last_lines(path: Path, count: int, *, most_bytes: int | None = None) -> tuple[bytes, int]:
+    """Returns the last lines of a file, and the position behind them.
+
+    Of longer lines than `most_bytes` in all, only the last bytes are read.
+    """
     with path.open("rb") as file:
         end = begin = file.seek(0, os.SEEK_END)
+        least = 0 if most_bytes is None else max(0, end - most_bytes)
         found = b""
         # A line break more than lines: the first line must be whole.
-        while begin > 0 and found.count(b"\n") <= count:
+        while begin > least and found.count(b"\n") <= count:
             begin = max(0, begin - _BLOCK)
             file.seek(begin)
             found = file.read(end - begin)
         return b"".join(found.splitlines(keepends=True)[-count:] if count else []), end
+
+
+def level_of(line: str) -> str:
+    """Returns the level that a line of a log names: error, warning, or "" for any other. Pure."""
+    found = _LEVEL.search(line[:_LEVEL_WITHIN])
+    return "" if found is None else "warning" if found[0].upper().startswith("WARN") else "error"
 
 
 def follow_file(path: Path, position: int) -> Iterator[bytes]:

@@ -19,8 +19,8 @@ from kappa.replay.rollout.supervisor_report import SupervisorReport, read_superv
 from kappa.replay.status.alerts import alerts_progress
 from kappa.replay.status.listings import topics_listing
 from kappa.replay.status.status import BuildStatus, Status, observe_status
-from kappa.serving.query.query import read_snapshot
 from kappa.serving.query.reader.client import Client
+from kappa.serving.query.rejects import RejectCount, count_rejects
 from kappa.serving.query.render import Listing
 from kappa.serving.query.tables import ServedTable, served_tables
 from kappa.state.build import read_birth
@@ -42,7 +42,6 @@ _LONGEST_REST_SECONDS = 30.0
 _LONGEST_TROUBLE_SECONDS = 5.0
 # Clients choose the names of some looks, so the oldest looks are forgotten.
 _MOST_LOOKS = 200
-_COUNTED_REJECTS = "select pipeline, reason, count(*) from rejects group by all order by all"
 
 
 @dataclass(slots=True)
@@ -153,17 +152,16 @@ class SharedLooks:
 
         Raises Unreachable if there is no broker.
         """
-        log = self.must_reach_broker()
+        log, wanted = self.must_reach_broker(), sorted(self.here.state().wanted_builds())
 
         def look() -> Listing:
-            births = (
-                read_birth(self.here.store, build) for build in self.here.state().wanted_builds()
-            )
+            births = (read_birth(self.here.store, build) for build in wanted)
             return topics_listing(
                 log, {topic.name: topic for birth in births for topic in birth.topics}
             )
 
-        return self.shared_look("topics", look)
+        # A new candidate's topics are listed at once.
+        return self.shared_look(f"topics of {wanted}", look)
 
     def generation(self) -> int:
         """Returns the generation that serves now, by the journal; 0 if none serves."""
@@ -182,24 +180,29 @@ class SharedLooks:
             generation=generation,
         )
 
-    def counted_rejects(self, generation: int) -> Mapping[tuple[str, str], int]:
+    def counted_rejects(self, generation: int) -> Mapping[tuple[str, str], RejectCount]:
         """Counts the rejects of the builds that serve, by pipeline and reason."""
 
-        def counted() -> dict[tuple[str, str], int]:
+        def counted() -> dict[tuple[str, str], RejectCount]:
             try:
-                found = read_snapshot(
-                    self.here.store,
-                    lambda reader: reader.rows(_COUNTED_REJECTS),
-                    lease_seconds=self.here.lease_seconds,
-                )
+                return count_rejects(self.here.store, lease_seconds=self.here.lease_seconds)
             except KappaError:
                 # Nothing is served yet, so there is no table of rejects.
                 return {}
-            return {
-                (str(pipeline), str(reason)): int(count) for pipeline, reason, count in found.rows
-            }
 
         return self.shared_look("rejects", counted, generation=generation)
+
+    def open_rejects(self, status: Status) -> Mapping[str, int]:
+        """Counts the rejects of each pipeline that no redriven record has mended.
+
+        The tables are asked only if a build that serves has rejected anything.
+        """
+        if not any(each.rejected for each in status.builds if each.role == "live"):
+            return {}
+        found: dict[str, int] = {}
+        for (pipeline, _), count in self.counted_rejects(status.generation).items():
+            found[pipeline] = found.get(pipeline, 0) + count.left
+        return found
 
     def must_reach_broker(self) -> Log:
         """Returns the broker's client. Raises Unreachable if no broker is known."""

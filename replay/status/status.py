@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from kappa.base.errors import Damaged, KappaError
@@ -38,6 +38,8 @@ from kappa.state.store import Store
 
 if TYPE_CHECKING:
     from kappa.serving.query.overflows import Overflow
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,8 @@ class BuildStatus:
 
     `lag` counts offsets up to the log's end (None: the broker was not asked). `held_back`
     counts the offsets of the lag that an open transaction keeps from every reader. `fresh_at`
-    is the time at which the frontier was published. `folded` counts offsets since the origin;
+    is the time at which readers last had all records, `last_record_at` the log time of the newest
+    record that was folded. `folded` counts offsets since the origin;
     of a branch, `begun_with` of these offsets were in the tables when the branch began.
     `rejected` counts records (`late` are some of these records), as does `duplicate`. `beyond`
     is set if the build has rejected more records than the pipeline allows a candidate.
@@ -140,6 +143,7 @@ class BuildStatus:
     rests: bool = False
     pause: Pause | None = None
     retirement: Retirement | None = None
+    last_record_at: datetime | None = None
 
     @property
     def read(self) -> tuple[int, int] | None:
@@ -463,7 +467,19 @@ def _build_status(
         slice=None
         if rollout is None or rollout.phase is not Phase.REPLAYING
         else read_progress(store, build, frontier),
+        last_record_at=_last_record_time(frontier),
     )
+
+
+def _last_record_time(frontier: Frontier | None) -> datetime | None:
+    """Returns the log time of the newest record that was folded, if a calendar has that time."""
+    times = () if frontier is None else frontier.log_time.values()
+    newest = max((ms for parts in times for ms in parts.values()), default=None)
+    try:
+        return None if newest is None else _EPOCH + timedelta(milliseconds=newest)
+    except OverflowError:
+        # A producer may send any time.
+        return None
 
 
 def _beyond_limit(birth: Birth, frontier: Frontier | None) -> str:

@@ -66,10 +66,8 @@ def ensure_guarded(host: str, token: str | None) -> None:
         )
 
 
-def listening_at(
-    address: HttpAddress, *, any_port: bool = False, command: str = "kappa serve"
-) -> socket.socket:
-    """Opens the socket. Raises Conflict if the port is taken, unless `any_port` is allowed.
+def listening_at(address: HttpAddress, *, command: str = "kappa serve") -> socket.socket:
+    """Opens the socket. Raises Conflict if the port is taken.
 
     The error's hint is `command` with another port.
     """
@@ -77,8 +75,6 @@ def listening_at(
     try:
         return socket.create_server((address.host, address.port), family=family, backlog=WAITING)
     except OSError as error:
-        if any_port and address.port:
-            return listening_at(HttpAddress(address.host, 0))
         raise Conflict(
             f"nothing can listen at {address.host}:{address.port}: {error.strerror}",
             hint=f"give another place: {command} --listen 127.0.0.1:0 takes any port that is free",

@@ -21,10 +21,10 @@ from kappa.serving.http.bounds import Bounds
 from kappa.serving.http.gate import OPEN, Gate
 from kappa.serving.http.page.render import HEADERS, problem_html
 from kappa.serving.http.problem import MEDIA_TYPE, HttpError, Problem, problem_of
-from kappa.serving.http.stand import API, PROBLEM, Stand, stand_of
+from kappa.serving.http.stand import API, PROBLEM, Stand, place_of, stand_of
 from kappa.serving.http.token import WaitingLine
 
-_TO_THE_OVERVIEW = "the overview leads to every page: /"
+_OVERVIEW_HINT = "the navigation above leads to every page"
 
 router = APIRouter()
 
@@ -62,6 +62,7 @@ def make_app(
     )
     app.state.stand = stand
     app.state.token = token
+    app.state.place = None
     app.state.line = WaitingLine(bounds.wrong_seconds)
     for name, value in (state or {}).items():
         setattr(app.state, name, value)
@@ -129,15 +130,17 @@ async def _answer_error(request: Request, error: Exception) -> Response:
                 HttpError(
                     400,
                     f"the request cannot be read: {where}: {first['msg']}",
-                    hint=_TO_THE_OVERVIEW if to_a_person else f"see {API}/openapi.json",
+                    hint=_OVERVIEW_HINT if to_a_person else f"see {API}/openapi.json",
                 )
             )
         case HTTPException():
             problem = problem_of(
                 HttpError(
                     error.status_code,
-                    str(error.detail),
-                    hint=_TO_THE_OVERVIEW if to_a_person else f"{API}/openapi.json lists all paths",
+                    f"there is no page {request.url.path[:80]}"
+                    if to_a_person and error.status_code == 404
+                    else str(error.detail),
+                    hint=_OVERVIEW_HINT if to_a_person else f"{API}/openapi.json lists all paths",
                     headers=error.headers,
                 )
             )
@@ -145,7 +148,12 @@ async def _answer_error(request: Request, error: Exception) -> Response:
             problem = Problem(500, {"title": "failed", "status": 500})
     if to_a_person:
         return Response(
-            problem_html(problem.document),
+            problem_html(
+                problem.document,
+                place=place_of(request),
+                where=request.url.path,
+                with_token=request.app.state.token is not None,
+            ),
             problem.status,
             {**HEADERS, **problem.headers},
             media_type="text/html",

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 
 from kappa.serving.http.gate import LOGIN, LOGOUT
 from kappa.serving.http.page.render import HEADERS, page_html
-from kappa.serving.http.stand import line_of
+from kappa.serving.http.stand import line_of, place_of
 from kappa.serving.http.token import COOKIE, COOKIE_SECONDS, cookie_of
 
 router = APIRouter(include_in_schema=False)
@@ -25,7 +25,7 @@ async def ask(request: Request, next: str = "/") -> Response:  # noqa: A002
     """Answers with the form, or redirects if the server has no token."""
     if _request_token(request) is None:
         return _sent_to("/")
-    return _login_form(next, wrong=False)
+    return _login_form(request, next, wrong=False)
 
 
 @router.post(LOGIN)
@@ -38,7 +38,7 @@ async def login(request: Request) -> Response:
     meant = given.get("next", ["/"])[0]
     if not hmac.compare_digest(given.get("token", [""])[0].encode(), token.encode()):
         await line_of(request).wait()
-        return _login_form(meant, wrong=True)
+        return _login_form(request, meant, wrong=True)
     answer = _sent_to(meant)
     # Strict: browsers send the cookie with no request from a page of another site.
     # Secure: behind a proxy with TLS, browsers send the cookie by TLS only.
@@ -61,9 +61,9 @@ async def logout() -> Response:
     return answer
 
 
-def _login_form(meant: str, *, wrong: bool) -> Response:
+def _login_form(request: Request, meant: str, *, wrong: bool) -> Response:
     return Response(
-        page_html("login", next=_local_place(meant), wrong=wrong),
+        page_html("login", place=place_of(request), next=_local_place(meant), wrong=wrong),
         401 if wrong else 200,
         dict(HEADERS),
         media_type="text/html",

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import anyio
 from fastapi import Request
 
+from kappa.serving.http.page.render import ProjectPlace
 from kappa.serving.http.problem import MEDIA_TYPE
 from kappa.serving.http.snapshots import Snapshots
 from kappa.serving.http.token import WaitingLine
@@ -60,6 +61,13 @@ def stand_of(request: Request) -> Stand:
     stand = request.app.state.stand
     assert isinstance(stand, Stand), "make_app has put it"
     return stand
+
+
+def place_of(request: Request) -> ProjectPlace | None:
+    """Returns the project that the server serves; None if the server was not told."""
+    place = request.app.state.place
+    assert place is None or isinstance(place, ProjectPlace), "who made the app has put it"
+    return place
 
 
 class SharedLook(Generic[_Seen]):

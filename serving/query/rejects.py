@@ -6,10 +6,11 @@ silently. Rejects are read at a single snapshot, of the builds that serve or of 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from kappa.base.errors import UsageError, near_or_all
 from kappa.base.sql import text
@@ -109,6 +110,35 @@ def rejects_in_order(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class RejectCount:
+    """The number of rejects, and of these the rejects that no redriven record has mended."""
+
+    all: int
+    left: int
+
+
+def count_rejects(
+    store: Store, *, lease_seconds: float = 60.0
+) -> dict[tuple[str, str], RejectCount]:
+    """Counts the rejects of the builds that serve, by pipeline and reason."""
+    with pin_served(store, lease_seconds=lease_seconds) as pinned:
+        snapshot = pinned.snapshot
+        found = {
+            (pipeline, str(reason)): RejectCount(int(count), int(left))
+            for pipeline, build in sorted(snapshot.serving.items())
+            for reason, count, left in _stored_rows(
+                store,
+                snapshot.births[build],
+                snapshot.frontiers[build],
+                "select reason, count(*), count(*) - count(redriven_at) "
+                f"from ({_rejects_sql(RejectFilter())}) group by reason order by reason",
+            )
+        }
+        pinned.confirm_kept()
+    return found
+
+
 def _read_rejects(
     store: Store, wanted: RejectFilter, order: str, lease_seconds: float
 ) -> Iterator[Reject]:
@@ -159,6 +189,40 @@ def _rejects_in(
 def _rejects_of_build(
     store: Store, birth: Birth, frontier: Frontier, wanted: RejectFilter, order: str
 ) -> Iterator[Reject]:
+    rows = _stored_rows(store, birth, frontier, f"{_rejects_sql(wanted)} order by {order}")
+    for topic, partition, offset, *rest in rows:
+        (
+            timestamp,
+            ms,
+            key,
+            value,
+            headers,
+            reason,
+            detail,
+            original,
+            original_ms,
+            redriven_at,
+        ) = rest
+        yield Reject(
+            pipeline=birth.pipeline,
+            build=birth.build,
+            at=Position(topic, partition, offset),
+            timestamp=timestamp,
+            timestamp_ms=ms,
+            key=key,
+            value=value,
+            headers=tuple((header["key"], header["value"]) for header in headers or ()),
+            reason=reason,
+            detail=detail,
+            original=Original(Position(topic, partition, original), original_ms),
+            redriven_at=redriven_at,
+        )
+
+
+def _stored_rows(
+    store: Store, birth: Birth, frontier: Frontier, query: str
+) -> Iterable[tuple[Any, ...]]:
+    """Returns the rows of a query over `stored`, the rejects of a build as they are stored."""
     table = birth.table(REJECTS)
     paths = files(
         table_path(store, birth.build, REJECTS),
@@ -166,38 +230,9 @@ def _rejects_of_build(
         frontier.file_lists.get(REJECTS),
     )
     ensure_whole(store, birth.build, paths)
-    stored = stored_sql(table, paths)
+    stored = _widened_sql(stored_sql(table, paths), table)
     with open_reader(None, served=True) as reader:
-        for topic, partition, offset, *rest in reader.rows(
-            f"with stored as ({_widened_sql(stored, table)}) {_rejects_sql(wanted)} order by "
-            f"{order}"
-        ).rows:
-            (
-                timestamp,
-                ms,
-                key,
-                value,
-                headers,
-                reason,
-                detail,
-                original,
-                original_ms,
-                redriven_at,
-            ) = rest
-            yield Reject(
-                pipeline=birth.pipeline,
-                build=birth.build,
-                at=Position(topic, partition, offset),
-                timestamp=timestamp,
-                timestamp_ms=ms,
-                key=key,
-                value=value,
-                headers=tuple((header["key"], header["value"]) for header in headers or ()),
-                reason=reason,
-                detail=detail,
-                original=Original(Position(topic, partition, original), original_ms),
-                redriven_at=redriven_at,
-            )
+        return reader.rows(f"with stored as ({stored}) {query}").rows
 
 
 def _widened_sql(stored: str, table: TableBirth) -> str:
@@ -232,7 +267,7 @@ def _rejects_sql(wanted: RejectFilter) -> str:
         f"""r.key, r.value, r.headers, r.reason, r.detail,
             coalesce(first."offset", r."offset"), """
         f"""epoch_ms(coalesce(first."timestamp", r."timestamp")), """
-        f"""coalesce(own."offset", firsts."offset")
+        f"""coalesce(own."offset", firsts."offset") as redriven_at
         from stored r
         left join stored first on {same.replace("o.", "first.")} """
         f"""and first."offset" = r._redrives and first._deleted is not true

@@ -47,6 +47,8 @@ PATHS = (
     "/generations/1",
     "/tables",
     "/tables/web/page_hits",
+    "/query?sql=from+by_page",
+    "/logs/web-2",
     "/topics",
     "/topics/visits",
     "/rejects",
@@ -114,6 +116,9 @@ def lived(folder: Path) -> World:
     world = World(folder)
     assert world.lives() == 5
     world.be_up()
+    log = world.store.local.path("logs/web-2.log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(f"begins\nWARN slow\nERROR {EVIL} {HOSTILE}\n", encoding="utf-8")
     world.declares_board("pages", BOARD)
     world.declares_board("wrong", BOARD.replace("bars", "pie"))
     return world
@@ -292,7 +297,7 @@ def test_a_query_is_answered_and_drawn_and_a_wrong_one_is_explained(
         box = page.locator("#query")
         box.fill("select minute, hits from page_hits order by minute")
         box.press("Control+Enter")
-        expect(page.locator("#chart canvas")).to_be_visible()
+        expect(page.locator("#answer .chart canvas")).to_be_visible()
         expect(page.locator("#answer .scroll tbody tr")).to_have_count(40)
         expect(page.locator("#asked")).to_contain_text("40 rows, of generation 2")
         ensure_good(page, "sql line")
@@ -301,21 +306,87 @@ def test_a_query_is_answered_and_drawn_and_a_wrong_one_is_explained(
             f'select page, sum(hits) as "{EVIL.replace(chr(34), chr(34) * 2)}" '
             "from page_hits group by page"
         )
-        page.get_by_role("button", name="Ask").click()
+        page.get_by_role("button", name="Run").click()
         expect(page.locator("#answer .scroll thead")).to_contain_text(EVIL)
-        expect(page.locator("#chart canvas")).to_be_visible()
+        expect(page.locator("#answer .bars tbody tr")).to_have_count(9)
         ensure_good(page, "sql bars")
 
         box.fill("select page from page_hits")
         box.press("Control+Enter")
         expect(page.locator("#asked")).to_contain_text("40 rows")
-        expect(page.locator("#chart")).to_have_count(0)
+        expect(page.locator("#answer .bars, #answer .chart")).to_have_count(0)
 
         box.fill("select * from page_hitz")
         box.press("Control+Enter")
         expect(page.get_by_role("alert")).to_contain_text("page_hits")
         ensure_good(page, "sql refused")
         seen.complaints.clear()
+
+
+@pytest.mark.long
+def test_the_address_follows_the_query_and_the_browser_keeps_it(
+    chromium: Browser, standing: Server
+) -> None:
+    with opened(chromium, at(standing)) as (page, _):
+        page.goto("/query")
+        box, rows = page.locator("#query"), page.locator("#answer .scroll tbody tr")
+        box.fill("select 1 as n")
+        box.press("Control+Enter")
+        expect(rows).to_have_count(1)
+        expect(page).to_have_url(f"{at(standing)}/query?sql=select+1+as+n")
+        box.fill("from by_page")
+        box.press("Control+Enter")
+        expect(rows).to_have_count(9)
+        with page.expect_download() as file:
+            page.get_by_role("button", name="CSV").click()
+        assert len(Path(file.value.path()).read_text().splitlines()) == 10
+
+        page.go_back()
+        expect(box).to_have_value("select 1 as n")
+        expect(rows).to_have_count(1)
+        page.reload()
+        expect(box).to_have_value("select 1 as n")
+        expect(rows).to_have_count(1)
+        page.get_by_text("Queries in this browser").click()
+        page.get_by_role("button", name="from by_page").click()
+        expect(rows).to_have_count(9)
+
+
+@pytest.mark.long
+def test_the_list_of_pipelines_follows_the_search(chromium: Browser, tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for number, name in enumerate(("web", "shop", "fraud", "orders"), start=1):
+        world.goes_live(world.build(f"b{number}", pipeline=name), number, pipeline=name, ago=60)
+    world.be_up()
+    with serving(world) as server, opened(chromium, at(server), axe=True) as (page, _):
+        page.goto("/")
+        rows = page.locator(".dense tbody tr")
+        expect(rows).to_have_count(4)
+        ensure_good(page, "pipelines")
+        page.get_by_role("searchbox").press_sequentially("ord")
+        expect(rows).to_have_count(1)
+        expect(page).to_have_url(f"{at(server)}/?search=ord")
+        expect(page.get_by_role("searchbox")).to_be_focused()
+        page.locator(".dense summary").click()
+        button = page.get_by_role("button", name="Retire")
+        button.click()
+        expect(page.get_by_role("dialog")).to_contain_text("table hits_b4: 40 rows, 1 file")
+        expect(page.locator("#plan-yes")).to_have_class("danger")
+
+
+@pytest.mark.long
+def test_the_pages_stay_in_place_and_in_sight(chromium: Browser, standing: Server) -> None:
+    """Whichever page is shown, each tab is where it was; on a phone all tabs are in the window."""
+    tabs = "[...document.querySelectorAll('nav a')].map((each) => each.getBoundingClientRect())"
+    with opened(chromium, at(standing)) as (page, _):
+        places = set()
+        for path in ("/", "/boards", "/history"):
+            page.goto(path)
+            places.add(tuple(page.evaluate(f"{tabs}.map((each) => each.left)")))
+        assert len(places) == 1
+        page.set_viewport_size(NARROW)
+        rights = page.evaluate(f"{tabs}.map((each) => each.right)")
+        assert max(rights) <= NARROW["width"]
 
 
 @pytest.mark.long
@@ -473,9 +544,9 @@ def test_numbers_and_times_are_the_servers_own_wherever_one_sits(
             "(1152921504606846977 + n)::bigint as wide from range(3) of(n)"
         )
         page.locator("#query").press("Control+Enter")
-        expect(page.locator("#answer .scroll tbody")).to_contain_text("1152921504606846977")
-        page.locator("#chart .u-over").hover(position={"x": 1, "y": 60})
-        expect(page.locator("#chart .u-legend")).to_contain_text("2026-01-01 05:00:00 UTC")
+        expect(page.locator("#answer .scroll tbody")).to_contain_text("1,152,921,504,606,846,977")
+        page.locator("#answer .chart .u-over").hover(position={"x": 1, "y": 60})
+        expect(page.locator("#answer .chart .u-legend")).to_contain_text("2026-01-01 05:00:00 UTC")
 
 
 @pytest.mark.long
@@ -603,6 +674,12 @@ def test_without_scripts_all_is_there_to_be_read_and_what_to_type_is_said(
         page.goto("/rollouts/5")
         page.get_by_role("link", name="Show some of each kind").click()
         expect(page.locator("ins")).to_have_count(5)
+        page.goto("/tables/web/page_hits")
+        page.locator("#query").fill("select 40 + 2 as n")
+        page.get_by_role("button", name="Run").click()
+        expect(page.locator("#answer .scroll tbody")).to_contain_text("42")
+        page.goto("/tables?search=minute")
+        expect(page.get_by_role("link", name="by_page")).to_have_count(0)
         for path, told in (
             ("/", "1,500"),
             ("/history", "Generation 2"),

@@ -18,6 +18,7 @@ from kappa.serving.http import events
 from kappa.serving.http.bounds import Bounds
 from kappa.serving.http.http import make_app
 from kappa.serving.http.open_streams import OpenStreams
+from kappa.serving.http.page.render import ProjectPlace
 from kappa.serving.http.patience import PatientServer, uvicorn_settings
 from kappa.serving.http.snapshots import Snapshots
 from kappa.serving.http.stand import Stand
@@ -59,6 +60,7 @@ class Server:
                 "pulse": getattr(desk, "change_marker", None),
                 "changes": changes,
                 "streams": streams,
+                "place": ProjectPlace("shop", str(store.url), "canary"),
             },
         )
         # Of what routes share.

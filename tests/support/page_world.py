@@ -13,18 +13,21 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from pathlib import Path
+from unittest import mock
 
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 from msgspec.structs import replace
 
 from kappa.base.process import process_id
+from kappa.code.code_snapshot import ensure_snapshot, hash_files
 from kappa.declare.alert import AlertBirth
 from kappa.declare.sink import SinkBirth
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.tally import Tally
 from kappa.kafka.cluster import TopicFacts
 from kappa.kafka.reader import Record
+from kappa.replay.rollout.current import current_state
 from kappa.replay.status.context import ProjectContext
 from kappa.replay.status.run_records import Running, put_running
 from kappa.replay.status.shared_looks import SharedLooks
@@ -103,6 +106,9 @@ class FakeLog:
     def end(self, topics: Iterable[str]) -> Offsets:
         return self._of(topics, 1234)
 
+    def at_time(self, topics: Iterable[str], _: int) -> Offsets:
+        return self._of(topics, 1000)
+
     def high_watermark(self, topics: Iterable[str]) -> Offsets:
         return self._of(topics, 1234)
 
@@ -146,10 +152,13 @@ class World:
         assert me is not None
         put_running(self.store, Running(me.pid, me.born, "127.0.0.1:1", ""))
 
-    def append(self, *events: Event) -> None:
+    def append(self, *events: Event, ago: float = 0.0) -> None:
+        """Appends events to the journal, as of some seconds ago."""
         last = max((record.number for record in self.journal.after(0)), default=0)
         for number, event in enumerate(events, start=last + 1):
-            assert self.journal.append(number, event) is not None
+            at = (datetime.now(UTC) - timedelta(seconds=ago)).isoformat(timespec="milliseconds")
+            with mock.patch("kappa.state.journal.journal.now", lambda at=at: at):
+                assert self.journal.append(number, event) is not None
 
     def build(
         self,
@@ -161,20 +170,30 @@ class World:
         by_page: str | None = None,
         sinks: tuple[SinkBirth, ...] = (),
         pattern: str | None = None,
+        pipeline: str = "web",
+        code: str = "",
+        redriven: tuple[int, ...] = (),
     ) -> str:
-        """Makes a build with its tables, and an hour of frontiers."""
-        view = {"by_page": by_page or BY_PAGE}
-        tables = (HITS, REJECTS_BIRTH)
+        """Makes a build with its tables, and an hour of frontiers.
+
+        `code` is the file of its pipeline. Of the rejects, those at the offsets `redriven` are
+        mended. The table of another pipeline than `web` has another name, and no view.
+        """
+        table = HITS if pipeline == "web" else replace(HITS, name=f"hits_{name}")
+        view = {"by_page": by_page or BY_PAGE} if pipeline == "web" else {}
+        tables = (table, REJECTS_BIRTH)
         topics = (TopicBirth("visits", "id", "retained", 2, pattern),)
+        files = {"pipelines/web.py": code.encode()} if code else {}
+        ensure_snapshot(self.store, name, files)
         put_birth(
             self.store,
             Birth(
                 name,
-                "web",
+                pipeline,
                 f"version-of-{name}",
-                {},
+                {"function pipelines/web.py:web": str(hash(code))} if code else {},
                 1,
-                {},
+                hash_files(files),
                 "",
                 topics,
                 tables,
@@ -194,8 +213,8 @@ class World:
             "minute": [begun + timedelta(minutes=number) for number in range(ROWS)],
             "hits": [hits * (number + 1) for number in range(ROWS)],
         }
-        self._write(name, HITS, pa.table(rows))
-        self._write(name, REJECTS_BIRTH, self._rejects(evil) if evil else None)
+        self._write(name, table, pa.table(rows))
+        self._write(name, REJECTS_BIRTH, self._rejects(evil, redriven) if evil else None)
         frontiers = Frontiers(self.store, name)
         for number in range(1, 41):
             frontier = Frontier(
@@ -203,9 +222,10 @@ class World:
                 name,
                 1,
                 self._offsets(offset * number // 40),
-                {"page_hits": 0, "rejects": 0},
+                {table.name: 0, "rejects": 0},
                 self._ago(3602 - 90 * number),
                 tally={"visits": {0: Tally(decoded=offset, rejected=3, late=1)}},
+                log_time={"visits": {0: int(1000 * (self.now.timestamp() - 90)), 1: 0}},
             )
             frontiers.publish(frontier)
         put_kept_frontier(self.store, KeptFrontierRecord(frontier, generations=(1, 2, 3)))
@@ -242,12 +262,20 @@ class World:
         before: str | None = None,
         *,
         reasons: tuple[str, ...] = ("new",),
+        ago: float = 0.0,
+        pipeline: str = "web",
     ) -> None:
-        """Brings a build to serve: staged, caught up, verified, held, served, with a receipt."""
-        self.append(Staged("web", build, f"version-of-{build}", reasons))
+        """Brings a build to serve: staged, caught up, verified, held, served, with a receipt.
+
+        The build begins to serve some seconds `ago`, after a replay of a minute.
+        """
+        self.append(Staged(pipeline, build, f"version-of-{build}", reasons), ago=ago + 75)
         rollout = max(record.number for record in self.journal.after(0))
-        self.append(CaughtUp(rollout, self._offsets(1000)), self.verified(rollout, before))
-        self.switches(rollout, build, generation, before, reasons=reasons)
+        self.append(CaughtUp(rollout, self._offsets(1000)), ago=ago + 15)
+        self.append(self.verified(rollout, before), ago=ago + 3)
+        self.switches(
+            rollout, build, generation, before, reasons=reasons, ago=ago, pipeline=pipeline
+        )
 
     def switches(
         self,
@@ -257,12 +285,14 @@ class World:
         before: str | None,
         *,
         reasons: tuple[str, ...] = (),
+        ago: float = 0.0,
+        pipeline: str = "web",
     ) -> None:
         """Lets a rollout's build serve: held, served, with a receipt."""
         if before is not None:
-            self.append(Held(rollout, before, 1))
+            self.append(Held(rollout, before, 1), ago=ago)
         receipt = Receipt(
-            "web",
+            pipeline,
             build,
             f"version-of-{build}",
             self._offsets(1000),
@@ -271,21 +301,20 @@ class World:
             reasons=reasons,
             first=before is None,
         )
-        self.append(Served(rollout, generation, {"web": build}, receipt))
+        serving = {**current_state(self.store).serving, pipeline: build}
+        self.append(Served(rollout, generation, serving, receipt), ago=ago)
 
-    def waits(self, build: str, live: str) -> int:
-        """Makes a candidate that is ready and was compared; returns its rollout's number."""
-        self.append(
-            Staged(
-                "web",
-                build,
-                f"version-of-{build}",
-                (f"function web changed {EVIL}",),
-                auto_promote=False,
-            )
-        )
+    def waits(self, build: str, live: str, *, reason: str = "", ago: float = 0.0) -> int:
+        """Makes a candidate that is ready and was compared; returns its rollout's number.
+
+        The candidate is ready since some seconds `ago`, after a replay that took twice as long.
+        """
+        reasons = (reason or f"function web changed {EVIL}",)
+        candidate = Staged("web", build, f"version-of-{build}", reasons, auto_promote=False)
+        self.append(candidate, ago=3.2 * ago)
         rollout = max(record.number for record in self.journal.after(0))
-        self.append(CaughtUp(rollout, self._offsets(1000)), self.verified(rollout, live))
+        self.append(CaughtUp(rollout, self._offsets(1000)), ago=1.2 * ago)
+        self.append(self.verified(rollout, live), ago=ago)
         return len(reduce(begun_after, self.journal.after(0), tuple[int, ...]()))
 
     def verified(self, rollout: int, live: str | None) -> Verified:
@@ -324,8 +353,8 @@ class World:
         """
         for number, hits in ((1, 1), (2, 1), (3, 2)):
             self.build(f"web-{number}", hits=hits, evil=EVIL)
-        self.goes_live("web-1", 1)
-        self.goes_live("web-2", 2, "web-1", reasons=(f"table page_hits changed {EVIL}",))
+        self.goes_live("web-1", 1, ago=5400)
+        self.goes_live("web-2", 2, "web-1", reasons=(f"table page_hits changed {EVIL}",), ago=1800)
         for build, end in (
             ("web-f", lambda number: Failed(number, f"check failed {EVIL}", "mend it")),
             ("web-a", lambda number: Abandoned(number, f"by hand {EVIL}")),
@@ -356,7 +385,7 @@ class World:
     def _ago(self, seconds: float) -> str:
         return (self.now - timedelta(seconds=seconds)).isoformat(timespec="milliseconds")
 
-    def _rejects(self, evil: str) -> pa.Table:
+    def _rejects(self, evil: str, redriven: tuple[int, ...]) -> pa.Table:
         schema = arrow_schema(REJECTS_BIRTH.columns)
         known = {
             "topic": "visits", "partition": 0, "offset": 7, "timestamp": self.now,
@@ -365,7 +394,16 @@ class World:
         }  # fmt: skip
         row = {field.name: known.get(field.name) for field in schema}
         return pa.Table.from_pylist(
-            [row, {**row, "offset": 8, "value": b"\xff\xfe\x00"}], schema=schema
+            [
+                row,
+                {**row, "offset": 8, "value": b"\xff\xfe\x00"},
+                # A redriven record that was folded leaves a row that readers do not see.
+                *(
+                    {**row, "offset": 100 + each, "_redrives": each, "_deleted": True}
+                    for each in redriven
+                ),
+            ],
+            schema=schema,
         )
 
     def _write(self, build: str, table: TableBirth, rows: pa.Table | None) -> None:

@@ -29,6 +29,7 @@ What preflight and notes look into:
 
 __all__ = [
     "branch",
+    "code_diff",
     "declared_pipelines",
     "facts",
     "finding",

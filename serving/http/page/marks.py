@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from math import isfinite
@@ -21,14 +21,66 @@ _STEPS = ((31_536_000, "y"), (86_400, "d"), (3_600, "h"), (60, "min"))
 def number(value: float | None) -> str:
     """Formats a number as `1,234,567`; `—` for None.
 
-    Fractions below 100 have a digit after the point.
+    Fractions below 100 have a digit after the point, and fractions below 1 have two.
     """
     if value is None:
         return "—"
+    if 0 < abs(value) < 1:
+        return f"{value:.2f}".rstrip("0") if abs(value) >= 0.005 else "<0.01"
     return (
         f"{value:,.1f}"
         if isinstance(value, float) and abs(value) < 100 and value != int(value)
         else f"{value:,.0f}"
+    )
+
+
+def amount(count: int, noun_text: str) -> str:
+    """Writes a count with a noun, given in the singular: `1 reject`, `1,200 rejects`."""
+    return f"{number(count)} {noun(count, noun_text)}"
+
+
+def noun(count: int, text: str) -> str:
+    """Returns a noun in the number of a count: `row` for 1, `rows` for others."""
+    return text if count == 1 else f"{text[:-1]}ies" if text.endswith("y") else f"{text}s"
+
+
+# From so many a second on a rate is written a second, else a minute or an hour.
+_LEAST_RATE = 0.1
+# The units of rates, with the seconds of each and its name.
+_PER = (("/s", 1, "second"), ("/min", 60, "minute"), ("/h", 3600, "hour"))
+
+
+def per(rate: float | None) -> tuple[str, int, str]:
+    """Returns the unit in which a rate a second is written, its seconds, and its name.
+
+    A slow rate is written a minute or an hour: `2.4/min` says more than `0.04/s`.
+    """
+    for unit in _PER:
+        if not rate or rate * unit[1] >= _LEAST_RATE:
+            return unit
+    return _PER[-1]
+
+
+def scaled(rates: Sequence[float], seconds: int) -> list[float]:
+    """Returns rates a second as rates of a longer time."""
+    return [round(rate * seconds, 4) for rate in rates]
+
+
+_SPARK_WIDTH, _SPARK_HEIGHT = 96, 20
+
+
+def spark_points(values: Sequence[float], share: float = 1.0) -> str:
+    """Returns the points of a small line chart in an SVG of 96 by 20.
+
+    The values are of the last `share` of the time that the whole width stands for.
+    """
+    if len(values) < 2:
+        return ""
+    top, begin = max(values) or 1.0, _SPARK_WIDTH * (1 - share)
+    step = _SPARK_WIDTH * share / (len(values) - 1)
+    return " ".join(
+        f"{begin + place * step:.1f},{_SPARK_HEIGHT - 1 - each / top * (_SPARK_HEIGHT - 2):.1f}"
+        for place, each in enumerate(values)
     )
 
 
@@ -130,8 +182,3 @@ def is_brief(found: object) -> bool:
     A time that is broken at hyphens is hard to read.
     """
     return len(value(found)) <= _BRIEF_CHARACTERS
-
-
-def row_values(row: Mapping[str, object], columns: Iterable[Mapping[str, str]]) -> list[object]:
-    """Returns the values of an answer's row, in the order of columns."""
-    return [row[column["name"]] for column in columns]

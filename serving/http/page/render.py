@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,17 +35,65 @@ HEADERS: Mapping[str, str] = {
 _TURNS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
-def page_html(name: str, *, now: datetime | None = None, **values: object) -> str:
-    """Renders the template of a name with values, as of the time `now`."""
-    return _pages.get_template(f"{name}.html").render(now=now or datetime.now(UTC), **values)
+# The headings of problems that a person meets; of other problems the kind of the error.
+_HEADINGS: Mapping[int, str] = {
+    400: "This address cannot be read",
+    403: "Not allowed",
+    404: "Nothing is here",
+    405: "Not allowed",
+    429: "Too many requests",
+    503: "Not available now",
+}
 
 
-def problem_html(document: Mapping[str, Any]) -> str:
-    """Renders an RFC 9457 problem document as a page: the problem and the next step."""
+@dataclass(frozen=True, slots=True)
+class ProjectPlace:
+    """The project that a server serves: the name, the root, and the host of the server."""
+
+    name: str
+    root: str
+    host: str
+
+
+def page_html(
+    name: str,
+    *,
+    place: ProjectPlace | None = None,
+    now: datetime | None = None,
+    **values: object,
+) -> str:
+    """Renders the template of a name with values, as of the time `now`.
+
+    Each page names the project of `place`.
+    """
+    return _pages.get_template(f"{name}.html").render(
+        place=place, now=now or datetime.now(UTC), **values
+    )
+
+
+def problem_html(
+    document: Mapping[str, Any],
+    *,
+    place: ProjectPlace | None = None,
+    where: str = "",
+    with_token: bool = False,
+) -> str:
+    """Renders an RFC 9457 problem document as a page: the problem and the next step.
+
+    `where` is the path of the request, which marks the current page in the navigation.
+    """
+    status = document["status"]
+    kind = str(document["title"])
     return page_html(
         "problem",
-        title=str(document["title"]).capitalize(),
-        status=document["status"],
+        place=place,
+        where=where,
+        with_token=with_token,
+        generation="",
+        title=_HEADINGS.get(status, kind.capitalize())
+        if kind in {"request", "usage"}
+        else kind.capitalize(),
+        status=status,
         detail=document.get("detail", ""),
         hint=document.get("hint", ""),
     )
@@ -82,10 +131,14 @@ def _environment() -> Environment:
         "number": marks.number,
         "figure": marks.figure,
         "duration": marks.duration,
+        "noun": marks.noun,
         "short": marks.short,
         "value": marks.value,
         "exact": marks.exact,
-        "row_values": marks.row_values,
+        "amount": marks.amount,
+        "per": marks.per,
+        "scaled": marks.scaled,
+        "spark": marks.spark_points,
     }
     pages.globals |= {"when": _relative_time, "percent": marks.percent}
     pages.tests |= {"numeric": marks.is_number, "brief": marks.is_brief}

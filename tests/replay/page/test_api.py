@@ -202,7 +202,8 @@ def test_an_undo_tells_first_what_it_would_do(project: Project) -> None:
 
     told = project.wants({"intent": "undo", "dry_run": True}, generation=2)
     assert told.document == {
-        "would": "build b1 (version version-of-b1) of pipeline flights will serve instead of b2"
+        "would": "build b1 (version version-of-b1) of pipeline flights will serve instead of b2",
+        "details": [],
     }
     assert list(project.journal.after(9)) == []
 

@@ -33,6 +33,12 @@ from kappa.base.process import (
 from kappa.base.settings import load_settings
 from kappa.commands.app import run_command
 from kappa.replay.platform.http_keeper import SocketHandover, keep_server, socket_handed_over
+from kappa.replay.platform.http_port import (
+    KeptPort,
+    holder_of_port,
+    listening_at_kept_port,
+    read_kept_port,
+)
 from kappa.replay.platform.services import HttpService, ensure_no_keeper
 from kappa.replay.status.run_records import (
     KEEPER,
@@ -265,6 +271,7 @@ def test_a_second_keeper_of_a_root_is_refused(world: World) -> None:
             lock=Lock(path, what="HTTP"),
             log=path,
             door=path.with_name("door"),
+            port=path.with_name("port"),
             say=print,
         )
 
@@ -329,6 +336,56 @@ def test_a_connection_that_waits_is_answered_by_the_next_owner(tmp_path: Path) -
         # A new client finds it at the same place.
         socket.create_connection(client.getpeername()).close()
     assert not door.exists()
+
+
+def test_a_project_keeps_its_port_from_start_to_start(tmp_path: Path) -> None:
+    """Two projects wish for one port: neither gets the port that the other one had."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    with listening_at(ANY) as free:
+        wished = HttpAddress("127.0.0.1", free.getsockname()[1])
+    with (
+        listening_at_kept_port(wished, first) as one,
+        listening_at_kept_port(wished, second) as two,
+    ):
+        ports = [each.getsockname()[1] for each in (one, two)]
+    assert ports[0] == wished.port != ports[1]
+
+    with (
+        listening_at_kept_port(wished, second) as two,
+        listening_at_kept_port(wished, first) as one,
+    ):
+        assert [each.getsockname()[1] for each in (one, two)] == ports
+    (mine, theirs) = (read_kept_port(path) for path in (first, second))
+    assert mine == KeptPort(f"127.0.0.1:{wished.port}", wished.port)
+    assert mine.text == ""
+    assert theirs is not None
+    assert theirs.text == (
+        f"port {wished.port} was taken by {holder_of_this_process()}, so this project keeps port "
+        f"{ports[1]}"
+    )
+
+    # Other settings wish for another port, and a broken file keeps none.
+    with listening_at_kept_port(ANY, second) as two:
+        assert read_kept_port(second) == KeptPort("127.0.0.1:0", two.getsockname()[1])
+    second.write_text("{", encoding="utf-8")
+    assert read_kept_port(second) is None
+
+
+def holder_of_this_process() -> str:
+    return f"process {os.getpid()} ({Path(sys.executable).name})"
+
+
+def test_the_holder_of_a_port_is_named_by_its_project() -> None:
+    with listening_at(ANY) as listening:
+        port = listening.getsockname()[1]
+        assert holder_of_port(port) == holder_of_this_process()
+        code = "import sys; sys.stdin.read()"
+        command = [sys.executable, "-c", code, "--project", "/tmp/shop", "--root", ".kappa"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[listening.fileno()]) as it:
+            listening.close()
+            assert holder_of_port(port) == "project shop (/tmp/shop)"
+            it.communicate()
+    assert holder_of_port(port) == "a process of another user"
 
 
 def test_a_socket_of_another_address_is_not_taken_over(tmp_path: Path) -> None:

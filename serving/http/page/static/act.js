@@ -4,6 +4,7 @@ const ROLLOUTS = "/api/v1/rollouts";
 const dialog = document.getElementById("plan");
 const title = document.getElementById("plan-title");
 const shown = document.getElementById("plan-shown");
+const details = document.getElementById("plan-details");
 const hint = document.getElementById("plan-hint");
 const yes = document.getElementById("plan-yes");
 
@@ -20,7 +21,14 @@ async function ask(wanted, generation, key) {
   return document_;
 }
 
+// Shows facts, such as the tables that leave with their rows, files and readers: a fact an item.
+function list(facts) {
+  details.hidden = !facts.length;
+  details.replaceChildren(...facts.map((fact) => { const item = document.createElement("li"); item.textContent = fact; return item; }));
+}
+
 function refused(problem) {
+  list([]);
   shown.textContent = problem.detail ?? "It was refused.";
   hint.textContent = problem.hint ?? "";
   yes.hidden = true;
@@ -43,6 +51,8 @@ async function begin(button) {
   title.textContent = `${button.textContent.trim().replace("…", "")} ${pipeline}?`;
   shown.textContent = "Looking at what would be done …";
   hint.textContent = "";
+  list([]);
+  yes.className = button.classList.contains("danger") ? "danger" : "main";
   yes.hidden = false;
   yes.disabled = true;
   yes.textContent = button.textContent.trim().replace("…", "");
@@ -50,10 +60,11 @@ async function begin(button) {
   dialog.onclose = () => close(mine, button, wanted, generation, key);
   dialog.showModal();
   try {
-    const { would } = await ask({ ...wanted, dry_run: true }, generation);
+    const { would, details: facts } = await ask({ ...wanted, dry_run: true }, generation);
     if (mine !== current) return;
+    list(facts ?? []);
     shown.textContent = `${would[0].toUpperCase()}${would.slice(1)}.`;
-    hint.textContent = `Generation ${generation}${rollout ? ` and rollout ${rollout} were` : " was"} looked at; if it is another by the time you say yes, nothing is done.`;
+    hint.textContent = "If someone else changes what serves before you confirm, nothing happens.";
     yes.disabled = false;
     yes.focus();
   } catch (problem) { if (mine === current) refused(problem); }

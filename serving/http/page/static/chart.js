@@ -4,11 +4,16 @@ const drawn = new WeakMap();
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+// As many digits as tell two ticks apart: rates of a quiet topic are far below one.
+const ticks = (at, step) => (step >= 1 ? at.map((each) => compact.format(each)) : at.map((each) => each.toLocaleString("en", { maximumFractionDigits: Math.min(9, Math.ceil(-Math.log10(step))) })));
 // All times are UTC, as everywhere.
 const utc = (seconds) => new Date(seconds * 1000).toISOString();
 // Pixels between two labels: a date is wider than an hour.
 const SPACE = { small: 70, time: 92, plain: 60 };
 const clock = (_, at, __, ___, step) => at.map((each) => (step >= 86400 ? utc(each).slice(0, 10) : utc(each).slice(11, step >= 60 ? 16 : 19)));
+
+// The value at the pointer, or the newest value while nobody points.
+const pointed = (plot, value, series) => value ?? (plot.cursor?.idx == null ? plot.data?.[series]?.at(-1) : null);
 
 // Draws a chart. series: [{label, values}]; x: numbers (times in seconds, if `time`);
 // labels: names in place of the numbers; where: the name of x.
@@ -30,11 +35,11 @@ export function draw(place, { x, series, time = true, labels = null, where = "",
     scales: { x: { time, range: labels ? (_, low, high) => [low - 0.6, high + 0.6] : undefined }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.08 : low < 0 ? 0 : 1] } },
     axes: [
       { ...axis, grid: { show: false }, size: wider * (small ? 18 : 32), gap: small ? 5 : 9, space: wider * (small ? SPACE.small : time ? SPACE.time : SPACE.plain), ...(labels ? { values: (_, at) => at.map((each) => shorten(labels[each])), splits: () => spread(labels.length, place.clientWidth) } : time ? { values: clock } : {}) },
-      { ...axis, size: wider * (small ? 44 : 62), space: small ? 30 : 36, values: (_, at) => at.map((each) => compact.format(each) + unit) },
+      { ...axis, size: wider * (small ? 50 : 62), space: small ? 30 : 36, values: (_, at, __, ___, step) => ticks(at, step).map((each) => each + unit) },
     ],
     series: [
-      { label: where, value: (_, at) => (at == null ? "—" : labels ? (labels[at] ?? "—") : time ? `${utc(at).slice(0, 19).replace("T", " ")} UTC` : at.toLocaleString("en")) },
-      ...series.map(({ label }, at) => ({ label, stroke: strokes[at % strokes.length], width: bars ? 0 : 1.6, fill: bars ? strokes[at % strokes.length] : small ? colour("--tint") : undefined, paths: shape, points: { show: !small && !bars && x.length < 60 }, value: (_, v) => (v == null ? "—" : v.toLocaleString("en")) })),
+      { label: where, value: (plot, found, series, __, at = pointed(plot, found, series)) => (at == null ? "—" : labels ? (labels[at] ?? "—") : time ? `${utc(at).slice(0, 19).replace("T", " ")} UTC` : at.toLocaleString("en")) },
+      ...series.map(({ label }, at) => ({ label, stroke: strokes[at % strokes.length], width: bars ? 0 : 1.6, fill: bars ? strokes[at % strokes.length] : small ? colour("--tint") : undefined, paths: shape, points: { show: !small && !bars && x.length < 60 }, value: (plot, found, series, __, v = pointed(plot, found, series)) => (v == null ? "—" : v.toLocaleString("en")) })),
     ],
   };
   drawn.get(place)?.destroy();
@@ -63,7 +68,7 @@ export function drawCharts(anew = false) {
   }
 }
 
-const anew = () => { drawCharts(true); dispatchEvent(new Event("kappa-redraw")); };
+const anew = () => drawCharts(true);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", anew);
 let due;
 addEventListener("resize", () => { clearTimeout(due); due = setTimeout(anew, 150); });

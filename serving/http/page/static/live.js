@@ -65,6 +65,27 @@ function become(here, there) {
   now.slice(next.length).forEach((each) => each.remove());
 }
 
+// A search: the list follows while one types. The address has the search, as without scripts.
+const TYPING_MS = 250;
+let typing;
+function filter(form) {
+  const wanted = new URLSearchParams([...new FormData(form)].filter(([, value]) => value));
+  history.replaceState(null, "", wanted.size ? `${location.pathname}?${wanted}` : location.pathname);
+  asked = 0;
+  refresh();
+}
+document.addEventListener("input", (event) => {
+  const form = event.target.closest("[data-filter]");
+  if (!form) return;
+  clearTimeout(typing);
+  typing = setTimeout(filter, TYPING_MS, form);
+});
+document.addEventListener("submit", (event) => {
+  if (!event.target.matches("[data-filter]")) return;
+  event.preventDefault();
+  filter(event.target);
+});
+
 // Loads the slow parts of a page once, after the page. A part that is not ready is fetched again.
 const AGAIN_MS = 2000;
 const loaded = new WeakMap();
@@ -103,7 +124,7 @@ function tick() {
     const said = relative((Date.now() - Date.parse(each.dateTime)) / 1000);
     if (each.textContent !== said) each.textContent = said;
   }
-  if (lost) say("lost", `Connection lost; as of ${seen.toLocaleTimeString()}`);
+  if (lost) say("lost", `Connection lost; as of ${seen.toISOString().slice(11, 19)} UTC`);
   else if (!document.hidden && events?.readyState === EventSource.OPEN && Date.now() - asked > MOST_MS) refresh();
 }
 

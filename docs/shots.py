@@ -1,0 +1,142 @@
+"""Takes the pictures of the page that the docs show, of a platform made by hand.
+
+`make shots` writes docs/page-*.png. With a folder as argument the program writes pictures of all
+pages into that folder: light, dark and narrow. Needs Chromium.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+for folder in ("", "tests/support", "tests/browser", "tests/replay/page"):
+    sys.path.insert(0, str(HERE.parent / folder))
+
+from page_world import ROWS, World  # noqa: E402  # the path comes first
+from playwright.sync_api import Browser, Page, sync_playwright  # noqa: E402
+from test_pages import BOARD, serving  # noqa: E402
+
+from kappa.serving.http.page.render import ProjectPlace  # noqa: E402
+from kappa.state.journal.events import Failed, Staged  # noqa: E402
+
+DOCS = {"overview": "/", "rollout": "/rollouts/5", "query": "/query?sql=from+by_page"}
+ALL = {
+    **DOCS,
+    "query-empty": "/query",
+    "query-wrong": "/query?sql=from+page_hitz",
+    "rollout-done": "/rollouts/2",
+    "rollout-failed": "/rollouts/3",
+    "generation": "/generations/2",
+    "tables": "/tables",
+    "table": "/tables/web/page_hits",
+    "topics": "/topics",
+    "topic": "/topics/visits?partition=0&start=3",
+    "rejects": "/rejects",
+    "alerts": "/alerts",
+    "history": "/history",
+    "boards": "/boards",
+    "board": "/boards/pages",
+    "log": "/logs/web-3",
+    "missing": "/nowhere",
+}
+CODE = """
+def web(slice):
+    hits = slice["visits"]
+    return {{"page_hits": hits.select("page", "minute"{more})}}
+"""
+SIZES = {
+    "light": ({"width": 1200, "height": 800}, "light"),
+    "dark": ({"width": 1200, "height": 800}, "dark"),
+    "narrow": ({"width": 390, "height": 844}, "light"),
+}
+
+
+def shop(folder: Path) -> World:
+    """Makes a project of one pipeline with a candidate that waits, and much that happened."""
+    world = World(folder)
+    world.build("web-1", evil="cart", code=CODE.format(more=""))
+    world.build("web-2", evil="cart", code=CODE.format(more=""))
+    world.build("web-3", hits=2, evil="cart", code=CODE.format(more=', "visitors"'))
+    world.goes_live("web-1", 1, ago=5400)
+    world.goes_live("web-2", 2, "web-1", reasons=("table page_hits changed",), ago=1800)
+    world.append(Staged("web", "web-f", "version-of-it", ("function web changed",)), ago=1500)
+    number = max(record.number for record in world.journal.after(0))
+    world.append(Failed(number, f"check failed: {ROWS} of {ROWS} rows", "mend it"), ago=1400)
+    world.append(Staged("web", "web-a", "version-of-it", ("function web changed",)), ago=900)
+    number = max(record.number for record in world.journal.after(0))
+    world.append(Failed(number, "its job died", "kappa logs web-a"), ago=800)
+    world.alerts()
+    world.waits("web-3", "web-2", reason="function web changed", ago=95)
+    log = world.store.local.path("logs/web-3.log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("09:12:01 folds from visits:0=0\n09:12:07 WARN slice 3 was slow: 4.1 s\n")
+    world.declares_board("pages", BOARD)
+    world.be_up()
+    return world
+
+
+def many(folder: Path) -> World:
+    """Makes a project of 24 pipelines, which the overview lists."""
+    world = World(folder)
+    for number in range(1, 25):
+        name = "web" if number == 1 else f"pipeline-{number:02d}"
+        world.build(f"b-{number}", offset=400 * number, pipeline=name)
+        world.goes_live(f"b-{number}", number, pipeline=name, ago=600 * number)
+    world.be_up()
+    return world
+
+
+@contextmanager
+def shown(world: World) -> Iterator[str]:
+    """Serves a project, and yields the address."""
+    with serving(world) as server:
+        server.state.place = ProjectPlace("shop", "/home/ada/shop/.kappa", "canary")
+        yield f"http://127.0.0.1:{server.port}"
+
+
+def take(browser: Browser, origin: str, pages: dict[str, str], into: Path, *sizes: str) -> None:
+    """Takes a picture of each page in each size."""
+    for size in sizes:
+        viewport, scheme = SIZES[size]
+        context = browser.new_context(viewport=viewport, color_scheme=scheme)
+        page: Page = context.new_page()
+        for name, path in pages.items():
+            page.goto(f"{origin}{path}")
+            page.wait_for_load_state("load")
+            if path != "/nowhere":
+                page.locator("#line[data-state=live]").wait_for()
+            page.wait_for_timeout(300)
+            ending = "" if into == HERE else f"-{size}"
+            page.screenshot(path=into / f"page-{name}{ending}.png", full_page=into != HERE)
+        context.close()
+
+
+def main(folder: str | None) -> None:
+    """Takes the pictures for the docs, or all pictures into a folder."""
+    into = HERE if folder is None else Path(folder)
+    with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"),
+            args=["--no-sandbox", "--disable-dev-shm-usage"],
+        )
+        sizes = ("light",) if folder is None else tuple(SIZES)
+        for make, pages in (
+            (shop, DOCS if folder is None else ALL),
+            (many, {"pipelines": "/"}),
+            (World, {} if folder is None else {"empty": "/", "no-boards": "/boards"}),
+        ):
+            place = Path(scratch) / make.__name__
+            place.mkdir()
+            if pages:
+                with shown(make(place)) as origin:
+                    take(browser, origin, pages, into, *sizes)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else None)

@@ -1,0 +1,63 @@
+"""The code that changed between two builds, as the plan of the rollout showed it, for the page.
+
+Both sides come from the code snapshots of the builds, so nothing is imported or run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kappa.code.code_snapshot import read_snapshot
+from kappa.replay.rollout.plan.code_diff import CodeSide, PartDiff, part_diffs
+from kappa.state.build import Birth, read_birth
+from kappa.state.store import Store
+
+# So many lines of a part are shown: a file of rows may have millions.
+_MOST_LINES = 300
+_KINDS = {"+": "new", "-": "old", "@": "place"}
+
+
+@dataclass(frozen=True, slots=True)
+class DiffLine:
+    """A line of a diff; `kind` is new, old, place (where in the part), or "" for context."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedPart:
+    """A part of the code that changed, in words, with the first lines of the diff.
+
+    `left_out` counts the lines that are not shown. Without lines the earlier code is unknown.
+    """
+
+    what: str
+    lines: tuple[DiffLine, ...]
+    left_out: int
+
+
+def code_changes(store: Store, before: str, after: str) -> tuple[ChangedPart, ...]:
+    """Returns the parts in which the code of two builds differs.
+
+    Raises KappaError if the birth certificate of a build is gone or damaged.
+    """
+    sides = (_code_side(store, read_birth(store, build)) for build in (before, after))
+    return changed_parts_shown(part_diffs(*sides))
+
+
+def changed_parts_shown(diffs: Iterable[PartDiff]) -> tuple[ChangedPart, ...]:
+    """Returns diffs with a kind for each line, and not too many lines. Pure."""
+    return tuple(
+        ChangedPart(
+            diff.what,
+            tuple(DiffLine(_KINDS.get(line[:1], ""), line) for line in diff.lines[:_MOST_LINES]),
+            max(0, len(diff.lines) - _MOST_LINES),
+        )
+        for diff in diffs
+    )
+
+
+def _code_side(store: Store, birth: Birth) -> CodeSide:
+    return CodeSide(birth.parts, read_snapshot(store, birth), birth.declarations)

@@ -1,0 +1,95 @@
+"""The port of a project's HTTP server, which the project keeps from start to start.
+
+The settings wish for a port (`serve.listen`). Another project may have that port: then this project
+takes a free port, notes who had the wished port, and listens at the same free port at each later
+start. So the address of a project never becomes the address of another project. The keeper of HTTP
+imports this module, so the module imports little.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from kappa.base.disk import put_file
+from kappa.base.errors import Conflict
+from kappa.base.process import listening_process
+from kappa.base.sealed import sealed, unsealed
+from kappa.serving.http.address import HttpAddress, listening_at
+
+# Below the root's local folder.
+PORT = "run/http_port.json"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPort:
+    """The port at which a project is served.
+
+    `wished` is HOST:PORT of the settings. `taken_by` names the holder of the wished port at the
+    time when the project got another port; "" if the project has the wished port.
+    """
+
+    wished: str
+    port: int
+    taken_by: str = ""
+
+    @property
+    def text(self) -> str:
+        """Returns why the project has another port than the wished port; "" if it has not."""
+        if not self.taken_by:
+            return ""
+        wished = self.wished.rpartition(":")[2]
+        return f"port {wished} was taken by {self.taken_by}, so this project keeps port {self.port}"
+
+
+def read_kept_port(path: Path) -> KeptPort | None:
+    """Returns the port of the last run, or None without a readable file."""
+    try:
+        found, _ = unsealed(path.read_bytes())
+        return KeptPort(str(found["wished"]), int(found["port"]), str(found["taken_by"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        # The file only keeps an address: without the file a port is chosen anew.
+        return None
+
+
+def write_kept_port(path: Path, kept: KeptPort) -> None:
+    """Writes the port in place of the port of the last run."""
+    if read_kept_port(path) != kept:
+        put_file(path, sealed(asdict(kept))[0], synced=False)
+
+
+def listening_at_kept_port(address: HttpAddress, path: Path) -> socket.socket:
+    """Opens the socket of a project at its port of the last run, the wished port, or any port.
+
+    Writes the port to the file at `path`. Raises Conflict if nothing can listen at the host.
+    """
+    wished, kept = f"{address.host}:{address.port}", read_kept_port(path)
+    if kept is not None and kept.wished == wished and kept.port != address.port:
+        with suppress(Conflict):
+            return listening_at(HttpAddress(address.host, kept.port))
+    taken_by = ""
+    try:
+        listening = listening_at(address)
+    except Conflict:
+        if address.port == 0:
+            raise
+        taken_by = holder_of_port(address.port)
+        listening = listening_at(HttpAddress(address.host, 0))
+    write_kept_port(path, KeptPort(wished, listening.getsockname()[1], taken_by))
+    return listening
+
+
+def holder_of_port(port: int) -> str:
+    """Names who listens at a port: a project with its folder, or a process."""
+    found = listening_process(port)
+    if found is None:
+        return "a process of another user"
+    pid, command = found
+    if "--project" in command[:-1]:
+        folder = command[command.index("--project") + 1]
+        return f"project {os.path.basename(folder)} ({folder})"  # noqa: PTH119  # as it was typed
+    program = os.path.basename(command[0]) if command else "unknown"  # noqa: PTH119
+    return f"process {pid} ({program})"

@@ -1,0 +1,568 @@
+"""Laws of the page as a console: project, lists, search, queries, code, durations, dialogs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from asking import Answered, Server
+from journals import READY, held, numbered, served, staged, switch_asked, verified
+from msgspec import structs
+from page_world import EVIL, World
+from test_page import HTML, Page, got, serving
+
+from kappa.replay.page.build_rates import HistoryPoint, joined_points, rates_over_time
+from kappa.replay.page.code_changes import changed_parts_shown
+from kappa.replay.page.overview import PipelineCard, health_of, pipeline_list
+from kappa.replay.page.queries import draw_rows
+from kappa.replay.page.rollout import stage_seconds, undo_action
+from kappa.replay.page.timeline import timeline_moments
+from kappa.replay.rollout.fold import fold_records
+from kappa.replay.rollout.plan.code_diff import PartDiff
+from kappa.replay.rollout.state import State
+from kappa.replay.status.logs import last_lines, level_of
+from kappa.replay.status.status import BuildStatus, observe_status
+from kappa.serving.http.page import marks
+from kappa.state.frontier import Frontiers
+from kappa.state.journal.events import (
+    CaughtUp,
+    Event,
+    PromoteAsked,
+    Staged,
+    Verified,
+    VerifyAsked,
+)
+from kappa.state.journal.journal import JournalRecord
+from kappa.state.offsets import Offsets
+
+pytestmark = pytest.mark.slow
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    world = World(tmp_path_factory.mktemp("world"))
+    world.lives()
+    world.be_up()
+    with serving(world) as server:
+        yield server
+
+
+@pytest.mark.parametrize("path", ["/", "/query", "/history", "/topics/visits", "/nowhere"])
+def test_each_page_names_its_project(lived: Server, path: str) -> None:
+    page = got(lived, path)
+
+    assert "· shop · Kappa" in page.text
+    assert "Project shop · root" in page.text
+    assert "· host canary" in page.text
+    assert {"/", "/query", "/tables", "/history"} <= {each["href"] for each in page.all("a")}
+
+
+def test_the_sign_in_names_the_project_alone(tmp_path: Path) -> None:
+    with serving(World(tmp_path), token="s3cret-and-long-enough") as server:
+        page = got(server, "/login")
+
+    assert "Sign in · shop · Kappa" in page.text
+    assert str(tmp_path) not in page.text
+
+
+def test_an_address_without_a_page_says_so(lived: Server) -> None:
+    page = got(lived, "/nowhere")
+
+    assert page.status == 404
+    assert "Nothing is here" in page.text
+    assert "There is no page /nowhere." in page.text
+
+
+def test_the_time_of_the_last_record_is_shown(tmp_path: Path) -> None:
+    """Readers have all records as of now while a build rests; its last record is older."""
+    world = World(tmp_path)
+    world.goes_live(world.build("web-1"), 1)
+    world.be_up()
+    (live,) = observe_status(world.store, None).builds
+    assert live.last_record_at is not None
+    assert abs((world.now - live.last_record_at).total_seconds() - 90) < 1
+
+    with serving(world) as server:
+        assert "Last record 1 min ago" in got(server, "/").text
+        table = got(server, "/tables/web/page_hits").text
+    assert "Last record 1 min ago" in table
+    assert "Complete as of" in table
+
+
+def test_a_log_time_of_no_calendar_is_no_time(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.goes_live(world.build("web-1"), 1)
+    frontiers = Frontiers(world.store, "web-1")
+    last = frontiers.newest()
+    assert last is not None
+    frontiers.publish(structs.replace(last, number=41, log_time={"visits": {0: 1 << 62}}))
+
+    assert observe_status(world.store, None).builds[0].last_record_at is None
+
+
+# Lists.
+
+
+def card(name: str, *, lag: int = 0, rate: float = 0.0, trouble: str = "") -> PipelineCard:
+    live = BuildStatus(name, "live", "b", "v", Offsets(), lag, NOW, 1, 0, trouble=trouble)
+    return PipelineCard(
+        name, live, None, None, health_of(live, NOW), rate, {"x": [], "y": []}, 0.0, 1, None
+    )
+
+
+def test_many_pipelines_are_a_list_with_search_and_order() -> None:
+    cards = [card("a", lag=5), card("B", rate=2.0), card("c", trouble="died"), card("ab", lag=9)]
+
+    def names(search: str, sort: str) -> list[str]:
+        return [each.pipeline for each in pipeline_list(cards, search, sort).rows]
+
+    assert names("", "") == names("", "nonsense") == ["a", "B", "c", "ab"]
+    assert names("b", "") == ["B", "ab"]
+    assert names("", "lag") == ["ab", "a", "B", "c"]
+    assert names("", "rate")[0] == "B"
+    assert names("", "state")[0] == "c"
+    assert pipeline_list(cards, "", "").dense
+    assert not pipeline_list(cards[:3], "", "").dense
+    assert pipeline_list(cards, "zz", "").total == 4
+
+
+def test_a_list_of_pipelines_is_on_the_overview(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    names = ("web", "shop", "fraud", "orders")
+    for number, name in enumerate(names, start=1):
+        world.build(f"b{number}", pipeline=name)
+        world.goes_live(f"b{number}", number, pipeline=name, ago=1800)
+    world.be_up()
+    with serving(world) as server:
+        whole, some = got(server, "/"), got(server, "/?search=SHO&sort=lag")
+
+    assert "4 pipelines" in whole.text
+    rows = [each["id"] for each in whole.all("tr") if "id" in each]
+    assert rows == sorted(f"pipe-{name}" for name in names)
+    assert len(whole.all("polyline")) == 4
+    assert [each["id"] for each in some.all("tr") if "id" in each] == ["pipe-shop"]
+    assert {"value": "SHO", "name": "search"}.items() <= some.all("input")[0].items()
+    assert any(each["href"] == "/?sort=rate&search=SHO" for each in some.all("a"))
+
+
+def test_tables_are_found_by_name_and_column(lived: Server) -> None:
+    def tables(search: str) -> set[str]:
+        page = got(lived, f"/tables?search={search}")
+        return {
+            (each["href"] or "").rpartition("/")[2]
+            for each in page.all("a")
+            if (each["href"] or "").startswith("/tables/web/")
+        }
+
+    assert tables("") == {"page_hits", "by_page", "rejects"}
+    assert tables("minute") == {"page_hits"}
+    assert tables("BY_") == {"by_page"}
+    assert "No table or column has this" in got(lived, "/tables?search=zz").text
+
+
+def test_the_history_of_a_pipeline_alone_is_shown() -> None:
+    state = fold_records(numbered(*READY))
+    whole, one = timeline_moments(state), timeline_moments(state, pipeline="trains")
+
+    assert {each.number for each in one} < {each.number for each in whole}
+    assert {each.pipelines for each in one} == {("trains",)}
+    # Each pipeline's own line is marked, and not only the newest generation.
+    assert {each.pipeline for moment in whole for each in moment.switches if each.now} == {
+        "flights",
+        "trains",
+    }
+
+
+# Charts and rates.
+
+
+def points(*found: tuple[float, int]) -> list[HistoryPoint]:
+    return [HistoryPoint(NOW - timedelta(seconds=ago), offset) for ago, offset in found]
+
+
+def test_a_chart_goes_on_over_a_promote() -> None:
+    """Ten records a second under either build, whatever the offsets of the builds are."""
+    first = points(*((ago, 50_000 - 10 * ago) for ago in range(600, 0, -10)))
+    second = points(*((ago, 7_000 - 10 * ago) for ago in range(360, -1, -10)))
+    at = NOW - timedelta(seconds=300)
+    joined = joined_points([(NOW - timedelta(hours=2), first), (at, second)])
+
+    times, rates = rates_over_time(joined, NOW)
+    assert times[-1] - times[0] > 580
+    assert all(rate == pytest.approx(10, abs=1.1) for rate in rates[1:])
+
+
+def test_a_chart_begins_when_the_first_build_serves() -> None:
+    replayed = points((300, 0), (200, 1_000_000), (100, 1_000_100), (0, 1_000_200))
+
+    times, rates = rates_over_time(joined_points([(NOW - timedelta(seconds=150), replayed)]), NOW)
+    assert times[-1] - times[0] <= 150
+    assert max(rates) < 10
+    assert joined_points([(NOW, [])]) == ()
+
+
+@pytest.mark.parametrize(
+    ("rate", "shown", "unit"),
+    [
+        (0.04, "2.4", "/min"),
+        (0.0004, "1.4", "/h"),
+        (12.0, "12", "/s"),
+        (0.5, "0.5", "/s"),
+        (0.0, "0", "/s"),
+        (0.0000001, "<0.01", "/h"),
+    ],
+)
+def test_a_slow_rate_is_a_minutes_or_an_hours(rate: float, shown: str, unit: str) -> None:
+    name, seconds, _ = marks.per(rate)
+
+    assert (marks.number(rate * seconds), name) == (shown, unit)
+
+
+def test_a_count_and_its_noun_agree() -> None:
+    assert marks.amount(1, "reject") == "1 reject"
+    assert marks.amount(1200, "reject") == "1,200 rejects"
+    assert marks.amount(2, "query") == "2 queries"
+
+
+def test_small_lines_fill_their_height() -> None:
+    assert marks.spark_points([1.0]) == ""
+    assert marks.spark_points([0.0, 2.0, 1.0]) == "0.0,19.0 48.0,1.0 96.0,10.0"
+    assert marks.spark_points([0.0, 0.0]) == "0.0,19.0 96.0,19.0"
+
+
+def test_a_redriven_reject_is_no_open_one(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.goes_live(world.build("web-1", evil=EVIL, redriven=(7,)), 1)
+    world.be_up()
+    with serving(world) as server:
+        overview, rejects = got(server, "/"), got(server, "/rejects")
+        metrics = server.ask("GET", "/metrics").body.decode()
+
+    assert "Rejected 1 " in overview.text
+    assert "no_json 1 of 2; the others were redriven" in rejects.text
+    assert 'kappa_rejects{pipeline="web",reason="no_json"} 2' in metrics
+
+
+# Queries.
+
+
+def asked(server: Server, sql: str, **headers: str) -> Page:
+    return got(server, f"/query?sql={quote(sql)}", **headers)
+
+
+def test_a_query_is_in_the_address(lived: Server) -> None:
+    page = asked(lived, "select page, hits from page_hits order by hits desc limit 3")
+
+    assert page.status == 200
+    assert "3 rows, of generation 2" in page.text
+    assert "/page/7" in page.text
+    assert "select page, hits" in page.text
+    # The rows are amounts by name.
+    assert len(page.all("rect")) == 3
+
+
+def test_a_query_that_fails_keeps_its_text(lived: Server) -> None:
+    page = asked(lived, "select * from page_hitz")
+
+    assert page.status == 400
+    assert "page_hits" in page.text
+    assert any(each.get("role") == "alert" for each in page.all("div"))
+    assert "select * from page_hitz" in page.text
+
+
+def test_a_long_query_comes_as_a_form(lived: Server) -> None:
+    sql = f"select count(*) as n from page_hits /* {'x' * 60_000} */"
+    answered = lived.ask(
+        "POST",
+        "/query",
+        f"sql={quote(sql)}".encode(),
+        Accept=HTML,
+        Content_Type="application/x-www-form-urlencoded",
+    )
+
+    assert "1 row, of generation 2" in Page(answered).text
+
+
+def test_another_site_may_link_but_not_ask(lived: Server) -> None:
+    page = asked(lived, "select 40 + 2 as n", Sec_Fetch_Site="cross-site")
+    file = lived.ask("GET", "/query.csv?sql=select+1", Sec_Fetch_Site="cross-site")
+
+    assert "Another site has linked to this query" in page.text
+    assert "of generation" not in page.text
+    assert file.status == 403
+
+
+def test_an_answer_is_a_file_of_csv(lived: Server) -> None:
+    sql = quote("select page, 1.50::decimal(9,2) as p from page_hits order by page limit 2")
+    file = lived.ask("GET", f"/query.csv?sql={sql}")
+
+    assert file.headers["content-type"] == "text/csv; charset=utf-8"
+    assert "attachment" in file.headers["content-disposition"]
+    rows = list(csv.reader(io.StringIO(file.body.decode())))
+    assert rows[0] == ["page", "p"]
+    assert [row[1] for row in rows[1:]] == ["1.50", "1.50"]
+    assert lived.ask("GET", "/query.csv?sql=drop+table+x").status == 400
+
+
+def test_numbers_are_written_alike_everywhere(lived: Server) -> None:
+    """A decimal comes as text from the sandbox, and is a number for people."""
+    answered: Answered = lived.ask(
+        "GET", f"/query?sql={quote('select 5560.36::decimal(9,2) as d, 12345 as n')}", Accept=HTML
+    )
+    page = answered.body.decode()
+
+    assert '<td class="num">5,560.36</td>' in page
+    assert '<td class="num">12,345</td>' in page
+    assert '<th scope="col" class="num">d</th>' in page
+
+
+def test_a_wide_answer_shows_fewer_rows(lived: Server) -> None:
+    columns = ", ".join(f"n as c{each}" for each in range(500))
+    page = asked(lived, f"select {columns} from range(90) of(n)")
+
+    assert "90 rows" in page.text
+    assert "The first 40 rows are shown" in page.text
+    assert len(page.all("td")) == 40 * 500
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "drawn"),
+    [
+        ("at TIMESTAMP, n BIGINT", [["2026-01-01", 1], ["2026-01-02", 2]], "DrawnLines"),
+        ("who VARCHAR, n BIGINT", [["a", 1], ["b", 2]], "DrawnBars"),
+        ("who VARCHAR, n BIGINT", [["a", 1], ["a", 2]], "NoneType"),
+        ("who VARCHAR, n VARCHAR", [["a", "x"], ["b", "y"]], "NoneType"),
+        ("n BIGINT, m BIGINT", [[1, 1], [1, 2]], "NoneType"),
+        ("at TIMESTAMP, n BIGINT", [["2026-01-01", 1]], "NoneType"),
+    ],
+)
+def test_a_chart_is_chosen_by_the_rows(columns: str, rows: list[list[object]], drawn: str) -> None:
+    made = [
+        dict(zip(("name", "type"), each.split(" "), strict=True)) for each in columns.split(", ")
+    ]
+    named = [dict(zip((each["name"] for each in made), row, strict=True)) for row in rows]
+    found = draw_rows({"columns": made, "rows": named, "truncated": False})
+
+    assert type(found).__name__ == drawn
+
+
+# Topics.
+
+
+def test_records_are_found_by_offset_time_and_key(lived: Server) -> None:
+    def offsets(query: str) -> list[str]:
+        page = got(lived, f"/topics/visits?{query}")
+        assert page.status == 200
+        return [word for word in page.words if word.strip().isdecimal()]
+
+    first = got(lived, "/topics/visits?start=3&partition=0")
+    assert "The records after these" in first.text
+    assert any("start=53" in (each["href"] or "") for each in first.all("a"))
+    later = got(lived, "/topics/visits?start=2026-01-01T00:00&partition=1")
+    assert "Partition 1" in later.text
+    assert "Partition 0" not in later.text
+    assert "records looked at" in got(lived, "/topics/visits?key=script").text
+    assert "No record here." in got(lived, "/topics/visits?key=nobody").text
+    assert offsets("partition=0&key=script")
+
+
+def test_a_search_that_cannot_be_read_is_named(lived: Server) -> None:
+    assert "is no time" in got(lived, "/topics/visits?start=yesterday").text
+    assert "has no partition 9" in got(lived, "/topics/visits?partition=9").text
+    assert got(lived, f"/topics/visits?start={'9' * 40}&partition=x").status == 200
+
+
+def test_a_rejected_record_is_marked(lived: Server) -> None:
+    page = got(lived, "/topics/visits?partition=0&start=7")
+
+    assert len([each for each in page.all("tr") if each.get("class") == "invalid"]) == 2
+    assert "Rejected no_json: cut off" in page.text
+
+
+def test_a_topic_of_a_candidate_has_a_reader(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.be_up()
+    with serving(world) as server:
+        assert "no build" in got(server, "/topics").text
+        # At once, and not after the look before has become old.
+        world.append(Staged("web", world.build("web-1"), "version", ("new",)))
+        world.desk._looks.pop((None, "status"), None)
+        page = got(server, "/topics")
+
+    assert "web (candidate)" in page.text
+    assert "retained" in page.text
+
+
+# Rollouts.
+
+
+def test_a_rollout_shows_how_long_its_stages_took(lived: Server) -> None:
+    page = got(lived, "/rollouts/2")
+
+    assert "Replay took 1 min Verify took 12 s" in page.text
+    assert "Switch took 3." in page.text, page.text
+
+
+def at(seconds: float, number: int, event: Event) -> JournalRecord:
+    moment = (NOW + timedelta(seconds=seconds)).isoformat()
+    return JournalRecord(number=number, event=event, at=moment, by="ada", id="")
+
+
+def test_the_seconds_of_stages_add_up() -> None:
+    passed = verified(1)
+    assert isinstance(passed, Verified)
+    waiting = Staged("p", "b", "v", ("new",), auto_promote=False)
+    records = [
+        at(0, 1, waiting),
+        at(5, 2, CaughtUp(1, Offsets())),
+        at(7, 3, passed),
+        at(10, 4, VerifyAsked(1, 0)),
+        at(14, 5, passed),
+        at(20, 6, Staged("q", "c", "v", ("new",))),
+        at(44, 7, PromoteAsked(1)),
+    ]
+
+    assert stage_seconds(1, records[:4]) == (
+        {"Replay": 5, "Verify": 2, "Your yes": 3},
+        ("Verify", records[3].at),
+    )
+    done, last = stage_seconds(1, [*records, at(45, 8, served(1, 1, "b", pipeline="p"))])
+    assert (done, last) == ({"Replay": 5, "Verify": 6, "Your yes": 33, "Switch": 1}, None)
+    assert stage_seconds(1, []) == ({}, None)
+
+
+def test_the_code_that_changed_is_beside_the_button(tmp_path: Path) -> None:
+    """The diff is of the code of both builds, whatever the project's files are by now."""
+    world = World(tmp_path)
+    for build, line in (("web-1", "return 1"), ("web-2", f"return {EVIL!r}")):
+        world.build(build, code=f"def web(row):\n    {line}\n")
+    world.goes_live("web-1", 1)
+    world.waits("web-2", "web-1")
+    world.be_up()
+    with serving(world) as server:
+        page = got(server, "/rollouts/2")
+        again = got(server, "/rollouts/1")
+
+    assert "Code that changed" in page.text
+    kinds = [each.get("class") for each in page.all("span")]
+    assert ("new" in kinds, "old" in kinds) == (True, True)
+    assert "- return 1" in page.text
+    assert EVIL[:8] in page.text
+    assert "Code that changed" not in again.text
+
+
+def test_a_long_diff_is_cut() -> None:
+    diff = PartDiff("function a.py:f", "function f", ("@@", *("+x" for _ in range(500))))
+    (shown,) = changed_parts_shown([diff])
+
+    assert (len(shown.lines), shown.left_out) == (300, 201)
+    assert [each.kind for each in shown.lines[:2]] == ["place", "new"]
+
+
+def test_a_first_rollout_begins_with_no_separator(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.append(Staged("web", world.build("web-1"), "version", ()))
+    with serving(world) as server:
+        text = got(server, "/rollouts/1").text
+
+    assert "begun just now by" in text
+    assert "· begun" not in text
+
+
+def test_an_undo_of_an_undo_is_a_redo() -> None:
+    def label(state: State) -> str:
+        (action,) = undo_action(state, "flights")
+        return action.label
+
+    first = (*READY[:4], staged("b"), CaughtUp(5, Offsets()), verified(5))
+    switched = (*first, *_held_and_served(5, 2, "b", "a"))
+    state = fold_records(numbered(*switched))
+    assert label(state) == "Undo"
+    undone = (*switched, switch_asked("a"), *_held_and_served(len(switched) + 1, 3, "a", "b"))
+    assert label(fold_records(numbered(*undone))) == "Redo"
+
+
+def _held_and_served(rollout: int, generation: int, build: str, live: str) -> tuple[Event, ...]:
+    return held(rollout, live), served(rollout, generation, build, live=live)
+
+
+# Logs.
+
+
+def test_a_log_is_shown_by_level_and_text(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.goes_live(world.build("web-1"), 1)
+    path = world.store.local.path("logs/web-1.log")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"12:00 INFO begins\n12:01 WARN slow {EVIL}\nValueError: no\n")
+    with serving(world) as server:
+        whole, wrong = got(server, "/logs/web-1"), got(server, "/logs/web?level=warning")
+        found, missing = got(server, "/logs/web-1?search=BEGINS"), got(server, "/logs/nobody")
+        outside = got(server, "/logs/..%2Frun")
+
+    assert "3 lines of the last 3" in whole.text
+    assert EVIL in whole.text
+    assert [each.get("class") for each in wrong.all("span")][-2:] == ["warning", "error"]
+    assert "1 line of the last 3" in found.text
+    assert (missing.status, outside.status) == (404, 404)
+    assert "there are supervisor, broker" in missing.text
+
+
+def test_a_large_log_is_read_at_its_end_alone(tmp_path: Path) -> None:
+    path = tmp_path / "large.log"
+    with path.open("wb") as file:
+        # Without a line break, and mostly a hole.
+        file.truncate(1 << 32)
+        file.seek(0, 2)
+        file.write(b"end")
+
+    text, position = last_lines(path, 500, most_bytes=1 << 18)
+    assert text.endswith(b"end")
+    assert len(text) <= (1 << 18) + (1 << 16)
+    assert position == (1 << 32) + 3
+
+
+@pytest.mark.parametrize(
+    ("line", "level"),
+    [
+        ("12:00 WARN Foo: slow", "warning"),
+        ("WARNING: disk", "warning"),
+        ("error: there is no build", "error"),
+        ("java.io.IOException: no", "error"),
+        ("12:00 INFO no errors here", ""),
+        ("x" * 300 + " ERROR", ""),
+    ],
+)
+def test_a_level_is_named_by_the_line(line: str, level: str) -> None:
+    assert level_of(line) == level
+
+
+def test_a_promote_shows_the_rows_that_differ_first(lived: Server) -> None:
+    wanted = {"intent": "promote", "pipelines": ["web"], "dry_run": True}
+    promote = lived.ask("POST", "/api/v1/rollouts", wanted, If_Match="*").document
+    assert "page_hits: 40 rows before and 42 after, 2 added (5 %)" in promote["details"][0]
+    assert "rejects: 4 before, 3 now" in promote["details"]
+
+
+def test_what_takes_something_away_looks_so(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.goes_live(world.build("web-1"), 1)
+    world.be_up()
+    with serving(world) as server:
+        buttons = {
+            each["data-intent"]: each["class"]
+            for each in got(server, "/").all("button")
+            if "data-intent" in each
+        }
+        wanted = {"intent": "retire", "pipelines": ["web"], "dry_run": True}
+        told = server.ask("POST", "/api/v1/rollouts", wanted, If_Match="*").document["details"]
+
+    assert buttons == {"pause": "quiet", "retire": "danger"}
+    assert told[0].startswith("table page_hits: 40 rows, 1 file, ")
+    assert any("kappa undo web lets it serve again" in each for each in told)
