@@ -25,7 +25,7 @@ from typing import Any, ParamSpec, TypeVar
 from kappa.base.errors import Broken, UsageError
 from kappa.declare.options import describe_value
 from kappa.declare.pipeline import Pipeline
-from kappa.declare.values.reason import Reason
+from kappa.declare.values.reason import FOLDED_REASONS
 from kappa.engine.children.rehearsal import MemoryLog, local_pipeline
 from kappa.engine.children.served_rows import rows_of_log
 from kappa.engine.children.slicings import LawBroken, hold_to_law, hold_views_to_law
@@ -117,8 +117,8 @@ def law_of_slices(pipeline: Pipeline, events: Events, *, cuts: int = 6, seed: in
     with local_pipeline(pipeline) as local:
         held = hold_to_law(local, log, cuts=cuts, most_slices=_MOST_SLICES, seed=seed)
     rejected = held.rejected.copy()
-    # Records with this reason are folded all the same.
-    del rejected[Reason.WAKE_FAILED]
+    for reason in FOLDED_REASONS:
+        del rejected[reason]
     if rejected.total() == len(log.records):
         why = ", ".join(f"{reason} {count}" for reason, count in rejected.most_common())
         raise UsageError(

@@ -21,9 +21,11 @@ from kappa.declare.values.columns import Column, Scalar, parse_columns
 # Gets the state of a key, to change in place, and rows of the key, or None at a wake-up. The rows
 # that the step returns are emitted.
 Step = Callable[[dict[str, Any], Any], Any]
-# The place of the last row that was folded into a key's state, with Spark's types. All rows of a
-# key are in one partition.
+# The place of the last row that was folded into a state, with Spark's types.
 PLACE_COLUMNS = (("_topic", "string"), ("_partition", "int"), ("_offset", "bigint"))
+# A key has a state for each partition with records of the key. Readers see the state of the least
+# partition. `first_offset` is the first record that was folded into a state.
+PARTITION, FIRST_OFFSET = "_partition", "_first_offset"
 
 
 class Over(StrEnum):

@@ -11,6 +11,7 @@ from kappa.declare.folds.exactness import Exactness
 from kappa.declare.folds.fold import Fold, Option
 from kappa.declare.folds.registry import fold_of
 from kappa.declare.options import DELETED, Thresholds
+from kappa.declare.ordered import PARTITION
 
 # A maintained view's own columns: the offsets that the build had folded when a row changed last,
 # and the number of a row without keys among the rows that belong together.
@@ -51,9 +52,20 @@ class TableBirth(Struct, frozen=True):
     def row_keys(self) -> tuple[str, ...]:
         """Returns the columns that identify a stored row.
 
-        These are the keys, or the place of a view's row among the rows that belong together.
+        These are the keys, or the place of a view's row among the rows that belong together. A key
+        of a table that is folded by a step has a row for each partition; readers see one.
         """
+        if self.keeps_partitions:
+            return (*self.keys, PARTITION)
         return (*self.by, NUMBER) if self.by and not self.keys else self.keys
+
+    @property
+    def keeps_partitions(self) -> bool:
+        """Returns True if a step has a state for each partition of a key.
+
+        A build that was born before has one state, and stops at a key in two partitions.
+        """
+        return bool(self.steps_over) and self.hides_rows
 
     @property
     def served(self) -> tuple[tuple[str, str], ...]:

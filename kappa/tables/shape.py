@@ -14,7 +14,7 @@ from kappa.base.errors import DeclarationError
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS, ORDER_COLUMNS
 from kappa.declare.folds.returned import ReturnedColumns
 from kappa.declare.options import DELETED, REJECTS
-from kappa.declare.ordered import PLACE_COLUMNS, Ordered
+from kappa.declare.ordered import FIRST_OFFSET, PLACE_COLUMNS, Ordered
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.seed import seed_columns
 from kappa.declare.table import Table
@@ -23,6 +23,8 @@ from kappa.state.table import TableBirth
 
 # The order of a latest row (law 4) and the mark of a tombstone.
 LATEST_COLUMNS = (*ORDER_COLUMNS, (DELETED, "boolean"))
+# The first record of a step's state, and the mark of a state that readers do not see.
+_STATE_COLUMNS = ((FIRST_OFFSET, "bigint"), (DELETED, "boolean"))
 REJECTS_BIRTH = TableBirth(
     name=REJECTS,
     columns=(
@@ -144,7 +146,7 @@ def _stepped_birth(
 ) -> TableBirth:
     returned = _returned_columns(table, output)
     keys = tuple((key, str(_key_type(key, returned))) for key in table.keys)
-    # Rows of one Kafka key are in one partition, whose offsets are their order (law 4).
+    # Rows of one Kafka key are in one partition as a rule, whose offsets are their order (law 4).
     if not topic_keys & set(table.keys):
         named = ", ".join(sorted(key for key in topic_keys if key is not None))
         raise DeclarationError(
@@ -162,7 +164,7 @@ def _stepped_birth(
     rows = tuple((name, str(kind)) for name, kind in output.items())
     return TableBirth(
         table.name,
-        (*keys, *state, *PLACE_COLUMNS),
+        (*keys, *state, *PLACE_COLUMNS, *_STATE_COLUMNS),
         keys=table.keys,
         checks=table.checks,
         thresholds=table.thresholds,

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from kappa.base.errors import Conflict, UsageError
 from kappa.code.declaration import has_changes
 from kappa.declare.topic_options import TopicKind
-from kappa.declare.values.reason import Reason
+from kappa.declare.values.reason import FOLDED_REASONS, Reason
 from kappa.kafka.cluster import TopicFacts
 from kappa.kafka.producer import ProducedRecord
 from kappa.records.lines.envelope import envelope_record
@@ -93,9 +93,9 @@ def is_mendable(reject: Reject) -> bool:
     """Returns False where no record can mend a reject. Pure.
 
     The redriven record of a late or expired reject would be as late. Where a step failed when it
-    was woken, the record is folded.
+    was woken, and where a key has records in a lower partition, the record is folded.
     """
-    return reject.reason not in {Reason.LATE, Reason.EXPIRED, Reason.WAKE_FAILED}
+    return reject.reason not in {Reason.LATE, Reason.EXPIRED, *FOLDED_REASONS}
 
 
 def export_line(reject: Reject) -> str:
@@ -224,7 +224,7 @@ def _check_order(line: Line, birth: Birth) -> None:
     """Raises UsageError if a changed key would break an order.
 
     That is so if a table needs each key's rows in a single partition. In the partition of the
-    original, the record would stop the job for good.
+    original, the record would be folded into a state that readers may not see.
     """
     ordered = [table.name for table in birth.tables if table.steps_over]
     if ordered:

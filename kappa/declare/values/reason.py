@@ -44,9 +44,16 @@ class Reason(StrEnum):
     UNORDERED = "unordered"
     # A step fails when it is woken: the key's last record is folded, and this time is dropped.
     WAKE_FAILED = "wake_failed"
+    # A key of an ordered fold has records in a lower partition, too. The record is folded, into a
+    # state that readers do not see (engine/fold/step_loop.py).
+    SPLIT_KEY = "split_key"
     LATE = "late"
     # The record is valid, but contributes to a row that is gone (engine/function/expired.py).
     EXPIRED = "expired"
+
+
+# The records that have these reasons are folded: the rejects table only tells of them.
+FOLDED_REASONS = frozenset({Reason.WAKE_FAILED, Reason.SPLIT_KEY})
 
 
 class Rejected(Exception):

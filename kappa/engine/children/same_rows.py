@@ -30,9 +30,8 @@ def rows_of(build: Rehearsal, table: TableBirth) -> FoldedRows:
 
     Raises Broken if a key occurs twice.
     """
-    compared = [
-        column for column, _ in table.columns if column in dict(table.compared) or column == DELETED
-    ]
+    wanted = {*dict(table.compared), DELETED, *(table.row_keys if table.keys else ())}
+    compared = [column for column, _ in table.columns if column in wanted]
     found = build.table(table.name).select(compared)
     least = least_kept(table, log_clock(build.birth, build.publisher.newest.log_time))
     if table.expiry is not None and least is not None:
@@ -44,7 +43,7 @@ def rows_of(build: Rehearsal, table: TableBirth) -> FoldedRows:
         # The slices decide whether a gone row was ever stored.
         rows = [row for row in rows if not row[DELETED]]
     if table.keys:
-        by_key = {tuple(row[key] for key in table.keys): row for row in rows}
+        by_key = {tuple(row[key] for key in table.row_keys): row for row in rows}
         if len(by_key) < len(rows):
             raise Broken(
                 f"table {table.name} holds a key more than once",

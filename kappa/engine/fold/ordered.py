@@ -44,7 +44,7 @@ from kappa.state.files.address import open_buckets, opened_bucket_settings, writ
 from kappa.state.table import TableBirth
 
 # A task reports the name of its files, and the fields of each FailedStep.
-_TASK = (("file", "string"), ("failed", "string"), ("wakes", "string"), ("is_unsure", "boolean"))
+_TASK = (("file", "string"), ("failed", "string"), ("noted", "string"), ("is_unsure", "boolean"))
 _FAST = Judging()
 
 
@@ -52,14 +52,14 @@ _FAST = Judging()
 class Stepped:
     """Rows that a step makes of a slice, and the step's failures.
 
-    The `rows` are by table. `failed` are records, and `wakes` the last records of keys for which
-    the step failed when woken. `is_unsure`: the step failed on some record of a batch. If records
+    The `rows` are by table. `failed` are records, and `noted` the records of which the rejects tell
+    although they are folded. `is_unsure`: the step failed on some record of a batch. If records
     have failed, the rows are not the slice's.
     """
 
     rows: Mapping[str, Rows]
     failed: Sequence[FailedStep]
-    wakes: Sequence[FailedStep]
+    noted: Sequence[FailedStep]
     is_unsure: bool
 
 
@@ -133,15 +133,17 @@ class OrderedFold:
         grouped: dict[Key, list[Row]] = {}
         for row in rows.to_pylist():
             grouped.setdefault(self._key(row), []).append(row)
-        states = {self._key(state): state for state in held.to_pylist()}
+        states: dict[Key, list[Row]] = {}
+        for state in held.to_pylist():
+            states.setdefault(self._key(state), []).append(state)
         if self.on_time is not None:
             grouped = {**{key: [] for key in states}, **grouped}
         folding = self.loop(clocks, judging)
         for key, found in grouped.items():
             moved()
-            folding.fold(key, states.get(key), _telling(sorted(found, key=place_of), moved))
+            folding.fold(key, states.get(key, ()), _telling(sorted(found, key=place_of), moved))
         made = {table.name: folding.take(table) for table in self.made}
-        return Stepped(made, folding.failed, folding.wakes, folding.is_unsure)
+        return Stepped(made, folding.failed, folding.noted, folding.is_unsure)
 
     def at_spark(
         self,
@@ -165,7 +167,7 @@ class OrderedFold:
                 *keys, F.lit(None).cast(held.schema).alias("state"), _row_struct(rows).alias("row")
             )
         )
-        # A key's state is first, then its rows in the order of the log.
+        # A key's states are first, then its rows in the order of the log.
         in_order = both.repartition(*keys).sortWithinPartitions(
             *keys, F.col("row").isNotNull(), *(f"row.{name}" for name in PLACE)
         )
@@ -182,7 +184,7 @@ class OrderedFold:
         return Stepped(
             {table.name: self._read(spark, table, folder, names) for table in self.made},
             [FailedStep(*each) for task in tasks for each in json.loads(task.failed)],
-            [FailedStep(*each) for task in tasks for each in json.loads(task.wakes)],
+            [FailedStep(*each) for task in tasks for each in json.loads(task.noted)],
             any(task.is_unsure for task in tasks),
         )
 
@@ -238,7 +240,7 @@ def _fold_into(
         {
             "file": [name],
             "failed": [json.dumps(folding.failed)],
-            "wakes": [json.dumps(folding.wakes)],
+            "noted": [json.dumps(folding.noted)],
             "is_unsure": [folding.is_unsure],
         },
         schema=arrow_schema(_TASK),
@@ -257,20 +259,21 @@ def _place(folder: str, table: TableBirth, name: str) -> str:
 
 def _by_key(
     batches: Iterable[pa.RecordBatch], keys: Sequence[str], and_others: bool
-) -> Iterator[tuple[Key, Row | None, Iterator[Row]]]:
-    """Yields each key that has rows, with the key's state and rows.
+) -> Iterator[tuple[Key, list[Row], Iterator[Row]]]:
+    """Yields each key that has rows, with the key's states and rows.
 
-    The rows keep the given order. `and_others`: yields also the keys that have a state alone.
+    The rows keep the given order. `and_others`: yields also the keys that have states alone.
     """
     for key, found in groupby(
         (each for batch in batches for each in batch.to_pylist()),
         key=lambda each: tuple(each[name] for name in keys),
     ):
-        of_key = iter(found)
-        first = next(of_key)
-        held, begun = (
-            (first["state"], next(of_key, None)) if first["state"] is not None else (None, first)
-        )
+        of_key, held, begun = iter(found), list[Row](), None
+        for each in of_key:
+            if each["state"] is None:
+                begun = each
+                break
+            held.append(each["state"])
         if begun is not None:
             yield key, held, (each["row"] for each in chain([begun], of_key))
         elif and_others:

@@ -4,6 +4,11 @@ A step takes the rows of a key singly or in batches, in the order of the log. A 
 woken at a time is called between two records, as soon as the log of the key's partition has reached
 that time. The log alone decides the place of the call: the key's next record, or the end of the
 slice, which gives the state that the next record would have met.
+
+Records of different partitions have no order between them, and slices decide which arrive first. So
+a key that has records in several partitions has a state for each, and the records of the other
+partitions change nothing in it. Readers see the state of the least partition: no slicing changes
+which one that is. The rejects table tells of the other states.
 """
 
 from __future__ import annotations
@@ -21,7 +26,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from kappa.base.errors import Broken
-from kappa.declare.ordered import PLACE_COLUMNS, Over, Step
+from kappa.declare.options import DELETED
+from kappa.declare.ordered import FIRST_OFFSET, PARTITION, PLACE_COLUMNS, Over, Step
 from kappa.declare.values.arrow import arrow_schema
 from kappa.state.table import TableBirth
 
@@ -61,7 +67,8 @@ class FailedStep(NamedTuple):
     """A record that a step fails on, the line of code, and the error.
 
     The line is of the user's code. If the step fails when woken, the record is the last record of
-    the key, and `woken_at` is the time that the step had asked for, in microseconds since 1970.
+    the key, and `woken_at` is the time that the step had asked for, in microseconds since 1970. If
+    readers do not see a state, the record is the state's first one, and there is no line.
     """
 
     topic: str
@@ -94,8 +101,9 @@ class StepLoop:
     set. Where records are tried alone, a key goes on behind a record that fails, as if that record
     were not there.
 
-    A failure of a step that is woken is noted in `wakes`. The key's state is then the state before,
-    and asks for no time. So that state does not depend on where a slice ends.
+    `noted` has records that are folded. A failure of a step that is woken is noted there. The key's
+    state is then the state before, and asks for no time. So that state does not depend on where a
+    slice ends. The first record of each state that readers do not see is noted there, too.
     """
 
     def __init__(
@@ -114,7 +122,7 @@ class StepLoop:
         asks to be woken, and `clocks` are the log times at the end of the slice.
         """
         self.failed: list[FailedStep] = []
-        self.wakes: list[FailedStep] = []
+        self.noted: list[FailedStep] = []
         self.is_unsure = False
         self._notes = judging.notes
         self._without = judging.without
@@ -126,7 +134,8 @@ class StepLoop:
         self._clocks = clocks
         self._call = step
         self._over = over
-        self._state = [name for name, _ in table.columns if name not in {*table.keys, *PLACE}]
+        own = {*table.keys, *PLACE, FIRST_OFFSET, DELETED}
+        self._state = [name for name, _ in table.columns if name not in own]
         self._emitted = (
             frozenset(name for name, _ in emitted.columns) if emitted is not None else frozenset()
         )
@@ -147,10 +156,50 @@ class StepLoop:
         ]
         self._rows: dict[str, list[Row]] = {name: [] for name in (self._into, table.name) if name}
 
-    def fold(self, key: Key, held: Row | None, rows: Iterable[Row]) -> None:
-        """Folds the rows of one key into its state (None: no state yet).
+    def fold(self, key: Key, held: Iterable[Row], rows: Iterable[Row]) -> None:
+        """Folds the rows of one key into its states.
 
-        The rows are in the order of the log. There may be no rows if the step can be woken.
+        The rows are in the order of the log. `held` are the table's rows of the key: if `rows` has
+        any, all of them. There may be no rows if the step can be woken.
+        """
+        states = {row[PARTITION]: row for row in held}
+        made: dict[int, Row | None] = {}
+        for partition, of_partition in groupby(rows, key=itemgetter(PARTITION)):
+            if not self._keeps_partitions:
+                self._ensure_one_partition(key, {*states, *made}, partition)
+            made[partition] = self._fold_partition(key, states.get(partition), of_partition)
+        if self._on_time is not None:
+            for partition in states.keys() - made.keys():
+                made[partition] = self._fold_partition(key, states[partition], ())
+        changed = {partition: row for partition, row in made.items() if row is not None}
+        if changed.keys() - states.keys():
+            changed = self._hide_states(key, states, changed)
+        self._rows[self._table.name] += changed.values()
+
+    def _hide_states(
+        self, key: Key, states: Mapping[int, Row], changed: Mapping[int, Row]
+    ) -> dict[int, Row]:
+        """Hides all states of a key but that of the least partition, and notes hidden states.
+
+        `states` are all states before, and `changed` the states after, some of which are new.
+        Returns the states that are to be written.
+        """
+        after = {**states, **changed}
+        shown, before = min(after), min(states, default=None)
+        written = dict(changed)
+        for partition, row in after.items():
+            is_hidden = partition != shown
+            if is_hidden or row.get(DELETED):
+                written[partition] = {**row, DELETED: is_hidden}
+            if is_hidden and (partition not in states or partition == before):
+                place = row["_topic"], partition, row[FIRST_OFFSET]
+                self.noted.append(FailedStep(*place, "", self._hidden_text(key)))
+        return written
+
+    def _fold_partition(self, key: Key, held: Row | None, rows: Iterable[Row]) -> Row | None:
+        """Folds the rows of a key in one partition into their state (None: no state yet).
+
+        Returns the table's row, or None if the state stays as it is.
         """
         state = (
             dict.fromkeys(self._state)
@@ -158,10 +207,12 @@ class StepLoop:
             else {name: held[name] for name in self._state}
         )
         at = None if held is None else place_of(held)
+        first = None if held is None else held.get(FIRST_OFFSET)
         is_changed = False
-        in_order = self._in_order(key, at, rows)
+        in_order = _ordered_rows(rows)
         if self._without is not None:
-            last = self._try_records(state, key, at, in_order, self._without)
+            tried, last = self._try_records(state, key, at, in_order, self._without)
+            first = tried if held is None else first
             at, is_changed = last, last != at
         while batch := list(islice(in_order, self._batch_rows)):
             # Not between rows of one record: no slice ends there.
@@ -173,20 +224,22 @@ class StepLoop:
                 if not self._notes:
                     raise
                 self._note(_place_in(batch), error)
-                return
+                return None
+            first = batch[0]["_offset"] if at is None else first
             at, is_changed = place_of(batch[-1]), True
         if self._on_time is not None and at is not None:
             topic, partition, _ = at
             clock = self._clocks.get(topic, {}).get(partition)
             is_changed |= clock is not None and self._wake(state, key, at, clock)
-        if at is not None and is_changed:
-            self._rows[self._table.name].append(
-                {
-                    **state,
-                    **dict(zip(self._table.keys, key, strict=True)),
-                    **dict(zip(PLACE, at, strict=True)),
-                }
-            )
+        if at is None or not is_changed:
+            return None
+        return {
+            **state,
+            **dict(zip(self._table.keys, key, strict=True)),
+            **dict(zip(PLACE, at, strict=True)),
+            FIRST_OFFSET: first,
+            DELETED: held is not None and bool(held.get(DELETED)),
+        }
 
     def _try_records(
         self,
@@ -195,12 +248,13 @@ class StepLoop:
         at: Key | None,
         rows: Iterable[Row],
         without: frozenset[tuple[Any, ...]],
-    ) -> Key | None:
+    ) -> tuple[int | None, Key | None]:
         """Folds the rows of a key record by record.
 
-        Undoes the records that fail or are left out. Returns the place of the last record that has
-        an effect.
+        Undoes the records that fail or are left out. Returns the offset of the first record that
+        has an effect, and the place of the last one.
         """
+        first: int | None = None
         for place, found in groupby(rows, key=place_of):
             of_record = list(found)
             if self._on_time is not None:
@@ -219,8 +273,8 @@ class StepLoop:
             if is_failing or place in without:
                 self._undo(state, before, emitted)
             else:
-                at = place
-        return at
+                at, first = place, place[-1] if first is None else first
+        return first, at
 
     def _count_emitted(self) -> int:
         return len(self._rows.get(self._into, ()))
@@ -293,7 +347,7 @@ class StepLoop:
                 self._undo(state, {**before, self._on_time: None}, emitted)
                 where = f", woken at {asked.isoformat()} for key {_key_text(key)}"
                 topic, partition, offset = at
-                self.wakes.append(
+                self.noted.append(
                     FailedStep(
                         topic, partition, offset, *self._failure(error, where), _micros(asked)
                     )
@@ -310,24 +364,31 @@ class StepLoop:
                 f"{_MEND}",
             )
 
-    def _in_order(self, key: Key, at: Key | None, rows: Iterable[Row]) -> Iterator[Row]:
-        """Yields the rows of a key in the order of the log.
+    @property
+    def _keeps_partitions(self) -> bool:
+        # With on_error="stop" nothing is a reject, and nothing would tell of a hidden state.
+        return self._notes and self._table.keeps_partitions
 
-        The order of a record's rows does not depend on the order of arrival. Raises Broken if two
-        records have no order between them.
-        """
-        for place, found in groupby(rows, key=place_of):
-            if at is not None and at[:2] != place[:2]:
-                raise Broken(
-                    self._elsewhere(key, at, place),
-                    hint="produce each key to one partition; after partitions were added, "
-                    "a topic made anew and produced to again has one order",
-                )
-            at = place
-            same = list(found)
-            yield from (
-                same if len(same) == 1 else sorted(same, key=lambda row: repr(sorted(row.items())))
+    def _ensure_one_partition(self, key: Key, known: Iterable[int], partition: int) -> None:
+        """Raises Broken if a key has rows in another partition, too."""
+        other = next((each for each in known if each != partition), None)
+        if other is not None:
+            raise Broken(
+                f"table {self._table.name} is folded in the order of the log, and rows of key "
+                f"{_key_text(key)} lie in partition {other} and in partition {partition}, which "
+                "have no order between them",
+                hint="produce each key to one partition; after partitions were added, a topic made "
+                "anew and produced to again has one order"
+                if self._table.keeps_partitions
+                else "kappa replay makes a new build, which keeps a state for each partition",
             )
+
+    def _hidden_text(self, key: Key) -> str:
+        # The other partitions are not named: slices decide which of them is known by now.
+        return (
+            f"table {self._table.name} is folded in the order of the log, and rows of key "
+            f"{_key_text(key)} lie in a lower partition, too: readers see the state of the lowest"
+        )
 
     def is_full(self, table: TableBirth) -> bool:
         """Returns True if so many rows wait that they should be taken."""
@@ -459,12 +520,16 @@ class StepLoop:
     def _step_name(self) -> str:
         return f"the step of table {self._table.name}"
 
-    def _elsewhere(self, key: Key, at: tuple[Any, ...], place: tuple[Any, ...]) -> str:
-        one, other = (f"{topic} partition {partition}" for topic, partition, _ in (at, place))
-        return (
-            f"table {self._table.name} is folded in the order of the log, "
-            f"and rows of key {_key_text(key)} lie in {one} and in {other}, "
-            "which have no order between them"
+
+def _ordered_rows(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yields the rows of a partition, in its order.
+
+    The order of a record's rows does not depend on the order of arrival.
+    """
+    for _, found in groupby(rows, key=place_of):
+        same = list(found)
+        yield from (
+            same if len(same) == 1 else sorted(same, key=lambda row: repr(sorted(row.items())))
         )
 
 

@@ -198,7 +198,8 @@ def _as_born(made: TableBirth, born: TableBirth) -> tuple[tuple[str, str], ...]:
     later = {
         name
         for name, _ in made.columns
-        if name not in kinds and (name in beside or (born.fold and name.startswith("_")))
+        if name not in kinds
+        and (name in beside or ((born.fold or born.steps_over) and name.startswith("_")))
     }
     return tuple(
         (name, kinds[name] if name in narrow and carried_type(kinds[name]) == kind else kind)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from kappa.declare.options import DELETED
-from kappa.declare.values.reason import Reason
+from kappa.declare.values.reason import FOLDED_REASONS
 from kappa.records.redrive import Attempt, Position, settle
 from kappa.state.build import Birth
 from kappa.state.slices import Slice
@@ -120,9 +120,8 @@ def _rejects_at(
         ]
         there = pc.field("offset").isin(offsets)
         wanted = (there if or_if is None else there | or_if) & pc.field(DELETED).is_null()
-        # The record of a failed wake is folded already.
         reason = pc.field("reason")
-        wanted &= reason.is_null() | (reason != str(Reason.WAKE_FAILED))
+        wanted &= reason.is_null() | ~reason.isin([*map(str, sorted(FOLDED_REASONS))])
         rows = _before(files, piece, topic, partition, wanted)
         found |= {Position(topic, partition, row["offset"]): row["_redrives"] for row in rows}
     return found

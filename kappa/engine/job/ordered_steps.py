@@ -29,21 +29,21 @@ _MOST_TRIES = 10
 class StepFails(Exception):
     """Failure of steps on records of a slice.
 
-    The slice is to be folded again. `failed` are the records. `wakes` are the last records of the
-    keys for which steps fail when they are woken; None means that these are not known yet.
+    The slice is to be folded again. `failed` are the records. `noted` are the records of which the
+    rejects tell although they are folded (`StepLoop`); None means that these are not known yet.
     `is_unsure`: a step over batches fails on some record of a batch.
     """
 
     def __init__(
         self,
         failed: Sequence[FailedStep],
-        wakes: Sequence[FailedStep] | None,
+        noted: Sequence[FailedStep] | None,
         *,
         is_unsure: bool = False,
     ) -> None:
-        super().__init__(failed, wakes)
+        super().__init__(failed, noted)
         self.failed = failed
-        self.wakes = wakes
+        self.noted = noted
         self.is_unsure = is_unsure
 
 
@@ -77,7 +77,7 @@ class OrderedSteps:
         clocks: Clocks,
         spark: SparkSession,
         *,
-        wakes: Sequence[FailedStep] | None = None,
+        noted: Sequence[FailedStep] | None = None,
         one_by_one: bool = False,
     ) -> Mapping[str, Rows]:
         """Returns the rows of all tables, with the results of steps.
@@ -86,9 +86,9 @@ class OrderedSteps:
         slice. `clocks` are the log times at the slice's end. `one_by_one`: a batch has a single
         row.
 
-        Raises StepFails, for all steps, if records on which steps fail are to be rejects, or if a
-        step fails when woken and `wakes` is None. Raises Broken if `wakes` names other failures
-        than the failures found.
+        Raises StepFails, for all steps, if records on which steps fail are to be rejects, or if
+        records are to be noted and `noted` is None. Raises Broken if `noted` names other records
+        than the records found.
         """
 
         def fold(judging: Judging) -> Stepped:
@@ -100,9 +100,9 @@ class OrderedSteps:
             # The first record of each partition fails in any case; a later record by the state left
             # before.
             raise StepFails(failed or _first_each(made.failed), found, is_unsure=made.is_unsure)
-        if wakes is None and made.wakes:
-            raise StepFails((), made.wakes)
-        if _places(made.wakes) != _places(wakes or ()):
+        if noted is None and made.noted:
+            raise StepFails((), made.noted)
+        if _places(made.noted) != _places(noted or ()):
             raise Broken(
                 f"{self._pipeline.source}: a step of pipeline {self._pipeline.name} fails in other"
                 " places each time that it is woken",
@@ -131,7 +131,7 @@ class OrderedSteps:
         return Stepped(
             made,
             [failed for one in each for failed in one.failed],
-            [wake for one in each for wake in one.wakes],
+            [note for one in each for note in one.noted],
             any(one.is_unsure for one in each),
         )
 
@@ -177,11 +177,11 @@ class OrderedSteps:
         self.given += 1
 
 
-def rejected_wakes(wakes: Sequence[FailedStep], rejects: TableBirth) -> pa.Table:
-    """Returns the rejects for keys whose step failed when woken.
+def noted_rejects(noted: Sequence[FailedStep], rejects: TableBirth) -> pa.Table:
+    """Returns the rejects for records that are folded.
 
-    Each row has the place of the key's last record, which is folded, and the time that was asked
-    for.
+    A step that failed when it was woken has the place of the key's last record, and the time that
+    was asked for. A state that readers do not see has the place of its first record.
     """
     columns = dict(rejects.columns)
     rows = [
@@ -190,10 +190,10 @@ def rejected_wakes(wakes: Sequence[FailedStep], rejects: TableBirth) -> pa.Table
             "partition": each.partition,
             "offset": each.offset,
             "timestamp": None if each.woken_at is None else EPOCH + each.woken_at * MICROSECOND,
-            "reason": str(Reason.WAKE_FAILED),
-            "detail": f"{each.line}: {without_addresses(each.error)}",
+            "reason": str(Reason.SPLIT_KEY if each.woken_at is None else Reason.WAKE_FAILED),
+            "detail": ": ".join(filter(None, (each.line, without_addresses(each.error)))),
         }
-        for each in sorted(wakes)
+        for each in sorted(noted)
     ]
     return pa.Table.from_pylist(rows, arrow_schema([*columns.items()]))
 
@@ -201,7 +201,7 @@ def rejected_wakes(wakes: Sequence[FailedStep], rejects: TableBirth) -> pa.Table
 def judged_records(
     fold: Callable[[Judging], Stepped],
 ) -> tuple[Sequence[FailedStep], Sequence[FailedStep] | None]:
-    """Returns the records on which steps fail, and the failed wakes.
+    """Returns the records on which steps fail, and the noted records.
 
     Records are judged singly: a record is rejected if a step fails on the record after the earlier
     records that are not rejected. As a rule a record reaches a single key: the first try finds all
@@ -218,7 +218,7 @@ def judged_records(
         for each in sorted(tried.failed, key=itemgetter(0, 1, 2, 3, 4)):
             failed.setdefault(each[:3], each)
         if failed.keys() == before:
-            return [*failed.values()], tried.wakes
+            return [*failed.values()], tried.noted
     # In a partition all is right up to the first record in which the last two tries differ.
     differs: dict[tuple[Any, ...], int] = {}
     for *part, offset in sorted(before ^ failed.keys(), reverse=True):
@@ -235,6 +235,6 @@ def _first_each(failed: Sequence[FailedStep]) -> list[FailedStep]:
     return [*first.values()]
 
 
-def _places(wakes: Sequence[FailedStep]) -> list[tuple[Any, ...]]:
+def _places(noted: Sequence[FailedStep]) -> list[tuple[Any, ...]]:
     # The errors may name an object by its address.
-    return sorted((*each[:3], each.woken_at) for each in wakes)
+    return sorted((*each[:3], each.woken_at or 0, each.woken_at is None) for each in noted)

@@ -32,7 +32,7 @@ from kappa.engine.function.redriven import settle_redriven
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
 from kappa.engine.job.function_rows import FunctionRows
 from kappa.engine.job.next_mark import next_mark
-from kappa.engine.job.ordered_steps import OrderedSteps, StepFails, rejected_wakes
+from kappa.engine.job.ordered_steps import OrderedSteps, StepFails, noted_rejects
 from kappa.engine.job.slice_limit import SliceLimit
 from kappa.engine.job.splits import Splits
 from kappa.engine.job.topic_guard import TopicGuard
@@ -74,14 +74,14 @@ class _Failed:
 
     def __init__(self) -> None:
         self.culprits: list[Culprit] = []
-        # The last records of keys for which steps have failed when woken.
-        self.wakes: Sequence[FailedStep] | None = None
+        # The records of which the rejects tell although they are folded.
+        self.noted: Sequence[FailedStep] | None = None
         # Whether steps over batches are given one row each, so that the record is known.
         self.one_by_one = False
 
     def add(self, fails: StepFails) -> None:
         self.one_by_one |= fails.is_unsure
-        self.wakes = fails.wakes
+        self.noted = fails.noted
         self.culprits += (
             Culprit(each.topic, each.partition, each.offset, Failure(each.line, each.error, REPLAY))
             for each in fails.failed
@@ -375,9 +375,9 @@ class SliceFolder:
         tables = {writer.birth.name: writer for writer in of_topics}
         with watch.step("topics"):
             latest = rows_of_topics(decoded, self._pipeline, tables, mark, spark)
-            if failed.wakes and REJECTS in tables:
-                woken = rejected_wakes(failed.wakes, tables[REJECTS].birth)
-                latest = {**latest, REJECTS: with_more_rejects(latest[REJECTS], woken, spark)}
+            if failed.noted and REJECTS in tables:
+                noted = noted_rejects(failed.noted, tables[REJECTS].birth)
+                latest = {**latest, REJECTS: with_more_rejects(latest[REJECTS], noted, spark)}
         with self._commits.beside(of_topics, latest, mark):
             with watch.step("function"):
                 if tried is None:
@@ -387,7 +387,7 @@ class SliceFolder:
                     of_function,
                     mark.log_time,
                     spark,
-                    wakes=failed.wakes,
+                    noted=failed.noted,
                     one_by_one=failed.one_by_one,
                 )
             failpoint("job.between_tables")

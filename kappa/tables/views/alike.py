@@ -34,7 +34,10 @@ class TableKeys:
 
     def __init__(self, tables: Mapping[str, TableBirth], aggregates: Collection[str]) -> None:
         """Takes the tables that a query may read, and the names of DuckDB's aggregates."""
-        self._keys = {lowered(name): {*map(lowered, tables[name].row_keys)} for name in tables}
+        self._keys = {
+            lowered(name): {*map(lowered, table.keys or table.row_keys)}
+            for name, table in tables.items()
+        }
         served = {lowered(name): table.served for name, table in tables.items()}
         self.scopes = Scopes(
             {name: {lowered(column): kind for column, kind in served[name]} for name in served}

@@ -21,8 +21,9 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as with_fields
 
-from kappa import Table, Topic, ordered, pipeline
+from kappa import Table, Topic, View, ordered, pipeline
 from kappa.base.errors import Broken
 from kappa.declare.ordered import Over
 from kappa.declare.values.arrow import arrow_schema
@@ -498,21 +499,99 @@ def test_what_a_step_emits_is_what_it_was_when_it_was_emitted(
 
 
 def test_a_key_in_two_partitions_has_no_order() -> None:
+    """With on_error="stop", and in a build that was born with one state a key, the job stops."""
     fold = fold_of()
+    older = with_fields(fold.table, columns=fold.table.columns[:-2])
     rows = rows_of([("ann", True, 1), ("ann", True, 1)])
-    nothing = pa.Table.from_pylist([], schema=arrow_schema(fold.table.columns))
-    held = folded(fold, rows[:1], nothing)["watched"]
 
-    for given_rows, before in (
-        ([rows[0], {**rows[1], "_partition": 0}], nothing),
-        ([{**rows[1], "_partition": 0}], held),
+    for one, hint in (
+        (OrderedFold(fold.table, fold.emitted, watch), "produce each key to one partition"),
+        (OrderedFold(older, fold.emitted, watch, notes=True), "kappa replay makes a new build"),
     ):
-        with pytest.raises(
-            Broken,
-            match="table watched .* rows of key 'ann' lie in logins partition .* "
-            "and in logins partition .*, which have no order",
+        nothing = pa.Table.from_pylist([], schema=arrow_schema(one.table.columns))
+        held = folded(one, rows[:1], nothing)["watched"]
+        for given_rows, before in (
+            ([rows[0], {**rows[1], "_partition": 0}], nothing),
+            ([{**rows[1], "_partition": 0}], held),
         ):
-            folded(fold, given_rows, before)
+            with pytest.raises(
+                Broken,
+                match="table watched .* rows of key 'ann' lie in partition . and in partition .,"
+                " which have no order",
+            ) as stopped:
+                folded(one, given_rows, before)
+            assert hint in stopped.value.hint
+
+
+def in_slices_of_partitions(
+    fold: OrderedFold, events: Sequence[tuple[int, Any, Any, Any]], cuts: Sequence[Sequence[int]]
+) -> tuple[dict[Any, Any], list[Any], list[tuple[Any, ...]]]:
+    """Folds (partition, who, ok, n), each partition cut anywhere: `cuts` has the ends of slices.
+
+    Returns the rows that readers see by key, the emitted rows, and the noted records.
+    """
+    rows = [
+        {"who": who, "ok": ok, "n": n, "_topic": "logins", "_partition": partition, "_offset": at}
+        for at, (partition, who, ok, n) in enumerate(events)
+    ]
+    held: dict[Any, dict[str, Any]] = {}
+    emitted, noted = [], []
+    done = [0] * 3
+    for ends in [*cuts, [len(rows)] * 3]:
+        here = [
+            row
+            for row in rows
+            if done[row["_partition"]] <= row["_offset"] < ends[row["_partition"]]
+        ]
+        done = [max(each) for each in zip(done, ends, strict=True)]
+        touched = [state for state in held.values() if state["who"] in {row["who"] for row in here}]
+        made = fold.here(
+            pa.Table.from_pylist(here, arrow_schema(fold.table.steps_over)),
+            pa.Table.from_pylist(touched, arrow_schema(fold.table.columns)),
+            {},
+        )
+        states = made.rows[fold.table.name].to_pylist()
+        held |= {(state["who"], state["_partition"]): state for state in states}
+        emitted += made.rows["breakins"].to_pylist()
+        noted += [(each.partition, each.offset, each.error) for each in made.noted]
+    shown = [state for state in held.values() if not state["_deleted"]]
+    assert len({state["who"] for state in shown}) == len(shown)
+    return (
+        {state["who"]: (state["_partition"], state["failed"], state["balance"]) for state in shown},
+        sorted((row["at"], row["failed"]) for row in emitted),
+        sorted(noted),
+    )
+
+
+@pytest.mark.law
+@examples(60)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), EVENT).map(lambda each: (each[0], *each[1])), max_size=20
+    ),
+    st.lists(st.lists(st.integers(0, 20), min_size=3, max_size=3), max_size=6),
+)
+def test_a_split_key_is_folded_alike_whichever_partition_is_read_first(
+    events: list[tuple[int, Any, Any, Any]], cuts: list[list[int]]
+) -> None:
+    """A key has a state for each partition, and readers see that of the lowest."""
+    shown, emitted, noted = in_slices_of_partitions(fold_of(), events, cuts)
+
+    parts: dict[tuple[Any, int], list[tuple[int, tuple[Any, Any, Any]]]] = {}
+    for at, (partition, *event) in enumerate(events):
+        parts.setdefault((event[0], partition), []).append((at, (event[0], event[1], event[2])))
+    least = {who: min(p for other, p in parts if other == who) for who, _ in parts}
+    by_part = {part: by_hand([event for _, event in each]) for part, each in parts.items()}
+    assert shown == {who: (p, *by_part[who, p][0][who]) for who, p in least.items()}
+    assert emitted == sorted(
+        (parts[part][at][0], failed)
+        for part, (_, found) in by_part.items()
+        for _, failed, at in found
+    )
+    assert [each[:2] for each in noted] == sorted(
+        (p, each[0][0]) for (who, p), each in parts.items() if p != least[who]
+    )
+    assert all("lie in a lower partition, too" in error for _, _, error in noted)
 
 
 @pytest.mark.parametrize(
@@ -673,6 +752,67 @@ def test_it_holds_the_law_of_slices_by_either_way(
         },
         cuts=cuts,
     )
+
+
+@pytest.mark.jvm
+@pytest.mark.usefixtures("spark_here")
+@pytest.mark.parametrize("driver_rows", [100, pytest.param(0, marks=pytest.mark.long)])
+def test_a_producer_stops_no_build_by_a_split_key(tmp_path: Path, driver_rows: int) -> None:
+    """Ann has records in both partitions: rows, rejects and a view are equal for any slices."""
+    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
+    from kappa.engine.children.served_rows import served_rows, unlike_queries
+
+    log = MemoryLog()
+    for partition, who in [(1, "ann"), (1, "ann"), (0, "bo"), (0, "ann"), (1, "ann"), (1, "cid")]:
+        value = json.dumps({"who": who, "ok": False, "n": 1 + partition}).encode()
+        log.add("logins", partition, value, key=who.encode())
+    found = []
+    with local_pipeline(seen_pipeline()) as local:
+        for ends in ([], [(0, 2), (0, 3), (1, 4)], [(1, 0), (2, 0), (2, 2)]):
+            build = Rehearsal(tmp_path / str(len(found)), local, log, driver_rows=driver_rows)
+            for zero, one in [*ends, (2, 4)]:
+                build.fold(Offsets({"logins": {0: zero, 1: one}}))
+                assert unlike_queries(build) == []
+            found.append(served_rows(build))
+            tally = build.publisher.newest.tally["logins"]
+            assert [(tally[part].decoded, tally[part].rejected) for part in (0, 1)] == [
+                (2, 0),
+                (4, 0),
+            ]
+            build.close()
+    assert found[0] == found[1] == found[2]
+    assert found[0]["watched"] == [
+        {"who": "ann", "failed": 1, "balance": 1},
+        {"who": "bo", "failed": 1, "balance": 1},
+        {"who": "cid", "failed": 1, "balance": 2},
+    ]
+    assert found[0]["by_balance"] == [{"balance": 1, "n": 2}, {"balance": 2, "n": 1}]
+    (told,) = found[0]["rejects"]
+    assert (told["partition"], told["offset"], told["reason"]) == (1, 0, "split_key")
+    assert "rows of key 'ann' lie in a lower partition, too" in told["detail"]
+
+
+def seen_pipeline() -> Any:
+    @pipeline(
+        reads={"logins": LOGINS},
+        writes=[
+            Table(
+                "watched",
+                keys=("who",),
+                fold=ordered(watch, state="failed int, balance bigint", emits="breakins"),
+            ),
+            Table("breakins", emitted="who string, failed int, at bigint"),
+            View(
+                "by_balance",
+                "select balance, count(*) as n from watched group by balance",
+                keys=("balance",),
+            ),
+        ],
+    )
+    def seen(logins: DataFrame) -> dict[str, DataFrame]:
+        return {"watched": logins}
+
+    return seen
 
 
 @pytest.mark.jvm
