@@ -78,7 +78,6 @@ def refold(
         log,
         driver_rows=cuts.driver_rows,
         archives=archives,
-        is_new=lambda: False,
     )
     try:
         slices.guard.check_topics()

@@ -12,6 +12,7 @@ and publishes nothing. Read in this order:
   that are gone.
 - `redriven.py`: the redriven records that are folded.
 - `culprits.py`, `narrowing.py`: the records that the function fails on, found by ever fewer.
+- `trial.py`: the function over few rows at a time, in the session's own JVM, without a job.
 - `failure.py`: the line and the error of a function that failed.
 - `trouble.py`: Spark's errors in our words.
 """

@@ -4,17 +4,17 @@ Rows are computed row by row: a function fails on many records exactly if it fai
 alone. On a single record the function does the same whatever the slice. A function that fails
 without any record has an error of its own. If the function fails on many records together, and on
 no record alone, no record is to blame.
+
+However many records fail, the search goes on: it takes time, and nothing that a producer sends ends
+it. A slice with very many of them is split (law 12), since all that are found are in memory.
 """
 
 from __future__ import annotations
 
-import math
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import Protocol
@@ -28,26 +28,26 @@ from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.reason import Reason
 from kappa.engine.function.failure import Failure, failure_of
 from kappa.engine.function.narrowing import Together, failing
-from kappa.engine.function.prepared import Prepared
 from kappa.engine.function.refused import REFUSED_COLUMNS, Refused, raw_records, refused_of
+from kappa.engine.function.trial import Tries
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
 from kappa.engine.read.source import LogSource
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 
-# The plan of small slices takes as many easily. A large slice is read once in parts of this size,
-# on one core: the search costs one run of the function, as halving the slice at Spark would, and
-# finds all records.
+# A large slice is read once in parts of this size, on one core: the search costs one run of the
+# function, as halving the slice at Spark would, and finds all records.
 _AT_ONCE = 10_000
-# Each failing record costs some seconds, since its worker is gone each time. If most records fail,
-# or very many, the function of a new build is wrong. A few records are too few to decide that. A
-# build that has readers goes on, whatever is sent to it.
-_TELLING = 100
-_SAMPLED = 8
-_MOST, _MOST_SHARE = 1_000, 0.01
+# Of more records in a slice, keys, values and errors would take too much memory together.
+MOST_FAILING = 50_000
+_TOLD_EVERY = 1_000
 _SHOWN = 300
 # A memory address in Python's text of an object.
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+class TooManyFail(Exception):
+    """Signal that a slice is to be split, since very many of its records fail."""
 
 
 class Valid(Protocol):
@@ -77,14 +77,15 @@ class Culprits:
     """Search for the records of a slice that a function fails on."""
 
     def __init__(
-        self, pipeline: Pipeline, prepared: Callable[[], Prepared], decoded: Valid
+        self, pipeline: Pipeline, tries: Callable[[], Iterable[Tries]], decoded: Valid
     ) -> None:
         """Takes the slice's valid records.
 
-        `prepared` gives the plan of small slices, and is called only if the function is to blame.
+        `tries` gives the ways to run the function, and is called only if the function is to blame.
+        Each way but the first is for records that no way before has found.
         """
         self._pipeline = pipeline
-        self._prepared = prepared
+        self._tries = tries
         self._decoded = decoded
 
     def first(self, error: Exception, read: Callable[[Slice], pa.Table]) -> KappaError:
@@ -96,7 +97,7 @@ class Culprits:
         if failure_of(error, self._pipeline) is None:
             return translated(error, self._pipeline)
         try:
-            if self._failure({}) is not None:
+            if self._fails_without_rows():
                 return translated(error, self._pipeline)
             culprit = next(self._search())
         except Together:
@@ -105,22 +106,23 @@ class Culprits:
             return translated(trouble, self._pipeline)
         return self._blamed(culprit, read)
 
-    def all(self, error: Exception, *, is_new: bool) -> list[Culprit]:
+    def all(self, error: Exception) -> list[Culprit]:
         """Returns all records of the slice that the function fails on.
 
-        Raises the error with which a job stops if no record is to blame, and also if the function
-        fails on most records and the build `is_new`: nobody reads a new build yet.
+        Raises the error with which a job stops if no record is to blame, and TooManyFail if the
+        records are more than MOST_FAILING.
         """
         if failure_of(error, self._pipeline) is None:
             raise translated(error, self._pipeline) from error
         found: list[Culprit] = []
         try:
-            if self._failure({}) is not None:
+            if self._fails_without_rows():
                 raise translated(error, self._pipeline) from error
-            most = self._refuse_most() if is_new else math.inf
             for culprit in self._search():
                 found.append(culprit)
-                self._report(found, most)
+                self._report(found)
+                if len(found) > MOST_FAILING:
+                    raise TooManyFail
         except Together:
             raise self._together(error) from error
         except SPARK_ERRORS as trouble:
@@ -128,69 +130,31 @@ class Culprits:
         return found
 
     def _search(self) -> Iterator[Culprit]:
-        chunks = self._chunks(_AT_ONCE)
-        first, second = next(chunks, None), next(chunks, None)
-        found = False
-        for topic, rows in chain(filter(None, (first, second)), chunks):
-            # The whole slice is known to fail; and each try that fails costs a worker.
-            if second is not None and self._failure({topic.name: rows}) is None:
-                continue
-            for place, failure in failing(rows.num_rows, partial(self._tried, topic, rows)):
-                yield _culprit(topic, rows.slice(place, 1), failure)
-            found = True
-        if not found:
-            raise Together
+        for tries in self._tries():
+            found = False
+            for topic, rows in self._chunks(_AT_ONCE):
+                tries.put(topic.name, rows)
+                if tries.failure(0, rows.num_rows) is None:
+                    continue
+                for place, failure in failing(rows.num_rows, tries.failure):
+                    yield _culprit(topic, rows.slice(place, 1), failure)
+                found = True
+            if found:
+                return
+        raise Together
 
     def _chunks(self, at_most: int) -> Iterator[tuple[Topic, pa.Table]]:
         for topic in self._pipeline.input_topics:
             for rows in self._decoded.chunks(topic, self._pipeline.columns_of(topic), at_most):
                 yield topic, rows
 
-    def _tried(self, topic: Topic, rows: pa.Table, start: int, end: int) -> Failure | None:
-        return self._failure({topic.name: rows.slice(start, end - start)}, alone=end - start == 1)
+    def _fails_without_rows(self) -> bool:
+        tries, topic = next(iter(self._tries())), self._pipeline.input_topics[0]
+        tries.put(topic.name, arrow_schema(self._pipeline.columns_of(topic)).empty_table())
+        return tries.failure(0, 0) is not None
 
-    def _failure(self, rows: Mapping[str, pa.Table], *, alone: bool = False) -> Failure | None:
-        """Returns the failure of the function on these rows, or None.
-
-        For a record alone the failure is always the same, though tables are computed in parallel.
-        """
-        try:
-            self._prepared().run_apart(rows) if alone else self._prepared().run(rows)
-        except SPARK_ERRORS as error:
-            failure = failure_of(error, self._pipeline)
-            if failure is None:
-                raise
-            return failure
-        return None
-
-    def _refuse_most(self) -> int:
-        """Returns the number of records of this slice that may fail.
-
-        Raises Broken if most records fail.
-        """
-        count = sum(rows.num_rows for _, rows in self._chunks(_AT_ONCE))
-        most = max(_MOST, int(count * _MOST_SHARE))
-        if count < _TELLING:
-            return most
-        every, seen = count // _SAMPLED, 0
-        failures: list[Failure] = []
-        for topic, rows in self._chunks(_AT_ONCE):
-            for place in range(-seen % every, rows.num_rows, every):
-                failure = self._tried(topic, rows, place, place + 1)
-                failures += [] if failure is None else [failure]
-            seen += rows.num_rows
-        if len(failures) > _SAMPLED // 2:
-            raise self._wrong(
-                failures[0],
-                f"on {len(failures)} of {-(-count // every)} records that were tried alone,"
-                f" of {count} in a slice",
-            )
-        return most
-
-    def _report(self, found: list[Culprit], most: float) -> None:
-        if len(found) > most:
-            raise self._wrong(found[0].failure, f"on more than {most} records of one slice")
-        if len(found) % 10 == 1:
+    def _report(self, found: list[Culprit]) -> None:
+        if len(found) == 1 or len(found) % _TOLD_EVERY == 0:
             last = found[-1]
             print(
                 f"the function {last.failure.error} on {last.topic} partition {last.partition}"
@@ -220,14 +184,6 @@ class Culprits:
         return Broken(
             f"{own.message}, on many records together and on none of them alone",
             hint=f"what a function gives for a row may depend on that row alone; {own.hint}",
-        )
-
-    def _wrong(self, failure: Failure, where: str) -> KappaError:
-        return Broken(
-            f"{failure.line}: pipeline {self._pipeline.name} {failure.error}, {where}:"
-            " too many to be set aside one by one",
-            hint=f"{failure.hint}; if so many are meant to be rejected, leave them out in the"
-            " function, or lower engine.slice_records",
         )
 
 

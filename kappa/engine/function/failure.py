@@ -86,7 +86,14 @@ def failure_of(error: Exception, pipeline: Pipeline) -> Failure | None:
     worker that died, or had no memory left, proves nothing: the worker may do with fewer rows. A
     step of an ordered fold proves nothing either, since a step depends on earlier rows.
     """
-    text = str(error)
+    return failure_in(str(error), _called_at(error), pipeline)
+
+
+def failure_in(text: str, line: str, pipeline: Pipeline) -> Failure | None:
+    """Finds the function's failure in the text of an error of Spark, as `failure_of` does.
+
+    `line` is the line that made the failing part of a plan, or "".
+    """
     raised = _RAISED.search(text)
     if _of_step(raised, pipeline) is not None:
         return None
@@ -105,9 +112,8 @@ def failure_of(error: Exception, pipeline: Pipeline) -> Failure | None:
             )
     unfit = unfit_in(text)
     if unfit is not None:
-        line = _called_at(error) or str(pipeline.source)
         return Failure(
-            line,
+            line or str(pipeline.source),
             _shortened(f"failed on a row: {unfit}"),
             "fold into a wider type, or use try_cast and the like where a value may not fit;"
             f" {REPLAY}",
@@ -175,10 +181,15 @@ def _called_at(error: Exception) -> str:
         return ""
     for context in error.getQueryContext():
         site = context.callSite() if context.contextType().name == "DataFrame" else ""
-        file, separator, line = str(site).strip().rpartition(":")
-        if separator and line.strip().isdigit():
-            return f"{file}:{line.strip()}"
+        if found := line_of_site(str(site)):
+            return found
     return ""
+
+
+def line_of_site(site: str) -> str:
+    """Returns the place of a call in a plan as `file:line`, or "" if it has no line."""
+    file, separator, line = site.strip().rpartition(":")
+    return f"{file}:{line.strip()}" if separator and line.strip().isdigit() else ""
 
 
 def _is_ours(file: str) -> bool:

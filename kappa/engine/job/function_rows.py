@@ -11,7 +11,7 @@ meanwhile.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 from typing import Any
@@ -27,6 +27,7 @@ from kappa.engine.function.decoded_here import DecodedHere
 from kappa.engine.function.expired import EXPIRED, refused_for
 from kappa.engine.function.failure import failure_of
 from kappa.engine.function.prepared import Prepared
+from kappa.engine.function.trial import Trial, Tries, TriesByJobs
 from kappa.engine.function.trouble import SPARK_ERRORS
 from kappa.engine.read.rows import Rows
 from kappa.engine.read.source import LogSource
@@ -61,6 +62,8 @@ class FunctionRows:
         self._scratch = scratch
         self._computed_folder = f"{scratch}/contributed"
         self._refuses_expired = any(table.refuses_expired for table in pipeline.tables)
+        # Made for the first slice that the function fails on.
+        self._trial: Trial | None = None
         # Whether the function has failed on a record.
         self._has_failed = False
 
@@ -105,14 +108,12 @@ class FunctionRows:
         decoded: DecodedHere | DecodedAtSpark,
         spark: SparkSession,
         source: LogSource,
-        *,
-        is_new: bool,
     ) -> Mapping[str, Rows]:
         """Returns the rows, after rejecting records.
 
         Unless `on_error="stop"` is declared, records that the function fails on are rejected.
-        Records that contribute to rows that are gone are rejected, too. `is_new`: see
-        `Culprits.all`.
+        Records that contribute to rows that are gone are rejected, too. Raises TooManyFail if the
+        slice is to be split.
         """
         computed = self._computed if self._has_failed else self._whole
         try:
@@ -120,9 +121,7 @@ class FunctionRows:
         except SPARK_ERRORS as error:
             if not self._rejects:
                 raise
-            culprits = self.culprits(decoded, spark).all(error, is_new=is_new)
-            decoded.reject(refused_culprits(culprits, self._pipeline, source))
-            rows = dict(computed(decoded, spark))
+            rows = self._without_culprits(decoded, spark, source, error)
         expired: Any = rows.pop(EXPIRED, None)
         if isinstance(expired, DataFrame):
             expired = expired.toArrow()
@@ -132,6 +131,24 @@ class FunctionRows:
             rows = dict(computed(decoded, spark))
             rows.pop(EXPIRED, None)
         return rows
+
+    def _without_culprits(
+        self,
+        decoded: DecodedHere | DecodedAtSpark,
+        spark: SparkSession,
+        source: LogSource,
+        error: Exception,
+    ) -> dict[str, Rows]:
+        """Rejects the records that the function fails on, and returns the rows of the others."""
+        computed = self._computed if self._has_failed else self._whole
+        while True:
+            # Each round rejects some record, or raises.
+            culprits = self.culprits(decoded, spark).all(error)
+            decoded.reject(refused_culprits(culprits, self._pipeline, source))
+            try:
+                return dict(computed(decoded, spark))
+            except SPARK_ERRORS as again:
+                error = again
 
     @property
     def _rejects(self) -> bool:
@@ -168,7 +185,12 @@ class FunctionRows:
 
     def culprits(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession) -> Culprits:
         """Returns the search for records that the function fails on."""
-        return Culprits(self._pipeline, lambda: self._plan(spark), decoded)
+        return Culprits(self._pipeline, lambda: self._tries(spark), decoded)
+
+    @property
+    def runs(self) -> int:
+        """Returns how often the function was tried on few records: each time is progress."""
+        return 0 if self._trial is None else self._trial.runs
 
     def clear(self) -> None:
         """Deletes the files of the slice that is over."""
@@ -235,6 +257,16 @@ class FunctionRows:
             if self._prepared is None and self._pipeline.function_tables:
                 activate(spark)
                 self._plan(spark).run({})
+
+    def _tries(self, spark: SparkSession) -> Iterator[Tries]:
+        """Yields the ways to try the function on few records, the quickest first."""
+        # Python's workers may be elsewhere alone.
+        if (spark.sparkContext.master or "").startswith("local"):
+            with self._planning:
+                if self._trial is None or self._trial.context is not spark.sparkContext:
+                    self._trial = Trial(spark, self._pipeline, self._function, self._scratch)
+            yield self._trial
+        yield TriesByJobs(self._plan(spark), self._pipeline)
 
     def _plan(self, spark: SparkSession) -> Prepared:
         with self._planning:

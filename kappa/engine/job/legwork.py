@@ -107,8 +107,6 @@ class Legwork:
                 secrets.token_hex(8) if self._leg_session.is_elsewhere else "",
             ),
             slice_seconds=engine.slice_seconds,
-            # A base is folded by code whose results others have read.
-            is_new=lambda: kind is not LegKind.BASE and not legs.has_tailed(),
         )
         try:
             slices.guard.check_topics()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -24,7 +25,12 @@ from kappa.declare.options import REJECTS
 from kappa.declare.pipeline import OnError, Pipeline
 from kappa.declare.topic import Topic
 from kappa.engine.fold.step_loop import FailedStep
-from kappa.engine.function.culprits import Culprit, refused_culprits
+from kappa.engine.function.culprits import (
+    MOST_FAILING,
+    Culprit,
+    TooManyFail,
+    refused_culprits,
+)
 from kappa.engine.function.decoded_at_spark import DecodedAtSpark
 from kappa.engine.function.decoded_here import DecodedHere
 from kappa.engine.function.failure import REPLAY, Failure
@@ -87,6 +93,10 @@ class _Failed:
             for each in fails.failed
         )
 
+    @property
+    def are_too_many(self) -> bool:
+        return len(self.culprits) > MOST_FAILING
+
 
 class SliceFolder:
     """Folder of slices into the tables of a build.
@@ -106,15 +116,13 @@ class SliceFolder:
         merging: Merging = AT_ONCE,
         slice_seconds: float = math.inf,
         archives: Archives | None = None,
-        is_new: Callable[[], bool] = lambda: True,
     ) -> None:
         """Takes all tables back to the build's frontier and opens them.
 
         Missing tables are made. A slice of at most `driver_rows` offsets is decoded in this
         process. `TableWriter` decides the tables of a larger slice that are committed here;
         `slice_seconds`: see `SliceLimit`. Archives are the store's, unless others are given.
-        `views_are_current`: see `MaintainedViews`. `is_new` returns True if nobody reads the build
-        yet.
+        `views_are_current`: see `MaintainedViews`.
         """
         births = {table.name: table for table in birth.tables}
         scratch = slice_scratch(store, birth.build, merging.elsewhere)
@@ -122,7 +130,6 @@ class SliceFolder:
         self._pipeline = pipeline
         self._driver_rows = driver_rows
         self._merging = merging
-        self._is_new = is_new
         self._store = store
         own = folder_of_build(birth.build)
         self._decoded_folder = store.local.path(f"{own}/{DECODED}")
@@ -204,14 +211,16 @@ class SliceFolder:
             return self._spark
 
         self._watch = watch
-        for part in self.splits.parts(piece):
-            last = publisher.newest
+        left = [*self.splits.parts(piece)]
+        while left:
+            part, last = left.pop(0), publisher.newest
             ensure_follows(last, part, self.versions())
             if part.distance > self._driver_rows:
                 # A cluster without an executor for the slice is no reason to split the slice.
                 self._wait_for(noted_session)
             self.splits.begin(part)
             with self._limit.over(part):
+                mark: Mark | None = None
                 are_due = views_at is None or part.end.covers(views_at)
                 failed = _Failed()
                 fold = partial(
@@ -225,7 +234,16 @@ class SliceFolder:
                         pass
                     except StepFails as fails:
                         failed.add(fails)
+                        if failed.are_too_many:
+                            break
+                    except TooManyFail:
+                        break
                     self._reopen(views_are_current=views_at is None)
+            if mark is None:
+                self.splits.give_up(part)
+                self._reopen(views_are_current=views_at is None)
+                left = [*self.splits.parts(replace(piece, start=part.start))]
+                continue
             failpoint("job.before_frontier")
             with watch.step("frontier"):
                 publisher.publish(
@@ -278,6 +296,7 @@ class SliceFolder:
             progress_of_queries(),
             progress_of_acts(),
             self._steps.given,
+            self._function.runs,
             # Last: a JVM that hangs gives no answer, and shows none of the other signs.
             () if self._spark is None else progress_of_tasks(self._spark),
         )
@@ -329,7 +348,7 @@ class SliceFolder:
                 tried = None
                 if function.judges(decoded):
                     with watch.step("function"):
-                        tried = function.judged(decoded, spark, source, is_new=self._is_new())
+                        tried = function.judged(decoded, spark, source)
                 before = decoded.counts()
                 self._settle_redriven(decoded, piece)
                 if tried is not None and decoded.counts() != before:

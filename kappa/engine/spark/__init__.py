@@ -11,6 +11,7 @@ This package knows no slice and no table. Read in this order:
 - `rowlocal.py`: the parts of a plan that look beyond a row, or change from run to run.
 - `used.py`: the columns of topics that a function uses.
 - `united.py`: the rows of several topics as a single frame.
+- `compiled.py`: Java sources of ours, compiled in a session's JVM.
 - `s3a.py`: Spark's name for a file of a bucket, settings for buckets, and the store of Delta's
   logs.
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kappa.engine.spark.compiled import compile_java
 from kappa.state.files.bucket import is_bucket, is_plain_http, region_of
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 _LOG_STORE = "kappa.ConditionalLogStore"
 _SOURCE = Path(__file__).with_name("ConditionalLogStore.java")
-# The class files are for Java 17, which Spark needs anyway.
-_JAVA = 17
 _PROVIDERS = (
     "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider",
     "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider",
@@ -75,13 +74,9 @@ def classes_in(local_dir: Path) -> Path:
 def compile_log_store(spark: SparkSession, classes: Path) -> None:
     """Compiles the store of Delta's logs in a session's JVM.
 
-    The compiler comes with Spark. The JVM loads the store with the first table.
+    The JVM loads the store with the first table.
     """
-    compiler = spark._jvm.org.codehaus.janino.SimpleCompiler()  # type: ignore[union-attr]  # noqa: SLF001  # there is no other door
-    compiler.setSourceVersion(_JAVA)
-    compiler.setTargetVersion(_JAVA)
-    compiler.cook(_SOURCE.read_text(encoding="utf-8"))
-    for name, content in dict(compiler.getBytecodes()).items():
+    for name, content in dict(compile_java(spark, _SOURCE).getBytecodes()).items():
         path = classes / f"{name.replace('.', '/')}.class"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)

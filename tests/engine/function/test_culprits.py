@@ -286,33 +286,47 @@ def test_what_fails_on_no_record_alone_is_blamed_on_none(
     assert "partition" not in own.value.message
 
 
-def test_where_most_records_fail_the_function_is_wrong_and_nothing_is_rejected(
-    build: Callable[..., Rehearsal],
-) -> None:
-    log = filled(*({"k": "k", "n": 1, "text": "?"} for _ in range(120)))
+def test_where_most_records_fail_each_of_them_is_a_reject(build: Callable[..., Rehearsal]) -> None:
+    log = filled(*events(120, **{f"_{n}": {"text": "?"} for n in range(120) if n % 40}))
     built = build(of(cast), log)
-
-    with pytest.raises(
-        Broken,
-        match="on 8 of 8 records that were tried alone, of 120 in a slice: too many to be set"
-        " aside",
-    ):
-        built.fold(log.end)
-    assert built.table("rejects").num_rows == 0
-
-
-def test_a_build_that_is_read_rejects_however_many_records_fail(
-    build: Callable[..., Rehearsal], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kappa.engine.function.culprits._TELLING", 4)
-    log = filled(*({"k": "k", "n": 1, "text": "?"} for _ in range(6)))
-    built = build(of(cast), log)
-    monkeypatch.setattr(built.slices, "_is_new", lambda: False)
 
     built.fold(log.end)
 
-    assert built.table("rejects").num_rows == 6
-    assert built.table("all").num_rows == 0
+    assert built.table("rejects").num_rows == 117
+    assert sorted(row["n"] for row in built.table("all").to_pylist()) == [1, 41, 81]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("change", "wrong", "many"),
+    [
+        (cast, {"text": "?"}, 4_000),
+        (inverted, {"n": 0}, 4_000),
+        pytest.param(cast, {"text": "?"}, 200_000, marks=pytest.mark.sweep),
+        pytest.param(inverted, {"n": 0}, 200_000, marks=pytest.mark.sweep),
+    ],
+)
+def test_a_flood_of_records_that_fail_costs_time_and_stops_nothing(
+    build: Callable[..., Rehearsal],
+    change: Change,
+    wrong: dict[str, Any],
+    many: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The slice is split, so that keys, values and errors of few are in memory together."""
+    monkeypatch.setattr("kappa.engine.function.culprits.MOST_FAILING", many // 4)
+    log = filled(*(each | (wrong if each["n"] % 1_000 else {}) for each in events(many)))
+    built = build(of(change), log, driver_rows=1_000)
+
+    built.fold(log.end)
+
+    rejects = built.table("rejects")
+    assert rejects.num_rows == many - many // 1_000
+    assert set(rejects["reason"].to_pylist()) == {"function_failed"}
+    assert built.table("all").num_rows == many // 1_000
+    tally = built.publisher.newest.tally["events"]
+    assert [each.decoded + each.rejected for each in tally.values()] == [many // 2] * 2
+    assert built.slices.splits._split is not None
 
 
 def test_a_worker_that_dies_is_no_failure_of_a_record(build: Callable[..., Rehearsal]) -> None:
