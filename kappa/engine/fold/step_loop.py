@@ -37,6 +37,8 @@ _BATCH_ROWS = 10_000
 # A value in an error may be long, and the error is kept.
 _LONGEST = 400
 _LONGEST_KEY = 120
+# What a state may have: a slice has as many states as keys, and a row is written whole.
+_MOST_BYTES = 16 * 1024 * 1024
 _KAPPA = Path(__file__).parents[2]
 # Per column type: the class and the condition of Python values that Arrow returns unchanged.
 # All other values are converted by Arrow.
@@ -436,11 +438,11 @@ class StepLoop:
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise self._unfit(table, field, error) from error
 
-    def _returned(self, field: pa.Field, value: Any) -> Any:
-        """Returns a value of the state as the table would return it."""
+    def _returned(self, field: pa.Field, value: Any) -> tuple[Any, int]:
+        """Returns a value of the state as the table would return it, and its bytes."""
         found = self._array(self._table, field, [value])
         try:
-            return found.to_pylist()[0]
+            return found.to_pylist()[0], found.nbytes
         except (OverflowError, ValueError) as error:
             # A time with a zone may be of the year 10000 in UTC.
             raise self._unfit(self._table, field, error) from error
@@ -491,10 +493,22 @@ class StepLoop:
             )
         # Read back as from the table, so that the next step gets the same state whether a batch or
         # a slice ends here.
+        size = 0
         for name, field, kind, is_exact in self._columns:
             value = state[name]
-            if value is not None and not (type(value) is kind and is_exact(value)):
-                state[name] = self._returned(field, value)
+            if value is None:
+                continue
+            if type(value) is kind and is_exact(value):
+                size += len(value) if kind is str else 0
+            else:
+                state[name], more = self._returned(field, value)
+                size += more
+        if size > _MOST_BYTES and self._table.keeps_partitions:
+            raise Broken(
+                f"{self._step_name} leaves the state of key {_key_text(key)} with {size:,} bytes,"
+                f" and a state may have {_MOST_BYTES:,}",
+                hint=_MEND,
+            )
 
     def _batch_for_step(self, batch: Sequence[Row]) -> Any:
         if self._over is Over.ROW:

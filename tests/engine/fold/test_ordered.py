@@ -692,6 +692,50 @@ def test_records_that_fail_are_found_together_also_where_they_reach_several_keys
     assert bool(fold_once(Judging()).failed) == bool(refused)
 
 
+def hoard(state: dict[str, Any], row: Mapping[str, Any]) -> None:
+    """Keeps ever more; a zero empties the state."""
+    state["seen"] = [*(state["seen"] or ()), *range(row["n"])] if row["n"] else None
+
+
+@pipeline(
+    reads={"logins": LOGINS},
+    writes=[Table("hoards", keys=("who",), fold=ordered(hoard, state="seen array<int>"))],
+)
+def hoarding(logins: DataFrame) -> dict[str, DataFrame]:
+    return {"hoards": logins}
+
+
+@pytest.mark.law
+@examples(40)
+@given(st.lists(st.integers(0, 9), max_size=20), st.sets(st.integers(0, 20)))
+def test_a_record_that_makes_a_state_too_large_is_a_reject_for_any_slices(
+    numbers: list[int], cuts: set[int]
+) -> None:
+    fold = fold_of(hoarding)
+    rows = rows_of([("ann", True, n) for n in numbers], hoarding)
+    held = pa.Table.from_pylist([], schema=arrow_schema(fold.table.columns))
+    failed: list[int] = []
+    ends = [cut for cut in sorted(cuts) if cut < len(rows)]
+    with pytest.MonkeyPatch.context() as small:
+        small.setattr("kappa.engine.fold.step_loop._MOST_BYTES", 100)
+        for start, end in zip([0, *ends], [*ends, len(rows)], strict=True):
+            here = pa.Table.from_pylist(rows[start:end], arrow_schema(fold.table.steps_over))
+            made = fold.here(here, held, {}, Judging(without=frozenset()))
+            failed += [each.offset for each in made.failed]
+            held = made.rows["hoards"] if made.rows["hoards"].num_rows else held
+
+    kept: list[int] | None = None
+    refused = []
+    for at, n in enumerate(numbers):
+        more = [*(kept or ()), *range(n)] if n else None
+        if more and pa.array([more], pa.list_(pa.int32())).nbytes > 100:
+            refused.append(at)
+        else:
+            kept = more
+    assert failed == refused
+    assert [row["seen"] for row in held.to_pylist()] == ([kept] if len(refused) < len(rows) else [])
+
+
 def log_of(events: Sequence[tuple[str, Any, Any]]) -> MemoryLog:
     from kappa.engine.children.rehearsal import MemoryLog
 
@@ -756,8 +800,17 @@ def test_it_holds_the_law_of_slices_by_either_way(
 
 @pytest.mark.jvm
 @pytest.mark.usefixtures("spark_here")
-@pytest.mark.parametrize("driver_rows", [100, pytest.param(0, marks=pytest.mark.long)])
-def test_a_producer_stops_no_build_by_a_split_key(tmp_path: Path, driver_rows: int) -> None:
+@pytest.mark.parametrize(
+    ("driver_rows", "slicings"),
+    [
+        (100, [[], [(0, 2), (0, 3), (1, 4)], [(1, 0), (2, 0), (2, 2)]]),
+        # Spark folds the slices.
+        pytest.param(0, [[(0, 2)]], marks=pytest.mark.long),
+    ],
+)
+def test_a_producer_stops_no_build_by_a_split_key(
+    tmp_path: Path, driver_rows: int, slicings: list[list[tuple[int, int]]]
+) -> None:
     """Ann has records in both partitions: rows, rejects and a view are equal for any slices."""
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
     from kappa.engine.children.served_rows import served_rows, unlike_queries
@@ -768,7 +821,7 @@ def test_a_producer_stops_no_build_by_a_split_key(tmp_path: Path, driver_rows: i
         log.add("logins", partition, value, key=who.encode())
     found = []
     with local_pipeline(seen_pipeline()) as local:
-        for ends in ([], [(0, 2), (0, 3), (1, 4)], [(1, 0), (2, 0), (2, 2)]):
+        for ends in slicings:
             build = Rehearsal(tmp_path / str(len(found)), local, log, driver_rows=driver_rows)
             for zero, one in [*ends, (2, 4)]:
                 build.fold(Offsets({"logins": {0: zero, 1: one}}))
@@ -780,7 +833,7 @@ def test_a_producer_stops_no_build_by_a_split_key(tmp_path: Path, driver_rows: i
                 (4, 0),
             ]
             build.close()
-    assert found[0] == found[1] == found[2]
+    assert all(each == found[0] for each in found)
     assert found[0]["watched"] == [
         {"who": "ann", "failed": 1, "balance": 1},
         {"who": "bo", "failed": 1, "balance": 1},
