@@ -499,7 +499,7 @@ class StepLoop:
             if value is None:
                 continue
             if type(value) is kind and is_exact(value):
-                size += len(value) if kind is str else 0
+                size += len(value) if isinstance(value, str) else 0
             else:
                 state[name], more = self._returned(field, value)
                 size += more

@@ -2,27 +2,19 @@
 
 The search for failing records (culprits.py) needs a run for each of them. As a job of Spark's, a
 run takes tens of milliseconds, and a producer may send hundreds of thousands of such records.
-Without a job a run takes about one (RowTrial.java). A worker of Python's is gone where it raises,
-which takes a hundred milliseconds. So user-defined functions give their errors as values here, and
-Spark raises them, if the row uses the value. Where a function fails by a value that no row uses,
-`TriesByJobs` finds the record.
+Without a job a run takes about one (RowTrial.java). A worker of Python's is gone where it raises:
+there a run takes a hundred.
 """
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructType
-from pyspark.sql.udf import UserDefinedFunction
-from pyspark.util import PythonEvalType
+from pyspark.sql import DataFrame, SparkSession
 
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.fold.leaf import Leaf, session_of_leaves
@@ -118,9 +110,7 @@ class Trial:
             parameter: united(frames[topic.name] for topic in topics)
             for parameter, topics in pipeline.inputs.items()
         }
-        with _errors_as_values():
-            planned = function.contributions(inputs, one_partition=True)
-        for frame in planned.values():
+        for frame in function.contributions(inputs, one_partition=True).values():
             self._java.addPlan(frame._jdf.queryExecution().executedPlan().execute())  # noqa: SLF001  # as above
 
     def put(self, topic: str, rows: pa.Table) -> None:
@@ -142,52 +132,3 @@ class Trial:
         if failure is None:
             raise Py4JError(text)
         return failure
-
-
-# Functions that are given a row at a time.
-_BY_ROW = frozenset({PythonEvalType.SQL_BATCHED_UDF, PythonEvalType.SQL_ARROW_BATCHED_UDF})
-# As the frames of a worker, which are there also where a function of Python's own raises.
-_WORKERS_FRAME = 'Traceback (most recent call last):\n  File "pyspark/worker.py", line 0, in main\n'
-
-
-@contextmanager
-def _errors_as_values() -> Iterator[None]:
-    """Has Spark raise the errors of the user-defined functions that are called in the block."""
-    call = UserDefinedFunction.__call__
-
-    def call_telling(udf: UserDefinedFunction, *args: Any, **named: Any) -> Column:
-        if udf.evalType not in _BY_ROW:
-            return call(udf, *args, **named)
-        kind = StructType().add("value", udf.returnType).add("error", StringType())
-        told = UserDefinedFunction(
-            _telling(udf.func),
-            kind,
-            name=udf._name,  # noqa: SLF001  # it has no public name
-            evalType=udf.evalType,
-            deterministic=udf.deterministic,
-        )
-        found = call(told, *args, **named)
-        error = found["error"]
-        return F.when(error.isNull(), found["value"]).otherwise(
-            F.raise_error(error).cast(udf.returnType)
-        )
-
-    UserDefinedFunction.__call__ = call_telling  # type: ignore[assignment, method-assign]
-    try:
-        yield
-    finally:
-        UserDefinedFunction.__call__ = call  # type: ignore[method-assign]
-
-
-def _telling(function: Callable[..., Any]) -> Callable[..., tuple[Any, str | None]]:
-    """Returns a function that returns the given one's value, or the text of its error."""
-
-    def tell(*args: Any, **named: Any) -> tuple[Any, str | None]:
-        try:
-            return function(*args, **named), None
-        except Exception as error:  # noqa: BLE001  # whatever it is, Spark raises it
-            own = error.__traceback__ and error.__traceback__.tb_next
-            said = "".join(traceback.format_exception(error.with_traceback(own)))
-            return None, said if own else f"{_WORKERS_FRAME}{said}"
-
-    return tell
