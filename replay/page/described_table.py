@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from kappa.serving.query.pin.moments import Past
 from kappa.serving.query.reader.reader import open_reader
 from kappa.serving.query.reader.table_sql import schema_of
 from kappa.serving.query.render import Listing
-from kappa.serving.query.tables import StoredFiles, served_table
+from kappa.serving.query.tables import ServedTable, StoredFiles, served_table
 from kappa.state.build import Birth
 from kappa.state.lease import sorted_leases
 from kappa.state.store import Store
@@ -24,11 +25,12 @@ from kappa.state.store import Store
 class DescribedTable:
     """A served table or view, with its files, the birth of its build, and the boards that name it.
 
-    The readers that pin the build are those of now, also of a table of the past.
+    The readers that pin the build are those of now, also of a table of the past. `files` is None if
+    rows and files were not counted.
     """
 
     view: TableView
-    files: StoredFiles
+    files: StoredFiles | None
     birth: Birth
     boards: tuple[str, ...]
 
@@ -68,7 +70,6 @@ def describe_table(
     Raises UsageError if no pipeline serves a table of that name.
     """
     table, files, birth = served_table(store, name, when=when, lease_seconds=lease_seconds)
-    boards = {board: each for board, each in boards_in(project).items() if isinstance(each, Board)}
     with open_reader(None, served=True) as reader:
 
         def names_in(sql: str) -> frozenset[str]:
@@ -84,12 +85,19 @@ def describe_table(
             ),
             files,
             birth,
-            tuple(
-                board
-                for board, each in boards.items()
-                if any(table.name in names_in(chart.sql) for chart in each.charts)
-            ),
+            boards_naming(project, table.name, names_in),
         )
+
+
+def boards_naming(
+    project: Path, table: str, names_in: Callable[[str], frozenset[str]]
+) -> tuple[str, ...]:
+    """Lists the project's boards whose queries name a table; `names_in` returns those names."""
+    return tuple(
+        name
+        for name, board in boards_in(project).items()
+        if isinstance(board, Board) and any(table in names_in(chart.sql) for chart in board.charts)
+    )
 
 
 def described_listing(found: DescribedTable) -> Listing:
@@ -102,8 +110,6 @@ def described_text(found: DescribedTable) -> str:
     """Returns all facts but the columns for people, a fact a line."""
     view, table = found.view, found.view.table
     version = "" if table.version is None else f", Delta version {table.version}"
-    rows = "rows unknown" if table.rows is None else count_of(table.rows, "row")
-    files = f", {count_of(found.files.count, 'file')}, {size(found.files.bytes)}"
     readers = (
         *(f"view {each}" for each in view.views),
         *(f"the sink to topic {each}" for each in found.sinks),
@@ -113,7 +119,7 @@ def described_text(found: DescribedTable) -> str:
     )
     lines = [
         f"{table.kind} {table.name} of pipeline {table.pipeline}, build {table.build}{version}",
-        f"{rows}{files if table.path is not None else ''}",
+        *([] if found.files is None else [_size_text(table, found.files)]),
         *([f"one row for each {', '.join(view.keys)}"] if view.keys else []),
         f"written by pipeline {table.pipeline} from {', '.join(found.sources)}",
         f"read by {'; '.join(readers) or 'no view, sink, alert or board'}",
@@ -122,6 +128,12 @@ def described_text(found: DescribedTable) -> str:
         *([] if view.sql is None else ["the query:", view.sql]),
     ]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _size_text(table: ServedTable, files: StoredFiles) -> str:
+    rows = "rows unknown" if table.rows is None else count_of(table.rows, "row")
+    stored = f", {count_of(files.count, 'file')}, {size(files.bytes)}"
+    return f"{rows}{stored if table.path is not None else ''}"
 
 
 def described_document(found: DescribedTable) -> dict[str, Any]:
@@ -137,8 +149,8 @@ def described_document(found: DescribedTable) -> dict[str, Any]:
         "where": table.where,
         "recent": [{"version": version, "path": path} for version, path in table.recent],
         "rows": table.rows,
-        "files": found.files.count,
-        "bytes": found.files.bytes,
+        "files": None if found.files is None else found.files.count,
+        "bytes": None if found.files is None else found.files.bytes,
         "keys": list(view.keys),
         "columns": [
             {"name": each.name, "type": each.kind, "is": each.role or None} for each in view.columns

@@ -222,7 +222,7 @@ def test_without_java_up_says_what_to_install(
     [
         (["nothing"], 2, "No such command", "kappa --help"),
         (["tables", "page_hit"], 2, "no pipeline serves a table page_hit", "kappa deploy"),
-        (["query"], 2, "Missing argument 'SQL'", "kappa query --help"),
+        (["query", "-f", "no.sql"], 2, "no.sql cannot be read", "name a file of SQL"),
         (["query", "selec 1"], 2, 'syntax error at or near "selec"', "kappa tables"),
         (["query", "from page_hits"], 2, "page_hits does not exist", "kappa deploy"),
         (["query", "select 1", "-o", "xml"], 2, "'xml' is not one of", "kappa query --help"),

@@ -68,9 +68,9 @@ def test_a_step_for_terminals_writes_no_lines(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(shown, "_FIRST_SECONDS", 0.0)
     monkeypatch.setattr(shown, "_TERMINAL_SECONDS", 0.0)
     script, terminal = io.StringIO(), io.StringIO()
-    lines = Console(file=script, width=80)
+    monkeypatch.setattr("sys.stderr", script)
     with (
-        moving("answering", console=lines, only_terminal=True),
+        moving("answering", on_terminal=True),
         moving("answering", console=Console(file=terminal, force_terminal=True, width=80)),
     ):
         _wait_for(r"answering", terminal)

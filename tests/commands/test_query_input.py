@@ -48,7 +48,7 @@ def test_sql_comes_from_a_file(query: Typist, tmp_path: Path) -> None:
     (tmp_path / "hits.sql").write_text("-- hits\nselect 1 as x;\n", encoding="utf-8")
 
     assert query("-f", "hits.sql", "-o", "csv") == (0, "x\n1\n", "")
-    assert query("-f", "hits.sql", "--out", "x.csv") == (0, "", "1 rows written to x.csv\n")
+    assert query("-f", "hits.sql", "--out", "x.csv") == (0, "", "1 row written to x.csv\n")
 
 
 def test_statements_are_answered_in_order(query: Typist, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from prompt_toolkit.output import DummyOutput
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from kappa.commands.prompt.editor import coloured_text, is_whole
-from kappa.commands.prompt.shell import Shell, open_shell
+from kappa.commands.prompt.shell import SqlShell, open_shell
 from kappa.replay.status.context import ProjectContext
 from kappa.serving.query.query import answer_query
 from kappa.serving.query.render import Form, Listing, render_listing
@@ -72,8 +72,10 @@ def session(platform: Platform) -> Iterator[QuerySession]:
 class Typed:
     """A shell, and what the screen shows of each text that is typed."""
 
-    def __init__(self, session: QuerySession, capsys: pytest.CaptureFixture[str]) -> None:
-        self.shell = Shell(session, name="shop", most_rows=1000, most_bytes=1 << 20)
+    def __init__(
+        self, session: QuerySession, project: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        self.shell = SqlShell(session, project=project, most_rows=1000, most_bytes=1 << 20)
         self._capsys = capsys
 
     def __call__(self, text: str) -> str:
@@ -86,8 +88,8 @@ class Typed:
 
 
 @pytest.fixture
-def typed(session: QuerySession, capsys: pytest.CaptureFixture[str]) -> Typed:
-    return Typed(session, capsys)
+def typed(session: QuerySession, project: Path, capsys: pytest.CaptureFixture[str]) -> Typed:
+    return Typed(session, project, capsys)
 
 
 def leases(store: Store) -> tuple[Lease, ...]:
@@ -136,8 +138,11 @@ def test_tables_are_listed_and_described(typed: Typed) -> None:
     assert "late" not in typed("\\dt")
     assert re.search(r"^carrier +varchar +key$", typed("\\d delays;"), re.MULTILINE)
     assert re.search(r"^seats +integer +latest of planes$", typed("\\d PLANES"), re.MULTILINE)
-    assert "written by: pipeline flights, build flights-1" in typed("\\d flights.delays")
-    assert "query:\nselect carrier" in typed("\\d late")
+    described = typed("\\d flights.delays")
+    assert "table delays of pipeline flights, build flights-1, Delta version 0\n" in described
+    assert "written by pipeline flights" in described
+    assert "read by view late\n" in described
+    assert "the query:\nselect carrier" in typed("\\d late")
     assert typed.error("\\d delay") == (
         "error: there is no table delay\nhint: did you mean delays?\n"
     )

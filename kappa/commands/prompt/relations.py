@@ -3,8 +3,15 @@ r"""Tables and views for `\d`: all of them in a list, or one in full."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from kappa.base.errors import UsageError, did_you_mean
+from kappa.replay.page.described_table import (
+    DescribedTable,
+    boards_naming,
+    described_listing,
+    described_text,
+)
 from kappa.replay.page.table import table_view
 from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.serving.query.reader.table_sql import schema_of
@@ -52,28 +59,19 @@ def relations_named(name: str, tables: Iterable[ServedTable]) -> list[ServedTabl
 
 
 def relation_text(
-    table: ServedTable, snapshot: Snapshot, names_in: Callable[[str], frozenset[str]]
+    table: ServedTable,
+    snapshot: Snapshot,
+    project: Path,
+    names_in: Callable[[str], frozenset[str]],
 ) -> str:
-    """Renders a table in full: columns, types and folds, and the build that writes it."""
+    """Renders a table in full, as `kappa tables TABLE` does, without counting rows and files."""
     birth = snapshot.births[table.build]
-    view = table_view(table, birth, (), names_in, whole="")
-    columns = Listing(
-        ("column", "type", "fold"),
-        tuple((each.name, each.kind, each.role) for each in view.columns),
+    found = DescribedTable(
+        table_view(table, birth, (), names_in, whole=""),
+        None,
+        birth,
+        boards_naming(project, table.name, names_in),
     )
-    topics = sorted(snapshot.frontiers[table.build].offsets.next)
-    lines = [
-        *([f"cannot be read: {table.broken}"] if table.broken else []),
-        *([f"keys: {', '.join(view.keys)}"] if view.keys else []),
-        *(f"check: {check}" for check in view.checks),
-        *([f"read by: {', '.join(view.views)}"] if view.views else []),
-        f"written by: pipeline {table.pipeline}, build {table.build} (version {birth.version}), "
-        f"from {', '.join(topics) or 'no topic'}"
-        if table.kind != VIEW
-        else f"computed at reading, as pipeline {table.pipeline} declares, build {table.build}",
-        *([f"query:\n{view.sql}"] if view.sql is not None else []),
-    ]
-    heading = f"{table.kind} {table.name}"
-    return render_listing(Form.TABLE, columns, heading=heading) + printable_text(
-        "".join(f"{line}\n" for line in lines)
+    return render_listing(
+        Form.TABLE, described_listing(found), heading=printable_text(described_text(found))
     )

@@ -78,9 +78,9 @@ def open_shell(here: ProjectContext, when: Past | None = None) -> None:
     ):
         if when is not None:
             session.pin_snapshot(when)
-        shell = Shell(
+        shell = SqlShell(
             session,
-            name=here.settings.project.absolute().name,
+            project=here.settings.project,
             most_rows=settings.query_rows,
             most_bytes=Allowance.of(settings).bytes,
         )
@@ -105,17 +105,17 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class Shell:
+class SqlShell:
     """A prompt over a session.
 
     An answer on the screen has at most `most_rows` and `most_bytes`; a file has all rows.
     """
 
     def __init__(
-        self, session: QuerySession, *, name: str, most_rows: int, most_bytes: int
+        self, session: QuerySession, *, project: Path, most_rows: int, most_bytes: int
     ) -> None:
         self._session = session
-        self._name = name
+        self._project = project
         self._most_rows = most_rows
         self._most_bytes = most_bytes
         self._is_expanded = False
@@ -208,7 +208,7 @@ class Shell:
                 moment = f" (at {time_text(at)})"
             case other:
                 moment = f" ({other})"
-        return printable_text(f"{self._name}{moment}> ")
+        return printable_text(f"{self._project.absolute().name}{moment}> ")
 
     @cached_property
     def _words(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -312,7 +312,10 @@ class Shell:
             return
         found = relations_named(name, self._tables)
         show_text(
-            "\n".join(relation_text(each, self._session.snapshot, tables_named) for each in found)
+            "\n".join(
+                relation_text(each, self._session.snapshot, self._project, tables_named)
+                for each in found
+            )
         )
 
     def _list_stored(self, _: str) -> None:
