@@ -194,7 +194,7 @@ def test_a_supervisor_whose_root_was_taken_over_ends(tmp_path, monkeypatch):
     with pytest.raises(Superseded):
         _run_loop(
             *(store, unused, Ticks(), unused, unused, unused),
-            *(unused, unused, print, SimpleNamespace(requested=False)),
+            *(unused, unused, print, SimpleNamespace(requested=False), {}),
         )
 
 
