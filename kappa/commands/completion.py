@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 
-class Shell(StrEnum):
+class UnixShell(StrEnum):
     """A shell that completes command lines."""
 
     BASH = "bash"
@@ -22,8 +22,8 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-SCRIPTS: Mapping[Shell, str] = {
-    Shell.BASH: """\
+SCRIPTS: Mapping[UnixShell, str] = {
+    UnixShell.BASH: """\
 # bash completion of kappa: eval "$(kappa completion bash)"
 _kappa() {
     local line
@@ -38,7 +38,7 @@ _kappa() {
 }
 complete -o nosort -F _kappa kappa 2>/dev/null || complete -F _kappa kappa
 """,
-    Shell.ZSH: """\
+    UnixShell.ZSH: """\
 #compdef kappa
 # zsh completion of kappa: eval "$(kappa completion zsh)", after compinit
 _kappa() {
@@ -61,7 +61,7 @@ _kappa() {
 }
 if [[ ${funcstack[1]} == _kappa ]]; then _kappa "$@"; else compdef _kappa kappa; fi
 """,
-    Shell.FISH: """\
+    UnixShell.FISH: """\
 # fish completion of kappa: kappa completion fish | source
 function __kappa_complete
     set -l words (commandline -opc) (commandline -ct)
@@ -81,7 +81,7 @@ complete -c kappa -f -k -a '(__kappa_complete)'
 
 
 def completion(
-    shell: Annotated[Shell, typer.Argument(show_default=False, help="the shell")],
+    shell: Annotated[UnixShell, typer.Argument(show_default=False, help="the shell")],
 ) -> None:
     """Print the script by which a shell completes commands, options and names.
 

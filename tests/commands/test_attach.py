@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -133,6 +134,32 @@ def test_the_source_of_dbt_reads_a_table_and_a_view(
         assert sorted(map(str, duckdb.sql(f"from {location}").fetchall())) == served(
             platform, table
         )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("dbt") is None, reason="not run: no dbt with dbt-duckdb")
+def test_dbt_builds_a_model_of_the_source(
+    platform: Platform, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    import duckdb
+
+    text = printed(capsys, "dbt", "planes")
+    (command,) = re.findall(r"^#   (kappa .*)$", text, re.MULTILINE)
+    subprocess.run(command, shell=True, check=True, capture_output=True)
+    files = {
+        "dbt_project.yml": "name: shop\nversion: '1.0'\nprofile: shop\n",
+        "profiles.yml": "shop: {target: a, outputs: {a: {type: duckdb, path: shop.duckdb}}}\n",
+        "models/kappa.yml": text,
+        "models/seats.sql": "{{ config(materialized='external', location='seats.parquet') }}\n"
+        "select * from {{ source('kappa', 'planes') }}\n",
+    }
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    subprocess.run(["dbt", "build", "--profiles-dir", "."], check=True, capture_output=True)
+
+    rows = duckdb.sql("from 'seats.parquet'").fetchall()
+    assert sorted(map(str, rows)) == served(platform, "planes")
 
 
 def test_the_first_table_is_the_default(

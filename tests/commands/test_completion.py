@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from served import DELAYS, PLANES, Platform
 
 from kappa.commands.complete import NO_FILES, complete
-from kappa.commands.completion import SCRIPTS, Shell
+from kappa.commands.completion import SCRIPTS, UnixShell
 from kappa.declare.alert import AlertBirth
 from kappa.declare.sink import SinkBirth
 from kappa.state.build import TopicBirth, put_birth, read_birth
@@ -200,8 +200,10 @@ def test_a_tab_takes_150_ms_at_most(project: Path) -> None:
     assert min(spent() for _ in range(5)) <= 0.15
 
 
-@pytest.mark.parametrize(("shell", "check"), [(Shell.ZSH, "-n"), (Shell.FISH, "--no-execute")])
-def test_a_script_is_one_of_its_shell(tmp_path: Path, shell: Shell, check: str) -> None:
+@pytest.mark.parametrize(
+    ("shell", "check"), [(UnixShell.ZSH, "-n"), (UnixShell.FISH, "--no-execute")]
+)
+def test_a_script_is_one_of_its_shell(tmp_path: Path, shell: UnixShell, check: str) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"not run: no {shell}")
     script = tmp_path / f"kappa.{shell}"

@@ -31,9 +31,10 @@ _ROW_KINDS = {"added": _GREEN, "removed": _RED, "changed": _YELLOW}
 _ROW_KIND = re.compile(r"  (added|removed|changed)[:,]")
 
 
-def has_colour(stream: TextIO) -> bool:
-    """Returns whether a stream is a terminal on which colours are wanted."""
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
+def has_colour(stream: TextIO | None) -> bool:
+    """Returns whether a stream is a terminal on which colours are wanted; None: it is closed."""
+    is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    return stream is not None and stream.isatty() and not is_plain
 
 
 def coloured(text: str, colour: str) -> str:

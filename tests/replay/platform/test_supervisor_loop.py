@@ -51,7 +51,7 @@ def run_loop(folder: Path, ticks: Ticks, said: list[str] | None = None) -> list[
     services = SimpleNamespace(http=well, ensure_running=lambda *_, **__: None)
     _run_loop(
         *(Store(folder.as_uri()), well, ticks, well, well, services),
-        *(well, well, said.append, ticks),
+        *(well, well, said.append, ticks, {"kafka.heap": '"1g"'}),
     )
     return said
 
@@ -97,6 +97,7 @@ def test_on_a_full_disk_jobs_rest(
         platform,
         did.append,
         ticks,
+        {},
     )
 
     # The broker, the jobs, the services.
@@ -120,7 +121,9 @@ def test_a_platform_is_announced_later(tmp_path: Path) -> None:
 
     assert [line for line in said if "could not write" in line and RUNNING in line] == said[1:2]
     assert [line for line in said if line.startswith("up: Kafka at localhost:9092")] == said[2:]
-    assert running_at(Store(tmp_path)) is not None
+    running = running_at(Store(tmp_path))
+    assert running is not None
+    assert running.settings == {"kafka.heap": '"1g"'}
 
 
 @pytest.mark.parametrize("place", ["run", "logs"])
@@ -191,7 +194,7 @@ def test_a_supervisor_whose_root_was_taken_over_ends(tmp_path, monkeypatch):
     with pytest.raises(Superseded):
         _run_loop(
             *(store, unused, Ticks(), unused, unused, unused),
-            *(unused, unused, print, SimpleNamespace(requested=False)),
+            *(unused, unused, print, SimpleNamespace(requested=False), {}),
         )
 
 
