@@ -29,7 +29,12 @@ def mistakes_in(file: Path) -> tuple[DeclarationError, ...]:
         tree = ast.parse(file.read_bytes(), str(file))
     except (OSError, SyntaxError, ValueError):
         return ()
-    space: dict[str, Any] = {"__name__": file.stem, "__file__": str(file)}
+    package = file.parent.name
+    space: dict[str, Any] = {
+        "__name__": f"{package}.{file.stem}",
+        "__package__": package,
+        "__file__": str(file),
+    }
     found: list[DeclarationError] = []
     wrong: set[str] = set()
     with contextlib.redirect_stdout(sys.stderr):

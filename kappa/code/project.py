@@ -226,7 +226,10 @@ def _explained_error(error: BaseException, folder: Path, file: str) -> Declarati
                 where = f"{error.filename}:{error.lineno}"
             return DeclarationError(f"{where}: syntax error: {error.msg}")
         case ImportError(name=str(name)) if (missing := _missing_name(error)) is not None:
-            there = [each for each in dir(sys.modules[name]) if not each.startswith("_")]
+            module = sys.modules[name]
+            # Some modules make the names of `__all__` only when they are asked for.
+            names = {*dir(module), *getattr(module, "__all__", ())}
+            there = [each for each in sorted(names) if not each.startswith("_")]
             return DeclarationError(
                 f"{where}: module {name} has no {missing}",
                 hint=did_you_mean(missing, there) or "mend the import",

@@ -61,7 +61,7 @@ def waits_for(step: RolloutStep) -> str:
         case Wait(what):
             return what
         case StartVerification():
-            return "its verification"
+            return "its verification to start"
         case AlignAgain():
             return "the exact offsets of the live build, at which rows are compared"
         case _:

@@ -21,6 +21,7 @@ from kappa.base.process import process_id
 from kappa.code.fingerprint import compute_fingerprint, declared_rows_version
 from kappa.code.project import load_project
 from kappa.commands.app import run_command
+from kappa.commands.terminal import moving
 from kappa.kafka.cluster import TopicFacts
 from kappa.kafka.reader import Record
 from kappa.replay.rollout.fold import fold_records
@@ -202,6 +203,8 @@ def web(
     monkeypatch.chdir(tmp_path)
     # That takes a JVM: tests/replay/rollout/test_law.py has one.
     monkeypatch.setenv("KAPPA__VERIFY__LAW_RECORDS", "0")
+    # On a busy machine any step may take long enough for a line of progress.
+    monkeypatch.setattr(moving, "_FIRST_SECONDS", 600.0)
 
     def type_in(*arguments: str) -> Ended:
         code = run_command(list(arguments))

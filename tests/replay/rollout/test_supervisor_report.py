@@ -60,7 +60,7 @@ def store(tmp_path: Path) -> Counting:
     ("step", "told"),
     [
         (Wait("the rest of the log"), "the rest of the log"),
-        (StartVerification(), "its verification"),
+        (StartVerification(), "its verification to start"),
         (
             AlignAgain("b"),
             "the exact offsets of the live build, at which rows are compared",
