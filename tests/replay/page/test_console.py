@@ -270,7 +270,8 @@ def test_a_query_is_in_the_address(lived: Server) -> None:
 def test_a_query_that_fails_keeps_its_text(lived: Server) -> None:
     page = asked(lived, "select * from page_hitz")
 
-    assert page.status == 400
+    # The status of the API, for a page, too.
+    assert page.status == lived.query("select * from page_hitz").status >= 400
     assert "page_hits" in page.text
     assert any(each.get("role") == "alert" for each in page.all("div"))
     assert "select * from page_hitz" in page.text
@@ -508,10 +509,11 @@ def test_a_log_is_shown_by_level_and_text(tmp_path: Path) -> None:
 
     assert "3 lines of the last 3" in whole.text
     assert EVIL in whole.text
-    assert [each.get("class") for each in wrong.all("span")][-2:] == ["warning", "error"]
+    levels = [each.get("class") for each in wrong.all("span")]
+    assert [each for each in levels if each in {"warning", "error"}] == ["warning", "error"]
     assert "1 line of the last 3" in found.text
     assert (missing.status, outside.status) == (404, 404)
-    assert "there are supervisor, broker" in missing.text
+    assert "There are supervisor, broker" in missing.text
 
 
 def test_a_large_log_is_read_at_its_end_alone(tmp_path: Path) -> None:

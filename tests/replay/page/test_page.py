@@ -676,7 +676,7 @@ def build(**changes: Any) -> BuildStatus:
         ({"rests": True}, "Up to date"),
         ({"lag": None}, "Lag unknown"),
         ({"trouble": "its job died"}, "In trouble"),
-        ({"lag": 5, "pause": Pause("then", "ada")}, "Paused"),
+        ({"lag": 5, "pause": Pause("2026-01-01T11:00:00Z", "ada")}, "Paused"),
     ],
 )
 def test_how_a_build_is_is_said_in_a_word(changes: dict[str, Any], word: str) -> None:
@@ -900,7 +900,7 @@ def test_how_long_is_left_is_what_is_missing_at_its_rate() -> None:
     assert candidate.eta_seconds == 5
     assert replace(candidate, lag=None).eta_seconds is None
     assert replace(candidate, rate=None).eta_seconds is None
-    assert replace(candidate, lag=-50).eta_seconds == 0
+    assert replace(candidate, lag=-50).eta_seconds is None
     assert replace(candidate, rate=-10.0).eta_seconds is None
 
 
