@@ -45,8 +45,11 @@ def files_below(folder: Path) -> set[str]:
     return {str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file()}
 
 
-def test_the_templates_are_those_that_help_names(kappa: Typed) -> None:
+def test_the_templates_are_those_that_docs_name(kappa: Typed) -> None:
     assert template_names() == NAMES
+    page = (HOUSE / "docs" / "gallery" / "README.md").read_text(encoding="utf-8")
+    rows = page.partition("## What a project has")[0]
+    assert sorted(re.findall(r"^\| \[?`([\w-]+)`", rows, re.MULTILINE)) == [*NAMES]
     code, out, _ = kappa("init", "--help")
 
     named = re.sub(r"[\s│]+", " ", out)

@@ -11,6 +11,7 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -26,6 +27,7 @@ from shares import long_except
 
 from kappa import Pipeline
 from kappa.base.duck import open_connection
+from kappa.declare.board import Board, boards_in
 from kappa.engine.children.rehearsal import local_pipeline
 from kappa.engine.children.slicings import hold_to_law
 from kappa.serving.query.render import Form, Listing, render_listing
@@ -36,6 +38,7 @@ from kappa.testing import Event, _log, law_of_views, read_events, tables_of
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("interpreted")]
 
 if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
     from pyspark.sql import SparkSession
 
 GALLERY = HOUSE / "docs" / "gallery"
@@ -377,6 +380,15 @@ def test_a_page_shows_true_answers(name: str) -> None:
     assert [text for text, _ in shown] == [true for _, true in shown]
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_each_chart_of_a_board_has_rows(name: str) -> None:
+    (board,) = boards_in(TEMPLATES / name).values()
+
+    assert isinstance(board, Board)
+    with open_tables(tables(name)) as duck:
+        assert all(duck.sql(chart.sql).fetchall() for chart in board.charts)
+
+
 def page(name: str) -> str:
     return (GALLERY / f"{name}.md").read_text(encoding="utf-8")
 
@@ -400,9 +412,16 @@ def answer(name: str, produced: frozenset[str], sql: str) -> str:
         found = tables_of(pipeline_of(name), {**made, topic: made[topic][:-1]})
     else:
         found = tables(name)
+    with open_tables(found) as duck:
+        result = duck.sql(sql)
+        return render_listing(Form.TABLE, Listing(tuple(result.columns), tuple(result.fetchall())))
+
+
+@contextmanager
+def open_tables(found: Mapping[str, Rows]) -> Iterator[DuckDBPyConnection]:
+    """Opens a connection that has these rows as tables; a table without rows is left out."""
     with open_connection() as duck:
         for table, rows in found.items():
             if rows:
                 duck.register(table, pa.Table.from_pylist(rows))
-        result = duck.sql(sql)
-        return render_listing(Form.TABLE, Listing(tuple(result.columns), tuple(result.fetchall())))
+        yield duck
