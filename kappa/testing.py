@@ -101,13 +101,16 @@ def tables_of(pipeline: Pipeline, events: Events) -> dict[str, list[dict[str, An
 
 
 @_short
-def law_of_slices(pipeline: Pipeline, events: Events, *, cuts: int = 6, seed: int = 0) -> None:
+def law_of_slices(
+    pipeline: Pipeline, events: Events, *, cuts: int = 6, seed: int = 0, large: bool = True
+) -> None:
     """Checks the law of slices for a pipeline on these events, given per topic in their order.
 
     It tries a slice per event (at most 64), `cuts` random cuts with empty and with repeated slices,
-    and each way of computing a slice. Raises LawBroken with the smallest cut found and the rows
-    that differ. Raises DeclarationError if the function is none of a pipeline, and UsageError if
-    there are no events, or none is valid. The same `seed` draws the same cuts.
+    and each way of computing a slice. Unless `large`, it leaves out the way of large slices, which
+    takes ten seconds or more. Raises LawBroken with the smallest cut found and the rows that
+    differ. Raises DeclarationError if the function is none of a pipeline, and UsageError if there
+    are no events, or none is valid. The same `seed` draws the same cuts.
 
     Example:
         law_of_slices(web, some_events(web, 6), cuts=2)
@@ -115,7 +118,9 @@ def law_of_slices(pipeline: Pipeline, events: Events, *, cuts: int = 6, seed: in
     log = _log(pipeline, events)
     _refuse_no_events(pipeline, log, "slices")
     with local_pipeline(pipeline) as local:
-        held = hold_to_law(local, log, cuts=cuts, most_slices=_MOST_SLICES, seed=seed)
+        held = hold_to_law(
+            local, log, cuts=cuts, most_slices=_MOST_SLICES, by_spark=large, seed=seed
+        )
     rejected = held.rejected.copy()
     for reason in FOLDED_REASONS:
         del rejected[reason]

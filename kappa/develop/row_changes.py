@@ -42,7 +42,8 @@ def table_change(
     """Compares the rows of a table; `before` is None for a table that is new.
 
     Rows of the same keys are the same row. Without keys, or if a side lacks a key's column or has a
-    key twice, a row is only added or removed. Values are compared as they are written in JSON.
+    key twice, a row is only added or removed. Values are compared as they are written in JSON,
+    doubles by 12 digits: the last digits of a sum depend on its order.
     """
     if before is None:
         return TableChange(table, len(after), tuple(after), keys=tuple(keys), is_new=True)
@@ -91,4 +92,16 @@ def _beyond(rows: Sequence[Row], others: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def _text(row: Row) -> str:
-    return json.dumps(json_value(row), sort_keys=True)
+    return json.dumps(_rounded(json_value(row)), sort_keys=True)
+
+
+def _rounded(value: object) -> object:
+    match value:
+        case float():
+            return float(f"{value:.12g}")
+        case dict():
+            return {name: _rounded(each) for name, each in value.items()}
+        case list():
+            return [_rounded(each) for each in value]
+        case _:
+            return value

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kappa.base.errors import KappaError, UsageError, VerificationFailed
 from kappa.base.settings import Settings
@@ -45,9 +44,6 @@ from kappa.records.decode.raw import RawRecord
 from kappa.state.store import open_store
 from kappa.tables.views.births import build_tables
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 # As many slices as a deploy tries. Files of tests can try more.
 _SLICES, _LAW_RECORDS = 4, 200
 # Kappa, which has a plugin, is imported before pytest could rewrite its assertions.
@@ -58,7 +54,7 @@ Step = Callable[[str], AbstractContextManager[Callable[[str], None]]]
 
 def run_tests(
     settings: Settings,
-    session: Callable[[], SparkSession],
+    session: Callable[[], object],
     *,
     update: bool,
     show: Show,

@@ -14,7 +14,9 @@ import pytest
 from pyspark import SparkContext
 
 from kappa.base.errors import DeclarationError
-from kappa.code.project import load_pipelines, load_project
+from kappa.code.importer import open_sources
+from kappa.code.project import load_pipeline, load_pipelines, load_project
+from kappa.code.sources import Sources
 
 ORDERS = """
 from kappa import Table, Topic, pipeline
@@ -348,3 +350,15 @@ def test_schema_files_are_found_from_a_test_that_only_imports_the_file(
     from declared_by_schema import VISITS  # type: ignore[import-not-found]
 
     assert [column.name for column in VISITS.columns] == ["id"]
+
+
+def test_one_pipeline_of_a_file_that_was_saved_since(tmp_path: Path) -> None:
+    """A child is asked for a pipeline by name, and its file may have changed meanwhile."""
+    sources = Sources(write(tmp_path, pipelines__orders=ORDERS))
+    open_sources(sources)
+    assert load_pipeline("orders", "pipelines.orders", sources).name == "orders"
+
+    write(tmp_path, pipelines__orders="X = 1")
+    open_sources(sources)
+    with pytest.raises(DeclarationError, match="declares no pipeline orders any more"):
+        load_pipeline("orders", "pipelines.orders", sources)

@@ -213,12 +213,12 @@ def test_a_template_validates_and_passes_its_tests(
     assert {*lines} == {"valid"}
 
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        [sys.executable, "-P", "-m", "cli", "test"],
         cwd=project,
-        env={**os.environ, "PYTHONPATH": str(HOUSE)},
+        env={**os.environ, "PYTHONPATH": str(HOUSE), "PYTEST_ADDOPTS": "-p no:cacheprovider"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^\d+ passed", done.stdout, re.MULTILINE)
+    assert re.search(r"^\d+ passed in", done.stdout, re.MULTILINE)

@@ -53,6 +53,9 @@ def test_values_are_compared_as_json_has_them() -> None:
     other = [{"k": 1, "x": "NaN", "d": "2.50", "l": [1, None]}]
 
     assert table_change("t", one, other, ("k",)).is_none
+    sums = [[{"k": 1, "x": [{"y": each}]}] for each in (0.1 + 0.2, 0.3, 0.3000001)]
+    assert table_change("t", sums[0], sums[1], ("k",)).is_none
+    assert not table_change("t", sums[1], sums[2], ("k",)).is_none
     assert not table_change("t", one, [{**other[0], "d": "2.5"}], ("k",)).is_none
 
 

@@ -29,4 +29,4 @@ def test_a_visit_without_a_page_is_a_reject() -> None:
 
 
 def test_the_law_of_slices() -> None:
-    law_of_slices(web, some_events(web, 6), cuts=2)
+    law_of_slices(web, some_events(web, 6), cuts=2, large=False)

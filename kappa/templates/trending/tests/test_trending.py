@@ -30,4 +30,4 @@ def test_the_sample_gives_these_rows() -> None:
 def test_the_law_of_slices() -> None:
     few = {topic: events[:4] for topic, events in EVENTS.items()}
 
-    law_of_slices(trending, few, cuts=2)
+    law_of_slices(trending, few, cuts=2, large=False)
