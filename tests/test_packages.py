@@ -348,6 +348,37 @@ def test_who_reads_files_of_tables_by_duckdb_reads_them_in_a_bucket_too() -> Non
     }
 
 
+def test_only_rows_know_where_the_rows_are() -> None:
+    """The steps of a slice call methods of the rows, and never ask for their class."""
+    rows = {"SliceHere", "SliceAtSpark", "ArrowRows", "FrameRows", "QueryRows"}
+    rows |= {"Table", "DataFrame"}
+    asked = {
+        name_of(path)
+        for path in files()
+        if name_of(path).startswith("kappa/engine/")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if rows & set(re.findall(r"\w+", _class_asked_for(node)))
+    }
+
+    # What a user's function or step has returned is looked at.
+    assert asked == {
+        "kappa/engine/children/describe.py",
+        "kappa/engine/fold/step_loop.py",
+        "kappa/engine/function/contribution.py",
+    }
+
+
+def _class_asked_for(node: ast.AST) -> str:
+    match node:
+        case ast.Call(func=ast.Name(id="isinstance"), args=[_, kinds]):
+            return ast.unparse(kinds)
+        case ast.MatchClass(cls=kind):
+            return ast.unparse(kind)
+        case ast.Compare(left=ast.Call(func=ast.Name(id="type")), comparators=[kind]):
+            return ast.unparse(kind)
+    return ""
+
+
 def test_a_session_is_made_in_one_place() -> None:
     makers = {
         name_of(path)

@@ -5,6 +5,8 @@ Every name or text of a user passes this module before becoming a part of a stat
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 def quoted(name: str) -> str:
     """Quotes a name as in standard SQL, which DuckDB and delta-rs read."""
@@ -24,3 +26,8 @@ def lowered(name: str) -> str:
 def text(value: str) -> str:
     """Returns a text as a literal of standard SQL."""
     return "'" + value.replace("'", "''") + "'"
+
+
+def spark_ddl(columns: Iterable[tuple[str, str]]) -> str:
+    """Returns columns (name, Spark's type) as Spark reads a schema."""
+    return ", ".join(f"{spark_quote(name)} {kind}" for name, kind in columns)

@@ -29,6 +29,7 @@ from screen import Report
 
 from kappa.base.section.engine import EngineSettings
 from kappa.declare.values.arrow import arrow_schema
+from kappa.engine.slice_rows import ArrowRows
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
 from kappa.serving.query.reader.reader import Reader, open_reader
 from kappa.serving.query.reader.relations import put_tables
@@ -230,7 +231,7 @@ class _Commits:
         )
         self._number += 1
         begun = time.monotonic()
-        self._writer.commit(rows, mark)
+        self._writer.commit(ArrowRows(rows), mark)
         return time.monotonic() - begun
 
 

@@ -26,6 +26,7 @@ from kappa import View
 from kappa.base.clock import Stopwatch
 from kappa.base.section.engine import EngineSettings
 from kappa.declare.values.arrow import arrow_schema
+from kappa.engine.slice_rows import ArrowRows
 from kappa.engine.views.maintained import MaintainedViews
 from kappa.engine.write.commit import Merging, TableWriter
 from kappa.serving.query.reader.relations import tables_of
@@ -139,7 +140,7 @@ class _Build:
             count = min(_FILLED_AT_ONCE, rows - first)
             mark = self._mark(count)
             within = f"where ms >= {first * STEP_MS} and ms < {(first + count) * STEP_MS}"
-            self._writers["bids"].commit(self._rows(f"from bids {within}"), mark)
+            self._writers["bids"].commit(ArrowRows(self._rows(f"from bids {within}")), mark)
             # Nothing is there yet that they would have to be merged with.
             auctions.append(
                 self._rows(
@@ -170,7 +171,7 @@ class _Build:
         mark = self._mark(len(auctions))
         begun = time.monotonic()
         for name, rows in (("bids", bids), ("auctions", of_auctions)):
-            self._writers[name].commit(rows, mark)
+            self._writers[name].commit(ArrowRows(rows), mark)
         return time.monotonic() - begun, self._seconds_of_views(mark)
 
     def differences(self) -> int:

@@ -16,6 +16,7 @@ from kappa.declare.alert import AlertBirth
 from kappa.declare.expiry import Expiry
 from kappa.declare.sink import SinkBirth
 from kappa.declare.values.arrow import arrow_schema
+from kappa.engine.slice_rows import ArrowRows
 from kappa.engine.views.maintained import MaintainedViews
 from kappa.engine.write.commit import Merging, TableWriter
 from kappa.engine.write.maintenance import Maintenance
@@ -110,7 +111,7 @@ class FoldedBuild:
         self.slices += 1
         for name, writer in self.writers.items():
             if writer.birth.view is None:
-                writer.commit(rows.get(name), mark)
+                writer.commit(ArrowRows(rows[name]) if name in rows else None, mark)
         self._views.commit(mark, cast("Any", None), Stopwatch(), are_due=True)
         self.publisher.publish(
             mark,

@@ -5,6 +5,7 @@ Spark and Kafka are made by hand, all else is real.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 from collections.abc import Iterable, Iterator
@@ -15,12 +16,14 @@ from typing import TYPE_CHECKING
 from kappa import Table, Topic, View, pipeline
 from kappa.base.clock import Stopwatch
 from kappa.base.errors import Broken
+from kappa.base.section.engine import EngineSettings
 from kappa.code.fingerprint import version_of
 from kappa.engine.job.align import Aligner
 from kappa.engine.job.catch_up import CatchUp
 from kappa.engine.job.legs import LegKind, Legs
-from kappa.engine.job.slice_folder import SliceFolder
+from kappa.engine.job.legwork import Job as LegJob
 from kappa.engine.read.source import KafkaAccess, LogSource
+from kappa.engine.slice import SliceRunner
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher
 from kappa.kafka.reader import Record
@@ -178,9 +181,8 @@ class Job:
                 clock=lambda: world.steady,
             )
             self.publisher.take_over()
-            self._slices = SliceFolder(
-                self._store, birth, declared("any").pipeline, log, driver_rows=1_000
-            )  # type: ignore[arg-type]
+            pipeline = declared("any").pipeline
+            self._slices = SliceRunner(self._store, birth, pipeline, log, driver_rows=1_000)  # type: ignore[arg-type]
             undone.callback(self._slices.close)
             try:
                 self._slices.guard.check_topics()
@@ -190,7 +192,7 @@ class Job:
             self.publisher.begin(self._slices.first_frontier())
             keep_base(self._store, birth, self.publisher.newest)
             self._birth = birth
-            self._maintenance = Maintenance(
+            self._maintenance = maintenance = Maintenance(
                 self._store,
                 birth,
                 self._slices.writers,
@@ -201,17 +203,23 @@ class Job:
             )
             self._legs = Legs(self._store, build)
             aligner = Aligner(self._store, birth, lease_seconds=60, clock=world.clock)
-            self._bounded = CatchUp(
-                self._legs,
+            job = LegJob(
+                self._store,
+                birth,
+                pipeline,
+                # A tiny rest is one offset.
+                EngineSettings(slice_records=world.slice_records, tail_records=2, driver_rows=2),
+                log,
+                self._source,
                 self._slices,
                 self.publisher,
-                self._maintenance,
-                aligner,
-                log=log,
-                source=self._source,
-                topics=("ships",),
-                ensure_within=lambda *_: None,
+                maintenance,
+                lambda: None,
+                Patience(),
             )  # type: ignore[arg-type]
+            self._bounded = CatchUp(job, aligner, ensure_within=lambda *_: None)
+            in_pairs = dataclasses.replace(job, engine=EngineSettings(slice_records=2))
+            self._base = CatchUp(in_pairs, aligner, ensure_within=lambda *_: None)
             self._again = again
             self._tail: int | None = None
             undone.pop_all()
@@ -231,13 +239,12 @@ class Job:
         self._lock.release()
 
     def _begin(self) -> None:
-        stop, size = Patience(), {"slice_records": self._world.slice_records, "small": 2}
         if stands_before_base(self._store, self.build):
-            self._bounded.to_base(self._birth.begins, lambda: None, stop, slice_records=2)  # type: ignore[arg-type, return-value]
+            self._base.run_to_base()
             keep_base(self._store, self._birth, self.publisher.newest)
         if not self._again and not self._legs.has_tail():
-            self._bounded.run(lambda: None, stop, tiny=1, **size)  # type: ignore[arg-type, return-value]
-        leg = self._bounded.align(lambda: None, stop, again=self._again, **size)  # type: ignore[arg-type, return-value]
+            self._bounded.run()
+        leg = self._bounded.align(again=self._again)
         assert leg is not None
         assert leg.kind is LegKind.TAIL
         self._tail = leg.number
@@ -249,7 +256,7 @@ class Job:
             return
         assert self._tail is not None
         number = newest.slice + 1 if newest.leg == self._tail else 0
-        self._slices.fold(
+        self._slices.run_slice(
             Slice(self._tail, number, newest.offsets, end),
             lambda: None,
             self._source,

@@ -22,6 +22,7 @@ import pyarrow as pa
 from kappa.base.failpoint import acting, parsed
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS, order_column
 from kappa.declare.values.arrow import arrow_schema
+from kappa.engine.slice_rows import ArrowRows
 from kappa.engine.write import recent
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
 from kappa.serving.query.reader.reader import open_reader
@@ -229,7 +230,7 @@ def commit(writer: TableWriter, build: str, place: int, rows: pa.Table | None) -
         Offsets({"x": {0: place}}),
         Offsets({"x": {0: place + 1}}),
     )
-    writer.commit(rows, mark)
+    writer.commit(None if rows is None else ArrowRows(rows), mark)
     assert writer.mark() == mark
 
 

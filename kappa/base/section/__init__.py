@@ -9,4 +9,4 @@ Values; the package imports nothing of Kappa. Read it in this order:
 - storage.py: where the server of a bucket is
 """
 
-__all__ = ["cluster", "collect", "storage"]
+__all__ = ["cluster", "collect", "engine", "storage"]

@@ -3,12 +3,12 @@
 The processes touch no serving build, take no lock, and answer by files of a folder. Read in this
 order:
 
-- `describe.py`: a program that finds the columns that a pipeline's function returns.
-- `watch.py`, `returned.py`: the calls that a function may not make, and checks of returned frames.
+- `describe.py`: a program that finds and checks the columns that a pipeline's function returns.
+- `watch.py`: the calls that a function may not make.
 - `rehearsal.py`: a build that is folded in this process, from a log in memory.
 - `some_events.py`: events of a pipeline's topics, by hand or at random.
-- `slicings.py`: the laws of slices and of views, tried on a log.
-- `same_rows.py`, `served_rows.py`: the comparison of two foldings, and the rows that readers see.
+- `slicings.py`: the laws of slices and of views, tried on a log; the comparison of two foldings.
+- `served_rows.py`: the rows that readers see.
 - `fold_sample.py`: a program that folds a sample, for `kappa dev`.
 - `law.py`: a program that tries the law on pipelines before a replay.
 - `refold.py`: a program that folds the log of a build once more, for a proof.

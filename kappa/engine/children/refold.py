@@ -24,9 +24,9 @@ from kappa.base.errors import ExitCode, KappaError
 from kappa.base.program import run_program
 from kappa.base.settings import Settings, load_settings
 from kappa.code.code_snapshot import load_snapshot
-from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.read.archived import Archives
 from kappa.engine.read.source import KafkaAccess, LogSource
+from kappa.engine.slice import SliceRunner
 from kappa.engine.spark.jvm import Profile, cluster_for
 from kappa.engine.spark.session import boot_for, end_process
 from kappa.engine.spark.workers import begin_executors
@@ -71,7 +71,7 @@ def refold(
     archives = Archives(root, pipeline.topics, birth.topic_ids, log) if lost else None
     publisher = Publisher(folder, birth, hold_seconds=settings.rollout.hold_seconds)
     publisher.take_over()
-    slices = SliceFolder(
+    slices = SliceRunner(
         folder,
         birth,
         pipeline,
@@ -86,7 +86,7 @@ def refold(
             slices.guard.check_heard(publisher.newest, datetime.now(UTC))
             heard_at = slices.guard.heard_with(publisher.newest, cuts.ends[number])
             piece = Slice(REFOLDED, number, publisher.newest.offsets, cuts.ends[number])
-            slices.fold(
+            slices.run_slice(
                 piece,
                 lambda: spark,
                 source,

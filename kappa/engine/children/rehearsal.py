@@ -26,7 +26,7 @@ from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.columns import Type, parse_type
 from kappa.engine.children.describe import describe
 from kappa.engine.children.watch import Watch
-from kappa.engine.job.slice_folder import SliceFolder
+from kappa.engine.slice import SliceRunner
 from kappa.engine.spark.session import booting_session
 from kappa.engine.write.commit import Merging
 from kappa.engine.write.publisher import Publisher, Stopping
@@ -205,7 +205,7 @@ class Rehearsal:
         """
         self.publisher = Publisher(self.store, self.birth, hold_seconds=1)
         self.publisher.take_over()
-        self.slices = SliceFolder(
+        self.slices = SliceRunner(
             self.store,
             self.birth,
             self.pipeline,
@@ -245,7 +245,7 @@ class Rehearsal:
 
     def _fold(self, piece: Slice, publisher: Publisher, watch: Stopwatch | None = None) -> None:
         watch = watch or Stopwatch()
-        self.slices.fold(piece, lambda: self._spark, self._log, publisher, watch)  # type: ignore[arg-type]  # what a source gives, from memory
+        self.slices.run_slice(piece, lambda: self._spark, self._log, publisher, watch)  # type: ignore[arg-type]  # what a source gives, from memory
         # A build goes on without a failing view; a test of a pipeline has to report the failure.
         for why in publisher.newest.failing.values():
             raise Unfit(why, hint="mend the view's query, or its keys")

@@ -3,9 +3,9 @@
 This package commits nothing. The meaning of each kind of fold is in kappa/declare/folds. Read in
 this order:
 
-- fold.py: the SQL that makes rows contributions.
-- latest.py: the newest record of each key.
-- combine.py: folds that no merge can express, computed with the stored rows of their keys.
+- latest.py: the newest record of each key, and truncations of a source's table.
+- combine.py: the SQL that makes rows contributions; folds that no merge can express, computed with
+  the stored rows of their keys.
 - touched.py: the stored rows of the touched keys.
 - leaf.py: a plan that is made once and run over ever new rows.
 - ordered.py, step_loop.py: folds by a step of the user's, in the order of the log.

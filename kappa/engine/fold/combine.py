@@ -1,14 +1,19 @@
-"""Combination of folds that no merge can express.
+"""Contributions by key in SQL, and the combination of folds that no merge can express.
 
-These folds are sets, top rows and sketches. The stored rows of the touched keys are read at the
-version of the slice before (engine/fold/touched.py) and put beside the slice's contributions. One
-aggregation per key, written once here in Spark's SQL, then gives the table's new rows, which are
-written whole. A small slice is combined by a plan that is made once (engine/fold/leaf.py), a large
-slice by a join. If a single fold of a table needs this, all folds of the table are combined; other
-tables are merged.
+Each key has a single contribution (law 9). A merge folds contributions into the table
+(kappa/tables/merge.py). The meaning of each kind of fold is in kappa/declare/folds.
+
+Folds that no merge can express are sets, top rows and sketches. The stored rows of the touched keys
+are read at the version of the slice before (engine/fold/touched.py) and put beside the slice's
+contributions. One aggregation per key, written once here in Spark's SQL, then gives the table's new
+rows, which are written whole. A small slice is combined by a plan that is made once
+(engine/fold/leaf.py), a large slice by a join. If a single fold of a table needs this, all folds of
+the table are combined; other tables are merged.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -117,6 +122,21 @@ def _combined(
         .agg(*map(F.expr, combinations(table)))
     )
     return states.selectExpr(*combined_columns(table))
+
+
+def aggregates(table: TableBirth, given: Mapping[str, str]) -> tuple[str, ...]:
+    """Lists Spark's SQL that makes the rows of a key a contribution (laws 4 and 9).
+
+    The aggregation is over the rows of a key. `given` are the columns of these rows, with types.
+    """
+    types, folds = dict(table.columns), table.folds
+    # In the table's order: the order of `fold` depends on the birth certificate's JSON.
+    return tuple(
+        sql
+        for name, _ in table.columns
+        if name in folds
+        for sql in folds[name].contribution_sql(name, types, given)
+    )
 
 
 def combinations(table: TableBirth) -> tuple[str, ...]:

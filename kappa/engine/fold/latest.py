@@ -1,24 +1,41 @@
-"""Rows of a latest table: the newest decoded record per key.
+"""Rows of a latest table: the newest decoded record per key, and truncations.
 
 The rows are found here or in files. A tombstone leaves a hidden row, so that an older record that
 arrives later stays behind the tombstone (law 4). A change that deletes a row also leaves a hidden
 row; the deleted row is not kept. A change that truncates the source's table leaves a hidden row of
-every key that was there before. The table's columns are in kappa/tables/shape.py, the condition of
-the merge in merge.py.
+every key that was there before. Such a change must be in a topic of one partition. The table's
+columns are in kappa/tables/shape.py, the condition of the merge in merge.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kappa.base.errors import Broken
 from kappa.base.sql import quoted
 from kappa.declare.folds.order import ORDER_COLUMNS
 from kappa.declare.options import DELETED
+from kappa.declare.values.arrow import arrow_schema
+from kappa.declare.values.reason import Reason
+from kappa.engine.function.decoded_rows import newest_truncation
+from kappa.engine.function.refused import REFUSED_COLUMNS, raw_records, refused_of
 from kappa.records.decode.fate import Fate
-from kappa.state.table import TableBirth
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kappa.declare.pipeline import Pipeline
+    from kappa.declare.topic import Topic
+    from kappa.engine.read.source import LogSource
+    from kappa.engine.slice_rows import LatestRows, SliceRows
+    from kappa.engine.write.commit import TableWriter
+    from kappa.state.mark import Mark
+    from kappa.state.offsets import Offsets
+    from kappa.state.table import TableBirth
 
 _ORDER = tuple(name for name, _ in ORDER_COLUMNS)
 # Both columns name one record of a topic.
@@ -107,3 +124,68 @@ def latest_input(table: TableBirth) -> tuple[tuple[str, str], ...]:
     """Returns the columns of decoded records that the query reads."""
     of_events = (column for column in table.columns if column[0] != DELETED)
     return *of_events, ("_fate", "tinyint")
+
+
+def refuse_truncations(
+    records: SliceRows, pipeline: Pipeline, end: Offsets, source: LogSource
+) -> None:
+    """Rejects truncations that a table of latest rows cannot follow.
+
+    A truncation in a topic of several partitions cannot be followed: nobody knows which changes in
+    the other partitions were made before it. `end` is the end of the slice.
+    """
+    latest = {t.latest.name: t.latest for t in pipeline.latest_tables if t.latest is not None}
+    for topic in latest.values():
+        partitions = _count_partitions(topic, end)
+        if partitions == 1:
+            continue
+        found = records.truncations(topic)
+        if found.num_rows == 0:
+            continue
+        why = (
+            f"it truncates its source's table, and the topic has {partitions} partitions: "
+            "the order of changes in several is not known"
+        )
+        count = found.num_rows
+        places = pa.table(
+            [
+                pa.repeat(topic.name, count),
+                found.column("_partition"),
+                found.column("_offset"),
+                pa.repeat(why, count),
+            ],
+            schema=arrow_schema(REFUSED_COLUMNS),
+        ).sort_by([("partition", "ascending"), ("offset", "ascending")])
+        records.reject(refused_of(places, Reason.UNORDERED, raw_records(places, source)))
+
+
+def latest_rows(
+    records: SliceRows, topic: Topic, writer: TableWriter, mark: Mark, spark: SparkSession
+) -> LatestRows | None:
+    """Returns a slice's contributions to the table of a topic's latest rows.
+
+    A truncation hides each key that the table has before the slice, and each key that the slice has
+    before the truncation. The hidden keys may be many, so DuckDB finds the keys in files. Raises
+    Broken if nobody knows which changes were made before the truncation.
+    """
+    rows = records.latest(topic, writer.birth)
+    truncated = newest_truncation(records.truncations(topic))
+    if truncated is None:
+        return rows
+    _, partition, offset = truncated
+    partitions = _count_partitions(topic, mark.end)
+    if partitions > 1:
+        raise Broken(
+            f"record {topic.name}:{partition}:{offset} truncates its source's table, and the topic "
+            f"has {partitions} partitions: nobody knows which changes of the others were made "
+            f"before, so table {writer.birth.name} cannot follow",
+            hint="send the table's changes into a new topic of one partition "
+            "(topic.creation.default.partitions=1), and declare that one",
+        )
+    assert rows is not None, "a truncation is a record of the slice"
+    query, stored = rows.as_query(spark), writer.stored_sql(writer.birth.keys)
+    return query.changed_to(emptied_sql(writer.birth, query.sql, stored, truncated))
+
+
+def _count_partitions(topic: Topic, end: Offsets) -> int:
+    return max(topic.partitions, len(end.next.get(topic.name, {})))

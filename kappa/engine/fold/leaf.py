@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from kappa.base.sql import spark_ddl
 from kappa.declare.values.arrow import arrow_schema
-from kappa.engine.fold.fold import spark_ddl
 from kappa.engine.spark.s3a import spark_address
 from kappa.state.files.address import writing_file
 

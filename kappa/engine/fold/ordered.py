@@ -2,7 +2,7 @@
 
 The step folds over the state of each key. Small slices are folded in the job itself, large slices
 in Spark's workers, by the same loop (step_loop.py). The state is the table's row before the slice.
-Emitted rows are committed before the state (engine/job/slice_folder.py). So a slice that was
+Emitted rows are committed before the state (engine/slice.py). So a slice that was
 interrupted in between is computed again from the same state (law 1). A step that is woken on time
 folds keys without rows, too: the keys whose time the slice has reached.
 """
@@ -23,11 +23,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kappa.base.section.storage import StorageSettings
-from kappa.base.sql import spark_quote
+from kappa.base.sql import spark_ddl, spark_quote
 from kappa.declare.ordered import Over, Step
 from kappa.declare.pipeline import OnError, Pipeline
 from kappa.declare.values.arrow import arrow_schema
-from kappa.engine.fold.fold import spark_ddl
 from kappa.engine.fold.step_loop import (
     PLACE,
     Clocks,
@@ -38,7 +37,7 @@ from kappa.engine.fold.step_loop import (
     StepLoop,
     place_of,
 )
-from kappa.engine.read.rows import Rows
+from kappa.engine.slice_rows import ArrowRows, ContributedRows, FrameRows
 from kappa.engine.spark.s3a import spark_address
 from kappa.state.files.address import open_buckets, opened_bucket_settings, writing_file
 from kappa.state.table import TableBirth
@@ -57,7 +56,7 @@ class Stepped:
     have failed, the rows are not the slice's.
     """
 
-    rows: Mapping[str, Rows]
+    rows: Mapping[str, ContributedRows]
     failed: Sequence[FailedStep]
     noted: Sequence[FailedStep]
     is_unsure: bool
@@ -142,7 +141,7 @@ class OrderedFold:
         for key, found in grouped.items():
             moved()
             folding.fold(key, states.get(key, ()), _telling(sorted(found, key=place_of), moved))
-        made = {table.name: folding.take(table) for table in self.made}
+        made = {table.name: ArrowRows(folding.take(table)) for table in self.made}
         return Stepped(made, folding.failed, folding.noted, folding.is_unsure)
 
     def at_spark(
@@ -182,7 +181,7 @@ class OrderedFold:
         tasks = in_order.mapInArrow(fold, spark_ddl(_TASK)).collect()
         names = sorted(task.file for task in tasks)
         return Stepped(
-            {table.name: self._read(spark, table, folder, names) for table in self.made},
+            {table.name: FrameRows(self._read(spark, table, folder, names)) for table in self.made},
             [FailedStep(*each) for task in tasks for each in json.loads(task.failed)],
             [FailedStep(*each) for task in tasks for each in json.loads(task.noted)],
             any(task.is_unsure for task in tasks),

@@ -16,10 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kappa.base.sql import spark_quote
+from kappa.base.sql import spark_ddl, spark_quote
 from kappa.declare.ordered import PLACE_COLUMNS
 from kappa.declare.values.arrow import arrow_schema
-from kappa.engine.fold.fold import spark_ddl
 from kappa.engine.fold.step_loop import Clocks
 from kappa.engine.spark.s3a import spark_address
 from kappa.state.files.address import arrow_source

@@ -3,29 +3,48 @@
 The user's function runs on decoded rows and is checked against the build's tables. If the function
 raises, or returns other columns than the build was born with, the job stops with the user's line.
 The same slice would fail again.
+
+Small slices run through a plan that is made once. Calling the function, analysing and planning take
+Spark some 200 ms, and running the plan some 30: freshness depends on these times. The same plan
+gives other rows each time because of its leaves (engine/fold/leaf.py). Spark keeps nothing from one
+run to the next, since the plan has no exchange and no cache, which a row-by-row function does not
+need. If a function reads a clock or throws dice, and was let through, the function is planned anew
+for each slice: Spark computes that part when planning.
 """
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kappa.base.errors import Broken, KappaError
 from kappa.base.sql import spark_quote, text
 from kappa.declare.folds.sums import carried_type
 from kappa.declare.pipeline import Pipeline
+from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.columns import Array, Scalar, Struct, Type, parse_type
 from kappa.declare.values.value import FIRST_MICROS, LAST_MICROS
-from kappa.engine.fold.fold import aggregates
-from kappa.engine.function.expired import EXPIRED, expired_rows
+from kappa.engine.fold.combine import aggregates
+from kappa.engine.fold.leaf import Leaf, session_of_leaves
+from kappa.engine.function.expired import EXPIRED, EXPIRED_COLUMNS, expired_rows
 from kappa.engine.function.failure import REPLAY, raised_here
-from kappa.engine.spark.used import used_columns
+from kappa.engine.spark.rowlocal import changing, class_of, nested
 from kappa.state.table import TableBirth
+from kappa.tables.merge import contribution_columns
 from kappa.tables.shape import table_births
+
+_READ = "LogicalRelation"
+_ID = re.compile(r"#(\d+)")
+# Parts of a physical plan that keep computed rows.
+_KEEPING = ("Exchange", "InMemoryTableScan", "AdaptiveSparkPlan")
 
 
 class Function:
@@ -123,8 +142,7 @@ class Function:
 def columns_used(rows: DataFrame) -> list[tuple[frozenset[str], frozenset[str]]]:
     """Returns the columns that a frame has and uses of each file.
 
-    Each pair has the names of the file's columns, and the names of the used columns. See
-    engine/spark/used.py.
+    Each pair has the names of the file's columns, and the names of the used columns.
     """
     # The plan is of another frame than the frame that runs: a plan that was made before `persist`
     # would never read the persisted rows.
@@ -217,3 +235,158 @@ def _type(kind: str, where: str) -> Type:
 
 def _columns_text(table: TableBirth) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in table.columns)
+
+
+def united(frames: Iterable[DataFrame]) -> DataFrame:
+    """Returns the rows of a parameter's topics as one frame.
+
+    The topics have the same columns.
+    """
+    return functools.reduce(lambda one, other: one.union(other), frames)
+
+
+def used_columns(
+    plan: Iterable[Mapping[str, Any]], output: str
+) -> list[tuple[frozenset[str], frozenset[str]]]:
+    """Returns all columns and the used columns of each file that a plan reads, by name.
+
+    Any part of the plan, or its output (`List(a#0, b#1L)`), may use columns. If the plan reads
+    parts of structs, Spark has already left unused columns out of the first names.
+    """
+    nodes = list(plan)
+    used = {
+        number for node in nodes if class_of(node) != _READ for _, number in _attributes(node)
+    } | set(map(int, _ID.findall(output)))
+    read = [_attributes(node["output"]) for node in nodes if class_of(node) == _READ]
+    return [
+        (
+            frozenset(name for name, _ in columns),
+            frozenset(name for name, number in columns if number in used),
+        )
+        for columns in read
+    ]
+
+
+def _attributes(part: Any) -> list[tuple[str, int]]:
+    """Lists the references to columns in a part of a plan: name, and number within the plan."""
+    return [
+        (str(each["name"]), int(each["exprId"]["id"]))
+        for each in nested(part)
+        if class_of(each) == "AttributeReference"
+    ]
+
+
+class Prepared:
+    """Contributions of small slices to all tables of a function."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        function: Function,
+        tables: Mapping[str, TableBirth],
+        folder: str,
+    ) -> None:
+        """Makes the plan, and raises Broken as `Function` does.
+
+        `folder`, a path or URL, takes the rows of the slice that is being folded.
+        """
+        self._pipeline = pipeline
+        self._function = function
+        self._columns = {
+            table.name: tables[table.name].steps_over or contribution_columns(tables[table.name])
+            for table in pipeline.function_tables
+        }
+        if any(table.refuses_expired for table in pipeline.function_tables):
+            self._columns[EXPIRED] = EXPIRED_COLUMNS
+        self._leaves = {
+            topic.name: Leaf(f"{folder}/{topic.name}.parquet", pipeline.columns_of(topic))
+            for topic in pipeline.input_topics
+        }
+        self._session = session_of_leaves(spark)
+        self._plan = self._planned()
+        # PySpark has no public way to a plan's tree.
+        analyzed = self._plan._jdf.queryExecution().analyzed()  # noqa: SLF001
+        self._changes = bool(changing(json.loads(analyzed.toJSON())))
+
+    def run(self, rows: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+        """Returns the contributions of a slice to each table.
+
+        `rows` are the slice's valid records, per topic. If rows expire, the expired rows are in the
+        result, too.
+        """
+        self._put(rows)
+        together: pa.Table = self._plan.toArrow()
+        return {
+            name: _unpacked(together, place, arrow_schema(columns))
+            for place, (name, columns) in enumerate(self._columns.items())
+        }
+
+    def run_apart(self, rows: Mapping[str, pa.Table]) -> None:
+        """Computes one table after the other.
+
+        So of several errors the same error is always raised.
+        """
+        self._put(rows)
+        for frame in self._frames.values():
+            frame.toArrow()
+
+    def _put(self, rows: Mapping[str, pa.Table]) -> None:
+        fits = [leaf.put(rows.get(name)) for name, leaf in self._leaves.items()]
+        if self._changes or not all(fits):
+            self._plan = self._planned()
+
+    def _planned(self) -> DataFrame:
+        inputs = {
+            parameter: united(self._leaves[topic.name].frame(self._session) for topic in topics)
+            for parameter, topics in self._pipeline.inputs.items()
+        }
+        # In a single partition each, an aggregation needs no exchange.
+        self._frames = self._function.contributions(inputs, one_partition=True)
+        plan = self._together(self._frames)
+        physical = str(plan._jdf.queryExecution().executedPlan().toString())  # noqa: SLF001  # `explain` prints it and gives nothing back
+        keeping = next((word for word in _KEEPING if word in physical), None)
+        if keeping is not None:
+            raise Broken(
+                f"{self._pipeline.source}: pipeline {self._pipeline.name} keeps or moves rows"
+                f" between runs ({keeping} in its plan)",
+                hint="leave cache, repartition and the like out of the function",
+            )
+        return plan
+
+    def _together(self, frames: Mapping[str, DataFrame]) -> DataFrame:
+        """Packs all tables' contributions into one frame.
+
+        So one action computes all contributions. The frame has a column per table, a struct.
+        """
+        packed = [
+            frames[name].selectExpr(
+                f"{place} as place",
+                *(
+                    _packed(other, columns, own=other == name)
+                    for other, columns in self._columns.items()
+                ),
+            )
+            for place, name in enumerate(self._columns)
+        ]
+        rows = packed[0]
+        for more in packed[1:]:
+            rows = rows.unionAll(more)
+        return rows
+
+
+def _packed(name: str, columns: tuple[tuple[str, str], ...], *, own: bool) -> str:
+    if own:
+        names = ", ".join(spark_quote(column) for column, _ in columns)
+        return f"struct({names}) as {spark_quote(name)}"
+    fields = ", ".join(f"{spark_quote(column)}: {kind}" for column, kind in columns)
+    return f"cast(null as struct<{fields}>) as {spark_quote(name)}"
+
+
+def _unpacked(together: pa.Table, place: int, schema: pa.Schema) -> pa.Table:
+    own = (
+        together.filter(pc.equal(together.column("place"), place))
+        .column(place + 1)
+        .combine_chunks()
+    )
+    return pa.Table.from_arrays(own.flatten(), names=schema.names).cast(schema)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -27,7 +27,6 @@ from kappa.declare.topic import Topic
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.reason import Reason
 from kappa.engine.function.failure import Failure, failure_of
-from kappa.engine.function.narrowing import Together, failing
 from kappa.engine.function.refused import REFUSED_COLUMNS, Refused, raw_records, refused_of
 from kappa.engine.function.trial import Tries
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
@@ -44,6 +43,7 @@ _TOLD_EVERY = 1_000
 _SHOWN = 300
 # A memory address in Python's text of an object.
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_Error = TypeVar("_Error")
 
 
 class TooManyFail(Exception):
@@ -51,7 +51,7 @@ class TooManyFail(Exception):
 
 
 class Valid(Protocol):
-    """The valid records of a slice (decoded.py)."""
+    """The valid records of a slice (engine/slice_rows.py)."""
 
     def chunks(
         self, topic: Topic, columns: Sequence[tuple[str, str]], at_most: int
@@ -243,3 +243,43 @@ def _content_text(text: bytes | None) -> str:
         return "null"
     shown = text.decode(errors="backslashreplace")
     return shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
+
+
+class Together(Exception):
+    """Many items fail together, and no item fails alone."""
+
+
+def failing(count: int, tried: Callable[[int, int], _Error | None]) -> Iterator[tuple[int, _Error]]:
+    """Yields the places of items that fail alone, with the errors.
+
+    All `count` items are known to fail together. `tried(start, end)` tries the items of that
+    half-open range, and returns an error or None. Nothing is tried before it is needed: the first
+    place costs log2(count) tries, each further place at most about twice as many. Raises Together
+    if no item fails alone.
+    """
+    return _within(0, count, None, tried)
+
+
+def _within(
+    start: int, end: int, error: _Error | None, tried: Callable[[int, int], _Error | None]
+) -> Iterator[tuple[int, _Error]]:
+    """Yields the failing places of a range that is known to fail.
+
+    The range is `[start, end)`. `error` is the error of trying just this range, or None if the
+    range was not tried yet.
+    """
+    if end - start == 1:
+        error = error or tried(start, end)
+        if error is None:
+            raise Together
+        yield start, error
+        return
+    middle = (start + end) // 2
+    first = tried(start, middle)
+    if first is None:
+        yield from _within(middle, end, None, tried)
+        return
+    yield from _within(start, middle, first, tried)
+    second = tried(middle, end)
+    if second is not None:
+        yield from _within(middle, end, second, tried)

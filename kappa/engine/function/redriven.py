@@ -23,13 +23,13 @@ from kappa.state.table import TableBirth
 from kappa.tables.parquet import parquet_dataset
 
 if TYPE_CHECKING:
-    from kappa.engine.function.decoded import Decoded
+    from kappa.engine.slice_rows import SliceRows
 
 _COLUMNS = ("topic", "partition", "offset", "_redrives", DELETED)
 
 
 def settle_redriven(
-    decoded: Decoded,
+    records: SliceRows,
     piece: Slice,
     birth: Birth,
     rejects: TableBirth,
@@ -41,7 +41,7 @@ def settle_redriven(
     """
     if not remembers(rejects):
         return
-    attempts = decoded.attempts()
+    attempts = records.attempts()
     if not attempts:
         return
     files = files_now()
@@ -51,10 +51,10 @@ def settle_redriven(
         for topic, partition in parts
         for row in _before(files, piece, topic, partition, pc.field(DELETED) == True)  # noqa: E712  # an expression of Arrow's
     }
-    decoded.settle(
+    records.settle(
         settle(
             attempts,
-            _rejected(decoded, attempts, piece, files),
+            _rejected(records, attempts, piece, files),
             folded,
             {part: birth.origin_offsets.at(*part) for part in parts},
         )
@@ -67,7 +67,7 @@ def remembers(rejects: TableBirth) -> bool:
 
 
 def _rejected(
-    decoded: Decoded,
+    records: SliceRows,
     attempts: Collection[Attempt],
     piece: Slice,
     files: Sequence[str],
@@ -80,10 +80,10 @@ def _rejected(
     """
     named = {Position(attempt.at.topic, attempt.at.partition, attempt.of) for attempt in attempts}
     links = pc.field("_redrives").is_valid()
-    found = _rejects_at(decoded, named, piece, files, or_if=links)
+    found = _rejects_at(records, named, piece, files, or_if=links)
     failed = {attempt.at: attempt.of for attempt in attempts if not attempt.valid}
     beginnings = _followed(named, {**found, **failed}) - named - found.keys()
-    return found | _rejects_at(decoded, beginnings, piece, files) if beginnings else found
+    return found | _rejects_at(records, beginnings, piece, files) if beginnings else found
 
 
 def _followed(
@@ -102,7 +102,7 @@ def _followed(
 
 
 def _rejects_at(
-    decoded: Decoded,
+    records: SliceRows,
     places: Collection[Position],
     piece: Slice,
     files: Sequence[str],
@@ -113,7 +113,7 @@ def _rejects_at(
 
     Reads also the rejects before the slice that meet the condition `or_if`.
     """
-    found = decoded.rejected(places)
+    found = records.rejected(places)
     for topic, partition in {(place.topic, place.partition) for place in places}:
         offsets = [
             place.offset for place in places if (place.topic, place.partition) == (topic, partition)

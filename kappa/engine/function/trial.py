@@ -18,12 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.fold.leaf import Leaf, session_of_leaves
-from kappa.engine.function.contribution import Function
+from kappa.engine.function.contribution import Function, Prepared, united
 from kappa.engine.function.failure import Failure, failure_in, failure_of, line_of_site
-from kappa.engine.function.prepared import Prepared
 from kappa.engine.function.trouble import SPARK_ERRORS
 from kappa.engine.spark.compiled import compile_java
-from kappa.engine.spark.united import united
 
 _SOURCE = Path(__file__).with_name("RowTrial.java")
 

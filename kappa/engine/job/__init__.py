@@ -7,11 +7,10 @@ a release of its own hold. Read in this order:
 - legs.py: a leg, its planned slices, and the records of a build's legs
 - splits.py: the record that cuts a slice into pieces after two jobs died in the slice
 - align.py: the frontier of the live build that a candidate is brought to
-- legwork.py: a leg, from the build's code to the last slice
+- legwork.py: a leg, from the build's code to the last slice; the parts that legs share
 - catch_up.py, tail.py: the bounded legs, and the unbounded leg
 - slice_limit.py: the time and memory that a slice may take
-- slice_folder.py: a slice into all tables
-- function_rows.py, ordered_steps.py: the user's function and steps on a slice
+- ordered_steps.py: the user's steps on a slice
 - next_mark.py: the mark that each table's commit of the slice records
 - topic_guard.py: checks that topics are the same, and that nothing was missed
 - rejected.py: a build's rejects, and the limit of a candidate

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import secrets
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from kappa.base.section.engine import EngineSettings
 from kappa.base.settings import Settings
 from kappa.code.code_snapshot import load_snapshot
 from kappa.declare.pipeline import Pipeline
@@ -21,16 +24,16 @@ from kappa.engine.job.align import Aligner
 from kappa.engine.job.catch_up import CatchUp
 from kappa.engine.job.legs import LegKind, Legs
 from kappa.engine.job.rejected import ensure_within
-from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.job.tail import Tail
 from kappa.engine.read.source import KafkaAccess, LogSource
+from kappa.engine.slice import SliceRunner
 from kappa.engine.spark.workers import tell_workers
 from kappa.engine.write.commit import Merging
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher, Stopping
 from kappa.kafka.client import Log
 from kappa.kafka.client_options import client_options
-from kappa.state.build import Birth, folder_of_build, read_birth
+from kappa.state.build import Birth, read_birth
 from kappa.state.build_status import ensure_not_stopped, watch_slice
 from kappa.state.frontier import Frontiers
 from kappa.state.store import Store
@@ -40,6 +43,26 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kappa.engine.spark.leg_session import LegSession
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The parts of a build's job that its legs share.
+
+    `session` gives the session of the leg; `stop` asks to end after the current slice.
+    """
+
+    store: Store
+    birth: Birth
+    pipeline: Pipeline
+    engine: EngineSettings
+    log: Log
+    source: LogSource
+    slices: SliceRunner
+    publisher: Publisher
+    maintenance: Maintenance
+    session: Callable[[], SparkSession]
+    stop: threading.Event
 
 
 class Legwork:
@@ -94,7 +117,7 @@ class Legwork:
         newest = Frontiers(self._store, self._build).newest()
         legs = Legs(self._store, self._build)
         within = newest is not None and legs.is_within(newest.offsets)
-        slices = SliceFolder(
+        slices = SliceRunner(
             self._store,
             birth,
             pipeline,
@@ -119,112 +142,57 @@ class Legwork:
                 birth,
                 slices.writers,
                 publisher,
-                seconds=self._settings.engine.maintenance_seconds,
+                seconds=engine.maintenance_seconds,
                 keep_seconds=history.keep_seconds,
             )
-            runner = self._bounded_legs(birth, slices, source, publisher, maintenance, log)
-            match kind:
-                case LegKind.BASE:
-                    self._base(birth, runner)
-                    keep_base(self._store, birth, publisher.newest)
-                case LegKind.CATCH_UP:
-                    self._catch_up(birth, runner)
-                case LegKind.ALIGNMENT | LegKind.TAIL:
-                    # A tail whose topic has lost the next records goes on by way of the archive,
-                    # too.
-                    again = kind is LegKind.ALIGNMENT or slices.guard.wants_archive(
-                        publisher.newest.offsets
-                    )
-                    self._tail(
-                        runner, pipeline, slices, source, publisher, maintenance, log, again=again
-                    )
+            job = Job(
+                self._store,
+                birth,
+                pipeline,
+                engine,
+                log,
+                source,
+                slices,
+                publisher,
+                maintenance,
+                self._session,
+                self._stop,
+            )
+            self._run_leg(kind, job)
             slices.rest(ends=True)
         finally:
             slices.close()
             source.close()
 
-    def _bounded_legs(
-        self,
-        birth: Birth,
-        slices: SliceFolder,
-        source: LogSource,
-        publisher: Publisher,
-        maintenance: Maintenance,
-        log: Log,
-    ) -> CatchUp:
-        topics = tuple(topic.name for topic in birth.topics)
-        aligner = Aligner(self._store, birth, lease_seconds=self._settings.rollout.lease_seconds)
-        within = partial(ensure_within, self._store, birth)
-        return CatchUp(
-            Legs(self._store, self._build),
-            slices,
-            publisher,
-            maintenance,
-            aligner,
-            log=log,
-            source=source,
-            topics=topics,
-            ensure_within=within,
+    def _run_leg(self, kind: LegKind, job: Job) -> None:
+        bounded = CatchUp(
+            job,
+            Aligner(self._store, job.birth, lease_seconds=self._settings.rollout.lease_seconds),
+            ensure_within=partial(ensure_within, self._store, job.birth),
             watch=partial(watch_slice, self._store, self._build),
         )
-
-    def _base(self, birth: Birth, runner: CatchUp) -> None:
-        ensure_not_stopped(self._store, self._build)
-        runner.to_base(
-            birth.begins,
-            self._session,
-            self._stop,
-            slice_records=self._settings.engine.slice_records,
-        )
-
-    def _catch_up(self, birth: Birth, runner: CatchUp) -> None:
-        engine = self._settings.engine
-        ensure_not_stopped(self._store, self._build)
-        # Plans of these tables stay with the session that made the plans.
-        plans_stay = any(table.is_combined or table.steps_over for table in birth.tables)
-        runner.run(
-            self._session,
-            self._stop,
-            at_hand=None if plans_stay else self._at_hand,
-            is_warm=not plans_stay and self._leg_session.has_spare,
-            slice_records=engine.slice_records,
-            small=engine.tail_records,
-            tiny=min(engine.driver_rows // 2, engine.tail_records),
-        )
-
-    def _tail(
-        self,
-        bounded: CatchUp,
-        pipeline: Pipeline,
-        slices: SliceFolder,
-        source: LogSource,
-        publisher: Publisher,
-        maintenance: Maintenance,
-        log: Log,
-        *,
-        again: bool,
-    ) -> None:
-        engine = self._settings.engine
-        leg = bounded.align(
-            self._session,
-            self._stop,
-            slice_records=engine.slice_records,
-            small=engine.tail_records,
-            again=again,
-        )
-        if leg is None:
-            return
-        checkpoint = self._store.local.path(f"{folder_of_build(self._build)}/checkpoint")
-        runner = Tail(leg, checkpoint, pipeline, slices, source, publisher, maintenance)
-        runner.run(
-            self._session(),
-            self._kafka,
-            log,
-            self._stop,
-            at_most=engine.tail_records,
-            in_bucket=not self._store.is_on_disk,
-            on_started=lambda: ensure_not_stopped(self._store, self._build),
-        )
+        match kind:
+            case LegKind.BASE:
+                ensure_not_stopped(self._store, self._build)
+                bounded.run_to_base()
+                keep_base(self._store, job.birth, job.publisher.newest)
+            case LegKind.CATCH_UP:
+                ensure_not_stopped(self._store, self._build)
+                tables = job.birth.tables
+                # Plans of these tables stay with the session that made the plans.
+                plans_stay = any(table.is_combined or table.steps_over for table in tables)
+                bounded.run(
+                    at_hand=None if plans_stay else self._at_hand,
+                    is_warm=not plans_stay and self._leg_session.has_spare,
+                )
+            case LegKind.ALIGNMENT | LegKind.TAIL:
+                # A tail whose topic has lost the next records goes on by way of the archive, too.
+                again = kind is LegKind.ALIGNMENT or job.slices.guard.wants_archive(
+                    job.publisher.newest.offsets
+                )
+                leg = bounded.align(again=again)
+                if leg is not None:
+                    Tail(job, leg).run(self._kafka)
 
     def _session(self) -> SparkSession:
         return self._told(self._leg_session())

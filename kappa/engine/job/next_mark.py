@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kappa.base.errors import Broken
 from kappa.declare.values.tally import Tally
-from kappa.engine.function.decoded import CountsOf
+from kappa.engine.slice_rows import CountsOf
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
 from kappa.state.log_clock import LogTimes, log_clock

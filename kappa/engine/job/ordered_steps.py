@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -18,7 +19,7 @@ from kappa.engine.fold.step_loop import EPOCH, MICROSECOND, Clocks, FailedStep, 
 from kappa.engine.fold.touched import due_rows, stored_frame, touched_rows
 from kappa.engine.function.culprits import without_addresses
 from kappa.engine.function.failure import REPLAY, raised_here
-from kappa.engine.read.rows import Rows
+from kappa.engine.slice_rows import ArrowRows, ContributedRows
 from kappa.engine.write.commit import TableWriter
 from kappa.state.files.address import delete_scratch
 from kappa.state.table import TableBirth
@@ -63,23 +64,23 @@ class OrderedSteps:
         `scratch` is the folder, by path or URL, for the results of large slices. A small slice that
         wakes more than `wakes_here` keys is folded as a large slice.
         """
-        self._pipeline = pipeline
+        self.pipeline = pipeline
         self._folds = OrderedFold.of_pipeline(pipeline, tables)
-        self._scratch = scratch
-        self._wakes_here = wakes_here
+        self.scratch = scratch
+        self.wakes_here = wakes_here
         # The keys and rows that the steps have been given in this process: each is progress.
         self.given = 0
 
     def applied(
         self,
-        rows: Mapping[str, Rows],
+        rows: Mapping[str, ContributedRows],
         writers: list[TableWriter],
         clocks: Clocks,
         spark: SparkSession,
         *,
         noted: Sequence[FailedStep] | None = None,
         one_by_one: bool = False,
-    ) -> Mapping[str, Rows]:
+    ) -> Mapping[str, ContributedRows]:
         """Returns the rows of all tables, with the results of steps.
 
         The results take the place of the steps' input. States are read as they were before the
@@ -104,7 +105,7 @@ class OrderedSteps:
             raise StepFails((), made.noted)
         if _places(made.noted) != _places(noted or ()):
             raise Broken(
-                f"{self._pipeline.source}: a step of pipeline {self._pipeline.name} fails in other"
+                f"{self.pipeline.source}: a step of pipeline {self.pipeline.name} fails in other"
                 " places each time that it is woken",
                 hint=f"a step may depend on its state alone; {REPLAY}",
             )
@@ -112,7 +113,7 @@ class OrderedSteps:
 
     def _applied_once(
         self,
-        rows: Mapping[str, Rows],
+        rows: Mapping[str, ContributedRows],
         writers: list[TableWriter],
         clocks: Clocks,
         spark: SparkSession,
@@ -124,9 +125,11 @@ class OrderedSteps:
             found = made.pop(fold.table.name, None)
             if found is None and fold.on_time is not None:
                 # A slice without a row of the function may have moved the log time.
-                found = arrow_schema(fold.table.steps_over).empty_table()
+                found = ArrowRows(arrow_schema(fold.table.steps_over).empty_table())
             if found is not None:
-                each.append(self._folded(fold, found, due[fold.table.name], clocks, spark, judging))
+                writer = due[fold.table.name]
+                steps = TableSteps(self, fold, writer.path, writer.version, clocks, spark, judging)
+                each.append(found.take_steps(steps))
                 made |= each[-1].rows
         return Stepped(
             made,
@@ -137,44 +140,60 @@ class OrderedSteps:
 
     def clear(self) -> None:
         """Deletes the results of the slice that is over."""
-        delete_scratch(self._scratch)
+        delete_scratch(self.scratch)
 
-    def _folded(
-        self,
-        fold: OrderedFold,
-        rows: Rows,
-        writer: TableWriter,
-        clocks: Clocks,
-        spark: SparkSession,
-        judging: Judging,
-    ) -> Stepped:
-        columns, path, version = fold.table.columns, writer.path, writer.version
+    def note_given(self) -> None:
+        """Counts a key or a row that a step in this process is given."""
+        self.given += 1
+
+
+@dataclass(frozen=True, slots=True)
+class TableSteps:
+    """The steps of a table on the rows of a slice, wherever the rows are."""
+
+    steps: OrderedSteps
+    fold: OrderedFold
+    path: str
+    version: int
+    clocks: Clocks
+    spark: SparkSession
+    judging: Judging
+
+    def here(self, rows: pa.Table) -> Stepped:
+        """Folds rows of this process; by Spark if very many keys are woken."""
+        fold, columns = self.fold, self.fold.table.columns
         due: pa.Table | None = None
-        if fold.on_time is not None and isinstance(rows, pa.Table):
-            due = due_rows(path, version, columns, fold.on_time, clocks, at_most=self._wakes_here)
+        if fold.on_time is not None:
+            due = due_rows(
+                self.path,
+                self.version,
+                columns,
+                fold.on_time,
+                self.clocks,
+                at_most=self.steps.wakes_here,
+            )
             if due is None:
-                rows = spark.createDataFrame(rows)
-        if isinstance(rows, DataFrame):
-            folder = f"{self._scratch}/{fold.table.name}"
-            held = stored_frame(spark, path, version, columns)
-            return fold.at_spark(spark, rows, held, clocks, folder, judging)
-        assert isinstance(rows, pa.Table), "the function gives rows here or at Spark"
-        held = touched_rows(path, version, columns, rows.select(fold.table.keys))
+                return self.at_spark(self.spark.createDataFrame(rows))
+        held = touched_rows(self.path, self.version, columns, rows.select(fold.table.keys))
         try:
             return fold.here(
                 rows,
                 held if due is None else pa.concat_tables([held, due]),
-                clocks,
-                judging,
-                moved=self._note_given,
+                self.clocks,
+                self.judging,
+                moved=self.steps.note_given,
             )
         except KappaError:
             raise
         except Exception as error:
-            raise raised_here(error, self._pipeline) from error
+            raise raised_here(error, self.steps.pipeline) from error
 
-    def _note_given(self) -> None:
-        self.given += 1
+    def at_spark(self, rows: DataFrame) -> Stepped:
+        """Folds rows of Spark, in Spark's workers."""
+        fold = self.fold
+        folder = f"{self.steps.scratch}/{fold.table.name}"
+        held = stored_frame(self.spark, self.path, self.version, fold.table.columns)
+        return fold.at_spark(self.spark, rows, held, self.clocks, folder, self.judging)
 
 
 def noted_rejects(noted: Sequence[FailedStep], rejects: TableBirth) -> pa.Table:

@@ -10,27 +10,28 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kappa.base.clock import Stopwatch
 from kappa.base.errors import Broken, KappaError, Unreachable, UsageError
-from kappa.declare.pipeline import Pipeline
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
 from kappa.engine.job.legs import Leg
-from kappa.engine.job.slice_folder import SliceFolder
-from kappa.engine.read.source import KafkaAccess, LogSource, batch_bounds, read_tail
+from kappa.engine.read.source import KafkaAccess, batch_bounds, read_tail
 from kappa.engine.spark.running import hush_streams
-from kappa.engine.write.maintenance import Maintenance
-from kappa.engine.write.publisher import Publisher, Stopping
-from kappa.kafka.client import Log
+from kappa.engine.write.publisher import Stopping
+from kappa.state.build import folder_of_build
+from kappa.state.build_status import ensure_not_stopped
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
+
+if TYPE_CHECKING:
+    from kappa.engine.job.legwork import Job
 
 # How often the journal is looked at: a hold is acknowledged within this time.
 _LOOK_SECONDS = 0.05
@@ -51,23 +52,11 @@ _REPORT_SECONDS = 10.0
 class Tail:
     """The unbounded leg of a build."""
 
-    def __init__(
-        self,
-        leg: Leg,
-        checkpoint: Path,
-        pipeline: Pipeline,
-        folder: SliceFolder,
-        source: LogSource,
-        publisher: Publisher,
-        maintenance: Maintenance,
-    ) -> None:
+    def __init__(self, job: Job, leg: Leg) -> None:
+        self._job = job
         self._leg = leg
-        self._checkpoint = checkpoint
-        self._pipeline = pipeline
-        self._folder = folder
-        self._source = source
-        self._publisher = publisher
-        self._maintenance = maintenance
+        folder = folder_of_build(job.birth.build)
+        self._checkpoint = job.store.local.path(f"{folder}/checkpoint")
         # The start of the stream, and the number of its first slice.
         self._start, self._first = leg.start, 0
         # The lock's holder may touch the tables.
@@ -76,31 +65,26 @@ class Tail:
         self._failure: BaseException | None = None
         self._report = _Report()
 
-    def run(
-        self,
-        spark: SparkSession,
-        kafka: KafkaAccess,
-        log: Log,
-        stop: threading.Event,
-        *,
-        at_most: int,
-        in_bucket: bool,
-        on_started: Callable[[], None],
-    ) -> None:
+    def run(self, kafka: KafkaAccess) -> None:
         """Folds micro-batches until asked to stop.
 
         Raises the error that ended the stream.
         """
-        self._folder.prepare(spark)
-        rest = _REST_IN_BUCKET if in_bucket else _REST
-        topics = tuple(topic.name for topic in self._pipeline.topics)
+        job, at_most = self._job, self._job.engine.tail_records
+        spark = job.session()
+        job.slices.prepare(spark)
+        rest = _REST if job.store.is_on_disk else _REST_IN_BUCKET
+        topics = tuple(topic.name for topic in job.pipeline.topics)
         # The frontier alone decides what is folded: Spark plans batches, and remembers nothing.
         shutil.rmtree(self._checkpoint, ignore_errors=True)
         # Spark wants every partition; new partitions begin at 0 (law 12).
-        newest = self._publisher.newest
+        newest = job.publisher.newest
         self._start = newest.offsets.highest_with(
             Offsets(
-                {topic: dict.fromkeys(parts, 0) for topic, parts in log.end(topics).next.items()}
+                {
+                    topic: dict.fromkeys(parts, 0)
+                    for topic, parts in job.log.end(topics).next.items()
+                }
             )
         )
         self._first = newest.slice + 1 if newest.leg == self._leg.number else 0
@@ -109,8 +93,8 @@ class Tail:
         def fold_and_rest(rows: DataFrame, batch: int) -> None:
             piece, seconds = self._fold(rows, batch)
             if 2 * piece.distance < at_most:
-                stop.wait(min(rest * seconds, _LONGEST_REST_SECONDS))
-                self._wait_for_more(piece.end, log, topics, stop)
+                job.stop.wait(min(rest * seconds, _LONGEST_REST_SECONDS))
+                self._wait_for_more(piece.end, topics)
 
         query = (
             frame.writeStream.foreachBatch(fold_and_rest)
@@ -118,14 +102,14 @@ class Tail:
             .start()
         )
         ended = _end_of(query)
-        on_started()
+        ensure_not_stopped(job.store, job.birth.build)
         try:
-            while not ended.is_set() and not stop.wait(_LOOK_SECONDS):
-                self._publisher.look()
+            while not ended.is_set() and not job.stop.wait(_LOOK_SECONDS):
+                job.publisher.look()
                 self._upkeep()
         finally:
             self._end(query)
-        if not stop.is_set():
+        if not job.stop.is_set():
             reason = self._reason(query)
             if isinstance(reason, Broken):
                 # Spark names no offsets.
@@ -145,13 +129,15 @@ class Tail:
                 watch = Stopwatch()
                 start, end = batch_bounds(self._checkpoint, batch, self._start)
                 piece = Slice(self._leg.number, self._first + batch, start, end)
-                self._folder.guard.check_still_heard(self._publisher.newest, datetime.now(UTC))
-                heard_at = self._folder.guard.heard_with(self._publisher.newest, end)
-                self._folder.fold(
+                self._job.slices.guard.check_still_heard(
+                    self._job.publisher.newest, datetime.now(UTC)
+                )
+                heard_at = self._job.slices.guard.heard_with(self._job.publisher.newest, end)
+                self._job.slices.run_slice(
                     piece,
                     lambda: frame.sparkSession,
-                    self._source,
-                    self._publisher,
+                    self._job.source,
+                    self._job.publisher,
                     watch,
                     heard_at=heard_at,
                 )
@@ -164,21 +150,19 @@ class Tail:
                 raise
             return piece, watch.total
 
-    def _wait_for_more(
-        self, end: Offsets, log: Log, topics: Sequence[str], stop: threading.Event
-    ) -> None:
+    def _wait_for_more(self, end: Offsets, topics: Sequence[str]) -> None:
         """Waits until the log has more than `end`.
 
         Spark, meanwhile, plans nothing. Otherwise Spark would ask the broker a hundred times a
         second, which costs both a tenth of a core.
         """
-        asked = time.monotonic()
+        asked, stop = time.monotonic(), self._job.stop
         while not stop.is_set():
             try:
-                if self._source.wait_beyond(end, _STOP_SECONDS):
+                if self._job.source.wait_beyond(end, _STOP_SECONDS):
                     return
                 if time.monotonic() - asked >= _ASK_SECONDS:
-                    if not log.end(topics).equals(end):
+                    if not self._job.log.end(topics).equals(end):
                         return
                     asked = time.monotonic()
             except Unreachable:
@@ -196,19 +180,19 @@ class Tail:
         the log has grown past the end.
         """
         try:
-            self._folder.guard.check_end(self._publisher.newest)
+            self._job.slices.guard.check_end(self._job.publisher.newest)
         except KappaError as error:
             self._failure = error
             raise
 
     def _upkeep(self) -> None:
-        if self._maintenance.is_due():
+        if self._job.maintenance.is_due():
             # Beside a slice.
-            self._maintenance.prepare()
+            self._job.maintenance.prepare()
         if self._turn.acquire(blocking=False):
             try:
-                self._maintenance.run_if_due()
-                self._folder.rest()
+                self._job.maintenance.run_if_due()
+                self._job.slices.rest()
                 self._hear()
             finally:
                 self._turn.release()
@@ -218,15 +202,15 @@ class Tail:
 
         A build without new records needs this.
         """
-        if self._publisher.is_held():
+        if self._job.publisher.is_held():
             return
         # The stream waits for a broker that is away.
         with suppress(Unreachable):
-            heard_at = self._folder.guard.heard_with(
-                self._publisher.newest, self._publisher.newest.offsets
+            heard_at = self._job.slices.guard.heard_with(
+                self._job.publisher.newest, self._job.publisher.newest.offsets
             )
             if heard_at is not None:
-                self._publisher.hear(heard_at)
+                self._job.publisher.hear(heard_at)
 
     def _end(self, query: StreamingQuery) -> None:
         """Lets the current slice end, and ends the stream."""
@@ -244,7 +228,7 @@ class Tail:
         return (
             KappaError("the stream ended", hint="the job is started again by itself")
             if error is None
-            else translated(error, self._pipeline)
+            else translated(error, self._job.pipeline)
         )
 
 

@@ -7,7 +7,6 @@ The records are of the log or of an archive. This package decides nothing about 
 - `archived.py`: a slice's records from the archive of their topic.
 - `block_rows.py`: the records of an archive's file, and the counts of records.
 - `identities.py`: the memory of identities that a slice is decoded with.
-- `rows.py`: the type of rows that a slice contributes to a table.
 """
 
 __all__ = ["archived", "source"]

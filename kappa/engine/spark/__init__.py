@@ -9,8 +9,6 @@ This package knows no slice and no table. Read in this order:
 - `workers.py`: the start of Spark's Python workers, and the modules that workers import.
 - `cds.py`: the class archives of a quick start; `recording.py` lists the archived classes.
 - `rowlocal.py`: the parts of a plan that look beyond a row, or change from run to run.
-- `used.py`: the columns of topics that a function uses.
-- `united.py`: the rows of several topics as a single frame.
 - `compiled.py`: Java sources of ours, compiled in a session's JVM.
 - `s3a.py`: Spark's name for a file of a bucket, settings for buckets, and the store of Delta's
   logs.
@@ -18,8 +16,7 @@ This package knows no slice and no table. Read in this order:
 On a cluster the driver is still the job, and only the driver commits; tasks elsewhere write files
 that nothing refers to yet:
 
-- `cluster.py`: a cluster and Spark's settings for a session on a cluster
-- `yarn.py`: the differences on Hadoop's YARN
+- `cluster.py`: a cluster and Spark's settings for a session on a cluster, also on Hadoop's YARN
 - `reached.py`: the checks that the master answers, and that the cluster gives an executor
 - `shipped.py`: the files of this machine that workers need: the build's code, compiled loops
 """

@@ -1,4 +1,8 @@
-"""A Spark cluster that folds bounded legs, and the settings of its sessions."""
+"""A Spark cluster that folds bounded legs, and the settings of its sessions.
+
+YARN's own settings are among Spark's, as `spark.hadoop.yarn.*`. So no folder of Hadoop is needed,
+and paths without a scheme stay in this machine's file system.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kappa.base.java.jars import spark_home
 from kappa.base.section.cluster import (
     CORES_MAX,
     EXECUTOR_CORES,
+    HEAP,
+    HEAP_UNLESS_SET,
     INSTANCES,
     IS_DYNAMIC,
     MAX_INSTANCES,
     YARN,
 )
 from kappa.base.units import memory, parse_memory
-from kappa.engine.spark.yarn import on_yarn
 
 if TYPE_CHECKING:
     from kappa.base.settings import Settings
@@ -26,6 +32,9 @@ if TYPE_CHECKING:
 _PARALLELISM = 16
 # The path of a socket in this folder must be short (unix(7)), and exist on each machine.
 _SOCKETS = "/tmp"  # noqa: S108  # a socket has a name by chance, and is for its user alone
+# Spark's allowance for a JVM beside the heap: a tenth of the heap, and at least this much.
+_SHARE, _LEAST = 10, "384m"
+_JARS, _ARCHIVE = "spark.yarn.jars", "spark.yarn.archive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +105,18 @@ def cluster_of(settings: Settings) -> SparkCluster | None:
     """Returns the cluster of a project, or None if this machine folds everything."""
     engine = settings.engine
     return SparkCluster(engine.master, engine.driver_host, engine.conf) if engine.master else None
+
+
+def on_yarn(conf: Mapping[str, str], *, beside: int) -> Mapping[str, str]:
+    """Returns the settings that a project with its own settings `conf` needs on YARN.
+
+    `beside` are the bytes of Python's workers beside an executor's JVM. YARN ends containers that
+    take more memory than requested. If `spark-submit` has not begun an application, Spark does not
+    know that the application has Python workers.
+    """
+    heap = parse_memory(conf.get(HEAP, HEAP_UNLESS_SET))
+    jvms_own = max(heap // _SHARE, parse_memory(_LEAST))
+    # Nodes have Spark at the same path as this machine, or the project gives the place. Otherwise
+    # all of Spark would be sent to each node for each leg.
+    spark = {} if {_JARS, _ARCHIVE} & conf.keys() else {_JARS: f"local:{spark_home()}/jars/*"}
+    return {"spark.executor.memoryOverhead": memory(jvms_own + beside), **spark}

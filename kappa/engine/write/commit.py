@@ -1,41 +1,79 @@
 """The commit of a slice to a table, by any of three writers with equal results.
 
 delta-rs commits Arrow rows from the driver, in about ten milliseconds. delta-spark commits rows of
-Spark and rows in files, with two exceptions. Few rows, or small contributions by key, are committed
-by delta-rs. Many contributions by key, beside a table that is not much larger, are folded by DuckDB
-(rewritten.py). One process commits, and the commits of a table follow one another. follows.py
-checks law 2: a slice that does not begin where the frontier ends stops the job.
+Spark and rows that DuckDB's query finds, with two exceptions. Few rows, or small contributions by
+key, are committed by delta-rs. Many contributions by key, beside a table that is not much larger,
+are folded by DuckDB into a table that is written anew. DuckDB folds the contributions as readers
+fold waiting contributions (kappa/tables/merge.py), and spills to disk when its memory is exceeded.
+The merge of delta-rs takes ten to forty times the contributions' bytes, and the merge of Spark
+takes ten times as long. One process commits, and the commits of a table follow one another. The way
+of a slice (engine/slice.py) checks law 2 before.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+import pyarrow.parquet as pq
+from delta.tables import DeltaTable as SparkTable
+from pyspark.sql import DataFrame, SparkSession
 
-from kappa.base.errors import Broken
+from kappa.base.duck import Connection, DuckError, Setting, showing_progress
+from kappa.base.errors import Broken, KappaError
 from kappa.base.failpoint import failpoint
-from kappa.base.sql import quoted
+from kappa.base.sql import quoted, spark_ddl, spark_quote, text
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.combine import Combiner
-from kappa.engine.read.rows import Rows, RowsInFiles
+from kappa.engine.function.failure import unfit_in
+from kappa.engine.function.trouble import SPARK_ERRORS
+from kappa.engine.slice_rows import HERE, QueryRows, TableRows
+from kappa.engine.spark.s3a import spark_address
 from kappa.engine.write.recent import RecentRows
-from kappa.engine.write.rewritten import Rewriting
-from kappa.engine.write.spark_commit import folding, spark_append, spark_merge
 from kappa.state.build import folder_of_build, recent_names, slice_scratch, table_path
 from kappa.state.file_sums import ensure_whole
+from kappa.state.files.duckdb_access import open_exact
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
-from kappa.tables.delta import Guard
-from kappa.tables.merge import committed_columns, contribution_columns, is_mergeable, merge_for
+from kappa.tables.delta import OVERFLOW_HINT, Guard
+from kappa.tables.merge import (
+    committed_columns,
+    contribution_columns,
+    is_mergeable,
+    merge_for,
+    merged_sql,
+)
 from kappa.tables.mirrored_table import MirroredTable, mirrored
 from kappa.tables.parquet import parquet_sql
 from kappa.tables.stored_table import StoredTable, ensure_table
 from kappa.tables.versions import files
+from kappa.tables.views.changes import view_error
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kappa.state.mark import Mark
+    from kappa.tables.stored_table import StoredTable
+
+_APPLICATION = "spark.databricks.delta.write.txnAppId"
+_NUMBER = "spark.databricks.delta.write.txnVersion"
+_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+# A table of at most this many rows per contribution is written anew: Spark's merge may leave files
+# alone.
+_MOST_ROWS = 4
+# DuckDB needs some memory for each of its threads.
+_LEAST_BYTES = 256 << 20
+# DuckDB's errors about a value that does not fit.
+_UNFIT = ("Conversion Error", "Out of Range Error")
+# Rows that the table is written in.
+_BATCH_ROWS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,26 +200,27 @@ class TableWriter:
         if self.recent is not None:
             yield from self.recent.stored()
 
-    def commit(self, rows: Rows, mark: Mark) -> str:
+    def commit(self, rows: TableRows | None, mark: Mark) -> str:
         """Commits a slice's rows with its mark.
 
         Returns the writer: `delta-rs`, `spark`, `duckdb`, or `mark` if there are no rows.
         """
         self.new_rows, self.versions_before = None, self.versions()
-        writer = self._commit(rows, mark)
-        self.has_new_rows = writer != "mark"
-        return writer
-
-    def _commit(self, rows: Rows, mark: Mark) -> str:
         mark = mark.of_table(self.birth.name)
         # Within a leg the number rises from each (sub-)slice to the next, even if a slice is empty.
         guard = Guard(
             f"{self._build}/{self.birth.name}/{mark.leg}", mark.end.distance(Offsets()) + mark.slice
         )
-        if isinstance(rows, RowsInFiles):
-            return self._commit_found(rows, mark, guard)
-        if isinstance(rows, DataFrame):
-            return self._commit_frame(rows, mark, guard)
+        writer = (
+            self.commit_table(None, mark, guard)
+            if rows is None
+            else rows.commit_to(self, mark, guard)
+        )
+        self.has_new_rows = writer != "mark"
+        return writer
+
+    def commit_table(self, rows: pa.Table | None, mark: Mark, guard: Guard) -> str:
+        """Commits rows of this process by delta-rs; see `commit`."""
         failpoint("table.before_commit")
         if rows is None or rows.num_rows == 0:
             self._commit_nothing(mark, guard)
@@ -215,7 +254,8 @@ class TableWriter:
         else:
             self.stored.append(rows, mark, guard)
 
-    def _commit_frame(self, rows: DataFrame, mark: Mark, guard: Guard) -> str:
+    def commit_frame(self, rows: DataFrame, mark: Mark, guard: Guard) -> str:
+        """Commits rows of Spark; see `commit`."""
         # Contributions by key are counted and then used, so they are persisted. Rows to append are
         # as many as the slice's rows: counting reads one decoded column, and persisting would take
         # as much memory again.
@@ -225,7 +265,7 @@ class TableWriter:
             if count <= self._driver_rows or (
                 self._merge_bytes and _bytes_kept(kept) <= self._merge_bytes
             ):
-                return self._commit(kept.toArrow() if count else None, mark)
+                return self.commit_table(kept.toArrow() if count else None, mark, guard)
             rewriting = None if self._elsewhere else self.rewriting
             if self._merge_bytes and rewriting is not None and rewriting.takes(count):
                 kept.write.mode("overwrite").parquet(str(rewriting.contributed))
@@ -251,16 +291,17 @@ class TableWriter:
             )
         return "spark"
 
-    def _commit_found(self, rows: RowsInFiles, mark: Mark, guard: Guard) -> str:
+    def commit_query(self, rows: QueryRows, mark: Mark, guard: Guard) -> str:
+        """Commits the rows that DuckDB finds; see `commit`."""
         rewriting = self.rewriting
         assert rewriting is not None, "only a mergeable table is filled from files"
         try:
             count, size = rewriting.find(rows)
             if count <= self._driver_rows or size <= self._merge_bytes:
-                return self._commit(rewriting.found() if count else None, mark)
+                return self.commit_table(rewriting.found() if count else None, mark, guard)
             if self._elsewhere or (self._merge_bytes and rewriting.takes(count)):
                 return self._rewrite(rewriting, mark, guard)
-            return self._commit_frame(rewriting.found_at(rows.spark), mark, guard)
+            return self.commit_frame(rewriting.found_at(rows.spark), mark, guard)
         finally:
             rewriting.clear()
 
@@ -291,3 +332,161 @@ def _bytes_kept(rows: DataFrame) -> int:
     """Returns the uncompressed size of persisted rows as Spark keeps them."""
     size: int = rows._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()  # noqa: SLF001  # as in describe.py
     return size
+
+
+def spark_append(rows: DataFrame, path: str, mark: Mark, guard: Guard) -> None:
+    """Appends rows to the table at `path`."""
+    options = {
+        "txnAppId": guard.application,
+        "txnVersion": str(guard.number),
+        "userMetadata": mark.to_json(),
+    }
+    rows.write.format("delta").mode("append").options(**options).save(spark_address(path))
+
+
+def spark_merge(rows: DataFrame, table: TableBirth, path: str, mark: Mark, guard: Guard) -> None:
+    """Merges rows into the table at `path`. Raises Broken if a value does not fit."""
+    session: SparkSession = rows.sparkSession
+    how = merge_for(table, spark_quote)
+    stored = SparkTable.forPath(session, spark_address(path))
+    into = stored.alias("t").merge(rows.alias("s"), how.match)
+    update, insert = dict(how.update), dict(how.insert)
+    # Delta's stubs want an invariant dict.
+    matched = into.whenMatchedUpdate(how.update_when, set=update)  # type: ignore[arg-type]
+    settings = {
+        _APPLICATION: guard.application,
+        _NUMBER: str(guard.number),
+        _METADATA: mark.to_json(),
+    }
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    try:
+        with folding(table):
+            matched.whenNotMatchedInsert(values=insert).execute()  # type: ignore[arg-type]  # as above
+    finally:
+        # If the settings stayed set, Delta would skip the session's next write.
+        for name in settings:
+            session.conf.unset(name)
+
+
+@contextmanager
+def folding(table: TableBirth) -> Iterator[None]:
+    """Reports a value that does not fit as the fold's error, not as a record's fault."""
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        unfit = unfit_in(str(error))
+        if unfit is None:
+            raise
+        raise Broken(
+            f"contributions could not be folded into table {table.name}: {unfit}",
+            hint=OVERFLOW_HINT,
+        ) from error
+
+
+class Rewriting:
+    """The rewrites of a table; `folder` is for a slice's contributions and for spills."""
+
+    def __init__(self, birth: TableBirth, stored: StoredTable, folder: Path, memory: int) -> None:
+        """Limits DuckDB's memory to about `memory` bytes."""
+        self._birth = birth
+        self._stored = stored
+        # A folder of Parquet files.
+        self.contributed = folder / "contributed"
+        self._found = self.contributed / "found.parquet"
+        self._contributions = arrow_schema(contribution_columns(birth))
+        self._folder = folder
+        self._memory = max(memory, _LEAST_BYTES)
+
+    @property
+    def bounds(self) -> dict[str, Setting]:
+        """Returns DuckDB's settings for its memory, and for spilling what exceeds the memory."""
+        return {
+            "memory_limit": f"{self._memory}B",
+            "temp_directory": str(self._folder / "spilled"),
+            "preserve_insertion_order": False,
+        }
+
+    def find(self, rows: QueryRows) -> tuple[int, int]:
+        """Writes the rows of a query into the folder `contributed`.
+
+        Returns the number of rows, and their bytes.
+        """
+        self.clear()
+        self.contributed.mkdir(parents=True)
+        path = self._found
+        with self._duck() as duck:
+            if rows.here is not None:
+                duck.register(HERE, rows.here)
+            duck.execute(
+                f"copy ({rows.sql}) to {text(str(path))} (format parquet, compression lz4)"
+            )
+        found = pq.read_metadata(path)
+        groups = (found.row_group(number) for number in range(found.num_row_groups))
+        return found.num_rows, sum(group.total_byte_size for group in groups)
+
+    def found(self) -> pa.Table:
+        """Returns the found rows as an Arrow table."""
+        return pq.ParquetFile(self._found).read().cast(self._contributions)
+
+    def found_at(self, spark: SparkSession) -> DataFrame:
+        """Returns the found rows as rows of Spark."""
+        ddl = spark_ddl(contribution_columns(self._birth))
+        return spark.read.schema(ddl).parquet(str(self.contributed))
+
+    def clear(self) -> None:
+        """Deletes contributed and spilled files."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def takes(self, contributions: int) -> bool:
+        """Returns True if this many contributions justify writing the table anew."""
+        return self._stored.rows() <= _MOST_ROWS * contributions
+
+    def fold(self, mark: Mark, guard: Guard) -> None:
+        """Folds the rows in `contributed`, one row per key, into the table.
+
+        Deletes the contributed rows then. Raises Broken if a value overflows.
+        """
+        try:
+            with self._duck() as duck:
+                merged = duck.execute(self._sql()).to_arrow_reader(_BATCH_ROWS)
+                schema = arrow_schema(self._birth.columns)
+                self._stored.replace(
+                    pa.RecordBatchReader.from_batches(schema, _typed(merged, schema)), mark, guard
+                )
+        finally:
+            self.clear()
+
+    @contextmanager
+    def _duck(self) -> Iterator[Connection]:
+        try:
+            with open_exact(self.bounds) as duck, showing_progress(duck):
+                yield duck
+        except DuckError as error:
+            raise self._explained(str(error)) from error
+
+    def _sql(self) -> str:
+        paths = sorted(map(str, self.contributed.glob("*.parquet")))
+        merged = merged_sql(
+            self._birth,
+            parquet_sql(self._birth.columns, files(self._stored.path, self._stored.version, None)),
+            [parquet_sql(contribution_columns(self._birth), paths)],
+        )
+        if self._birth.view is None:
+            return merged
+        # A view is read by keys at each slice, and neighbouring keys often come together.
+        keys = ", ".join(map(quoted, self._birth.row_keys))
+        return f"select * from ({merged}) order by {keys}"
+
+    def _explained(self, told: str) -> KappaError:
+        if self._birth.view is not None:
+            return view_error(self._birth.name, told)
+        why = f"contributions could not be folded into table {self._birth.name}: {told}"
+        if any(word in told for word in _UNFIT):
+            return Broken(why, hint=OVERFLOW_HINT)
+        return KappaError(why, hint="see whether the disk is full; the slice is folded again")
+
+
+def _typed(merged: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in merged:
+        yield from pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()

@@ -7,6 +7,13 @@ the job list the leases and delete unneeded files: by file list, never by age. T
 kinds of versions are kept: the newest version of each table, versions that a lease pins, and
 versions of kept frontiers. A kept frontier whose time is over is deleted before the leases are
 listed. kappa/state/lease.py has the reader's half.
+
+Readers leave out rows that are gone by the log's clock, so no reader sees the deletion of gone
+rows. Frontiers that are still needed name older versions, which still have the deleted rows. No
+accepted contribution reaches a gone row (kappa/state/log_clock.py), so a folded row is never made
+anew. The newest row of a key protects the table from older records. So the row stays until no older
+record can follow: no contribution waits beside the table, and each partition of its topic is past
+the row. A view's hidden rows protect the table from waiting contributions, and from nothing else.
 """
 
 from __future__ import annotations
@@ -16,12 +23,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from kappa.base.errors import Damaged
+from kappa.base.sql import quoted
+from kappa.declare.options import DELETED
 from kappa.engine.write.commit import TableWriter
-from kappa.engine.write.gone import ensure_gone_deleted
 from kappa.engine.write.publisher import Publisher
 from kappa.state.build import Birth, table_path
 from kappa.state.file_sums import join_sums
-from kappa.state.frontier import Frontiers
+from kappa.state.files.duckdb_access import open_over_files
+from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept_frontiers import (
     KeptFrontierRecord,
     ensure_past_gone,
@@ -29,12 +38,16 @@ from kappa.state.kept_frontiers import (
     past_frontiers,
 )
 from kappa.state.lease import Lease, live_leases, put_floor, sorted_leases
+from kappa.state.log_clock import log_clock, topic_clock
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.tables.checkpoint import ensure_checkpoint
 from kappa.tables.file_list import FileList, ensure_read, ensure_vouched, read_list
+from kappa.tables.parquet import parquet_sql
 from kappa.tables.stored_table import StoredTable, open_table
 from kappa.tables.unneeded import delete_unneeded
-from kappa.tables.versions import list_of, list_since
+from kappa.tables.versions import files, list_of, list_since
+from kappa.tables.views.served import least_kept
 
 # Files of this size are left alone: a table of a gigabyte has about thirty of them, and joining
 # smaller files takes less than a second.
@@ -43,6 +56,8 @@ _TARGET_BYTES = 32 * 1024 * 1024
 _MANY = 8
 # A log of this length is worth a checkpoint: opening the table reads the whole log.
 _LONG_LOG = 20
+# Deleting rewrites the files that mix gone rows with others: worth it from this part on.
+_SHARE = 10
 
 
 class Maintenance:
@@ -261,3 +276,42 @@ def kept_versions(kept: Iterable[KeptFrontierRecord], table: str) -> Mapping[int
         for each in kept
         if table in each.frontier.versions
     }
+
+
+def ensure_gone_deleted(birth: Birth, writer: TableWriter, frontier: Frontier) -> None:
+    """Deletes a table's rows that are gone at the newest frontier.
+
+    Deletes only if at least a tenth of the rows is gone. The table must be at rest, and at that
+    frontier.
+    """
+    table, stored = writer.birth, writer.stored
+    is_mergeable = table.latest is not None or table.view is not None
+    if is_mergeable and writer.recent is not None and writer.recent.holds:
+        return
+    condition = _condition(birth, table, frontier)
+    if condition is None:
+        return
+    rows = parquet_sql(table.columns, files(stored.path, stored.version, None))
+    with open_over_files() as duck:
+        # Times are compared as in DataFusion, which deletes the rows.
+        duck.execute("create macro arrow_cast(micros, kind) as make_timestamptz(micros)")
+        gone, every = duck.execute(
+            f"select count(*) filter ({condition}), count(*) from ({rows})"
+        ).fetchone() or (0, 0)
+    if gone and gone * _SHARE >= every:
+        stored.delete(condition, stored.mark())
+
+
+def _condition(birth: Birth, table: TableBirth, frontier: Frontier) -> str | None:
+    """Returns the condition for rows that can be deleted, or None if there are none."""
+    if table.view is not None:
+        return quoted(DELETED)
+    least = least_kept(table, log_clock(birth, frontier.log_time))
+    if table.expiry is None or least is None:
+        return None
+    time = f"""arrow_cast({least}, 'Timestamp(Microsecond, Some("UTC"))')"""
+    gone = f"{quoted(table.expiry.column)} < {time}"
+    if table.latest is None:
+        return gone
+    passed = topic_clock(birth, table.latest, frontier.log_time)
+    return None if passed is None else f"{gone} and _log_time < {passed}"

@@ -385,7 +385,7 @@ def test_a_redriven_record_is_folded_once_and_only_where_what_it_names_is_a_reje
 
 
 def test_rows_that_differ_are_shown_by_what_readers_see_of_them() -> None:
-    from kappa.engine.children.same_rows import differences
+    from kappa.engine.children.slicings import differences
     from kappa.state.table import TableBirth
 
     columns = (("id", "bigint"), ("text", "string"), ("_deleted", "boolean"))

@@ -19,8 +19,8 @@ from kappa import Table, Topic
 from kappa.base.duck import open_connection
 from kappa.engine.children.rehearsal import MemoryLog
 from kappa.engine.fold.latest import latest_input, latest_sql, latest_table
-from kappa.engine.function.decoded_files import DecodedFiles
 from kappa.engine.function.decoded_rows import ORDER_AND_FATE, with_fate
+from kappa.engine.slice_at_spark import DecodedFiles
 from kappa.records.decode.decode import decode_table
 from kappa.records.decode.fate import VALID, Counts, counts_in, decoded_columns, joined
 from kappa.records.decode.raw import RawRange

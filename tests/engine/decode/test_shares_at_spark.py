@@ -24,7 +24,7 @@ from kappa.declare.topic import Topic
 from kappa.records.decode import shares
 from kappa.records.decode.decode import decode_table
 from kappa.records.decode.fate import counts_in, decoded_columns
-from kappa.engine.function.decoded_at_spark import DecodedAtSpark
+from kappa.engine.slice_at_spark import SliceAtSpark
 from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import boot
@@ -49,7 +49,7 @@ for number, end in enumerate(json.loads(ends)):
     wanted = decode_table(source.here(piece), topic, clock, {})
     witness = source.witnesses()
     spark.sparkContext.setJobGroup(str(number), "a slice")
-    decoded = DecodedAtSpark(
+    decoded = SliceAtSpark(
         spark, [topic], piece, source.ranges, {name: clock}, {}, Path(folder) / "decoded",
         lambda *_: {}, {},
     )

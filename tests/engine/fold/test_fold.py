@@ -642,15 +642,15 @@ def test_records_that_only_their_topics_names_tell_apart_are_in_one_order(
 @pytest.fixture
 def left_out(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, set[str]]]:
     """Notes which columns of which topic each large slice left out."""
-    from kappa.engine.function import decoded_at_spark
+    from kappa.engine import slice_at_spark
 
-    found, decode = [], decoded_at_spark.decode_to_files
+    found, decode = [], slice_at_spark.decode_to_files
 
     def spy(spark: SparkSession, ranges: Any, topic: Topic, *others: Any, **more: Any) -> Any:
         found.append((topic.name, set(more["left_out"])))
         return decode(spark, ranges, topic, *others, **more)
 
-    monkeypatch.setattr(decoded_at_spark, "decode_to_files", spy)
+    monkeypatch.setattr(slice_at_spark, "decode_to_files", spy)
     return found
 
 
@@ -1022,9 +1022,8 @@ def test_spark_folds_sums_near_the_ends_as_duckdb_does(spark: SparkSession, of: 
     """A merge, a combination and the first aggregate, with values that no few records reach."""
     import near_ends
 
-    from kappa.base.sql import spark_quote
-    from kappa.engine.fold.combine import combinations, combined_columns
-    from kappa.engine.fold.fold import aggregates, spark_ddl
+    from kappa.base.sql import spark_ddl, spark_quote
+    from kappa.engine.fold.combine import aggregates, combinations, combined_columns
     from kappa.tables.merge import contribution_columns, merge_for
 
     table = near_ends.born(of)

@@ -191,7 +191,7 @@ def folded(fold: OrderedFold, rows: list[dict[str, Any]], held: pa.Table) -> Map
     given = pa.Table.from_pylist(rows, schema=arrow_schema(fold.table.steps_over))
     made = fold.here(given, held, {})
     assert not made.failed, made.failed[0].error
-    return made.rows
+    return {name: rows.to_arrow() for name, rows in made.rows.items()}
 
 
 def by_hand(
@@ -550,9 +550,9 @@ def in_slices_of_partitions(
             pa.Table.from_pylist(touched, arrow_schema(fold.table.columns)),
             {},
         )
-        states = made.rows[fold.table.name].to_pylist()
+        states = made.rows[fold.table.name].to_arrow().to_pylist()
         held |= {(state["who"], state["_partition"]): state for state in states}
-        emitted += made.rows["breakins"].to_pylist()
+        emitted += made.rows["breakins"].to_arrow().to_pylist()
         noted += [(each.partition, each.offset, each.error) for each in made.noted]
     shown = [state for state in held.values() if not state["_deleted"]]
     assert len({state["who"] for state in shown}) == len(shown)
@@ -722,7 +722,8 @@ def test_a_record_that_makes_a_state_too_large_is_a_reject_for_any_slices(
             here = pa.Table.from_pylist(rows[start:end], arrow_schema(fold.table.steps_over))
             made = fold.here(here, held, {}, Judging(without=frozenset()))
             failed += [each.offset for each in made.failed]
-            held = made.rows["hoards"] if made.rows["hoards"].num_rows else held
+            states = made.rows["hoards"].to_arrow()
+            held = states if states.num_rows else held
 
     kept: list[int] | None = None
     refused = []
@@ -972,15 +973,15 @@ def test_a_new_build_goes_on_where_a_step_fails_on_very_many_records(
 ) -> None:
     """However many, the slice is folded once more, without them."""
     from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
-    from kappa.engine.job.slice_folder import SliceFolder
+    from kappa.engine.slice import SliceRunner
 
-    fold, folded_slices = SliceFolder._fold, []
+    fold, folded_slices = SliceRunner._fold_once, []
 
-    def noted(self: SliceFolder, *arguments: Any, **named: Any) -> Any:
+    def noted(self: SliceRunner, *arguments: Any, **named: Any) -> Any:
         folded_slices.append(arguments)
         return fold(self, *arguments, **named)
 
-    monkeypatch.setattr(SliceFolder, "_fold", noted)
+    monkeypatch.setattr(SliceRunner, "_fold_once", noted)
     log = log_of([("ann", True, 10 if number % 2 else 0) for number in range(600)])
     with local_pipeline(total_pipeline(total, "row")) as local:
         build = Rehearsal(tmp_path, local, log, driver_rows=1_000)

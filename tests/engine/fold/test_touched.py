@@ -19,7 +19,7 @@ from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold import touched
 from kappa.engine.fold.step_loop import Clocks
 from kappa.engine.fold.touched import due_rows, touched_frame, touched_rows
-from kappa.engine.write.spark_commit import spark_append
+from kappa.engine.write.commit import spark_append
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.tables.delta import Guard

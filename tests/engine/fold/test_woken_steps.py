@@ -148,8 +148,8 @@ def in_slices(
             pa.Table.from_pylist([*held.values()], arrow_schema(fold.table.columns)),
             {"pings": dict(clocks)},
         ).rows
-        held |= {state["who"]: state for state in made["watched"].to_pylist()}
-        silences += made["silences"].to_pylist()
+        held |= {state["who"]: state for state in made["watched"].to_arrow().to_pylist()}
+        silences += made["silences"].to_arrow().to_pylist()
     return held, silences
 
 
@@ -262,8 +262,8 @@ def test_a_key_that_is_not_due_is_not_written_again() -> None:
     for clock, woken in ((BEGAN - 1, []), (BEGAN, ["ann"])):
         states = pa.Table.from_pylist(held, arrow_schema(fold.table.columns))
         made = fold.here(nothing, states, {"pings": {1: clock}}).rows
-        assert made["watched"]["who"].to_pylist() == woken
-        assert made["silences"]["who"].to_pylist() == woken
+        assert made["watched"].to_arrow()["who"].to_pylist() == woken
+        assert made["silences"].to_arrow()["who"].to_pylist() == woken
 
 
 def test_a_step_is_not_woken_between_the_rows_of_one_record() -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from kappa.engine.function.prepared import Prepared
+    from kappa.engine.function.contribution import Prepared
 
 pytestmark = pytest.mark.jvm
 
@@ -37,8 +37,7 @@ def declared(function: Callable[[DataFrame], dict[str, DataFrame]]) -> Pipeline:
 
 
 def prepared(spark: SparkSession, made: Pipeline, folder: Path) -> Prepared:
-    from kappa.engine.function.contribution import Function
-    from kappa.engine.function.prepared import Prepared
+    from kappa.engine.function.contribution import Function, Prepared
 
     columns = {column.name: column.type for column in parse_columns("k string, n int")}
     births = {

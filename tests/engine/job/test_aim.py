@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from kappa.base.errors import Broken
+from kappa.base.section.engine import EngineSettings
 from kappa.engine.job.align import Aligner
 from kappa.engine.job.catch_up import CatchUp
-from kappa.engine.job.legs import Legs
 from kappa.engine.read.archived import Archives
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import Birth, TopicBirth, put_birth
@@ -54,29 +54,31 @@ class Log:
 
 
 def catch_up(
-    store: Store, mine: Birth, *, lost: bool = False, newest: Frontier = MINE, end: int = 100
+    store: Store,
+    mine: Birth,
+    *,
+    lost: bool = False,
+    newest: Frontier = MINE,
+    end: int = 100,
+    slice_records: int = 1000,
 ) -> CatchUp:
     aligner = Aligner(store, mine, lease_seconds=60, clock=lambda: 0.0)
-    names = tuple(topic.name for topic in mine.topics)
     guard = SimpleNamespace(wants_archive=lambda _start: lost)
-    folder = SimpleNamespace(archives=Archives(store, [], {}), guard=guard)
-    return CatchUp(
-        Legs(store, "b"),
-        folder,
-        SimpleNamespace(newest=newest),
-        None,
-        aligner,
+    job = SimpleNamespace(
+        store=store,
+        birth=mine,
+        engine=EngineSettings(slice_records=slice_records),
         log=Log(end),
-        source=None,
-        topics=names,
-        ensure_within=lambda *_: None,
-    )  # type: ignore[arg-type]  # nothing is folded
+        slices=SimpleNamespace(archives=Archives(store, [], {}), guard=guard),
+        publisher=SimpleNamespace(newest=newest),
+    )
+    return CatchUp(job, aligner, ensure_within=lambda *_: None)  # type: ignore[arg-type]  # nothing is folded
 
 
 def test_no_planned_slice_goes_past_the_live_builds_frontier_in_any_partition(
     store: Store,
 ) -> None:
-    leg = catch_up(store, birth("b", orders="1", new="3"))._catch_up_leg(slice_records=15, small=0)
+    leg = catch_up(store, birth("b", orders="1", new="3"), slice_records=15)._catch_up_leg(small=0)
 
     assert leg is not None
     assert all(LIVE.offsets.covers(end.only({"orders"})) for end in leg.ends)
@@ -85,7 +87,7 @@ def test_no_planned_slice_goes_past_the_live_builds_frontier_in_any_partition(
 
 
 def test_a_topic_made_anew_is_another_one_and_is_read_to_its_end(store: Store) -> None:
-    leg = catch_up(store, birth("b", orders="another"))._catch_up_leg(slice_records=1000, small=0)
+    leg = catch_up(store, birth("b", orders="another"))._catch_up_leg(small=0)
 
     assert leg is not None
     assert leg.end == Offsets({"orders": {0: 100, 1: 100}})
@@ -106,9 +108,9 @@ def test_a_new_builds_first_slice_is_small_where_that_costs_little(
 ) -> None:
     newest = replace(MINE, offsets=Offsets(), slice=slice_)
 
-    leg = catch_up(store, birth("b", new="3"), newest=newest, end=end)._catch_up_leg(
-        slice_records=4_000_000, small=0, first=25_000, is_warm=is_warm
-    )
+    leg = catch_up(
+        store, birth("b", new="3"), newest=newest, end=end, slice_records=4_000_000
+    )._catch_up_leg(small=0, first=25_000, is_warm=is_warm)
 
     assert leg is not None
     assert leg.ends[0].distance(Offsets()) == first
@@ -117,8 +119,8 @@ def test_a_new_builds_first_slice_is_small_where_that_costs_little(
 def test_what_archives_alone_have_is_folded_here_however_little_it_is(store: Store) -> None:
     mine = birth("b", orders="another")
 
-    assert catch_up(store, mine)._catch_up_leg(slice_records=1000, small=1000) is None
-    leg = catch_up(store, mine, lost=True)._catch_up_leg(slice_records=1000, small=1000)
+    assert catch_up(store, mine)._catch_up_leg(small=1000) is None
+    leg = catch_up(store, mine, lost=True)._catch_up_leg(small=1000)
 
     assert leg is not None
     assert leg.end == Offsets({"orders": {0: 100, 1: 100}})

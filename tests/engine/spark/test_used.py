@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kappa.engine.spark.used import used_columns
+from kappa.engine.function.contribution import used_columns
 
 CATALYST = "org.apache.spark.sql.catalyst"
 

@@ -214,7 +214,7 @@ def test_views_of_a_new_build_are_computed_at_the_end_of_a_leg(
             }
         )
         for end in (half, log.end):
-            built.slices.fold(
+            built.slices.run_slice(
                 built._next(end), lambda: spark, log, built.publisher, Stopwatch(), views_at=log.end
             )  # type: ignore[arg-type]
             if end is half:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import acting
 from kappa.declare.values.arrow import arrow_schema
+from kappa.engine.slice_rows import ArrowRows
 from kappa.engine.write.commit import TableWriter
 from kappa.engine.write.maintenance import Maintenance, pinned_versions, wants_joining
 from kappa.engine.write.publisher import Publisher
@@ -91,7 +92,7 @@ class Kept:
                 Offsets({"x": {0: self.slices + 1}}),
             )
             for writer in self.writers:
-                writer.commit(rows, mark)
+                writer.commit(ArrowRows(rows), mark)
             self.slices += 1
             if published:
                 self.publisher.publish(

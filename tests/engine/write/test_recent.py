@@ -20,6 +20,7 @@ from waiting import COUNTED, FOLDED, FULL, LATEST, WAITING, Twins, contributions
 
 from kappa.base.errors import Broken, Damaged, KappaError
 from kappa.declare.values.arrow import arrow_schema
+from kappa.engine.slice_rows import ArrowRows
 from kappa.engine.write import recent
 from kappa.engine.write.commit import Merging, TableWriter
 from kappa.engine.write.maintenance import Maintenance
@@ -160,7 +161,7 @@ def test_a_small_table_is_merged_into_slice_by_slice(tmp_path: Path) -> None:
     )
     for number, rows in enumerate([sums(("a", 1), ("b", 1)), sums(("c", 1)), sums(("d", 1))]):
         writer.commit(
-            rows,
+            ArrowRows(rows),
             Mark(
                 "b", "sums", 1, number, Offsets({"x": {0: number}}), Offsets({"x": {0: number + 1}})
             ),

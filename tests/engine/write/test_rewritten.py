@@ -15,8 +15,7 @@ from waiting import COUNTED, FOLDED, LATEST, commit, contributions
 
 from kappa.base.errors import Broken, KappaError
 from kappa.declare.values.arrow import arrow_schema
-from kappa.engine.write.commit import TableWriter
-from kappa.engine.write.rewritten import Rewriting
+from kappa.engine.write.commit import Rewriting, TableWriter
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

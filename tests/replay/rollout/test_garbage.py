@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from kappa.base.scratch import PROVE, SPILL, make_folder
 from kappa.code.fingerprint import born_rows_version
 from kappa.declare.values.arrow import arrow_schema
+from kappa.engine.slice_rows import ArrowRows
 from kappa.engine.write.commit import TableWriter
 from kappa.engine.write.publisher import Publisher
 from kappa.replay.rollout.fold import fold_records
@@ -131,7 +132,7 @@ class House:
                 rows = pa.table(
                     {"k": [f"k{number % 3}"], "n": [1]}, schema=arrow_schema(ALL.columns)
                 )
-                writer.commit(None if writer.birth.name == "rejects" else rows, mark)
+                writer.commit(None if writer.birth.name == "rejects" else ArrowRows(rows), mark)
             publisher.publish(mark, {writer.birth.name: writer.version for writer in writers})
         # Each test names the kept frontiers itself.
         for name in self.store.names(f"builds/{build}/kept"):
@@ -408,7 +409,8 @@ def test_what_a_dead_job_has_committed_behind_its_frontier_goes(
         house.store, "c", ALL, origin=Mark("c", "", -1, -1, Offsets(), Offsets()), driver_rows=100
     )
     mark = Mark("c", "", 1, 6, Offsets({"x": {0: 6}}), Offsets({"x": {0: 7}}))
-    writer.commit(pa.table({"k": ["x"], "n": [1]}, schema=arrow_schema(ALL.columns)), mark)
+    rows = pa.table({"k": ["x"], "n": [1]}, schema=arrow_schema(ALL.columns))
+    writer.commit(ArrowRows(rows), mark)
     if torn:
         name = f"builds/c/tables/all/_delta_log/{writer.version:020d}.json"
         house.store.put(name, b"")

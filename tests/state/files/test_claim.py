@@ -36,7 +36,7 @@ from kappa.base.failpoint import acting
 from kappa.base.section.storage import StorageSettings
 from kappa.commands.app import run_command
 from kappa.engine.job.legs import Leg, LegKind, Legs
-from kappa.engine.write.follows import ensure_follows
+from kappa.engine.slice import ensure_follows
 from kappa.engine.write.publisher import Publisher
 from kappa.state.build import Birth
 from kappa.state.files.claim import NAME

@@ -9,8 +9,8 @@ from bucket_site import VISITS, random_log
 
 from kappa.declare.values.reason import Reason
 from kappa.engine.children.rehearsal import MemoryLog
-from kappa.engine.function.decoded_files import DecodedFiles
 from kappa.engine.function.refused import refused_of
+from kappa.engine.slice_at_spark import DecodedFiles
 from kappa.records.decode.fate import Fate
 from kappa.records.decode.shares import CarriedTimes
 from kappa.records.decode.to_files import Remembering, decode_to_file

@@ -1,20 +1,31 @@
-"""Folding of a slice: decoding, commits, and a frontier.
+"""The way of a slice, from offsets to a frontier, in seven steps.
 
-A slice is decoded once, and each table has a single commit. The frontier alone decides the slices
-to fold. A job begins by taking back all that its tables have behind the frontier. So a crash
-between any two steps is answered by folding the slice again (law 1), and repeated crashes by
-folding the slice in parts (law 12). A slice that does not follow the frontier stops the job (law
-2).
+- read: the records of a small slice, from the log; Spark's workers read a large slice themselves
+- decode: bytes to valid events and rejects, each topic once
+- judge: records that fail, come too late or come again become rejects or duplicates
+- apply: the user's function makes rows for its tables
+- combine: ordered folds take their rows together with the stored states of the keys
+- commit: each table has a single commit; then maintained views follow
+- publish: a frontier names the versions of all tables
+
+Where the rows of a slice are, in this process or at Spark, only the rows know (slice_rows.py).
+
+The frontier alone decides the slices to fold. A job begins by taking back all that its tables have
+behind the frontier. So a crash between any two steps is answered by folding the slice again (law
+1), and repeated crashes by folding the slice in parts (law 12). A slice that does not follow the
+frontier stops the job (law 2), and so does a table at a version that the frontier does not name
+(law 18).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from kappa.base.clock import Stopwatch
@@ -23,7 +34,7 @@ from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
 from kappa.declare.options import REJECTS
 from kappa.declare.pipeline import OnError, Pipeline
-from kappa.declare.topic import Topic
+from kappa.engine.fold.latest import latest_rows, refuse_truncations
 from kappa.engine.fold.step_loop import FailedStep
 from kappa.engine.function.culprits import (
     MOST_FAILING,
@@ -31,12 +42,10 @@ from kappa.engine.function.culprits import (
     TooManyFail,
     refused_culprits,
 )
-from kappa.engine.function.decoded_at_spark import DecodedAtSpark
-from kappa.engine.function.decoded_here import DecodedHere
 from kappa.engine.function.failure import REPLAY, Failure
+from kappa.engine.function.function_rows import FunctionRows
 from kappa.engine.function.redriven import settle_redriven
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
-from kappa.engine.job.function_rows import FunctionRows
 from kappa.engine.job.next_mark import next_mark
 from kappa.engine.job.ordered_steps import OrderedSteps, StepFails, noted_rejects
 from kappa.engine.job.slice_limit import SliceLimit
@@ -44,17 +53,16 @@ from kappa.engine.job.splits import Splits
 from kappa.engine.job.topic_guard import TopicGuard
 from kappa.engine.read.archived import Archives
 from kappa.engine.read.identities import Identities
-from kappa.engine.read.rows import Rows
 from kappa.engine.read.source import LogSource
+from kappa.engine.slice_at_spark import SliceAtSpark
+from kappa.engine.slice_here import SliceHere
+from kappa.engine.slice_rows import ContributedRows, SliceRows, TableRows
 from kappa.engine.spark.running import progress_of_tasks
-from kappa.engine.views.maintained import MaintainedViews
-from kappa.engine.views.opened import open_tables
+from kappa.engine.views.maintained import MaintainedViews, open_tables
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
-from kappa.engine.write.commits import Commits
-from kappa.engine.write.follows import ensure_follows
-from kappa.engine.write.of_topics import refuse_truncations, rows_of_topics, with_more_rejects
 from kappa.engine.write.publisher import Publisher
 from kappa.kafka.client import Log
+from kappa.records.decode.decoder import Memories
 from kappa.records.decode.to_files import Remembering
 from kappa.state.build import Birth, folder_of_build, slice_scratch
 from kappa.state.build_status import DECODED, records_read
@@ -65,6 +73,7 @@ from kappa.state.slices import Slice
 from kappa.state.store import Store
 from kappa.tables.delta import progress_of_acts
 from kappa.tables.lasting import take_back_to_frontier
+from kappa.tables.stored_table import strangers
 from kappa.tables.versions import files
 
 
@@ -98,11 +107,29 @@ class _Failed:
         return len(self.culprits) > MOST_FAILING
 
 
-class SliceFolder:
-    """Folder of slices into the tables of a build.
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A slice on its way, or a part of a slice.
 
-    Slices are folded one after the other.
+    The tables are at the frontier `last`. Records that have `failed` are rejects.
     """
+
+    piece: Slice
+    last: Frontier
+    source: LogSource
+    session: Callable[[], SparkSession]
+    watch: Stopwatch
+    views_at: Offsets | None
+    failed: _Failed
+
+    @property
+    def views_are_due(self) -> bool:
+        """Returns True if maintained views are computed at the end of the slice."""
+        return self.views_at is None or self.piece.end.covers(self.views_at)
+
+
+class SliceRunner:
+    """Runner of slices into the tables of a build, one slice after the other."""
 
     def __init__(
         self,
@@ -145,7 +172,7 @@ class SliceFolder:
         self._function = FunctionRows(pipeline, births, scratch)
         self._steps = OrderedSteps(pipeline, births, f"{scratch}/steps", wakes_here=driver_rows)
         self._topic_watch = ThreadPoolExecutor(1, thread_name_prefix="topics")
-        self._commits = Commits(len(self.writers))
+        self._committing = ThreadPoolExecutor(len(self.writers), thread_name_prefix="commits")
         # The session and the stopwatch show a slice's progress.
         self._spark: SparkSession | None = None
         self._watch = Stopwatch()
@@ -187,7 +214,7 @@ class SliceFolder:
         """Plans the function for the first small slice, in a thread."""
         self._function.prepare(spark)
 
-    def fold(
+    def run_slice(
         self,
         piece: Slice,
         session: Callable[[], SparkSession],
@@ -220,47 +247,24 @@ class SliceFolder:
                 self._wait_for(noted_session)
             self.splits.begin(part)
             with self._limit.over(part):
-                mark: Mark | None = None
-                are_due = views_at is None or part.end.covers(views_at)
-                failed = _Failed()
-                fold = partial(
-                    self._fold, part, noted_session, source, last, watch, views_are_due=are_due
+                folded = self._fold(
+                    _Work(part, last, source, noted_session, watch, views_at, _Failed())
                 )
-                while True:
-                    try:
-                        mark, failing = fold(failed)
-                        break
-                    except _ToJudge:
-                        pass
-                    except StepFails as fails:
-                        failed.add(fails)
-                        if failed.are_too_many:
-                            break
-                    except TooManyFail:
-                        break
-                    self._reopen(views_are_current=views_at is None)
-            if mark is None:
+            if folded is None:
                 self.splits.give_up(part)
-                self._reopen(views_are_current=views_at is None)
                 left = [*self.splits.parts(replace(piece, start=part.start))]
                 continue
-            failpoint("job.before_frontier")
-            with watch.step("frontier"):
-                publisher.publish(
-                    mark,
-                    self.versions(),
-                    heard_at=heard_at if part.end.equals(piece.end) else None,
-                    failing=failing,
-                )
+            heard = heard_at if part.end.equals(piece.end) else None
+            self._publish(publisher, *folded, watch, heard)
         self._identities.committed(piece.end)
 
     def close(self) -> None:
-        """Ends the threads of this folder.
+        """Ends the threads that watch topics and commit.
 
-        The threads watch topics and commit. Waits for threads that drain recent rows.
+        Waits for threads that drain recent rows.
         """
         self._topic_watch.shutdown(wait=False, cancel_futures=True)
-        self._commits.close()
+        self._committing.shutdown(wait=False, cancel_futures=True)
         self._close_tables()
 
     def _open(self, *, views_are_current: bool) -> None:
@@ -277,11 +281,6 @@ class SliceFolder:
             merging=self._merging,
         )
         self._views = MaintainedViews(self.writers, self._birth, are_current=views_are_current)
-
-    def _reopen(self, *, views_are_current: bool) -> None:
-        """Opens all tables anew, as a restarted job does."""
-        self._close_tables()
-        self._open(views_are_current=views_are_current)
 
     def _close_tables(self) -> None:
         self._views.close()
@@ -307,29 +306,38 @@ class SliceFolder:
         except SPARK_ERRORS as error:
             raise translated(error, self._pipeline) from error
 
-    def _fold(
-        self,
-        piece: Slice,
-        session: Callable[[], SparkSession],
-        source: LogSource,
-        last: Frontier,
-        watch: Stopwatch,
-        failed: _Failed,
-        *,
-        views_are_due: bool,
-    ) -> tuple[Mark, Mapping[str, str]]:
-        """Folds a slice or a part of a slice into the tables.
+    def _fold(self, work: _Work) -> tuple[Mark, Mapping[str, str]] | None:
+        """Folds a slice, and again without the records that fail.
 
-        The tables are at `last`. Returns the slice's mark, and the views that fail at the slice's
-        end, with the reasons. Records that have `failed` are rejects.
+        Returns None if the slice is to be split, since very many of its records fail.
         """
-        function = self._function
+        are_too_many = False
+        while not are_too_many:
+            try:
+                return self._fold_once(work)
+            except _ToJudge:
+                pass
+            except StepFails as fails:
+                work.failed.add(fails)
+                are_too_many = work.failed.are_too_many
+            except TooManyFail:
+                are_too_many = True
+            self._close_tables()
+            self._open(views_are_current=work.views_at is None)
+        return None
+
+    def _fold_once(self, work: _Work) -> tuple[Mark, Mapping[str, str]]:
+        """Takes a slice through the steps from reading to the commits.
+
+        Returns the slice's mark, and the views that fail at the slice's end, with the reasons.
+        """
+        function, watch, last = self._function, work.watch, work.last
         try:
             try:
                 with watch.step("read"):
-                    decoded = self._decoded(piece, session, source, last)
-                    spark = session()
-                    found = self.guard.witnessed(last, source.witnesses())
+                    records = self._decode(work, self._read(work))
+                    spark = work.session()
+                    found = self.guard.witnessed(last, work.source.witnesses())
             except (Broken, *SPARK_ERRORS):
                 # A reader's own error does not name the lost offsets.
                 self.guard.explain(last)
@@ -338,114 +346,83 @@ class SliceFolder:
             # records (law 2).
             same_topics: Future[None] = self._topic_watch.submit(self.guard.check_topics)
             try:
-                if self._pipeline.on_error is OnError.REJECT:
-                    refuse_truncations(decoded, self._pipeline, piece.end, source)
-                if failed.culprits:
-                    decoded.reject(refused_culprits(failed.culprits, self._pipeline, source))
-                # Marks and rejects count the records that the function judges: the function runs
-                # before any table has the records. Whether a redriven record is folded also depends
-                # on the rejects.
-                tried = None
-                if function.judges(decoded):
-                    with watch.step("function"):
-                        tried = function.judged(decoded, spark, source)
-                before = decoded.counts()
-                self._settle_redriven(decoded, piece)
-                if tried is not None and decoded.counts() != before:
-                    tried = function.of(decoded, spark)
-                mark = next_mark(self._birth, last, piece, decoded.counts(), found)
-                if isinstance(decoded, DecodedHere):
+                judged = self._judge(work, records, spark)
+                mark = next_mark(self._birth, last, work.piece, records.counts(), found)
+                if records.carries_memories:
                     self._identities.folded(mark)
                 with watch.step("topics"):
                     same_topics.result()
                 failpoint("job.before_first_commit")
-                self._commit_tables(decoded, tried, mark, spark, watch, failed)
+                of_topics, of_function = self._parted()
+                with watch.step("topics"):
+                    rows = self._rows_of_topics(work, records, of_topics, mark, spark)
+                with self._commit(of_topics, rows, mark):
+                    with watch.step("function"):
+                        applied = self._apply(judged, records, of_function, spark)
+                        combined = self._combine(work, applied, of_function, mark, spark)
+                    failpoint("job.between_tables")
+                    with watch.step("commit"), self._commit(of_function, combined, mark):
+                        pass
                 failing = self._views.commit(
-                    mark, spark, watch, are_due=views_are_due, failing=last.failing
+                    mark, spark, watch, are_due=work.views_are_due, failing=last.failing
                 )
             except SPARK_ERRORS as error:
                 if function.is_to_judge(error):
                     raise _ToJudge from error
-                raise function.culprits(decoded, spark).first(error, source.here) from error
+                raise function.culprits(records, spark).first(error, work.source.here) from error
             else:
                 return mark, failing
             finally:
                 same_topics.cancel()
-                decoded.close()
+                records.close()
                 self._steps.clear()
                 function.clear()
         except SPARK_ERRORS as error:
             raise translated(error, self._pipeline) from error
 
-    def _commit_tables(
-        self,
-        decoded: DecodedHere | DecodedAtSpark,
-        tried: Mapping[str, Rows] | None,
-        mark: Mark,
-        spark: SparkSession,
-        watch: Stopwatch,
-        failed: _Failed,
-    ) -> None:
-        """Commits a slice to all tables but views.
+    def _read(self, work: _Work) -> tuple[pa.Table, Mapping[str, Memories]] | None:
+        """Reads a small slice, after the memories to decode the slice with.
 
-        `tried` are the function's rows, or None if the function has not run yet.
+        Returns None if Spark's workers are to read: a large slice, or a slice that the topics have
+        lost and archives may have.
         """
-        of_topics, of_function = self._parted()
-        tables = {writer.birth.name: writer for writer in of_topics}
-        with watch.step("topics"):
-            latest = rows_of_topics(decoded, self._pipeline, tables, mark, spark)
-            if failed.noted and REJECTS in tables:
-                noted = noted_rejects(failed.noted, tables[REJECTS].birth)
-                latest = {**latest, REJECTS: with_more_rejects(latest[REJECTS], noted, spark)}
-        with self._commits.beside(of_topics, latest, mark):
-            with watch.step("function"):
-                if tried is None:
-                    tried = self._function.of(decoded, spark) if of_function else {}
-                rows = self._steps.applied(
-                    tried,
-                    of_function,
-                    mark.log_time,
-                    spark,
-                    noted=failed.noted,
-                    one_by_one=failed.one_by_one,
-                )
-            failpoint("job.between_tables")
-            with watch.step("commit"), self._commits.beside(of_function, rows, mark):
-                pass
+        piece, source = work.piece, work.source
+        if piece.distance > self._driver_rows:
+            return None
+        try:
+            memories = self._identities.take(piece.start, source)
+            return source.here(piece), memories
+        except Broken:
+            if not self.guard.lost_by_topics(piece.start):
+                raise
+            return None
 
-    def _decoded(
-        self,
-        piece: Slice,
-        session: Callable[[], SparkSession],
-        source: LogSource,
-        last: Frontier,
-    ) -> DecodedHere | DecodedAtSpark:
-        topics: Sequence[Topic] = [
+    def _decode(
+        self, work: _Work, read: tuple[pa.Table, Mapping[str, Memories]] | None
+    ) -> SliceRows:
+        """Decodes the records that are `read`, or has Spark read and decode the slice."""
+        piece, clocks = work.piece, work.last.log_time
+        topics = [
             topic
             for topic in self._pipeline.topics
             if piece.end.only({topic.name}).distance(piece.start) > 0
         ]
-        if piece.distance <= self._driver_rows:
-            memories = self._identities.take(piece.start, source)
-            try:
-                return DecodedHere(source.here(piece), topics, last.log_time, memories)
-            except Broken:
-                # An archive may have records that the topic has lost.
-                if not self.guard.lost_by_topics(piece.start):
-                    raise
-        folders = self._identities.folders(piece.start, source)
+        if read is not None:
+            raw, memories = read
+            return SliceHere(raw, topics, clocks, memories)
+        folders = self._identities.folders(piece.start, work.source)
         remembering = {
             name: Remembering(
                 path, *(at.next.get(name, {}) for at in (self._origin, piece.start, piece.end))
             )
             for name, path in folders.items()
         }
-        return DecodedAtSpark(
-            session(),
+        return SliceAtSpark(
+            work.session(),
             topics,
             piece,
-            source.ranges,
-            last.log_time,
+            work.source.ranges,
+            clocks,
             remembering,
             self._decoded_folder,
             self.archives.take,
@@ -454,11 +431,130 @@ class SliceFolder:
             self._decoded_elsewhere,
         )
 
-    def _settle_redriven(self, decoded: DecodedHere | DecodedAtSpark, piece: Slice) -> None:
+    def _judge(
+        self, work: _Work, records: SliceRows, spark: SparkSession
+    ) -> Mapping[str, ContributedRows] | None:
+        """Turns records into rejects and duplicates.
+
+        Returns the function's rows if the function had to run for this. Marks and rejects count the
+        records that the function judges: the function runs before any table has the records.
+        Whether a redriven record is folded also depends on the rejects.
+        """
+        function, source = self._function, work.source
+        if self._pipeline.on_error is OnError.REJECT:
+            refuse_truncations(records, self._pipeline, work.piece.end, source)
+        if work.failed.culprits:
+            records.reject(refused_culprits(work.failed.culprits, self._pipeline, source))
+        applied = None
+        if function.judges(records):
+            with work.watch.step("function"):
+                applied = function.judged(records, spark, source)
+        before = records.counts()
+        self._settle_redriven(records, work.piece)
+        if applied is not None and records.counts() != before:
+            applied = function.of(records, spark)
+        return applied
+
+    def _rows_of_topics(
+        self,
+        work: _Work,
+        records: SliceRows,
+        writers: Sequence[TableWriter],
+        mark: Mark,
+        spark: SparkSession,
+    ) -> Mapping[str, TableRows | None]:
+        """Returns the rows of the tables that topics fill: latest rows, and rejects."""
+        tables = {writer.birth.name: writer for writer in writers}
+        rows: dict[str, TableRows | None] = {
+            table.name: latest_rows(records, table.latest, tables[table.name], mark, spark)
+            for table in self._pipeline.latest_tables
+            if table.name in tables and table.latest is not None
+        }
+        if REJECTS in tables:
+            rejects = tables[REJECTS].birth
+            noted = work.failed.noted
+            more = noted_rejects(noted, rejects) if noted else None
+            rows[REJECTS] = records.rejects(rejects, more)
+        return rows
+
+    def _apply(
+        self,
+        judged: Mapping[str, ContributedRows] | None,
+        records: SliceRows,
+        writers: Sequence[TableWriter],
+        spark: SparkSession,
+    ) -> Mapping[str, ContributedRows]:
+        """Returns the rows that the user's function makes, by table.
+
+        `judged` are the rows if the function has run already.
+        """
+        if judged is not None:
+            return judged
+        return self._function.of(records, spark) if writers else {}
+
+    def _combine(
+        self,
+        work: _Work,
+        rows: Mapping[str, ContributedRows],
+        writers: list[TableWriter],
+        mark: Mark,
+        spark: SparkSession,
+    ) -> Mapping[str, ContributedRows]:
+        """Folds the rows of ordered folds into the stored states of the keys.
+
+        Folds that need no order are combined with stored rows by the table's commit.
+        """
+        return self._steps.applied(
+            rows,
+            writers,
+            mark.log_time,
+            spark,
+            noted=work.failed.noted,
+            one_by_one=work.failed.one_by_one,
+        )
+
+    @contextmanager
+    def _commit(
+        self, writers: Sequence[TableWriter], rows: Mapping[str, TableRows | None], mark: Mark
+    ) -> Iterator[None]:
+        """Commits a slice to these tables beside the block.
+
+        All commits are done when the block ends. Rows that Spark holds or may have to merge are
+        committed before the block begins.
+        """
+        beside: list[Future[str]] = []
+        try:
+            for writer in writers:
+                own = rows.get(writer.birth.name)
+                if own is None or own.commits_beside:
+                    beside.append(self._committing.submit(writer.commit, own, mark))
+                else:
+                    writer.commit(own, mark)
+            yield
+        finally:
+            # A table that is still being written may not be touched.
+            wait(beside)
+        for commit in beside:
+            commit.result()
+
+    def _publish(
+        self,
+        publisher: Publisher,
+        mark: Mark,
+        failing: Mapping[str, str],
+        watch: Stopwatch,
+        heard_at: str | None,
+    ) -> None:
+        """Publishes the frontier of the slice, after all commits."""
+        failpoint("job.before_frontier")
+        with watch.step("frontier"):
+            publisher.publish(mark, self.versions(), heard_at=heard_at, failing=failing)
+
+    def _settle_redriven(self, records: SliceRows, piece: Slice) -> None:
         rejects = next((writer for writer in self.writers if writer.birth.name == REJECTS), None)
         if rejects is not None:
             settle_redriven(
-                decoded,
+                records,
                 piece,
                 self._birth,
                 rejects.birth,
@@ -475,3 +571,19 @@ class SliceFolder:
         return [writer for writer in tables if writer.birth.name in others], [
             writer for writer in tables if writer.birth.name not in others
         ]
+
+
+def ensure_follows(last: Frontier, piece: Slice, versions: Mapping[str, int]) -> None:
+    """Raises Broken if a slice does not begin where the frontier ends (law 2).
+
+    Raises KappaError if a table is not at the version that the frontier names (law 18).
+    """
+    if not last.offsets.equals(piece.start):
+        raise Broken(
+            f"build {last.build} has folded up to {last.offsets} (slice {last.leg}/{last.slice}), "
+            f"and the next slice {piece.leg}/{piece.number} begins at {piece.start}",
+            hint="this is a mistake in Kappa; kappa replay makes a new build from offset zero",
+        )
+    for name, version in versions.items():
+        if version != last.versions.get(name, version):
+            raise strangers(f"table {name} of build {last.build}", version, last.versions[name])

@@ -13,10 +13,10 @@ import pytest
 from kappa import Debezium, Table, Topic, pipeline
 from kappa.base.errors import Broken
 from kappa.declare.values.arrow import arrow_schema
-from kappa.engine.function.decoded_here import DecodedHere
+from kappa.engine.fold.latest import latest_rows, refuse_truncations
 from kappa.engine.function.decoded_rows import newest_truncation
+from kappa.engine.slice_here import SliceHere
 from kappa.engine.write.commit import Merging, TableWriter
-from kappa.engine.write.of_topics import refuse_truncations, rows_of_topics
 from kappa.records.decode.raw import RawRecord, raw_table
 from kappa.state.files.address import arrow_source
 from kappa.state.mark import Mark, origin_mark
@@ -68,10 +68,10 @@ class Slices:
         start, end = self.end, self.end + len(known)
         marks = [{"orders": {**dict.fromkeys(range(partitions), 0), 0: at}} for at in (start, end)]
         mark = Mark("b", "newest", 1, self.number, *map(Offsets, marks))
-        decoded = DecodedHere(raw_table(known), [ORDERS], {}, {})
-        rows = rows_of_topics(decoded, shop, {"newest": self.writer}, mark, None)  # type: ignore[arg-type]  # not needed
+        decoded = SliceHere(raw_table(known), [ORDERS], {}, {})
+        rows = latest_rows(decoded, ORDERS, self.writer, mark, None)  # type: ignore[arg-type]  # not needed
         self.number, self.end = self.number + 1, end
-        return self.writer.commit(rows["newest"], mark)
+        return self.writer.commit(rows, mark)
 
     def rows(self) -> list[dict[str, Any]]:
         schema = arrow_schema(BIRTH.columns)
@@ -117,7 +117,7 @@ def test_a_truncation_among_several_partitions_is_a_reject() -> None:
     records = [change(0, "c", 1), change(1, "t"), change(2, "u", 1), change(3, "t")]
     for _, partition, _, ms, key, value, _ in records:
         log.add("orders", partition, value, key=key, ms=ms)
-    decoded = DecodedHere(raw_table(records), [ORDERS], {}, {})
+    decoded = SliceHere(raw_table(records), [ORDERS], {}, {})
 
     refuse_truncations(decoded, shop, Offsets({"orders": {0: 4}}), log)
     assert decoded.counts()["orders"][0].rejected == 0
@@ -127,7 +127,7 @@ def test_a_truncation_among_several_partitions_is_a_reject() -> None:
         assert (counts.decoded, counts.rejected) == (2, 2)
     assert newest_truncation(decoded.truncations(ORDERS)) is None
 
-    rejects = decoded.rejects(REJECTS_BIRTH).to_pylist()
+    rejects = decoded.rejects(REJECTS_BIRTH).table.to_pylist()
     assert [(row["offset"], row["reason"], row["value"]) for row in rejects] == [
         (at, "unordered", records[at][5]) for at in (1, 3)
     ]

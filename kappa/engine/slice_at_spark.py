@@ -1,26 +1,33 @@
-"""A large slice in files that Spark reads while folding."""
+"""The rows of a large slice, in files that Spark reads while folding.
+
+The files are written by Spark's workers, or belong to an archive.
+"""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from kappa.base.sql import spark_quote
+from kappa.base.errors import KappaError
+from kappa.base.sql import spark_ddl, spark_quote
 from kappa.declare.topic import Topic
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.latest import latest_input, latest_sql
-from kappa.engine.function.decoded import Columns, CountsOf, Decoded
-from kappa.engine.function.decoded_files import DecodedFiles
 from kappa.engine.function.decoded_rows import (
     NO_TRUNCATIONS,
     ORDER_AND_FATE,
+    PLACE_AND_FATE,
     REJECT_COLUMNS,
     attempts_in,
     hidden_rows,
@@ -28,30 +35,53 @@ from kappa.engine.function.decoded_rows import (
     topics_of,
     topics_with_attempts,
     with_duplicates_counted,
+    with_fate,
     with_rejects_counted,
     without_places,
 )
-from kappa.engine.function.refused import Refused
+from kappa.engine.function.refused import Refused, rejected_rows
+from kappa.engine.function.trouble import raised_at_spark
 from kappa.engine.read.archived import ArchivedRange, Ranges
-from kappa.engine.read.rows import Rows, RowsInFiles
+from kappa.engine.slice_rows import (
+    ArrowRows,
+    Columns,
+    ContributedRows,
+    CountsOf,
+    FrameRows,
+    QueryRows,
+    SliceRows,
+)
+from kappa.engine.spark.s3a import spark_address
 from kappa.records.decode.decoder import Clock
 from kappa.records.decode.fate import VALID, Counts, Fate, decoded_columns, joined
 from kappa.records.decode.raw import RawRange
-from kappa.records.decode.to_files import Remembering, decode_to_files, linked_for_workers
+from kappa.records.decode.shares import CarriedTimes
+from kappa.records.decode.to_files import (
+    Remembering,
+    decode_to_files,
+    decoded_file,
+    linked_for_workers,
+)
 from kappa.records.redrive import Attempt, Position, Settled
 from kappa.state.build_status import read_counter
-from kappa.state.files.address import delete_scratch
+from kappa.state.files.address import arrow_source, delete_scratch, writing_file
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.table import TableBirth
+from kappa.tables.parquet import parquet_sql
+
+if TYPE_CHECKING:
+    from kappa.engine.function.function_rows import FunctionRows
 
 _PLACE = (("_partition", "int"), ("_offset", "bigint"))
 # Links an archive's files of the beginnings of a topic's ranges into a folder (read/archived.py).
 Archived = Callable[[Topic, Ranges, Clock, Path], Mapping[int, ArchivedRange]]
 
 
-class DecodedAtSpark(Decoded):
+class SliceAtSpark(SliceRows):
     """A large slice, decoded in Spark's workers."""
+
+    is_judged_first = carries_memories = False
 
     def __init__(
         self,
@@ -162,7 +192,7 @@ class DecodedAtSpark(Decoded):
                 F.broadcast(left_out), [column for column, _ in _PLACE], "left_anti"
             )
 
-    def accepted(self, topic: Topic, columns: Columns) -> DataFrame:
+    def _accepted(self, topic: Topic, columns: Columns) -> DataFrame:
         """Returns a frame of a topic's valid records.
 
         The frame reads the topic's files again each time it is computed.
@@ -197,13 +227,21 @@ class DecodedAtSpark(Decoded):
             self._frames[topic] = self._files[topic].frame(self._spark, columns)
         self._seen = with_rejects_counted(self._seen, refused)
 
-    def latest(self, topic: Topic, table: TableBirth) -> Rows:
+    def apply(self, function: FunctionRows, _spark: SparkSession) -> dict[str, FrameRows]:
+        """Runs the function on the frames of this slice."""
+        frames = {
+            topic.name: self._accepted(topic, columns) for topic, columns in function.inputs()
+        }
+        found = function.frames(frames, self._seen)
+        return {name: FrameRows(own) for name, own in found.items()}
+
+    def latest(self, topic: Topic, table: TableBirth) -> QueryRows | None:
         """Returns a query for the newest record per key in the files."""
         files = self._files.get(topic.name)
         if files is None:
             return None
         decoded = files.sql(latest_input(table), self._duplicates)
-        return RowsInFiles(latest_sql(table, decoded), self._spark)
+        return QueryRows(latest_sql(table, decoded), self._spark)
 
     def truncations(self, topic: Topic) -> pa.Table:
         """Reads the truncations, by Arrow: truncations are few."""
@@ -213,12 +251,14 @@ class DecodedAtSpark(Decoded):
         found = self._files[topic.name].places(truncates, ORDER_AND_FATE)
         return without_places(found, topic.name, self._duplicates)
 
-    def rejects(self, table: TableBirth) -> Rows:
+    def rejects(self, table: TableBirth, more: pa.Table | None = None) -> ContributedRows | None:
         """Returns a frame of the topics that have rejects.
 
         Returns None if no row exists at all.
         """
-        hidden = hidden_rows(table, self._folded)
+        others = hidden_rows(table, self._folded)
+        if more is not None:
+            others = pa.concat_tables([others, more])
         rows: DataFrame | None = None
         for name, frame in self._frames.items():
             if any(seen.rejected for seen in self._seen[name].values()):
@@ -235,12 +275,136 @@ class DecodedAtSpark(Decoded):
                     )
                 )
                 rows = rejected if rows is None else rows.unionAll(rejected)
-        if rows is None or hidden.num_rows == 0:
-            return hidden if rows is None and hidden.num_rows else rows
-        return rows.unionAll(self._spark.createDataFrame(hidden))
+        if rows is None:
+            return ArrowRows(others) if others.num_rows else None
+        if others.num_rows == 0:
+            return FrameRows(rows)
+        return FrameRows(rows.unionAll(self._spark.createDataFrame(others)))
 
     def close(self) -> None:
         """Deletes the files."""
         shutil.rmtree(self._folder, ignore_errors=True)
         if self._elsewhere is not None:
             delete_scratch(self._elsewhere)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedFiles:
+    """The files of a topic, in the order of the partitions.
+
+    The files are paths or URLs. `within` are the slice's ranges if the files contain records beside
+    the ranges. `left_out` are columns that no file has. `carried` are log times that join the log
+    times in the files.
+    """
+
+    topic: str
+    files: tuple[str, ...]
+    within: Ranges | None
+    left_out: frozenset[str]
+    carried: CarriedTimes
+
+    def frame(self, spark: SparkSession, columns: Columns) -> DataFrame:
+        """Returns the records as Spark reads them.
+
+        Using a column that no file has raises.
+        """
+        ddl = spark_ddl([column for column in columns if column[0] not in self.left_out])
+        read = spark.read.schema(ddl).parquet(*map(spark_address, self.files))
+        frame = self.carried.in_frame(read)
+        if self.left_out:
+            frame = frame.select(
+                *(
+                    _raising_column(self.topic, *column)
+                    if column[0] in self.left_out
+                    else F.col(spark_quote(column[0]))
+                    for column in columns
+                )
+            )
+        return frame if self.within is None else frame.where(_sql_within(self.within))
+
+    def sql(self, columns: Columns, without: Iterable[Position]) -> str:
+        """Returns DuckDB's query for the records, except at some places."""
+        conditions = [
+            *([] if self.within is None else [f"({_sql_within(self.within)})"]),
+            *(
+                f"not (_partition = {each.partition} and _offset = {each.offset})"
+                for each in without
+                if each.topic == self.topic
+            ),
+        ]
+        where = f" where {' and '.join(conditions)}" if conditions else ""
+        return self.carried.in_sql(parquet_sql(tuple(columns), self.files, where))
+
+    def places(self, where: pc.Expression, columns: Sequence[str] = PLACE_AND_FATE) -> pa.Table:
+        """Reads place and fate of the records that meet a condition."""
+        within = self.within
+        where = where if within is None else where & _rows_within(within)
+        found = [
+            pq.read_table(
+                arrow_source(each), columns=list(columns), filters=where, partitioning=None
+            )
+            for each in self.files
+        ]
+        return self.carried.in_rows(pa.concat_tables(found))
+
+    def valid(self, columns: Columns, at_most: int) -> Iterator[pa.Table]:
+        """Yields the valid records in this process.
+
+        Columns that no file has are null.
+        """
+        wanted = dict.fromkeys(("_fate", "_partition", "_offset", *(name for name, _ in columns)))
+        for each in self.files:
+            with pq.ParquetFile(arrow_source(each)) as file:
+                for batch in file.iter_batches(at_most, columns=list(wanted)):
+                    rows = self.carried.in_rows(pa.Table.from_batches([batch]))
+                    rows = with_fate(_with_null_columns(rows, columns), *VALID)
+                    yield rows if self.within is None else rows.filter(_rows_within(self.within))
+
+    def reject(self, refused: Refused) -> None:
+        """Rewrites the files, with the refused records as rejects."""
+        for each in self.files:
+            with (
+                writing_file(each) as path,
+                pq.ParquetFile(arrow_source(each)) as file,
+                decoded_file(path, file.schema_arrow) as into,
+            ):
+                for batch in file.iter_batches():
+                    rows = pa.Table.from_batches([batch], schema=file.schema_arrow)
+                    into.write_table(rejected_rows(rows, self.topic, refused))
+
+
+def _rows_within(ranges: Ranges) -> pc.Expression:
+    part, offset = pc.field("_partition"), pc.field("_offset")
+    return reduce(
+        or_,
+        (
+            (part == partition) & (offset >= start) & (offset < end)
+            for partition, (start, end) in ranges.items()
+        ),
+    )
+
+
+def _sql_within(ranges: Ranges) -> str:
+    return " or ".join(
+        f"(_partition = {partition} and _offset >= {start} and _offset < {end})"
+        for partition, (start, end) in ranges.items()
+    )
+
+
+def _raising_column(topic: str, name: str, kind: str) -> Column:
+    """Returns a column that raises.
+
+    No file has the column's values, and null would be another value.
+    """
+    error = KappaError(
+        f"column {name} of topic {topic} is used in this slice, and was not in one before",
+        hint="the function may give one plan only; a job begins again with all columns",
+    )
+    return F.raise_error(F.lit(raised_at_spark(error))).cast(kind).alias(name)
+
+
+def _with_null_columns(table: pa.Table, columns: Columns) -> pa.Table:
+    for field in arrow_schema(columns):
+        if field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    return table

@@ -1,8 +1,9 @@
-"""A small slice, decoded in this process."""
+"""The rows of a small slice, in Arrow tables of this process."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,7 +11,6 @@ import pyarrow.compute as pc
 from kappa.declare.topic import Topic
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.latest import latest_table
-from kappa.engine.function.decoded import Columns, CountsOf, Decoded
 from kappa.engine.function.decoded_rows import (
     NO_TRUNCATIONS,
     ORDER_AND_FATE,
@@ -27,16 +27,23 @@ from kappa.engine.function.decoded_rows import (
     without_places,
 )
 from kappa.engine.function.refused import Refused, rejected_rows
-from kappa.engine.read.rows import Rows
+from kappa.engine.slice_rows import ArrowRows, Columns, CountsOf, SliceRows
 from kappa.records.decode.decode import decode_table, of_topic
 from kappa.records.decode.decoder import Clock, Memories
 from kappa.records.decode.fate import VALID, Fate, counts_in
 from kappa.records.redrive import Attempt, Position, Settled
 from kappa.state.table import TableBirth
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
-class DecodedHere(Decoded):
-    """A small slice, in Arrow tables of this process."""
+    from kappa.engine.function.function_rows import FunctionRows
+
+
+class SliceHere(SliceRows):
+    """A small slice, decoded in this process."""
+
+    is_judged_first = carries_memories = True
 
     def __init__(
         self,
@@ -92,8 +99,7 @@ class DecodedHere(Decoded):
         for name in topics_of(found.duplicates):
             self._tables[name] = without_places(self._tables[name], name, found.duplicates)
 
-    def accepted(self, topic: Topic, columns: Columns) -> pa.Table:
-        """Returns these columns of the valid records, in Arrow."""
+    def _accepted(self, topic: Topic, columns: Columns) -> pa.Table:
         table = self._tables.get(topic.name)
         return (
             arrow_schema(columns).empty_table()
@@ -103,7 +109,7 @@ class DecodedHere(Decoded):
 
     def chunks(self, topic: Topic, columns: Columns, at_most: int) -> Iterator[pa.Table]:
         """Yields slices of the valid records, without a copy."""
-        rows = self.accepted(topic, columns)
+        rows = self._accepted(topic, columns)
         for start in range(0, rows.num_rows, at_most):
             yield rows.slice(start, at_most)
 
@@ -114,10 +120,15 @@ class DecodedHere(Decoded):
         }
         self._seen = with_rejects_counted(self._seen, refused)
 
-    def latest(self, topic: Topic, table: TableBirth) -> Rows:
+    def apply(self, function: FunctionRows, spark: SparkSession) -> dict[str, ArrowRows]:
+        """Runs the plan of small slices."""
+        rows = {topic.name: self._accepted(topic, columns) for topic, columns in function.inputs()}
+        return {name: ArrowRows(own) for name, own in function.plan(spark).run(rows).items()}
+
+    def latest(self, topic: Topic, table: TableBirth) -> ArrowRows | None:
         """Finds the newest record per key, by Arrow."""
         decoded = self._tables.get(topic.name)
-        return None if decoded is None else latest_table(decoded, table)
+        return None if decoded is None else ArrowRows(latest_table(decoded, table))
 
     def truncations(self, topic: Topic) -> pa.Table:
         """Picks the truncations, by Arrow."""
@@ -125,7 +136,7 @@ class DecodedHere(Decoded):
             return NO_TRUNCATIONS
         return with_fate(self._tables[topic.name].select(ORDER_AND_FATE), Fate.TRUNCATION)
 
-    def rejects(self, table: TableBirth) -> Rows:
+    def rejects(self, table: TableBirth, more: pa.Table | None = None) -> ArrowRows:
         """Returns the rejects of all topics as one Arrow table."""
         sources = {
             name: REJECT_COLUMNS[name] for name, _ in table.columns if name in REJECT_COLUMNS
@@ -136,19 +147,11 @@ class DecodedHere(Decoded):
             .rename_columns(list(sources))
             for decoded in self._tables.values()
         ]
-        return _with_hidden(
-            pa.concat_tables(rejected, promote_options="default") if rejected else None,
-            hidden_rows(table, self._folded),
-            table,
-        )
+        others = [hidden_rows(table, self._folded), *([] if more is None else [more])]
+        found = pa.concat_tables([*rejected, *others], promote_options="default")
+        names = [name for name, _ in table.columns]
+        return ArrowRows(found.select(names).cast(arrow_schema(table.columns)))
 
     def close(self) -> None:
         """Releases the tables."""
         self._tables = {}
-
-
-def _with_hidden(rejected: pa.Table | None, hidden: pa.Table, table: TableBirth) -> pa.Table:
-    found = pa.concat_tables(
-        [hidden] if rejected is None else [rejected, hidden], promote_options="default"
-    )
-    return found.select([name for name, _ in table.columns]).cast(arrow_schema(table.columns))

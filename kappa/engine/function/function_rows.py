@@ -4,8 +4,7 @@ The function makes rows for each of its tables. A small slice runs through a pla
 a large slice through a plan of its own. Unless `on_error="stop"` is declared, marks and rejects
 count the records that the function fails on. So the function runs over a small slice before
 anything is committed. Over a large slice the function does so only after a first failure on a
-slice, which is then folded again (slice_folder.py): the function's rows are kept in files
-meanwhile.
+slice, which is then folded again (slice.py): the function's rows are kept in files meanwhile.
 """
 
 from __future__ import annotations
@@ -14,26 +13,21 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
-from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.declare.pipeline import OnError, Pipeline
-from kappa.engine.function.contribution import Function, columns_used
+from kappa.declare.topic import Topic
+from kappa.engine.function.contribution import Function, Prepared, columns_used, united
 from kappa.engine.function.culprits import Culprits, refused_culprits
-from kappa.engine.function.decoded_at_spark import DecodedAtSpark
-from kappa.engine.function.decoded_here import DecodedHere
 from kappa.engine.function.expired import EXPIRED, refused_for
 from kappa.engine.function.failure import failure_of
-from kappa.engine.function.prepared import Prepared
 from kappa.engine.function.trial import Trial, Tries, TriesByJobs
 from kappa.engine.function.trouble import SPARK_ERRORS
-from kappa.engine.read.rows import Rows
 from kappa.engine.read.source import LogSource
+from kappa.engine.slice_rows import Columns, ContributedRows, CountsOf, SliceRows
 from kappa.engine.spark.running import activate
-from kappa.engine.spark.s3a import spark_address
-from kappa.engine.spark.united import united
 from kappa.records.decode.fate import decoded_columns
 from kappa.state.files.address import delete_scratch
 from kappa.state.table import TableBirth
@@ -78,19 +72,24 @@ class FunctionRows:
         """Returns the columns known to be unused by the function, by topic."""
         return dict(self._unused)
 
-    def of(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession) -> Mapping[str, Rows]:
+    def inputs(self) -> Iterator[tuple[Topic, Columns]]:
+        """Yields the function's topics, with the columns that the function takes."""
+        for topic in self._pipeline.input_topics:
+            yield topic, self._pipeline.columns_of(topic)
+
+    def of(self, records: SliceRows, spark: SparkSession) -> Mapping[str, ContributedRows]:
         """Returns the rows of a slice, by table.
 
         Returns no table if the slice has no input for the function.
         """
-        rows = dict(self._whole(decoded, spark))
+        rows = dict(self._whole(records, spark))
         rows.pop(EXPIRED, None)
         return rows
 
-    def judges(self, decoded: DecodedHere | DecodedAtSpark) -> bool:
+    def judges(self, records: SliceRows) -> bool:
         """Returns True if a slice's records are judged before any commit."""
         return self._refuses_expired or (
-            self._rejects and (self._has_failed or isinstance(decoded, DecodedHere))
+            self._rejects and (self._has_failed or records.is_judged_first)
         )
 
     def is_to_judge(self, error: Exception) -> bool:
@@ -104,11 +103,8 @@ class FunctionRows:
         return True
 
     def judged(
-        self,
-        decoded: DecodedHere | DecodedAtSpark,
-        spark: SparkSession,
-        source: LogSource,
-    ) -> Mapping[str, Rows]:
+        self, records: SliceRows, spark: SparkSession, source: LogSource
+    ) -> Mapping[str, ContributedRows]:
         """Returns the rows, after rejecting records.
 
         Unless `on_error="stop"` is declared, records that the function fails on are rejected.
@@ -117,36 +113,31 @@ class FunctionRows:
         """
         computed = self._computed if self._has_failed else self._whole
         try:
-            rows = dict(computed(decoded, spark))
+            rows = dict(computed(records, spark))
         except SPARK_ERRORS as error:
             if not self._rejects:
                 raise
-            rows = self._without_culprits(decoded, spark, source, error)
-        expired: Any = rows.pop(EXPIRED, None)
-        if isinstance(expired, DataFrame):
-            expired = expired.toArrow()
+            rows = self._without_culprits(records, spark, source, error)
+        found = rows.pop(EXPIRED, None)
+        expired = None if found is None else found.to_arrow()
         if expired is not None and expired.num_rows:
             tables = [self._tables[table.name] for table in self._pipeline.function_tables]
-            decoded.reject(refused_for(expired, tables, source))
-            rows = dict(computed(decoded, spark))
+            records.reject(refused_for(expired, tables, source))
+            rows = dict(computed(records, spark))
             rows.pop(EXPIRED, None)
         return rows
 
     def _without_culprits(
-        self,
-        decoded: DecodedHere | DecodedAtSpark,
-        spark: SparkSession,
-        source: LogSource,
-        error: Exception,
-    ) -> dict[str, Rows]:
+        self, records: SliceRows, spark: SparkSession, source: LogSource, error: Exception
+    ) -> dict[str, ContributedRows]:
         """Rejects the records that the function fails on, and returns the rows of the others."""
         computed = self._computed if self._has_failed else self._whole
         while True:
             # Each round rejects some record, or raises.
-            culprits = self.culprits(decoded, spark).all(error)
-            decoded.reject(refused_culprits(culprits, self._pipeline, source))
+            culprits = self.culprits(records, spark).all(error)
+            records.reject(refused_culprits(culprits, self._pipeline, source))
             try:
-                return dict(computed(decoded, spark))
+                return dict(computed(records, spark))
             except SPARK_ERRORS as again:
                 error = again
 
@@ -154,38 +145,32 @@ class FunctionRows:
     def _rejects(self) -> bool:
         return self._pipeline.on_error is OnError.REJECT
 
-    def _whole(
-        self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession
-    ) -> Mapping[str, Rows]:
+    def _whole(self, records: SliceRows, spark: SparkSession) -> Mapping[str, ContributedRows]:
         """Returns the rows by table.
 
         If rows expire, the expired rows are in the result, too.
         """
-        seen = decoded.counts()
+        seen = records.counts()
         fed = any(
             one.decoded
             for topic in self._pipeline.input_topics
             for one in seen.get(topic.name, {}).values()
         )
-        return self._contributed(decoded, spark) if fed else {}
+        return records.apply(self, spark) if fed else {}
 
-    def _computed(
-        self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession
-    ) -> Mapping[str, Rows]:
+    def _computed(self, records: SliceRows, spark: SparkSession) -> Mapping[str, ContributedRows]:
         """Returns the same rows as `_whole`, with Spark's rows in files.
 
         The function has then had each record, and is not run again for the commits.
         """
         return {
-            name: own
-            if not isinstance(own, DataFrame)
-            else _written(own, spark_address(f"{self._computed_folder}/{name}"))
-            for name, own in self._whole(decoded, spark).items()
+            name: own.kept_in(f"{self._computed_folder}/{name}")
+            for name, own in self._whole(records, spark).items()
         }
 
-    def culprits(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession) -> Culprits:
+    def culprits(self, records: SliceRows, spark: SparkSession) -> Culprits:
         """Returns the search for records that the function fails on."""
-        return Culprits(self._pipeline, lambda: self._tries(spark), decoded)
+        return Culprits(self._pipeline, lambda: self._tries(spark), records)
 
     @property
     def runs(self) -> int:
@@ -196,36 +181,26 @@ class FunctionRows:
         """Deletes the files of the slice that is over."""
         delete_scratch(self._computed_folder)
 
-    def _contributed(
-        self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession
-    ) -> Mapping[str, Rows]:
-        if isinstance(decoded, DecodedAtSpark):
-            # A user's function is called by one thread at a time.
-            with self._planning:
-                rows = self._function.contributions(
-                    {
-                        name: united(
-                            decoded.accepted(topic, self._pipeline.columns_of(topic))
-                            for topic in topics
-                        )
-                        for name, topics in self._pipeline.inputs.items()
-                    }
-                )
-            self._note_unused(decoded, rows.values())
-            return rows
-        return self._plan(spark).run(
-            {
-                topic.name: decoded.accepted(topic, self._pipeline.columns_of(topic))
-                for topic in self._pipeline.input_topics
-            }
-        )
+    def frames(self, topics: Mapping[str, DataFrame], seen: CountsOf) -> dict[str, DataFrame]:
+        """Returns the function's frames over frames of the topics of a large slice.
 
-    def _note_unused(self, decoded: DecodedAtSpark, rows: Iterable[DataFrame]) -> None:
+        `seen` are the counts of the slice.
+        """
+        inputs = self._pipeline.inputs.items()
+        # A user's function is called by one thread at a time.
+        with self._planning:
+            rows = self._function.contributions(
+                {name: united(topics[topic.name] for topic in own) for name, own in inputs}
+            )
+        self._note_unused(seen, rows.values())
+        return rows
+
+    def _note_unused(self, seen: CountsOf, rows: Iterable[DataFrame]) -> None:
         """Notes, once per topic, the columns that large slices can omit."""
         topics = [
             topic
             for topic in self._pipeline.input_topics
-            if topic.name in decoded.counts() and topic.name not in self._unused
+            if topic.name in seen and topic.name not in self._unused
         ]
         if not topics:
             return
@@ -256,7 +231,7 @@ class FunctionRows:
         with self._planning, suppress(Exception):
             if self._prepared is None and self._pipeline.function_tables:
                 activate(spark)
-                self._plan(spark).run({})
+                self.plan(spark).run({})
 
     def _tries(self, spark: SparkSession) -> Iterator[Tries]:
         """Yields the ways to try the function on few records, the quickest first."""
@@ -266,9 +241,10 @@ class FunctionRows:
                 if self._trial is None or self._trial.context is not spark.sparkContext:
                     self._trial = Trial(spark, self._pipeline, self._function, self._scratch)
             yield self._trial
-        yield TriesByJobs(self._plan(spark), self._pipeline)
+        yield TriesByJobs(self.plan(spark), self._pipeline)
 
-    def _plan(self, spark: SparkSession) -> Prepared:
+    def plan(self, spark: SparkSession) -> Prepared:
+        """Returns the plan of small slices, which is made once for a context of Spark."""
         with self._planning:
             if self._prepared is None or self._context is not spark.sparkContext:
                 self._context = spark.sparkContext
@@ -276,8 +252,3 @@ class FunctionRows:
                     spark, self._pipeline, self._function, self._tables, self._scratch
                 )
             return self._prepared
-
-
-def _written(rows: DataFrame, path: str) -> DataFrame:
-    rows.write.mode("overwrite").parquet(path)
-    return rows.sparkSession.read.schema(rows.schema).parquet(path)
