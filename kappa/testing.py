@@ -171,13 +171,13 @@ def law_of_views(pipeline: Pipeline, events: Events, *, cuts: int = 6, seed: int
 def _log(pipeline: Pipeline, events: Events) -> MemoryLog:
     if not isinstance(pipeline, Pipeline):
         raise UsageError(
-            f"a test is given {describe_value(pipeline)}, which is no pipeline",
+            f"a test is given {describe_value(pipeline)}, which is not a pipeline",
             hint="give the function that @pipeline declares: from pipelines.web import web",
         )
     if not isinstance(events, Mapping):
         raise UsageError(
-            f"pipeline {pipeline.name} is given {describe_value(events)}, which is no events by "
-            "topic",
+            f"pipeline {pipeline.name} is given {describe_value(events)}, which is not a mapping of"
+            " events by topic",
             hint=f"give a mapping: {{{pipeline.topics[0].name!r}: [...]}}",
         )
     log = MemoryLog()

@@ -71,7 +71,7 @@ class UsageError(KappaError):
 
 
 class SettingsError(UsageError):
-    """Something in kappa.toml, the environment or a flag that is no setting."""
+    """Something in kappa.toml, the environment or a flag that is not a setting."""
 
 
 class DeclarationError(UsageError):

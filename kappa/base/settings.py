@@ -160,7 +160,7 @@ def _settings_of(project: Path, flags: Mapping[str, Any]) -> Settings:
         ) from error
     if "project" in in_file:
         raise SettingsError(
-            f"{project / FILE}: project is no setting: it is the folder of the file"
+            f"{project / FILE}: project is not a setting: it is the folder of the file"
         )
     for name, mend in secrets_in(in_file, _WITHOUT_SECRETS, _PREFIX):
         raise SettingsError(
@@ -268,7 +268,8 @@ def _wrong(kind: Any, given: Any, path: list[str], project: Path, why: str) -> S
 def _unknown(path: list[str], project: Path) -> SettingsError:
     names = [".".join([*path[:-1], name]) for name in _setting_names(kind_at(path[:-1]))]
     return SettingsError(
-        f"{'.'.join(path)} is no setting ({project / FILE} or {_PREFIX}{'__'.join(path).upper()})",
+        f"{'.'.join(path)} is not a setting"
+        f" ({project / FILE} or {_PREFIX}{'__'.join(path).upper()})",
         hint=near_or_all(".".join(path), names),
     )
 

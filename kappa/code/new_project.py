@@ -52,8 +52,8 @@ def next_commands(template: str) -> tuple[str, ...]:
 def create_project(name: str, template: str) -> tuple[str, ...]:
     """Writes the files of a template into the folder `name`, and returns their paths.
 
-    Raises UsageError, and writes nothing, if the name is no name, if there is no such template, or
-    if one of the files exists.
+    Raises UsageError, and writes nothing, if the name is not valid, if there is no such template,
+    or if one of the files exists.
     """
     folder = _project_folder(name)
     files = template_files(template)
@@ -93,7 +93,7 @@ def _project_folder(name: str) -> Path:
     is_here = name != "" and folder == Path()
     if not is_here and not _NAME.fullmatch(folder.name):
         raise UsageError(
-            f"{name!r} is no name of a project",
+            f"{name!r} is not a name of a project",
             hint="a name has letters, digits, _, - and . in it: kappa init shop; "
             "this folder: kappa init .",
         )

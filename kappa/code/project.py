@@ -132,7 +132,7 @@ def load_files(project: Path) -> Project:
 
 def _no_module(file: Path) -> DeclarationError:
     return DeclarationError(
-        f"{file}: {file.stem} is no name of a module",
+        f"{file}: {file.stem} is not a valid module name",
         hint="name the file with letters, digits and underscores",
     )
 

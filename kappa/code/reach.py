@@ -232,7 +232,7 @@ def _scan_source(source: SourceFile, find: Find) -> ScannedModule:
         return scan_module(source, find)
     except SyntaxError as error:
         raise DeclarationError(
-            f"{source.path}:{error.lineno}: this is no Python: {error.msg}"
+            f"{source.path}:{error.lineno}: syntax error: {error.msg}"
         ) from error
 
 

@@ -101,7 +101,7 @@ def show_reject(
     )
     if not found:
         raise UsageError(
-            f"{at} is no reject of {f'build {build}' if build else 'what serves'}",
+            f"{at} is not a reject of {f'build {build}' if build else 'what serves'}",
             hint="see kappa rejects list",
         )
     if output is Form.TABLE:

@@ -182,7 +182,7 @@ def delete_topic(
     users = _users(here, topic)
     refuse_used(topic, users, allow or ())
     offsets = log.end([topic]).distance(log.beginning([topic]))
-    say(f"topic {topic}: {offsets:,} offsets would be deleted, and cannot be had back")
+    say(f"topic {topic}: {offsets:,} offsets would be deleted, and cannot be restored")
     for each in users:
         say(f"  {each}")
     ask_consent(

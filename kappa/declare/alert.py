@@ -77,7 +77,7 @@ class Alert:
         source = Source.of_caller()
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise DeclarationError(
-                f"{source}: {describe_value(name)} is no name of an alert",
+                f"{source}: {describe_value(name)} is not a valid alert name",
                 hint="use lower case letters, digits, dashes and underscores, a letter first",
             )
         described_as = f"{source}: alert {name}"
@@ -132,7 +132,7 @@ def _check_address(described_as: str, to: object) -> None:
         url, host = None, None
     if url is None or not host or url.scheme not in {"http", "https"} or not _is_plain(to):
         raise DeclarationError(
-            f"{described_as} goes to {describe_value(to)}, which is no address",
+            f"{described_as} goes to {describe_value(to)}, which is not an address",
             hint='write to="https://...", to="command:NAME" or to="page"',
         )
     named = [name for name, _ in parse_qsl(url.query) if _SECRET.search(name)]

@@ -75,7 +75,7 @@ def board_of(content: bytes, file: str) -> Board:
     charts = found.get("chart", [])
     if not isinstance(charts, list) or not all(isinstance(each, dict) for each in charts):
         raise DeclarationError(
-            f"{file}: chart is no list of charts", hint="begin each chart with: [[chart]]"
+            f"{file}: chart is not a list of charts", hint="begin each chart with: [[chart]]"
         )
     if not 0 < len(charts) <= MOST_CHARTS:
         raise DeclarationError(

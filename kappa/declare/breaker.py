@@ -30,7 +30,7 @@ def check_max_rejects(source: Source, pipeline: str, limit: object) -> None:
         return
     raise DeclarationError(
         f"{source}: pipeline {pipeline} has max_rejects={option_text(limit)}, "
-        "which is no number of records and no share of them",
+        "which is neither a number of records nor a share of them",
         hint=(
             "a whole number is a count of records, max_rejects=100; "
             "one with a point is a share, max_rejects=0.01 is 1 %"

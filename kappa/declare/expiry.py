@@ -52,13 +52,13 @@ def expiry_of(where: str, expire: object, after: object) -> Expiry | None:
         raise DeclarationError(f"{where} declares {declared} alone", hint=f"say both: {missing}")
     if not isinstance(expire, str) or not expire or expire.startswith("_"):
         raise DeclarationError(
-            f"{where} has expire={option_text(expire)}, which is no column of its rows",
+            f"{where} has expire={option_text(expire)}, which is not a column of its rows",
             hint='name the column that has the time of a row: expire="at"',
         )
     span = parse_duration(after)
     if span is None:
         raise DeclarationError(
-            f"{where} has after={describe_value(after)}, which is no duration",
+            f"{where} has after={describe_value(after)}, which is not a duration",
             hint='say it like "90 minutes", "12 hours" or "7 days"',
         )
     if span > _LONGEST_DAYS * _DAY_MS:

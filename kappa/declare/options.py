@@ -58,14 +58,14 @@ def listed_texts(where: str, option: str, given: object, example: str) -> tuple[
     """
     if not isinstance(given, Iterable):
         raise DeclarationError(
-            f"{where} has {describe_value(given)} for {option}, which is no list of texts",
+            f"{where} has {describe_value(given)} for {option}, which is not a list of texts",
             hint=f"write {option}={example}, or leave {option} out",
         )
     listed = tuple(given)
     for each in listed:
         if not isinstance(each, str):
             raise DeclarationError(
-                f"{where} has {describe_value(each)} in {option}, which is no text",
+                f"{where} has {describe_value(each)} in {option}, which is not text",
                 hint=f"write {option}={example}",
             )
     return listed
@@ -80,10 +80,10 @@ class Thresholds(Struct, frozen=True):
 
 
 def check_name(source: Source, what: str, name: object) -> None:
-    """Raises DeclarationError if the name is no name of a table or a view."""
+    """Raises DeclarationError if the name is not a valid name of a table or a view."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise DeclarationError(
-            f"{source}: {describe_value(name)} is no name of a {what}",
+            f"{source}: {describe_value(name)} is not a valid name of a {what}",
             hint="use lower case letters, digits and underscores, a letter first",
         )
     if name == REJECTS:
@@ -120,7 +120,7 @@ def _checked_share(where: str, threshold: str, share: object) -> float | None:
     # True is a number to Python. NaN is between no two numbers, and would never be exceeded.
     if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
         raise DeclarationError(
-            f"{where} has {threshold}={option_text(share)}, which is no share of its rows",
+            f"{where} has {threshold}={option_text(share)}, which is not a share of its rows",
             hint=f"give a number from 0 to 1: {threshold}=0.05 is 5 %",
         )
     # The birth certificate writes a share with a point.
@@ -154,7 +154,7 @@ def wanted_part(described_as: str, of: object, columns: object, where: object) -
     """
     if not isinstance(of, str) or not of:
         raise DeclarationError(
-            f"{described_as} is of {describe_value(of)}, which is no name of a table",
+            f"{described_as} is of {describe_value(of)}, which is not a valid table name",
             hint='name the table or maintained view that it follows: of="page_visits"',
         )
     if where is not None and (not isinstance(where, str) or not where.strip()):

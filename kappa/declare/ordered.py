@@ -137,7 +137,7 @@ def ordered(
     if not inspect.isfunction(step) or "." in step.__qualname__ or step.__name__ == "<lambda>":
         called = getattr(step, "__qualname__", describe_value(step))
         raise DeclarationError(
-            f"{source}: {called} is no step of an ordered fold",
+            f"{source}: {called} is not a step of an ordered fold",
             hint="give a function at the top level of a file",
         )
     if over not in tuple(Over):
@@ -164,7 +164,7 @@ def _check_on_time(
     if on_time not in times:
         raise DeclarationError(
             f"{source}: the step {step.__qualname__} is woken by {option_text(on_time)}, "
-            "which is no timestamp of its state",
+            "which is not a timestamp of its state",
             hint=f"on_time names one of them: {', '.join(times)}"
             if times
             else 'let the state have one: state="..., wake_at timestamp", on_time="wake_at"',
@@ -183,7 +183,7 @@ def plain_columns(source: Source, what: str, ddl: str) -> tuple[Column, ...]:
     """
     if not isinstance(ddl, str):
         raise DeclarationError(
-            f"{source}: {what} has {describe_value(ddl)} for its columns, which is no text",
+            f"{source}: {what} has {describe_value(ddl)} for its columns, which is not text",
             hint='write columns as text: "visits bigint, at timestamp"',
         )
     with error_prefix(f"{source}: {what}"):

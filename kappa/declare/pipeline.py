@@ -201,7 +201,7 @@ def _declared_pipeline(
 ) -> Pipeline:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise DeclarationError(
-            f"{source}: {describe_value(name)} is no name of a pipeline",
+            f"{source}: {describe_value(name)} is not a valid pipeline name",
             hint="use lower case letters, digits and underscores, a letter first",
         )
     if on_error not in tuple(OnError):
@@ -297,7 +297,7 @@ def _bound_inputs(
 
 
 def check_shapes(source: Source, name: str, reads: object, writes: object) -> None:
-    """Raises DeclarationError if `reads` is no mapping or `writes` no list."""
+    """Raises DeclarationError if `reads` is not a mapping or `writes` is not a list."""
     if not isinstance(reads, Mapping) or not all(isinstance(each, str) for each in reads):
         raise DeclarationError(
             f"{source}: pipeline {name} reads {describe_value(reads)}, which has no parameter's "
@@ -356,7 +356,7 @@ def check_outlets(
             )
         if each.of not in stored:
             raise DeclarationError(
-                f"{what} is of {each.of}, which is no table of pipeline {pipeline}",
+                f"{what} is of {each.of}, which is not a table of pipeline {pipeline}",
                 hint=_near_name(each.of, stored),
             )
         if isinstance(each, Sink):

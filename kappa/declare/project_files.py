@@ -59,10 +59,10 @@ def read_schema_file(path: Path, declared_in: str) -> Mapping[str, Any]:
     try:
         schema = json.loads(content.decode(), object_pairs_hook=_unique_object)
     except (ValueError, RecursionError) as error:
-        raise DeclarationError(f"{name} is no JSON: {error}") from None
+        raise DeclarationError(f"{name} is not JSON: {error}") from None
     if not isinstance(schema, dict):
         raise DeclarationError(
-            f"{name} is no JSON Schema of an event",
+            f"{name} is not a JSON Schema of an event",
             hint='it is an object: {"type": "object", "properties": {...}}',
         )
     _remember_file(folder, declared_in, name, content)
@@ -78,7 +78,7 @@ def read_text_file(path: Path, declared_in: str) -> str:
     try:
         text = content.decode()
     except UnicodeDecodeError:
-        raise DeclarationError(f"{name} is no text in UTF-8") from None
+        raise DeclarationError(f"{name} is not text in UTF-8") from None
     _remember_file(folder, declared_in, name, content)
     return text
 

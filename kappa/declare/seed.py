@@ -61,7 +61,7 @@ def seed_file(
     """Reads the file that a table names. Raises DeclarationError, beginning with `where`."""
     if not isinstance(path, str) or not path:
         raise DeclarationError(
-            f"{where} has {describe_value(path)} for its file, which is no path",
+            f"{where} has {describe_value(path)} for its file, which is not a path",
             hint='name it from the folder of this file: file="rates.csv"',
         )
     with error_prefix(where):

@@ -90,8 +90,8 @@ class Sink:
         source = Source.of_caller()
         if not isinstance(name, str) or not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
             raise DeclarationError(
-                f"{source}: {describe_value(name)} is no name of a Kafka topic, and a sink has its"
-                " topic's",
+                f"{source}: {describe_value(name)} is not a valid name of a Kafka topic, and a sink"
+                " has the name of its topic",
                 hint="use up to 249 letters, digits, dots, dashes and underscores",
             )
         if _OF_OTHERS.fullmatch(name):

@@ -251,7 +251,8 @@ def _check_expiry(
     expires = f"{source}: table {table} has expire={expiry.column!r}"
     if keys and expiry.column not in keys:
         raise DeclarationError(
-            f"{expires}, which is none of its keys: a row's time may not change while it is folded",
+            f"{expires}, which is not one of its keys: a row's time may not change while the row is"
+            " folded",
             hint="name a key that is a timestamp, as the beginning of a window is;"
             f" its keys are {', '.join(keys)}",
         )
@@ -287,7 +288,7 @@ def _checked_folds(source: Source, table: str, given: object) -> dict[str, Fold]
             )
         if not isinstance(how, Fold):
             raise DeclarationError(
-                f"{folds} by {describe_value(how)}, which is no fold",
+                f"{folds} by {describe_value(how)}, which is not a fold",
                 hint=(
                     "use count(), sum_(...), avg_(...), min_(...), max_(...), and_(...), "
                     "or_(...), first(...), latest(...), set_(...), count_distinct(...), "
@@ -297,7 +298,7 @@ def _checked_folds(source: Source, table: str, given: object) -> dict[str, Fold]
         wrong = [each for each in how.given_columns if not isinstance(each, str)]
         if wrong:
             raise DeclarationError(
-                f"{folds} by {how.kind} of {describe_value(wrong[0])}, which is no name of a "
+                f"{folds} by {how.kind} of {describe_value(wrong[0])}, which is not a name of a "
                 "column",
                 hint='give the name of a column of the rows as text, as in sum_("ms")',
             )

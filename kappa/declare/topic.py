@@ -71,7 +71,7 @@ class Topic:
     columns are the schema's fields.
 
     `key` names the column that the Kafka key repeats, as text. The key is enforced: a record
-    without a key, with a key that is no UTF-8, or with another key than the column is rejected. A
+    without a key, with a key that is not UTF-8, or with another key than the column is rejected. A
     compacted topic must have a key, and so must the topic of an ordered fold and of a latest table.
     With a `key_format` the Kafka key is written in that format and has a single field, the column:
     `key_format=Avro(Subject("orders-key"))`.
@@ -342,7 +342,7 @@ def with_old_names(
                 if "." in name
                 else f"write was={{new name: old name}}; its columns are {', '.join(names)}"
             )
-            raise DeclarationError(f"was names {name}, which is no column", hint=hint)
+            raise DeclarationError(f"was names {name}, which is not a column", hint=hint)
         if not isinstance(given, Iterable):
             raise _no_old_name(name, given)
         old_names[name] = (given,) if isinstance(given, str) else tuple(given)
@@ -361,14 +361,14 @@ def with_old_names(
 
 def _no_old_name(column: str, given: object) -> DeclarationError:
     return DeclarationError(
-        f"column {column} was {option_text(given)}, which is no name", hint=_WAS
+        f"column {column} was {option_text(given)}, which is not a name", hint=_WAS
     )
 
 
 def check_defaults(
     source: Source, topic: str, columns: tuple[Column, ...], schema: SchemaPlace | None
 ) -> None:
-    """Raises DeclarationError if a default is no value of the column."""
+    """Raises DeclarationError if a default is not a value of the column."""
     try:
         for column in columns:
             default_of(column, check_of(column.type))
@@ -384,7 +384,7 @@ def check_defaults(
 def _checked_name(source: Source, name: object) -> str:
     if not isinstance(name, str) or not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
         raise DeclarationError(
-            f"{source}: {describe_value(name)} is no name of a Kafka topic",
+            f"{source}: {describe_value(name)} is not a valid name of a Kafka topic",
             hint="use up to 249 letters, digits, dots, dashes and underscores",
         )
     if name.startswith(KAFKAS_OWN):

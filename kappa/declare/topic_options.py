@@ -90,7 +90,7 @@ def lateness_of_topic(
         )
     if _named_column(source, topic, event_time, "event_time", columns).type != Scalar("timestamp"):
         raise DeclarationError(
-            f"{source}: topic {topic} has the event_time {event_time}, which is no timestamp",
+            f"{source}: topic {topic} has the event_time {event_time}, which is not a timestamp",
             hint=f"declare {event_time} timestamp in its event",
         )
     return _checked_duration(source, topic, "lateness", lateness)
@@ -157,7 +157,7 @@ def _checked_duration(source: Source, topic: str, option: str, text: str) -> int
     found = parse_duration(text)
     if found is None:
         raise DeclarationError(
-            f"{source}: topic {topic} has {option}={text!r}, which is no duration",
+            f"{source}: topic {topic} has {option}={text!r}, which is not a duration",
             hint='say it like "90 seconds", "5 minutes" or "1 hour"',
         )
     return found

@@ -91,7 +91,7 @@ def topics_of_pattern(
 
 
 def _checked_pattern(source: Source, pattern: object) -> str:
-    """Returns a topic's pattern. Raises DeclarationError if `pattern` is no regular expression."""
+    """Returns a pattern. Raises DeclarationError if `pattern` is not a regular expression."""
     if not isinstance(pattern, str) or not pattern:
         raise DeclarationError(
             f"{source}: a topic has the pattern {describe_value(pattern)}",
@@ -101,7 +101,7 @@ def _checked_pattern(source: Source, pattern: object) -> str:
         re.compile(pattern)
     except re.error as error:
         raise DeclarationError(
-            f"{source}: the pattern {pattern} is no regular expression: {error}",
+            f"{source}: the pattern {pattern} is not a regular expression: {error}",
             hint=r'it is one of whole names: pattern="logs\\..*"',
         ) from None
     if len(quote(pattern, safe="")) > _LONGEST:

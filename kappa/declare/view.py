@@ -79,7 +79,7 @@ class View:
                 raise DeclarationError(f"{where} has a column twice among its {what}")
         if not set(by) <= set(keys) and keys:
             raise DeclarationError(
-                f"{where} has keys, and its rows belong together by what is no key",
+                f"{where} has keys, and its rows belong together by a column that is not a key",
                 hint="rows that have keys belong together by some of them: leave by out,"
                 " or take keys out",
             )

@@ -17,7 +17,7 @@ def tumble(at: Column | str, size: str) -> Column:
     """Returns the start of the window of `size` that the time `at` is in; null for null.
 
     Windows begin at whole multiples of `size` since 1970, in UTC. A duration is `"5 minutes"`, `"1
-    hour"`, `"90s"`. Raises DeclarationError if `size` is no duration above zero.
+    hour"`, `"90s"`. Raises DeclarationError if `size` is not a duration above zero.
 
     Example:
         @pipeline(
@@ -38,7 +38,7 @@ def hop(at: Column | str, size: str, every: str) -> Column:
 
     A window begins at each whole multiple of `every` since 1970, in UTC, so windows overlap if
     `every` is less than `size`. The starts are an array: explode the array to have a row for each
-    window. Raises DeclarationError if `size` or `every` is no duration above zero, or `every` is
+    window. Raises DeclarationError if `size` or `every` is not a duration above zero, or `every` is
     above `size`.
 
     Example:
@@ -134,7 +134,7 @@ def _duration_micros(name: str, duration: str) -> int:
     found = parse_duration(duration)
     if not found:
         raise DeclarationError(
-            f"{name} is {duration!r}, which is no duration",
+            f"{name} is {duration!r}, which is not a duration",
             hint='a duration is "5 minutes", "1 hour" or "90s"',
         )
     return found * 1000

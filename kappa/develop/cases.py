@@ -116,7 +116,7 @@ def read_rows(file: Path) -> list[Row] | None:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise UsageError(f"{file}:{number}: this is no JSON: {error}", hint=_WRITES) from None
+            raise UsageError(f"{file}:{number}: this is not JSON: {error}", hint=_WRITES) from None
         if not isinstance(row, dict):
             raise UsageError(f"{file}:{number}: this is no row", hint=_WRITES)
         found.append(row)

@@ -98,7 +98,7 @@ def _read_key(file: Path) -> str:
         )
     if "-----BEGIN PRIVATE KEY-----" not in text:
         raise SettingsError(
-            f"kafka.auth.key, {file}, is no private key in PEM and PKCS#8, which Java wants",
+            f"kafka.auth.key, {file}, is not a private key in PEM and PKCS#8, which Java wants",
             hint=f"make one of it: {_PKCS8.format(file)}",
         )
     return str(file.absolute())
@@ -108,7 +108,7 @@ def _read_text(name: str, file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        why = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
         raise SettingsError(
             f"kafka.auth.{name} cannot be read: {file}: {why}",
             hint="paths are relative to the folder of kappa.toml",

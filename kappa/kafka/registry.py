@@ -40,7 +40,7 @@ class RegistryClient:
         url = urlsplit(settings.url)
         if url.scheme not in {"http", "https"} or url.hostname is None:
             raise SettingsError(
-                "registry.url is no URL of HTTP", hint='such as "https://registry.example:8081"'
+                "registry.url is not an HTTP URL", hint='such as "https://registry.example:8081"'
             )
         if url.username is not None or url.password is not None:
             raise SettingsError("registry.url has a user or a password in it", hint=_NO_LOGIN)

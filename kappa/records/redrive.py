@@ -54,7 +54,7 @@ def parse_position(text: str) -> Position:
     match = _POSITION.fullmatch(text)
     if match is None:
         raise UsageError(
-            f"{text!r} is no place of a record",
+            f"{text!r} is not the place of a record",
             hint="a place is TOPIC:PARTITION:OFFSET, as kappa rejects list has them: visits:0:17",
         )
     return Position(match[1], int(match[2]), int(match[3]))

@@ -81,7 +81,7 @@ class Documents(Generic[_Record]):
     def parse(self, document: object, what: str, *, hint: str = "") -> _Record:
         """Returns the record of a document.
 
-        Raises Damaged, which names the document as `what`, if the document is no record.
+        Raises Damaged, which names the document as `what`, if the document is not a record.
         """
         try:
             return msgspec.convert(document, self._kind, str_keys=True, dec_hook=value_of_plain)

@@ -50,7 +50,7 @@ class Offsets:
                 }
             )
         except (AttributeError, TypeError, ValueError) as error:
-            raise Damaged(f"these are no offsets: {str(plain)[:200]}") from error
+            raise Damaged(f"these are not offsets: {str(plain)[:200]}") from error
 
     @classmethod
     def zero(cls, partitions: Mapping[str, int]) -> Self:

@@ -148,7 +148,7 @@ def read_root(store: Store) -> Root | None:
             hint="kappa down, then kappa doctor --repair: it puts a copy of the file back"
             if has_root_copy(store)
             else f"put the file back from a backup; without one delete it and {ROOT_COPY}, if this "
-            "root is no copy",
+            "root is not a copy",
         )
     return root
 
@@ -167,7 +167,7 @@ def why_silent(store: Store) -> str:
 
 
 def own_root(store: Store) -> Root | None:
-    """Returns the identity of a root that is no copy; None if the root has none yet.
+    """Returns the identity of a root that is not a copy; None if the root has none yet.
 
     Raises Copied if the root is a copy.
     """
@@ -248,7 +248,7 @@ def ensure_is_copy(store: Store, *, sends: bool) -> bool:
     if root.adopted_from and sends and not root.sends:
         return False
     raise UsageError(
-        f"the root {store.url} is no copy: it is root {root.id}"
+        f"the root {store.url} is not a copy: it is root {root.id}"
         + (f", adopted from root {root.adopted_from}" if root.adopted_from else ""),
         hint="kappa up" if root.sends else "kappa root adopt --send lets it send",
     )

@@ -150,7 +150,7 @@ class Store:
     def get_json(self, name: str) -> Any:
         """Returns a document without the seal, or None if the document does not exist.
 
-        Raises Damaged if the object is no JSON, or not as it was written.
+        Raises Damaged if the object is not JSON, or not as it was written.
         """
         return self.get_sealed(name)[0]
 
@@ -164,7 +164,7 @@ class Store:
         except SealBroken as error:
             raise Damaged(f"{self.address(name)} is not as it was written", hint=_MEND) from error
         except ValueError as error:
-            why = f"{self.address(name)} is no JSON document: {error}"
+            why = f"{self.address(name)} is not a JSON document: {error}"
             raise Damaged(why, hint=_MEND) from error
 
     def set_aside(self, name: str) -> str | None:

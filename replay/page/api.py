@@ -184,7 +184,7 @@ def intent(
     if if_match is None:
         raise HttpError(
             428,
-            "it is not said which generation was looked at",
+            "the request does not say which generation was looked at",
             hint=f"send If-Match with the ETag of GET {API}/rollouts",
         )
     if not wanted.dry_run and idempotency_key is None:

@@ -163,7 +163,7 @@ def adopt_copy(store: Store, *, sends: bool) -> Root:
 
     Unless the root `sends`, sinks, alerts and pulled sources are off; a root that was adopted
     before may send from now on. Events in the copied spool are the first root's to send: these
-    events are moved aside. Raises UsageError if the root is no copy, and Conflict if the
+    events are moved aside. Raises UsageError if the root is not a copy, and Conflict if the
     platform is up on the root.
     """
     from kappa.serving.collect.collector import SPOOL  # noqa: PLC0415  # it takes a server

@@ -75,7 +75,9 @@ def next_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
         case Phase.READY if rollout.waits:
             return Wait(f"a yes: kappa promote {rollout.pipeline}")
         case Phase.READY | Phase.HOLDING if sight.unseen:
-            return Wait(f"what it is promoted together with: {sight.unseen}")
+            return Wait(
+                f"the rollouts that are promoted together with this rollout: {sight.unseen}"
+            )
         case Phase.READY | Phase.HOLDING:
             return next_promote_step(sight, rules)
         case Phase.SERVED | Phase.FAILED | Phase.ABANDONED:

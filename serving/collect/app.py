@@ -134,7 +134,7 @@ class CollectorApp:
         if method != "POST":
             raise HttpError(
                 405,
-                f"{method} is no way to send an event",
+                f"{method} is not a way to send an event",
                 hint=f"POST {_PREFIX}TOPIC",
                 headers={"Allow": "POST"},
             )

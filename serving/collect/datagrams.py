@@ -1,6 +1,6 @@
 """Events by UDP, one a datagram: `TOPIC EVENT`, or `TOPIC TOKEN EVENT` with sources.
 
-Nothing is answered. A datagram that is no event of a caller is counted.
+Nothing is answered. A datagram that is not an event of a caller is counted.
 """
 
 from __future__ import annotations

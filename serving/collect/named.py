@@ -15,7 +15,7 @@ def ensure_name(section: str, name: str) -> None:
     """Raises SettingsError if a section's name cannot be part of its secrets' names."""
     if _NAME.fullmatch(name) is None or len(name) > _LONGEST:
         raise SettingsError(
-            f"{section}.{name[:_LONGEST]} is no name of a source, since no variable of the "
+            f"{section}.{name[:_LONGEST]} is not a valid source name, since no variable of the "
             "environment could give it a token",
             hint=f"name it with 1 to {_LONGEST} small letters, digits and single _: "
             f"[{section}.{_near(name)}]",

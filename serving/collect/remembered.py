@@ -107,7 +107,7 @@ def key_of(header: str | None) -> str:
     if _KEY.fullmatch(key) is None:
         raise HttpError(
             400,
-            "the Idempotency-Key is none",
+            "the Idempotency-Key is not valid",
             hint="it has 1 to 255 visible characters of ASCII, such as a UUID",
         )
     return key

@@ -34,14 +34,14 @@ class HttpAddress:
 def guarded_address(listen: str, token: str | None) -> HttpAddress:
     """Reads HOST:PORT, as in `serve.listen`.
 
-    Raises SettingsError if the text is no address, or the address is not guarded
+    Raises SettingsError if the text is not an address, or the address is not guarded
     (`ensure_guarded`).
     """
     host, colon, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise SettingsError(
-            f"{listen!r} is no place to listen at",
+            f"{listen!r} is not a place to listen at",
             hint="give host and port, such as 127.0.0.1:8717",
         )
     ensure_guarded(host, token)

@@ -74,7 +74,7 @@ async def events(
     if last_event_id is not None and not (last_event_id.isascii() and last_event_id.isdecimal()):
         raise HttpError(
             400,
-            f"{last_event_id[:40]!r} is the id of no event",
+            f"{last_event_id[:40]!r} is not the id of an event",
             hint="ids are numbers; leave Last-Event-ID out to get new events only",
         )
     listening = _listening(request)

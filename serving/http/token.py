@@ -55,7 +55,7 @@ class WaitingLine:
         if self._waiting >= _LONGEST_LINE:
             raise HttpError(
                 429,
-                "too many bring wrong tokens",
+                "too many requests bring wrong tokens",
                 hint="come back in a while; a right one is let in at any time",
                 headers={"Retry-After": "60"},
             )

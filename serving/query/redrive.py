@@ -185,7 +185,7 @@ def plan_redrive(
         found = by_place.get(line.names)
         if found is None:
             raise UsageError(
-                f"line {line.number} names {line.names}, which is no reject of what serves; "
+                f"line {line.number} names {line.names}, which is not a reject of what serves; "
                 "nothing was sent",
                 hint="see kappa rejects list; a folded record needs no redriving",
             )

@@ -126,7 +126,7 @@ def test_a_value_of_another_type_or_beyond_its_bounds_is_named(
         (
             "KAPPA__KAFKA__BOOTSTRAP_SERVER",
             "x",
-            "kafka.bootstrap_server is no setting",
+            "kafka.bootstrap_server is not a setting",
             "did you mean kafka.bootstrap_servers?",
         ),
         (
@@ -141,10 +141,10 @@ def test_a_value_of_another_type_or_beyond_its_bounds_is_named(
             "setting rollout.hold_attempts is '0'",
             "KAPPA__ROLLOUT__HOLD_ATTEMPTS",
         ),
-        ("KAPPA__KAFKAA__HEAP", "1g", "kafkaa is no setting", "did you mean kafka?"),
-        ("KAPPA__ROTO", "x", "roto is no setting", "did you mean root?"),
-        ("kappa__roto", "x", "roto is no setting", "did you mean root?"),
-        ("KAPPA__PROJECT", "/tmp", "project is no setting", "rollout"),
+        ("KAPPA__KAFKAA__HEAP", "1g", "kafkaa is not a setting", "did you mean kafka?"),
+        ("KAPPA__ROTO", "x", "roto is not a setting", "did you mean root?"),
+        ("kappa__roto", "x", "roto is not a setting", "did you mean root?"),
+        ("KAPPA__PROJECT", "/tmp", "project is not a setting", "rollout"),
         (
             "KAPPA__KAFKA",
             "{",
@@ -443,7 +443,7 @@ def test_the_place_of_a_secret_may_be_in_the_file(project: Path) -> None:
         ),
         (
             f'{YARN}conf = {{"spark.hadoop.yarn.resourcemanager.address" = "h"}}',
-            "engine.conf.spark.hadoop.yarn.resourcemanager.address is no address",
+            "engine.conf.spark.hadoop.yarn.resourcemanager.address is not an address",
         ),
         (
             f'{YARN}conf = {{"spark.hadoop.yarn.resourcemanager.hostname" = "h", {CORES}}}',

@@ -218,7 +218,7 @@ def test_a_pipeline_that_another_file_imports_is_one_pipeline(tmp_path: Path, li
 def test_a_file_whose_name_cannot_be_imported_is_refused(tmp_path: Path) -> None:
     write(tmp_path, **{"pipelines__my-orders": ORDERS})
 
-    assert "my-orders is no name of a module" in refused(tmp_path)
+    assert "my-orders is not a valid module name" in refused(tmp_path)
 
 
 def test_kappas_own_packages_are_not_the_projects(tmp_path: Path) -> None:
@@ -297,14 +297,14 @@ def test_columns_at_the_top_of_a_file_are_refused_with_the_line(
         ("schemas/none.json", None, "schemas/none.json cannot be read: No such file"),
         ("/etc/hostname", None, "/etc/hostname is not named from within the project"),
         ("../out.json", b"{}", "../out.json is not named from within the project"),
-        ("a.json", b"{", "a.json is no JSON: Expecting property name"),
-        ("a.json", b"\xff", "a.json is no JSON: 'utf-8' codec can't decode"),
-        ("a.json", b"\xef\xbb\xbf{}", "a.json is no JSON"),
-        ("a.json", b"[]", "a.json is no JSON Schema of an event"),
+        ("a.json", b"{", "a.json is not JSON: Expecting property name"),
+        ("a.json", b"\xff", "a.json is not JSON: 'utf-8' codec can't decode"),
+        ("a.json", b"\xef\xbb\xbf{}", "a.json is not JSON"),
+        ("a.json", b"[]", "a.json is not a JSON Schema of an event"),
         (
             "a.json",
             b'{"type": "object", "type": "object"}',
-            "a.json is no JSON: 'type' is twice in one object",
+            "a.json is not JSON: 'type' is twice in one object",
         ),
         (
             "a.json",

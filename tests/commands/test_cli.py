@@ -253,7 +253,7 @@ def test_without_java_up_says_what_to_install(
         (
             ["query", "select 1", "--at", "yesterday"],
             2,
-            "'yesterday' is no time",
+            "'yesterday' is not a time",
             "2026-01-31T14:05:00Z",
         ),
         (
@@ -283,20 +283,25 @@ def test_without_java_up_says_what_to_install(
         (
             ["tables", "--at-offsets", "hits:0=3,hits"],
             2,
-            "'hits' is no offset of a partition",
+            "'hits' is not an offset of a partition",
             "orders:0=120",
         ),
-        (["tables", "--at-event-time", "yesterday"], 2, "'yesterday' is no time", "2026"),
+        (["tables", "--at-event-time", "yesterday"], 2, "'yesterday' is not a time", "2026"),
         (["prove", "web", "--slices", "some"], 2, "no way to cut the log", "--slices 20"),
         (["diff", "web"], 2, "no pipeline web is served", "kappa deploy"),
         (["diff", "web", "web-1", "web-2", "--sample", "-1"], 2, "--sample", "kappa diff --help"),
         (["rejects", "web"], 2, "no pipeline web is served", "kappa deploy"),
         (["rejects", "list", "web"], 2, "no pipeline web is served", "kappa deploy"),
-        (["rejects", "show", "visits:0"], 2, "'visits:0' is no place of a record", "visits:0:17"),
+        (
+            ["rejects", "show", "visits:0"],
+            2,
+            "'visits:0' is not the place of a record",
+            "visits:0:17",
+        ),
         (
             ["rejects", "show", "visits:0:17"],
             2,
-            "visits:0:17 is no reject of what serves",
+            "visits:0:17 is not a reject of what serves",
             "kappa rejects list",
         ),
         (["rejects", "export", "web", "new.jsonl"], 2, "no pipeline web is served", "kappa deploy"),
@@ -312,7 +317,7 @@ def test_without_java_up_says_what_to_install(
         (
             ["rejects", "redrive", "pipelines/web.py"],
             2,
-            "line 2 is no JSON",
+            "line 2 is not JSON",
             "an envelope is one JSON object a line",
         ),
     ],
@@ -333,7 +338,7 @@ def test_a_wrong_setting_is_named(kappa: Kappa, project: Path) -> None:
     ended = kappa("tables")
 
     assert ended.code == 2
-    assert "kafka.bootstrap_server is no setting" in ended.err
+    assert "kafka.bootstrap_server is not a setting" in ended.err
     assert "did you mean kafka.bootstrap_servers?" in ended.err
 
 
@@ -1465,7 +1470,7 @@ def test_nothing_is_sent_where_a_wait_would_have_no_end(
 @pytest.mark.parametrize(
     ("flags", "error", "hint"),
     [
-        (["--after", "17"], "'17' is no offset of a partition", "orders:0=120"),
+        (["--after", "17"], "'17' is not an offset of a partition", "orders:0=120"),
         (["--after", "web.misses:0=1"], "nothing that serves reads topic web.misses", "web.hits"),
         (["--timeout", "3"], "--timeout is for --after", "--after TOKEN"),
         (

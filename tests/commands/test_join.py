@@ -137,7 +137,7 @@ def test_validation_refuses_topics_that_cannot_be_collected(kappa: Type, tmp_pat
     ("arguments", "sentence"),
     [
         (("logs.*",), r"the project declares no topics by the pattern logs.*"),
-        (("--leave", "nope"), r"topic nope is none of the pattern logs\..*"),
+        (("--leave", "nope"), r"topic nope does not match the pattern logs\..*"),
         (("--leave", "logs.a"), r"the pattern logs\..* matches no topic of the broker"),
     ],
 )

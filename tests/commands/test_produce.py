@@ -103,7 +103,7 @@ def test_what_does_not_fit_ends_it_with_its_place_and_the_number_before(
     refused = kappa("produce", "orders", "bad.csv")
 
     assert refused.code == 2
-    assert 'error: bad.csv line 3 is no event: n is the text "many"' in refused.err
+    assert 'error: bad.csv line 3 is not an event: n is the text "many"' in refused.err
     assert "; 1 record before it was acknowledged, nothing after it was sent" in refused.err
     assert sum(offset for *_, offset in log.end(["orders"]).items()) == 1
 

@@ -128,7 +128,7 @@ def test_the_past_is_pinned_and_left(typed: Typed, platform: Platform) -> None:
     ] == ["3", "1", "6", "1", "1", "1"]
     assert "nothing was served yet" in typed.error("\\at 2013-01-01T00:00Z")
     assert "'x' is no number" in typed.error("\\generation x")
-    assert "is no time" in typed.error("\\at noon")
+    assert "is not a time" in typed.error("\\at noon")
 
 
 def test_tables_are_listed_and_described(typed: Typed) -> None:
@@ -162,7 +162,7 @@ def test_an_answer_goes_to_a_file_once(typed: Typed, tmp_path: Path) -> None:
     ]
     assert pq.read_table(files["parquet"]).to_pylist() == [{"carrier": "UA", "flights": 3}]
     assert typed("select 1 as x;") == "x\n─\n1\n(1 row)\n"
-    assert "is no format of a file" in typed.error("\\o xlsx a")
+    assert "is not a format of a file" in typed.error("\\o xlsx a")
     assert "no file is named" in typed.error("\\o csv")
     typed(f"\\o csv {tmp_path}")
     assert "cannot be written" in typed.error("select 1;")

@@ -89,9 +89,9 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ("hidden column", lambda: Topic("a", event="_x int"), "underscore"),
     ("trailing text", lambda: Topic("a", event="x int y"), "not expected"),
     (
-        "a default that is no literal",
+        "a default that is not a literal",
         lambda: Topic("a", event="x timestamp default now()"),
-        "default of x is `now`, which is no literal",
+        "default of x is `now`, which is not a literal",
     ),
     ("no default", lambda: Topic("a", event="x int default"), "default of x is missing"),
     ("half a text", lambda: Topic("a", event="x string default 'y"), "no literal"),
@@ -128,7 +128,7 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     (
         "old name of no column",
         lambda: Topic("a", event="x int", was={"y": "z"}),
-        "was names y, which is no column",
+        "was names y, which is not a column",
     ),
     (
         "old name inside a column",
@@ -153,7 +153,7 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     (
         "an old name that is none",
         lambda: Topic("a", event="x int", was={"x": ("y", "")}),
-        "x was '', which is no name",
+        "x was '', which is not a name",
     ),
     (
         "lateness alone",
@@ -178,14 +178,14 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     (
         "lateness in words",
         lambda: Topic("a", event="at timestamp", event_time="at", lateness="a while"),
-        "'a while', which is no duration",
+        "'a while', which is not a duration",
     ),
     ("expire alone", lambda: Table("t", expire="at"), "declares expire alone"),
     ("after alone", lambda: Table("t", after="1 hour"), "declares after alone"),
     (
         "after in words",
         lambda: Table("t", expire="at", after="a while"),
-        "'a while', which is no duration",
+        "'a while', which is not a duration",
     ),
     (
         "after for ever",
@@ -316,12 +316,12 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     (
         "a step that is woken by no time",
         lambda: ordered(step, state="n int, at timestamp", on_time="n"),
-        "is woken by 'n', which is no timestamp of its state",
+        "is woken by 'n', which is not a timestamp of its state",
     ),
     (
         "a step that is woken by no column",
         lambda: ordered(step, state="n int", on_time=["n"]),
-        "is woken by a list, which is no timestamp of its state",
+        "is woken by a list, which is not a timestamp of its state",
     ),
     (
         "a step that is woken over batches",
@@ -388,7 +388,11 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ("top rows by the way", lambda: top_k("n", "x"), "top_k has k='x'"),  # type: ignore[arg-type]  # the mistake under test
     ("a sketch of nothing", lambda: hll("n", lg_k=3), "hll has lg_k=3"),
     ("a sketch beyond memory", lambda: theta("n", lg_k=27), "theta has lg_k=27"),
-    ("a rank in per cent", lambda: kll("n", 99), "kll has rank=99, which is no number from 0 to 1"),
+    (
+        "a rank in per cent",
+        lambda: kll("n", 99),
+        "kll has rank=99, which is not a number from 0 to 1",
+    ),
     ("a rank that is true", lambda: kll("n", rank=True), "kll has rank=True"),
     ("a quantile of nothing", lambda: kll("n", 0.5, k=7), "kll has k=7"),
     (
@@ -464,33 +468,41 @@ def folded(**fold: Any) -> Table:
 NEAR_MISSES: list[tuple[Callable[[], Any], str, str]] = [
     (
         lambda: folded(a=max_(3)),  # type: ignore[arg-type]  # the mistakes under test, from here on
-        "table t folds column a by max of an int, which is no name of a column",
+        "table t folds column a by max of an int, which is not a valid column name",
         'sum_("ms")',
     ),
-    (lambda: folded(a=avg_(HITS)), "by avg of topic web.hits, which is no name", 'sum_("ms")'),  # type: ignore[arg-type]
-    (lambda: folded(a=max_(None)), "by max of None, which is no name", 'sum_("ms")'),  # type: ignore[arg-type]
-    (lambda: folded(a=count(3)), "by count of an int, which is no name", 'sum_("ms")'),  # type: ignore[arg-type]
-    (lambda: folded(a=top_k("n", by=3)), "by top_k of an int, which is no name", 'sum_("ms")'),  # type: ignore[arg-type]
+    (lambda: folded(a=avg_(HITS)), "by avg of topic web.hits, which is not a name", 'sum_("ms")'),  # type: ignore[arg-type]
+    (lambda: folded(a=max_(None)), "by max of None, which is not a name", 'sum_("ms")'),  # type: ignore[arg-type]
+    (lambda: folded(a=count(3)), "by count of an int, which is not a name", 'sum_("ms")'),  # type: ignore[arg-type]
+    (lambda: folded(a=top_k("n", by=3)), "by top_k of an int, which is not a name", 'sum_("ms")'),  # type: ignore[arg-type]
     (lambda: folded(a=count), "column a by count, but count is not called", "write count()"),
     (lambda: folded(a=max_), "but max_ is not called", 'write max_("ms")'),
     (lambda: folded(a=kll), "but kll is not called", 'write kll("ms", 0.5)'),
-    (lambda: folded(a=step), "by the function step, which is no fold", "use count()"),
-    (lambda: folded(a=HITS), "column a by topic web.hits, which is no fold", "use count()"),
-    (lambda: folded(a=3), "column a by an int, which is no fold", "use count()"),
+    (lambda: folded(a=step), "by the function step, which is not a fold", "use count()"),
+    (lambda: folded(a=HITS), "column a by topic web.hits, which is not a fold", "use count()"),
+    (lambda: folded(a=3), "column a by an int, which is not a fold", "use count()"),
     (
         lambda: Table("t", keys=("id",), fold=count()),  # type: ignore[arg-type]
         "table t has a Count for fold, which names no column",
         'fold={"rows": count()}',
     ),
     (lambda: Table("t", latest=T), "latest of table t, which is no Topic", "latest=TOPIC"),  # type: ignore[arg-type]
-    (lambda: Table(HITS), "topic web.hits is no name of a table", "lower case letters"),  # type: ignore[arg-type]
-    (lambda: Topic(T, event="x int"), "table t is no name of a Kafka topic", "letters"),  # type: ignore[arg-type]
-    (lambda: Table("t", keys=(HITS,)), "topic web.hits in keys, which is no text", 'keys=("id",)'),  # type: ignore[arg-type]
-    (lambda: Table("t", keys=None), "None for keys, which is no list of texts", "leave keys out"),  # type: ignore[arg-type]
-    (lambda: Table("t", checks=[3]), "an int in checks, which is no text", 'checks=["visits > 0"]'),  # type: ignore[list-item]
+    (lambda: Table(HITS), "topic web.hits is not a valid table name", "lower case letters"),  # type: ignore[arg-type]
+    (lambda: Topic(T, event="x int"), "table t is not a valid name of a Kafka topic", "letters"),  # type: ignore[arg-type]
+    (lambda: Table("t", keys=(HITS,)), "topic web.hits in keys, which is not text", 'keys=("id",)'),  # type: ignore[arg-type]
+    (
+        lambda: Table("t", keys=None),
+        "None for keys, which is not a list of texts",
+        "leave keys out",
+    ),  # type: ignore[arg-type]
+    (
+        lambda: Table("t", checks=[3]),
+        "an int in checks, which is not text",
+        'checks=["visits > 0"]',
+    ),  # type: ignore[list-item]
     (
         lambda: Topic("a", event="x int", identity=3),  # type: ignore[arg-type]
-        "topic a has an int for identity, which is no list of texts",
+        "topic a has an int for identity, which is not a list of texts",
         'identity=("id",)',
     ),
     (lambda: Topic("a", event="x int", key=HITS), "no column topic web.hits, its key", "are x"),  # type: ignore[arg-type]
@@ -532,11 +544,15 @@ NEAR_MISSES: list[tuple[Callable[[], Any], str, str]] = [
     (lambda: Topic("a", event="x int", archive=HITS), "archive=topic web.hits", "archive is True"),  # type: ignore[arg-type]
     (lambda: Topic("a", event="x int", config="a=b"), "has 'a=b' for config", "write config={"),  # type: ignore[arg-type]
     (lambda: Topic("a", event="x int", was="y"), "was is 'y', which gives no", "write was={"),  # type: ignore[arg-type]
-    (lambda: Topic("a", event="x int", was={"x": 3}), "x was 3, which is no name", "write was={"),  # type: ignore[dict-item]
+    (
+        lambda: Topic("a", event="x int", was={"x": 3}),
+        "x was 3, which is not a name",
+        "write was={",
+    ),  # type: ignore[dict-item]
     (lambda: ordered(step, state="n int", emits=T), "emits table t, which is", 'emits="regulars"'),  # type: ignore[arg-type]
     (lambda: ordered(step, state="n int", over=T), "called over table t", '"row"'),  # type: ignore[arg-type]
     (lambda: ordered(HITS, state="n int"), "topic web.hits is no step", "give a function"),  # type: ignore[arg-type]
-    (lambda: declared(name=3), "an int is no name of a pipeline", "lower case letters"),
+    (lambda: declared(name=3), "an int is not a valid pipeline name", "lower case letters"),
 ]
 
 

@@ -304,7 +304,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (of({"type": "object"}), "no properties at /properties/x"),
     (
         of({"anyOf": [{"type": "string"}, {"type": "integer"}]}),
-        "anyOf at /properties/x, which makes no column",
+        "anyOf at /properties/x, which cannot become a column",
     ),
     (
         of({"anyOf": [{"type": "string"}, {"type": "null"}], "maxLength": 1}),
@@ -339,7 +339,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"type": "object", "properties": {"user-id": {"type": "string"}}},
-        "'user-id' at /properties, which is no name of a column",
+        "'user-id' at /properties, which is not a valid column name",
     ),
     ({"type": "object", "properties": {"_x": {"type": "string"}}}, "'_x' at /properties"),
     (

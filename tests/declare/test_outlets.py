@@ -68,8 +68,16 @@ def test_a_sink_or_an_alert_may_be_called_as_its_table_is() -> None:
 
 
 REFUSED: list[tuple[Callable[[], Any], str, str]] = [
-    (lambda: written(Sink("a b", of="pages")), "'a b' is no name of a Kafka topic", "letters"),
-    (lambda: written(Sink("..", of="pages")), "'..' is no name of a Kafka topic", "letters"),
+    (
+        lambda: written(Sink("a b", of="pages")),
+        "'a b' is not a valid name of a Kafka topic",
+        "letters",
+    ),
+    (
+        lambda: written(Sink("..", of="pages")),
+        "'..' is not a valid name of a Kafka topic",
+        "letters",
+    ),
     *(
         (partial(lambda name: written(Sink(name, of="pages")), name), f"topic {name} is", "its own")
         for name in (
@@ -79,9 +87,13 @@ REFUSED: list[tuple[Callable[[], Any], str, str]] = [
     ),
     (lambda: Topic("__consumer_offsets", event="x int"), "is one of Kafka's own", "events"),
     (lambda: written(Sink("x", of="pages", partitions=0)), "x has 0 partitions", "from 1"),
-    (lambda: written(Sink("x", of=PAGES)), "of table pages, which is no name", 'of="page'),  # type: ignore[arg-type]
-    (lambda: written(Sink("x", of="page")), "of page, which is no table of pipeline web", "pages?"),
-    (lambda: written(Sink("x", of="rejects")), "is no table of pipeline", "there are best"),
+    (lambda: written(Sink("x", of=PAGES)), "of table pages, which is not a name", 'of="page'),  # type: ignore[arg-type]
+    (
+        lambda: written(Sink("x", of="page")),
+        "of page, which is not a table of pipeline web",
+        "pages?",
+    ),
+    (lambda: written(Sink("x", of="rejects")), "is not a table of pipeline", "there are best"),
     (lambda: written(Sink("x", of="top")), "view top, which is computed when", 'View("top", ...'),
     (lambda: written(Alert("x", of="top", to="page")), "alert x is of view top, which", "keys"),
     (lambda: written(Sink("x", of="every_hit")), "every_hit, which has no keys", "give every_hit"),
@@ -108,12 +120,20 @@ REFUSED: list[tuple[Callable[[], Any], str, str]] = [
     ),
     (lambda: Sink("x", of="pages", columns="rows"), "columns='rows'", "columns=('rows',)"),
     (lambda: Sink("x", of="pages", columns=["a", "a"]), "a column twice", ""),
-    (lambda: Alert("X", of="pages", to="page"), "'X' is no name of an alert", "lower case"),
-    (lambda: Alert("x", of="pages", to="ftp://a"), "goes to 'ftp://a', which is no address", "htt"),
-    (lambda: Alert("x", of="pages", to="https://"), "which is no address", "https://..."),
-    (lambda: Alert("x", of="pages", to="https://a:b"), "which is no address", "https://..."),
-    (lambda: Alert("x", of="pages", to="http://a/ b"), "which is no address", "https://..."),
-    (lambda: Alert("x", of="pages", to=HITS), "goes to topic hits, which is no address", "page"),  # type: ignore[arg-type]
+    (lambda: Alert("X", of="pages", to="page"), "'X' is not a valid alert name", "lower case"),
+    (
+        lambda: Alert("x", of="pages", to="ftp://a"),
+        "goes to 'ftp://a', which is not an address",
+        "htt",
+    ),
+    (lambda: Alert("x", of="pages", to="https://"), "which is not an address", "https://..."),
+    (lambda: Alert("x", of="pages", to="https://a:b"), "which is not an address", "https://..."),
+    (lambda: Alert("x", of="pages", to="http://a/ b"), "which is not an address", "https://..."),
+    (
+        lambda: Alert("x", of="pages", to=HITS),
+        "goes to topic hits, which is not an address",
+        "page",
+    ),  # type: ignore[arg-type]
     (lambda: Alert("x", of="pages", to="command:"), "which names no command", "kappa.toml"),
     (lambda: Alert("x", of="pages", to="https://me:pw@a"), "a URL with a user in it", "settings"),
     (

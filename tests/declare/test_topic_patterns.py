@@ -130,12 +130,12 @@ def test_a_pattern_that_nothing_has_joined_is_refused_but_by_the_command(project
 @pytest.mark.parametrize(
     ("topic", "sentence"),
     [
-        ('Topic(pattern="logs[", event="id string")', "is no regular expression"),
+        ('Topic(pattern="logs[", event="id string")', "is not a regular expression"),
         ('Topic(pattern="", event="id string")', "a topic has the pattern"),
         ('Topic("logs", pattern="l.*", event="id string")', "has the pattern l.*, too"),
         ('Topic(pattern="l.*", event="id string", kind="compacted", key="id")', "compacted"),
         ('Topic(pattern="l.*", event="id string", partitions=3)', "has partitions=3"),
-        ('Topic(event="id string")', "is no name of a Kafka topic"),
+        ('Topic(event="id string")', "is not a valid name of a Kafka topic"),
     ],
 )
 def test_a_pattern_that_cannot_be_meant_is_refused(
@@ -208,7 +208,7 @@ def test_what_becomes_of_each_topic_is_said(project: Path) -> None:
         JoinedTopic("logs.gone", 2),
         JoinedTopic("logs.new", 1),
     )
-    with pytest.raises(UsageError, match="topic nope is none of the pattern"):
+    with pytest.raises(UsageError, match="topic nope does not match the pattern"):
         join_topics(pattern, there, frozenset(), ["nope"])
 
 

@@ -114,7 +114,7 @@ def test_the_lines_of_a_run() -> None:
             PipelineRun("web", ("new", "readers: view v is new"), (sample,), changes),
             PipelineRun("shop", ("new",), (), (), same=True),
         ),
-        (Refusal("pipelines/bad.py", "/home/p/pipelines/bad.py:3: this is no Python", "mend it"),),
+        (Refusal("pipelines/bad.py", "/home/p/pipelines/bad.py:3: this is not Python", "mend it"),),
     )
 
     assert [*run_lines(run, Path("/home/p"))] == [
@@ -125,7 +125,7 @@ def test_the_lines_of_a_run() -> None:
         (Style.ADDED, "    + x=2"),
         (Style.REMOVED, "    - x=1"),
         (Style.DIM, "  no row changes: a (0 rows)"),
-        (Style.REFUSED, "error: pipelines/bad.py:3: this is no Python"),
+        (Style.REFUSED, "error: pipelines/bad.py:3: this is not Python"),
         (Style.PLAIN, "  hint: mend it"),
         (Style.DIM, "unchanged: shop"),
     ]

@@ -195,7 +195,7 @@ def test_whenever_the_clock_jumps_nothing_is_wrong_and_all_goes_on(
                 assert "kappa retry" in told
                 bed.must("retry", "shop", "--yes")
 
-            # What a killed job waits for before it is started again is no time of day.
+            # What a killed job waits for before it is started again is not a time of day.
             clock.jump(DAY)
             killed = job_of(bed)
             os.kill(killed, signal.SIGKILL)

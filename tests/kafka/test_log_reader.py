@@ -120,7 +120,7 @@ def test_it_waits_at_the_end_until_there_is_more_and_keeps_what_arrived(log, rea
     assert read(reader, topic_name, {0: 2, 1: 2}, {0: 2, 1: 4}) == {0: [], 1: [2, 3]}
     assert read(reader, topic_name, {0: 2, 1: 4}, {0: 2, 1: 5}) == {0: [], 1: [4]}
 
-    # What only moves the end, and is no record, is more, too.
+    # What only moves the end, and is not a record, is more, too.
     end = Offsets({topic_name: {0: 2, 1: 5}})
     assert not reader.wait_beyond(end, 0.1)
     writer = KafkaProducer(

@@ -309,9 +309,9 @@ def test_how_keys_are_written_is_part_of_the_version(project: Path) -> None:
         ("pair", "id", "the schema of keys has the fields code, more, and a topic's key is one"),
         ("number", "id", "the key is column id, a string, and the schema of keys has bigint"),
         ("record", "n", "the key is column n, a bigint, and the schema of keys has string"),
-        ("'avro'", "id", "format is 'avro', which is no format of records"),
+        ("'avro'", "id", "format is 'avro', which is not a format of records"),
         ("'debezium-json'", "id", "a format of changes reads whole records, and no keys"),
-        ("Csv(fields=['other'])", "id", "column id is no field of format csv"),
+        ("Csv(fields=['other'])", "id", "column id is not a field of format csv"),
     ],
 )
 def test_a_format_that_has_not_the_key_is_refused_with_the_users_line(

@@ -264,7 +264,7 @@ def test_a_row_of_csv_may_have_lines_in_quotes_and_is_named_by_its_first() -> No
     rows = csv_events(topic, lines, "t.csv")
 
     assert [decoded(topic, next(rows)[1]) for _ in range(2)] == [("a\nb", 1), ('c "x"\n', None)]
-    with pytest.raises(UsageError, match=r"^t\.csv line 7 is no event: n is the text \"no\""):
+    with pytest.raises(UsageError, match=r"^t\.csv line 7 is not an event: n is the text \"no\""):
         next(rows)
 
 
@@ -274,16 +274,16 @@ CSV = Topic("t", event="id string not null, n int, at timestamp", key="id")
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
-        ("id,nn\n1,2\n", "t.csv line 1 has nn, which is no field of topic t"),
+        ("id,nn\n1,2\n", "t.csv line 1 has nn, which is not a field of topic t"),
         ("id,id\n", "t.csv line 1 names id twice"),
         ("id,\n", "t.csv line 1 names a column without a name"),
         ("id,n\n1\n", "t.csv line 2 has 1 value, and the header names 2"),
-        ("id,n\n1,x\n", 't.csv line 2 is no event: n is the text "x", not a whole number'),
-        ("id,n\n,1\n", "t.csv line 2 is no event of topic t: id is null"),
-        ("n\n1\n", "t.csv line 2 is no event of topic t: id is missing"),
-        ("id,at\n1,today\n", 't.csv line 2 is no event of topic t: at is "today"'),
-        ('id,n\n"1,2\n3,4\n', "t.csv line 2 is no CSV: a quote is opened and never closed"),
-        ("id,n\n\xff,2\n", "t.csv line 2 is no UTF-8: byte 0"),
+        ("id,n\n1,x\n", 't.csv line 2 is not an event: n is the text "x", not a whole number'),
+        ("id,n\n,1\n", "t.csv line 2 is not an event of topic t: id is null"),
+        ("n\n1\n", "t.csv line 2 is not an event of topic t: id is missing"),
+        ("id,at\n1,today\n", 't.csv line 2 is not an event of topic t: at is "today"'),
+        ('id,n\n"1,2\n3,4\n', "t.csv line 2 is not CSV: a quote is opened and never closed"),
+        ("id,n\n\xff,2\n", "t.csv line 2 is not UTF-8: byte 0"),
     ],
 )
 def test_a_row_of_csv_that_is_no_event_is_one_sentence(lines: str, sentence: str) -> None:
@@ -296,9 +296,9 @@ def test_a_row_of_csv_that_is_no_event_is_one_sentence(lines: str, sentence: str
 @pytest.mark.parametrize(
     ("columns", "sentence"),
     [
-        ({"id": ["a"], "more": [1]}, "{path} has more, which is no field of topic t"),
-        ({"id": ["a", None]}, "{path} row 2 is no event of topic t: id is null"),
-        ({"id": ["a"], "n": [2.5]}, "{path} row 1 is no event of topic t: n is the number 2.5"),
+        ({"id": ["a"], "more": [1]}, "{path} has more, which is not a field of topic t"),
+        ({"id": ["a", None]}, "{path} row 2 is not an event of topic t: id is null"),
+        ({"id": ["a"], "n": [2.5]}, "{path} row 1 is not an event of topic t: n is the number 2.5"),
         ({"id": ["a"], "n": [float("nan")]}, "{path} row 1 has the n nan, which is no number"),
         ({"id": [b"a"]}, "{path} row 1 has a id of the type bytes, which events do not have"),
         (
@@ -322,7 +322,7 @@ def test_what_is_no_parquet_of_events_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         list(parquet_events(CSV, path))
     path.write_bytes(b"id,n\n")
-    with pytest.raises(UsageError, match="is no Parquet file"):
+    with pytest.raises(UsageError, match="is not a Parquet file"):
         list(parquet_events(CSV, path))
     names = ("partition", "offset", "timestamp_ms", "key", "value", "headers")
     pq.write_table(pa.table({name: [1] for name in names}), path)
@@ -334,13 +334,13 @@ def test_what_is_no_parquet_of_events_is_one_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "line", "sentence"),
     [
-        ("avro", b"{", "line 1 is no event: not one JSON value"),
-        ("avro", b'{"id": "a", "colour": 1}', "line 1 has colour, which is no field of topic t"),
+        ("avro", b"{", "line 1 is not an event: not one JSON value"),
+        ("avro", b'{"id": "a", "colour": 1}', "line 1 has colour, which is not a field of topic t"),
         ("avro", b'{"n": 1}', "line 1 cannot be written: id is missing, and"),
         ("avro", b'{"id": "a", "n": "x"}', "line 1 cannot be written: the event cannot be"),
         ("protobuf", b'{"id": "a", "n": 99999999999}', "line 1 cannot be written: the event"),
-        ("framed json", b'{"n": 1}', "line 1 is no event of topic t: id is missing"),
-        ("json", b'{"id": 1}', "line 1 is no event of topic t: id is the whole number 1"),
+        ("framed json", b'{"n": 1}', "line 1 is not an event of topic t: id is missing"),
+        ("json", b'{"id": 1}', "line 1 is not an event of topic t: id is the whole number 1"),
         ("csv", b'{"id": "a", "n": [1]}', "line 1 cannot be written: n is a list"),
     ],
 )
@@ -381,10 +381,14 @@ UNKNOWN = {"city": "a", "ctiy": "b"}
 @pytest.mark.parametrize(
     ("form", "event", "sentence"),
     [
-        ("avro", {"address": UNKNOWN}, "address has ctiy, which is no field of Address"),
+        ("avro", {"address": UNKNOWN}, "address has ctiy, which is not a field of Address"),
         ("avro", {"address": KNOWN, "former": [UNKNOWN]}, "former has ctiy, which is no field"),
         ("avro", {"address": KNOWN, "odd": UNKNOWN}, "fields than the schema specifies: ctiy"),
-        ("avro", {"address": KNOWN, "ctiy": "b"}, "the event has ctiy, which is no field of Order"),
+        (
+            "avro",
+            {"address": KNOWN, "ctiy": "b"},
+            "the event has ctiy, which is not a field of Order",
+        ),
         ("protobuf", {"address": UNKNOWN}, '"Address" has no field named "ctiy"'),
         ("protobuf", {"former": [UNKNOWN]}, '"Address" has no field named "ctiy"'),
     ],

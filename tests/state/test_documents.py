@@ -1,4 +1,4 @@
-"""Documents of one kind are read back as they were put; one that is no record is named."""
+"""Documents of one kind are read back as they were put; one that is not a record is named."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def test_values_of_other_libraries_are_written_as_plain_ones() -> None:
     [
         ({**FRONTIER, "published_at": 5}, "Expected `str`, got `int` - at `$.published_at`"),
         (FRONTIER, "Object missing required field `published_at`"),
-        ({**FRONTIER, "offsets": {"a": 5}}, "these are no offsets: {'a': 5} - at `$.offsets`"),
+        ({**FRONTIER, "offsets": {"a": 5}}, "these are not offsets: {'a': 5} - at `$.offsets`"),
         ([], "Expected `object`, got `array`"),
     ],
 )

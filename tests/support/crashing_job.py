@@ -67,7 +67,7 @@ class Waiting(threading.Event):
 class FakeLog:
     """A topic of two partitions: even keys in one, odd keys in the other, rubbish in both.
 
-    The rubbish is text that is no JSON.
+    The rubbish is text that is not JSON.
     """
 
     def __init__(self) -> None:

@@ -41,7 +41,7 @@ def parse_lock(text: str) -> tuple[Jar, ...]:
                 jars.append(Jar(use, int(size), sha256, group, artifact, version))
             case _:
                 raise Damaged(
-                    f"jars.lock line {number} is no jar: {line.strip()}",
+                    f"jars.lock line {number} is not a jar: {line.strip()}",
                     hint=_RESTORE,
                 )
     names = [jar.file_name for jar in jars]

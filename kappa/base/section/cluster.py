@@ -120,7 +120,7 @@ def _problems_of_yarn(conf: Mapping[str, str]) -> Iterator[tuple[str, str, str]]
         managers = addresses(YARN, conf)
     except ValueError:
         wrong = next(name for name in conf if _MANAGER.fullmatch(name) and ".address" in name)
-        yield f"engine.conf.{wrong}", "is no address", "give HOST:PORT"
+        yield f"engine.conf.{wrong}", "is not an address", "give HOST:PORT"
         return
     missing = "is missing, and engine.master is yarn"
     if not managers:

@@ -90,7 +90,7 @@ def parse_form(word: str) -> Format:
         return Format(word.lower())
     except ValueError as error:
         raise UsageError(
-            f"{word!r} is no format of a file",
+            f"{word!r} is not a format of a file",
             hint=rf"write \o FORMAT FILE; formats are {', '.join(Format)}",
         ) from error
 

@@ -27,7 +27,7 @@ def kll(column: str, rank: float, *, k: int = 200) -> Kll:
     """
     if not isinstance(rank, int | float) or isinstance(rank, bool) or not 0 <= rank <= 1:
         raise DeclarationError(
-            f"{Source.of_caller()}: kll has rank={rank!r}, which is no number from 0 to 1",
+            f"{Source.of_caller()}: kll has rank={rank!r}, which is not a number from 0 to 1",
             hint='the median is kll("...", 0.5)',
         )
     return Kll(column, (("rank", float(rank)), whole_option("kll", "k", k, 8, 65_535)))

@@ -260,7 +260,7 @@ def field_landings(schema: Any, named: Mapping[str, Any]) -> dict[str, Landing]:
     """Returns the landing of each field of an event; a wrong field raises an error at use.
 
     `schema` is parsed by fastavro, and `named` has the named types. Raises DeclarationError if the
-    schema is no record.
+    schema is not a record.
     """
     if not isinstance(schema, dict) or schema.get("type") not in {"record", "error"}:
         raise DeclarationError(
@@ -446,7 +446,7 @@ def _record_values(parts: Mapping[str, Landing]) -> Check:
 
 def _refused_part(path: str, what: str) -> DeclarationError:
     return DeclarationError(
-        f"the schema has {what} at {path}, which makes no column",
+        f"the schema has {what} at {path}, which cannot become a column",
         hint=f"declare the columns that you need, without it: {EVENT_HINT}",
     )
 
@@ -479,13 +479,13 @@ def avro_value(schema: Any, named: Mapping[str, Any], value: Any, path: str) -> 
             return _logical_value(logical, schema, value, path)
         case {"type": "record", "fields": fields}:
             if not isinstance(value, Mapping):
-                raise UsageError(f"{path or _EVENT} is no mapping of its fields")
+                raise UsageError(f"{path or _EVENT} is not a mapping of its fields")
             _ensure_known(value, schema, path)
             return {field["name"]: _field_value(field, named, value, path) for field in fields}
         case {"type": "enum", "symbols": symbols}:
             if value not in symbols:
                 raise UsageError(
-                    f"{path} is {show_value(value)}, which is none of {', '.join(symbols)}"
+                    f"{path} is {show_value(value)}, which is not one of {', '.join(symbols)}"
                 )
             return value
         case {"type": "array", "items": items}:
@@ -532,7 +532,7 @@ def _ensure_known(value: Mapping[str, Any], schema: Mapping[str, Any], path: str
     for name in value:
         if name not in names:
             raise UsageError(
-                f"{path or _EVENT} has {name}, which is no field of {schema['name']}",
+                f"{path or _EVENT} has {name}, which is not a field of {schema['name']}",
                 hint=did_you_mean(str(name), names) or f"its fields are {', '.join(names)}",
             )
 

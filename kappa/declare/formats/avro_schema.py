@@ -15,7 +15,7 @@ from kappa.declare.values.reason import Reason, Rejected
 
 # These keys change nothing about a record.
 _PROSE = {"doc"}
-# The name of the only field, for a schema that is no record.
+# The name of the only field, for a schema that is not a record.
 BARE_FIELD = "value"
 # So many parsed schemas are kept: each written event needs the schema again.
 _MOST_SCHEMAS = 64
@@ -53,7 +53,7 @@ def parse_avro(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
     except UnknownType as error:
         raise DeclarationError(f"the schema has no type {error}, which it names") from None
     except (SchemaParseException, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise DeclarationError(f"the schema is no Avro: {error}") from None
+        raise DeclarationError(f"the schema is not Avro: {error}") from None
     return found
 
 
@@ -90,7 +90,7 @@ def read_record(value: bytes, writer: Any, reader: Any = None) -> dict[str, Any]
     except damage as error:
         raise Rejected(
             Reason.MALFORMED_AVRO,
-            f"the value is no record of its schema: {_damage_of(error)}",
+            f"the value is not a record of its schema: {_damage_of(error)}",
         ) from None
     if left.tell() != len(value):
         raise Rejected(Reason.MALFORMED_AVRO, f"{len(value) - left.tell()} bytes follow the record")

@@ -23,7 +23,7 @@ class Csv:
     """The format of records with one line of separated values each, without a header (RFC 4180).
 
     `fields` are the names of the values, in the order of a line; the event's columns if left out. A
-    field that is no column is ignored. `separator` is one character.
+    field that is not a column is ignored. `separator` is one character.
 
     An empty value is null, and `""` is the empty text. A line has exactly the declared values. Only
     values at the end of a line whose columns have a default may be missing, as in older events.
@@ -111,7 +111,7 @@ class Csv:
         line = self.separator.join(map(self._written_value, found, names))
         if not line:
             raise UsageError(
-                f"{names[0]} is null, and a line of CSV with that value alone is no record",
+                f"{names[0]} is null, and a line of CSV with that value alone is not a record",
                 hint="give the format a second field, or leave such rows out",
             )
         return line.encode()

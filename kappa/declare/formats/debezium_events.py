@@ -333,7 +333,7 @@ class AvroParts:
         self._writers: dict[int, _Writer | Rejected] = {}
 
     def split_value(self, value: bytes) -> EnvelopePart:
-        """Takes a value apart. Raises Rejected if the value is no record of a registered schema."""
+        """Takes a value apart. Raises Rejected if no registered schema has such a record."""
         schema_id, message = split_frame(value)
         writer = self._writers.get(schema_id)
         if writer is None:
@@ -346,7 +346,7 @@ class AvroParts:
         )
 
     def split_key(self, key: bytes) -> EnvelopePart:
-        """Takes a key apart. Raises Rejected if the key is no record of a registered schema."""
+        """Takes a key apart. Raises Rejected if the key is not a record of a registered schema."""
         try:
             return self.split_value(key)
         except Rejected as error:
@@ -366,7 +366,7 @@ def _open_writer(schema_id: int) -> _Writer | Rejected:
         except DeclarationError as error:
             wrong = error.message
     if wrong is None and not (isinstance(schema.whole, dict) and "fields" in schema.whole):
-        wrong = "it is no record"
+        wrong = "it is not a record"
     if wrong is not None:
         return Rejected(Reason.SCHEMA_MISMATCH, f"schema {schema_id} cannot be read: {wrong}")
     return _Writer(schema)
@@ -375,7 +375,7 @@ def _open_writer(schema_id: int) -> _Writer | Rejected:
 def written_change(fields: Mapping[str, Any], facts: Mapping[str, str]) -> bytes:
     """Returns an envelope with a row's fields and facts, for tests of pipelines.
 
-    Raises UsageError if a time is no time.
+    Raises UsageError if a text is not a time.
     """
     row: dict[str, Any] = {}
     blocks: dict[str, dict[str, Any]] = {"source": {"connector": "by hand"}, "transaction": {}}

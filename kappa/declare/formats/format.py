@@ -18,7 +18,7 @@ class EventReader(Protocol):
     def fields(self, value: bytes) -> dict[str, Any]:
         """Reads the fields of an event by name; an absent field is missing from the result.
 
-        Raises Rejected if the bytes are no event.
+        Raises Rejected if the bytes are not an event.
         """
 
     def column_check(self, column: Column) -> Check:

@@ -81,9 +81,9 @@ class Json:
         try:
             document = json.loads(self.pin.schema.text or "")
         except ValueError as error:
-            raise DeclarationError(f"the schema is no JSON: {error}") from None
+            raise DeclarationError(f"the schema is not JSON: {error}") from None
         if not isinstance(document, dict):
-            raise DeclarationError("the schema is no JSON object, and declares no event")
+            raise DeclarationError("the schema is not a JSON object, and declares no event")
         return read_schema(document)
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:

@@ -477,6 +477,6 @@ def _map_check(key: Check, value: Check) -> Check:
 
 def _refused_part(path: str, what: str) -> DeclarationError:
     return DeclarationError(
-        f"the schema has {what} at {path}, which makes no column",
+        f"the schema has {what} at {path}, which cannot become a column",
         hint=f"declare the columns that you need, without it: {EVENT_HINT}",
     )

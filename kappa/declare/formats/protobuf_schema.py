@@ -59,12 +59,12 @@ _NO_MAP = re.compile(r"Map field \S+ must be in a dict .* at \w+\.(.+?)\.*$")
 
 
 def read_proto(text: str) -> FileDescriptorProto:
-    """Reads the text of a file. Raises DeclarationError if the text is no file of Protobuf."""
+    """Reads the text of a file. Raises DeclarationError if the text is not a file of Protobuf."""
     try:
         return _ProtoReader(text).read_file()
     except (ValueError, TypeError) as error:
         # For instance, the description cannot have a number.
-        raise DeclarationError(f"the schema is no text of Protobuf: {error}") from None
+        raise DeclarationError(f"the schema is not Protobuf: {error}") from None
 
 
 class _ProtoReader:
@@ -231,7 +231,7 @@ class _ProtoReader:
     def _read_name(self) -> str:
         name = self._next_token()
         if not name.isidentifier():
-            raise self._syntax_error(f"{name} is no name")
+            raise self._syntax_error(f"{name} is not a name")
         return name
 
     def _take_token(self, token: str) -> None:
@@ -251,7 +251,7 @@ class _ProtoReader:
 
     def _syntax_error(self, why: str) -> DeclarationError:
         near = " ".join(self._tokens[max(0, self._place - 4) : self._place])
-        return DeclarationError(f"the schema is no text of Protobuf: {why}, at `{near}`")
+        return DeclarationError(f"the schema is not Protobuf: {why}, at `{near}`")
 
 
 @lru_cache(_MOST_SCHEMAS)
@@ -283,7 +283,7 @@ def message_types(text: str, references: tuple[str, ...] = ()) -> Any:
             raise DeclarationError(f"the schema imports {unknown[0]}, which is not known here")
         if len(missing) < len(file.dependency) and not number:
             other = next(each for each in file.dependency if each not in missing)
-            raise DeclarationError(f"the schema imports {other}, which is not given")
+            raise DeclarationError(f"the schema imports {other}, which is missing")
         del file.public_dependency[:]
         del file.weak_dependency[:]
         file.dependency[:] = names
@@ -291,7 +291,7 @@ def message_types(text: str, references: tuple[str, ...] = ()) -> Any:
             pool.AddSerializedFile(file.SerializeToString())
             found = pool.FindFileByName(file.name)
         except (TypeError, ValueError, KeyError) as error:
-            raise DeclarationError(f"the schema is no Protobuf: {error}") from None
+            raise DeclarationError(f"the schema is not Protobuf: {error}") from None
         names.append(file.name)
     return found
 

@@ -137,7 +137,7 @@ class Subject:
         source = Source.of_caller()
         if not isinstance(name, str) or not name:
             raise DeclarationError(
-                f"{source}: {describe_value(name)} is no name of a subject",
+                f"{source}: {describe_value(name)} is not a valid subject name",
                 hint='name it as the registry does: Subject("orders-value")',
             )
         if version is not None and (type(version) is not int or version < 1):
@@ -184,7 +184,7 @@ def read_pin(subject: Subject) -> PinnedSchema:
     try:
         pin = msgspec.convert(found, PinnedSchema)
     except msgspec.ValidationError as error:
-        raise DeclarationError(f"{path} is no pin of a subject: {error}", hint=hint) from None
+        raise DeclarationError(f"{path} is not a pinned subject: {error}", hint=hint) from None
     if pin.subject != subject.name or subject.version not in {None, pin.version}:
         raise DeclarationError(
             f"{path} has version {pin.version} of subject {pin.subject}, and "

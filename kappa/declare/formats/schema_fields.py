@@ -66,7 +66,7 @@ def check_declared(
             )
         if column.name not in known:
             raise DeclarationError(
-                f"column {column.name} is no field of the schema",
+                f"column {column.name} is not a field of the schema",
                 hint=f"its fields are {', '.join(known)}",
             )
         found = column_of(column.name, known[column.name])

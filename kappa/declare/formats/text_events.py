@@ -130,10 +130,10 @@ class Text:
         check_plain(columns, groups, "format text", by_schema=by_schema)
         types = {column.name: column.type for column in columns}
         for name, _ in self.times:
-            # A group that is no column has no type that could be wrong.
+            # A group that is not a column has no type that could be wrong.
             if types.get(name, _TIME if name in groups else None) != _TIME:
                 raise DeclarationError(
-                    f"times names {name}, which is no column of type timestamp",
+                    f"times names {name}, which is not a column of type timestamp",
                     hint="name a column, and declare it as a timestamp",
                 )
 

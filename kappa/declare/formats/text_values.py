@@ -68,6 +68,6 @@ def check_plain(
             )
         if not known & {column.name, *column.was}:
             raise DeclarationError(
-                f"column {column.name} is no field of {what}",
+                f"column {column.name} is not a field of {what}",
                 hint=f"its fields are {', '.join(fields) or 'none'}",
             )

@@ -58,7 +58,7 @@ def format_of(given: object) -> RecordFormat:
     if isinstance(given, _KINDS):
         return given
     raise DeclarationError(
-        f"format is {describe_value(given)}, which is no format of records",
+        f"format is {describe_value(given)}, which is not a format of records",
         hint=f"a format is {', '.join(map(repr, NAMED))}, or a value: "
         r'Csv(separator=";"), Text(r"(?P<at>\S+) (?P<message>.*)"), Avro("schemas/order.avsc")',
     )

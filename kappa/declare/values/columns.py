@@ -309,7 +309,7 @@ def _read_literal(tokens: Tokens, of: str) -> str | None:
     if word.lower() == "null":
         return None
     raise DeclarationError(
-        f"the default of {of} is {'`' + word + '`' if word else 'missing'}, which is no literal",
+        f"the default of {of} is {'`' + word + '`' if word else 'missing'}, which is not a literal",
         hint="write a text, a number, true or false: `page string not null default '/'`",
     )
 

@@ -31,7 +31,7 @@ _EXACT_DIGITS = 15
 
 
 class CsvError(ValueError):
-    """A text that is no CSV, and the line at fault."""
+    """A text that is not CSV, and the line at fault."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -39,12 +39,12 @@ class CsvError(ValueError):
 
 
 def csv_rows(content: bytes) -> Iterator[tuple[int, Sequence[str | None]]]:
-    """Yields each row with the number of the first line. Raises CsvError if the text is no CSV."""
+    """Yields each row with the number of the first line. Raises CsvError if the text is not CSV."""
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise CsvError(line, f"byte {error.start} is no UTF-8") from None
+        raise CsvError(line, f"byte {error.start} is not UTF-8") from None
     yield from text_rows(text.removeprefix(_BOM))
 
 

@@ -305,7 +305,7 @@ def _of_list(sql: str, kind: DuckType, change: Callable[[str], str]) -> str:
 
 
 def _of_map(sql: str, kind: DuckType, column: str) -> str:
-    """Returns a map from texts to JSON; a key that is no text is written as JSON first."""
+    """Returns a map from texts to JSON; a key that is not text is written as JSON first."""
     each, parts = _lambda_variable(kind), dict(kind.children)
     key = json_sql(_field_sql(each, "key"), parts["key"], column)
     # The text of JSON, without quotes if the JSON is a text.

@@ -148,7 +148,7 @@ def types_of(schema: Mapping[str, Any], path: str) -> tuple[str, bool]:
         raise keyword_error(
             "type",
             path,
-            f"{json.dumps(declared)}, which makes no column",
+            f"{json.dumps(declared)}, which cannot become a column",
             hint=f"say one of {', '.join(LIMITS)}, or null beside it",
         )
     return plain[0], "null" in names
@@ -252,17 +252,17 @@ def read_schema(schema: Mapping[str, Any]) -> SchemaPlace:
     Raises DeclarationError that names the keyword and the path in the schema.
     """
     try:
-        # A value that is no JSON has no meaning here, and a schema is never changed after it was
+        # A value that is not JSON has no meaning here, and a schema is never changed after it was
         # read.
         document = json.loads(json.dumps(schema, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise DeclarationError(
-            f"the schema is no JSON: {error}", hint="give it as json.loads would"
+            f"the schema is not JSON: {error}", hint="give it as json.loads would"
         ) from None
     dialect = document.get("$schema")
     if dialect is not None and not (isinstance(dialect, str) and _DRAFTS.fullmatch(dialect)):
         raise DeclarationError(
-            f"the schema says $schema {dialect!r}, which is no draft that is known here",
+            f"the schema says $schema {dialect!r}, which is not a draft that Kappa knows",
             hint="use https://json-schema.org/draft/2020-12/schema",
         )
     place = _SchemaReader(document).read_place(document, "", ())
@@ -339,7 +339,7 @@ class _SchemaReader:
                 hint="an object becomes columns, so its properties are named",
             )
         if not isinstance(required, list) or not all(isinstance(each, str) for each in required):
-            raise keyword_error("required", path, "which is no list of names")
+            raise keyword_error("required", path, "which is not a list of names")
         missing = [name for name in required if name not in properties]
         if missing:
             raise keyword_error("required", path, f"which names {missing[0]}, no property")
@@ -368,7 +368,7 @@ class _SchemaReader:
             )
             at = f"{path.rpartition('/properties/')[0]}/properties"
             raise DeclarationError(
-                f"the schema has {name!r} at {at}, which is no name of a column",
+                f"the schema has {name!r} at {at}, which is not a valid column name",
                 hint=hint,
             )
         followed, following = self._follow_references(schema, path, following)
@@ -459,7 +459,7 @@ class _SchemaReader:
             raise keyword_error(
                 chosen[0],
                 path,
-                "which makes no column",
+                "which cannot become a column",
                 hint='only {"anyOf": [SCHEMA, {"type": "null"}]}: the one or null',
             )
         inner, following = self._follow_references(

@@ -21,8 +21,8 @@ from kappa.declare.values.reason import Reason, Rejected, kind_of, show_value
 DEEPEST = 64
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _BRACKETS = re.compile(r"[\[\]{}]")
-# Python refuses integers beyond 4,300 digits, by a setting of the process; our limit is no setting.
-# A shorter text cannot have such an integer, and is read without a look at each integer.
+# Python refuses integers beyond 4,300 digits, by a setting of the process; Kappa's limit
+# is not a setting. A shorter text cannot have such an integer, and is read without a look at each integer.
 _LONGEST_INTEGER = 4_000
 
 
@@ -89,7 +89,7 @@ def _unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(word: str) -> None:
-    raise Rejected(Reason.MALFORMED, f"{word} is no JSON")
+    raise Rejected(Reason.MALFORMED, f"{word} is not JSON")
 
 
 def _checked_integer(text: str) -> int:
@@ -125,7 +125,7 @@ def _refuse_surrogates(found: Any) -> None:
 def _bracket_depth(text: str) -> int:
     """Counts the levels of nested brackets, outside of strings.
 
-    For a text that is no JSON the count need only be the same each time.
+    For a text that is not JSON the count need only be the same each time.
     """
     depth = deepest = 0
     for bracket in _BRACKETS.findall(_STRINGS.sub("", text)):

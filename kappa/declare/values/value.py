@@ -221,7 +221,7 @@ def _struct_check(fields: tuple[Column, ...]) -> Check:
 def default_of(column: Column, check: Check) -> Any:
     """Returns the row's value for a missing field, or None if the column has no default.
 
-    Raises Rejected if the default is no value of the column.
+    Raises Rejected if the default is not a value of the column.
     """
     return (
         None

@@ -248,7 +248,7 @@ def columns_of(table: Table, frame: DataFrame) -> Iterator[tuple[str, str]]:
         seen.add(field.name.lower())
         if not _COLUMN_NAME.fullmatch(field.name):
             raise DeclarationError(
-                f"{what}, which is no name of a stored column",
+                f"{what}, which is not the name of a stored column",
                 hint="use letters, digits and underscores: .alias(...)",
             )
         if field.name.startswith("_") and field.name not in _PLATFORM_NAMES:

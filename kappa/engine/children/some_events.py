@@ -62,7 +62,7 @@ def some_events(
     time. The same `seed` draws the same events.
 
     `distinct` names fields, as `TOPIC.FIELD`, of which each event has a value of its own: the ids
-    that a view has for its keys. Raises UsageError if one is no text and no whole number.
+    that a view has for its keys. Raises UsageError if one is neither text nor a whole number.
 
     Example:
         events = some_events(web, 20, distinct=("visits.visitor",), seed=7)
@@ -76,7 +76,7 @@ def some_events(
         found = [each for one in pipeline.topics if one.name == topic for each in one.columns]
         if not any(each.name == field and each.type in _DISTINCT for each in found):
             raise UsageError(
-                f"distinct names {name}, which is no text and no whole number of a topic",
+                f"distinct names {name}, which is neither text nor a whole number of a topic",
                 hint='name fields by topic: distinct=("orders.id",)',
             )
     return {topic.name: _some_events(topic, draw, count, leaps, given) for topic in pipeline.topics}
@@ -122,7 +122,7 @@ def _fields_of_line(line: bytes) -> dict[str, Any]:
         fields = json.loads(line)
     except ValueError as error:
         raise UsageError(
-            f"is no JSON: {error}", hint="an event is one JSON object a line"
+            f"is not JSON: {error}", hint="an event is one JSON object a line"
         ) from None
     if not isinstance(fields, dict):
         raise UsageError("is no object", hint="an event is one JSON object a line")
@@ -138,7 +138,7 @@ def event_of(topic: Topic, given: object) -> Event:
         return given
     if not isinstance(given, Mapping):
         raise UsageError(
-            f"topic {topic.name} is given {describe_value(given)}, which is no event",
+            f"topic {topic.name} is given {describe_value(given)}, which is not an event",
             hint='an event is a mapping of its fields, or an Event, as in Event(b"{")',
         )
     key = None if topic.key is None else _sent_key(topic, given.get(topic.key))

@@ -82,7 +82,7 @@ def not_begun(error: Py4JJavaError) -> KappaError:
     cause = error.java_exception
     reason = str(cause.getMessage() or cause.toString()).removeprefix("requirement failed: ")
     # Spark names the setting if the address belongs to another machine, and names nothing if the
-    # text is no address.
+    # text is not an address.
     is_of_address = "bindAddress" in reason or "UnresolvedAddress" in reason
     return KappaError(
         f"Spark's session does not begin: {reason}",

@@ -77,7 +77,7 @@ class PlainAvro:
         made = cls(topic, form, left_out)
         names = {column.name for column in topic.columns}
         plain = all(isinstance(column.type, Scalar) for column in topic.columns)
-        # A field that is no column still decides whether a record is valid.
+        # A field that is not a column still decides whether a record is valid.
         return made if plain and names == made._declared.keys() else None
 
     @property

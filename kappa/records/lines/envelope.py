@@ -83,7 +83,7 @@ def _field_bytes(found: Any, of: str) -> bytes | None:
         return base64.b64decode(found, validate=True)
     except (ValueError, TypeError) as error:
         raise _line_error(
-            f"has a {of} that is no base 64: {error}", "leave it out of base64 to send it as text"
+            f"has a {of} that is not base 64: {error}", "leave it out of base64 to send it as text"
         ) from error
 
 
@@ -95,7 +95,7 @@ def _envelope_fields(line: bytes) -> dict[str, tuple[Any, str]]:
         whole = decoder.decode(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(
-            f"is no JSON: {error}", hint=f"an envelope is one JSON object a line: {EXAMPLE}"
+            f"is not JSON: {error}", hint=f"an envelope is one JSON object a line: {EXAMPLE}"
         ) from error
     if not isinstance(whole, dict):
         raise _line_error(
@@ -218,7 +218,7 @@ def _encoded_text(text: str, of: str) -> bytes:
 
 def refuse_constant(name: str) -> NoReturn:
     """Raises ValueError: NaN and the infinities are no JSON."""
-    raise ValueError(f"{name} is none of its values")
+    raise ValueError(f"{name} is not one of its values")
 
 
 def _line_error(what: str, hint: str = "") -> UsageError:

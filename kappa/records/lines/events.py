@@ -73,7 +73,7 @@ class EventWriter:
         try:
             fields = self._fields(line)
         except Rejected as rejected:
-            raise UsageError(f"is no event: {rejected.detail}") from None
+            raise UsageError(f"is not an event: {rejected.detail}") from None
         self.ensure_known(fields)
         return self._made({name: self._exact(name, value) for name, value in fields.items()})
 
@@ -95,7 +95,7 @@ class EventWriter:
                     }
                 )
             except Rejected as rejected:
-                raise UsageError(f"is no event: {rejected.detail}") from None
+                raise UsageError(f"is not an event: {rejected.detail}") from None
 
         return made
 
@@ -110,7 +110,7 @@ class EventWriter:
         for name in names:
             if name not in self._types:
                 raise UsageError(
-                    f"has {name}, which is no field of topic {self._topic.name}",
+                    f"has {name}, which is not a field of topic {self._topic.name}",
                     hint=did_you_mean(name, self._types)
                     or f"its fields are {', '.join(self._types)}",
                 )
@@ -132,7 +132,8 @@ class EventWriter:
             _, key = self._reader.read_unkeyed(value)
         except Rejected as rejected:
             raise UsageError(
-                f"is no event of topic {self._topic.name}: {rejected.detail} ({rejected.reason})"
+                f"is not an event of topic {self._topic.name}: {rejected.detail}"
+                f" ({rejected.reason})"
             ) from None
         return ProducedRecord(value, key)
 
@@ -198,7 +199,8 @@ def _of_json_text(text: str, name: str) -> Any:
         return exact_value(text)
     except json.JSONDecodeError:
         raise UsageError(
-            f"has a {name} that is no JSON", hint='arrays and objects are JSON in a CSV file: "[1]"'
+            f"has a {name} that is not JSON",
+            hint='arrays and objects are JSON in a CSV file: "[1]"',
         ) from None
 
 
@@ -215,7 +217,7 @@ def _of_value(value: Any, name: str) -> Any:
         case date():
             return value.isoformat()
         case float() if not math.isfinite(value):
-            raise UsageError(f"has the {name} {value}, which is no number of JSON")
+            raise UsageError(f"has the {name} {value}, which is not a JSON number")
         case None | bool() | int() | float() | str() | Number():
             return value
         case dict():

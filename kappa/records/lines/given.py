@@ -127,7 +127,7 @@ def _read(row: bytes, line: int, file: str) -> Iterator[tuple[str, Sequence[str 
             yield place, values
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"{place} is no UTF-8: byte {error.start}", hint="write the file in UTF-8"
+            f"{place} is not UTF-8: byte {error.start}", hint="write the file in UTF-8"
         ) from None
     except CsvError as error:
-        raise UsageError(f"{place} is no CSV: {error}") from None
+        raise UsageError(f"{place} is not CSV: {error}") from None

@@ -73,7 +73,7 @@ def read_records(path: Path) -> Iterator[ProducedRecord]:
         ) from error
     except pa.ArrowInvalid as error:
         raise UsageError(
-            f"{path} is no Parquet file of records, or not whole: {error}",
+            f"{path} is not a Parquet file of records, or is not whole: {error}",
             hint="files of JSON lines have other names: .jsonl",
         ) from error
 

@@ -24,8 +24,8 @@ def row_count(path: Path) -> int:
 def rows_of(path: Path, check: Callable[[Sequence[str]], object]) -> Iterator[dict[str, Any]]:
     """Yields the rows of a Parquet file in order, once `check` has seen the columns' names.
 
-    Raises UsageError if the file is no Parquet file, or is damaged: then the rows before the damage
-    were given.
+    Raises UsageError if the file is not a Parquet file, or is damaged: then the rows before the
+    damage were given.
     """
     with _open_parquet(path) as file:
         names = file.schema_arrow.names
@@ -57,7 +57,7 @@ def _open_parquet(path: Path) -> pq.ParquetFile:
 
 def _damaged_error(path: Path, error: Exception) -> UsageError:
     return UsageError(
-        f"{path} is no Parquet file, not whole, or has times of nanoseconds: {error}",
+        f"{path} is not a Parquet file, is not whole, or has times of nanoseconds: {error}",
         hint="say what it is, if it is another: --from jsonl, csv or lines",
     )
 

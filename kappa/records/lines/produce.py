@@ -110,7 +110,7 @@ def line_records(topic: Topic | None) -> Callable[[bytes], ProducedRecord]:
             with suppress(Rejected):
                 if all(name == value for name, value in fields_of(line).items()):
                     raise UsageError(
-                        f"names the fields of topic {topic.name}, and is no event",
+                        f"names the fields of topic {topic.name}, and is not an event",
                         hint="a file with a header is read by: --from csv",
                     )
         return record_of(line)

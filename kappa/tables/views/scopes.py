@@ -152,7 +152,7 @@ class Scopes:
         return expression
 
     def kind(self, item: Item, column: str) -> str | None:
-        """Returns the type of an item's column, or None for a column that is no table's own."""
+        """Returns the type of an item's column, or None for a column that is not a table's own."""
         if item.columns.count(column) != 1:
             return None
         number = item.columns.index(column)

@@ -269,7 +269,7 @@ _IMPORTS_BY_NAME = frozenset({"importlib.import_module", "__import__"})
 _CALLED = "|".join((*SPARK_NAMES, "random"))
 # In any text, since SQL is often composed elsewhere; allowing a space before ( would find prose.
 _ANYWHERE = re.compile(rf"\b({_CALLED})\(", re.IGNORECASE)
-# In the argument of a call that takes SQL: there, a bare word is no column's name.
+# In the argument of a call that takes SQL: there, a bare word is not a column's name.
 _IN_SQL = re.compile(
     rf"\b({_CALLED})\s*\(|\b(current_timestamp|current_date|current_time|localtimestamp|current_user)\b",
     re.IGNORECASE,

@@ -47,7 +47,8 @@ class SavedPlan:
     def read(cls, path: Path) -> Self:
         """Reads a saved plan.
 
-        Raises UsageError if the file is no saved plan, and Damaged if the file was changed since.
+        Raises UsageError if the file is not a saved plan, and Damaged if the file was
+        changed since.
         """
         hint = "make one with: kappa plan --out FILE"
         try:
@@ -55,9 +56,9 @@ class SavedPlan:
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror}", hint=hint) from error
         except ValueError as error:
-            raise UsageError(f"{path} is no saved plan: it is no JSON", hint=hint) from error
+            raise UsageError(f"{path} is not a saved plan: it is not JSON", hint=hint) from error
         if not isinstance(document, dict) or "hash" not in document or "ground" not in document:
-            raise UsageError(f"{path} is no saved plan", hint=hint)
+            raise UsageError(f"{path} is not a saved plan", hint=hint)
         if document.get("format") not in {_FORMAT, _FORMAT_OF_SEVERAL}:
             raise UsageError(
                 f"{path} is a saved plan of format {document.get('format')}, "

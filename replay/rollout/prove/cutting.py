@@ -50,7 +50,7 @@ def parse_cutting(slices: str, seed: int | None) -> Cutting:
         return Cutting("one")
     if _NUMBER.fullmatch(slices) is None:
         raise UsageError(
-            f"--slices {slices!r} is no way to cut the log",
+            f"--slices {slices!r} is not a way to cut the log",
             hint="say random, one, or how many slices, a million at most: --slices 20",
         )
     return Cutting("even", int(slices))

@@ -216,7 +216,7 @@ def _root_damage(store: Store, builds: Iterable[str]) -> Iterator[Damage]:
                     f"{store.address(ROOT)} is gone, and was there when build {build} was folded",
                     "nobody knows whether this root is a copy: the next kappa up takes it for none "
                     "and sends what it has to send",
-                    hint="put it back from a backup; if this root is no copy, kappa up makes "
+                    hint="put it back from a backup; if this root is not a copy, kappa up makes "
                     "another",
                 )
                 return

@@ -28,7 +28,7 @@ def parse_settings(texts: Iterable[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise UsageError(f"{text!r} is no setting", hint="write --set retention.ms=-1")
+            raise UsageError(f"{text!r} is not a setting", hint="write --set retention.ms=-1")
         found[name] = value
     return found
 

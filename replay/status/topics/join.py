@@ -46,7 +46,7 @@ def join_topics(
     found = {name: there[name].partitions for name in matching_topics(pattern.name, there, sinks)}
     for name in sorted(left - before.keys() - found.keys()):
         raise UsageError(
-            f"topic {name} is none of the pattern {pattern.name}",
+            f"topic {name} does not match the pattern {pattern.name}",
             hint=f"it has {', '.join(before) or 'none'}",
         )
     became = {

@@ -239,10 +239,12 @@ def _value_text(value: Any) -> str:
 def _parse_condition(text: str, topic: Topic | None) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise UsageError(f"{text!r} is no condition", hint="write FIELD=VALUE: --where carrier=UA")
+        raise UsageError(
+            f"{text!r} is not a condition", hint="write FIELD=VALUE: --where carrier=UA"
+        )
     if topic is None:
         raise UsageError(
-            f"the project does not declare the topic, so {name} is no field that is known",
+            f"the project does not declare the topic, so the field {name} is not known",
             hint="leave --where out; --key KEY works without a declaration",
         )
     if name not in {column.name for column in topic.columns}:
@@ -256,7 +258,7 @@ def _parse_condition(text: str, topic: Topic | None) -> tuple[str, str]:
 def seen_text(seen: SeenRecord) -> str:
     """Returns a record for people, in a line: place, time, key and value.
 
-    In place of a value that is no text, the line has the event.
+    In place of a value that is not text, the line has the event.
     """
     record = seen.record
     place = f"{record.partition}@{record.offset}  {moment_text(record.timestamp_ms)}"

@@ -21,7 +21,7 @@ def events_of_document(document: bytes, media_type: str) -> list[bytes | Invalid
         try:
             return [bytes(each) for each in msgspec.json.decode(content, type=list[msgspec.Raw])]
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return [Invalid(_MALFORMED, f"the document is no JSON array: {error}")]
+            return [Invalid(_MALFORMED, f"the document is not a JSON array: {error}")]
     if kind == "application/json" or (kind.endswith("+json") and content):
         return [content] if content else []
     return [line.strip() for line in content.split(b"\n") if line.strip()]

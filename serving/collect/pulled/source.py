@@ -95,7 +95,7 @@ def _pulled_source(
     if parts.scheme not in schemes or not parts.hostname or not is_plain:
         # The message leaves out the address, which may have a secret.
         raise SettingsError(
-            f"{here}.url is no address of a source of the kind {pull.kind}",
+            f"{here}.url is not an address of a source of the kind {pull.kind}",
             hint=f"it begins with {schemes[0]}:// or {schemes[1]}://, and has no blanks: see "
             f"{here}.kind",
         )
@@ -144,7 +144,7 @@ def _source_headers(here: str, pull: PullSettings) -> Mapping[str, str]:
     for name, value in headers.items():
         if _HEADER.fullmatch(name) is None or name.lower() in _OWN:
             raise SettingsError(
-                f"{here}.headers has {name!r}, which is no header that can be given",
+                f"{here}.headers has {name!r}, which is not a header that can be given",
                 hint="""give names and values as JSON: {"X-Key": "..."}""",
             )
         if _VALUE.fullmatch(value) is None:

@@ -140,7 +140,7 @@ def exact(at: datetime) -> str:
 
 
 def moment(text: str | datetime | None) -> datetime | None:
-    """Returns a record's time in UTC, or None if the text is no time."""
+    """Returns a record's time in UTC, or None if the text is not a time."""
     if isinstance(text, datetime):
         return text.astimezone(UTC)
     try:

@@ -132,7 +132,7 @@ def _key_of(secret: str) -> bytes:
             key = base64.b64decode(secret.removeprefix(_BASE64_PREFIX), validate=True)
         except (binascii.Error, ValueError):
             raise SettingsError(
-                "a secret of [alerts] begins with whsec_, and is no base64 after that",
+                "a secret of [alerts] begins with whsec_, and is not base64 after that",
                 hint="make one: echo whsec_$(openssl rand -base64 32)",
             ) from None
     if len(key) < 16:
@@ -166,7 +166,7 @@ class Webhook:
         is_plain = all(" " < letter < "\x7f" for letter in url)
         if parts.scheme not in {"http", "https"} or not self._host or not is_plain:
             raise SettingsError(
-                "the URL of an alert in [alerts.urls] is no address of HTTP",
+                "the URL of an alert in [alerts.urls] is not an HTTP address",
                 hint="write https://HOST/PATH, in ASCII",
             )
         self._is_secure = parts.scheme == "https"

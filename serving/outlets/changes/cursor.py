@@ -28,11 +28,11 @@ class Cursor:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parses a cursor. Raises UsageError if the text is no cursor."""
+        """Parses a cursor. Raises UsageError if the text is not a cursor."""
         found = _FORM.fullmatch(text)
         if found is None:
             raise UsageError(
-                f"{text[:80]!r} is no cursor",
+                f"{text[:80]!r} is not a cursor",
                 hint="a cursor is what a change set ends with, such as 3.flights-9ab1c2.512; "
                 "without one, the changes begin with a snapshot",
             )

@@ -151,7 +151,7 @@ def _refused_parts(parts: Iterable[Any], columns: list[str]) -> Iterator[str]:
         match each:
             case {"class": "COLUMN_REF", "column_names": [str(name)]}:
                 if name.lower() not in map(str.lower, columns):
-                    yield f"names {name}, which is no column: there are {', '.join(columns)}"
+                    yield f"names {name}, which is not a column: there are {', '.join(columns)}"
             case {"class": "COLUMN_REF"}:
                 yield "names a column of another relation"
             case {"class": "FUNCTION", "function_name": str(name)}:

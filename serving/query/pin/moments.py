@@ -77,7 +77,7 @@ def parse_time(text: str) -> tuple[datetime, bool]:
     """Parses a time that a user wrote.
 
     Returns the time in UTC, and whether the text names a zone. A time without a zone is taken for
-    UTC. Raises UsageError if the text is no time in ISO 8601.
+    UTC. Raises UsageError if the text is not a time in ISO 8601.
     """
     try:
         found = datetime.fromisoformat(text.strip()) if _TIME.fullmatch(text.strip()) else None
@@ -85,7 +85,7 @@ def parse_time(text: str) -> tuple[datetime, bool]:
         found = None
     if found is None:
         raise UsageError(
-            f"{text!r} is no time",
+            f"{text!r} is not a time",
             hint="write date, time and zone, such as 2026-01-31T14:05:00Z or "
             "2026-01-31T15:05+01:00; without a zone it is UTC",
         )
@@ -321,7 +321,7 @@ def parse_offsets(text: str) -> Offsets:
     for part in filter(None, re.split(r"[,\s]+", text)):
         match = _PART.fullmatch(part)
         if match is None:
-            raise UsageError(f"{part!r} is no offset of a partition", hint=_WRITE)
+            raise UsageError(f"{part!r} is not an offset of a partition", hint=_WRITE)
         topic, partition = match["topic"], int(match["partition"])
         if partition in found.setdefault(topic, {}):
             raise UsageError(f"{topic}:{partition} is given twice", hint=_WRITE)

@@ -383,7 +383,7 @@ class Reader:
     def _ensure_in_time(self) -> None:
         if self._late:
             raise TooMuch(
-                f"it took longer than {self._seconds:g} s, and was broken off",
+                f"it took longer than {self._seconds:g} s, and was stopped",
                 hint="ask for less, or let it take longer",
             )
 

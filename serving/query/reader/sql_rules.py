@@ -146,7 +146,7 @@ def _check_name(node: Mapping[str, Any], catalogue: Names, scope: Names) -> None
         case {"type": "TABLE_FUNCTION", "function": function} if (
             not isinstance(function, Mapping) or "function_name" not in function
         ):
-            raise UsageError("the query calls what is no function", hint=ONE_QUERY)
+            raise UsageError("the query calls a name that is not a function", hint=ONE_QUERY)
         case _:
             pass
 

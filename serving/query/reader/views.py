@@ -109,7 +109,7 @@ def _refusals_by_rules(
     for name, sql in queries.items():
         try:
             tree = reader.parser_tree(reader.only_select(sql))
-            # A view that reads itself is refused for that; else its own name is no table.
+            # A view that reads itself is refused for that; else its own name is not a table.
             others = names - ({name} - {table for _, table in tables_in(tree)})
             ensure_repeatable(tree, others, columns, what=what)
         except UsageError as error:
@@ -120,7 +120,7 @@ def _refusals_by_rules(
 def tables_named(sql: str) -> frozenset[str]:
     """Lists the tables that a query names.
 
-    The tables need not exist. A text that is no query names none.
+    The tables need not exist. A text that is not a query names none.
     """
     with open_reader(None, served=True) as reader:
         return frozenset(name for _, name in reader.tables_named(sql))

@@ -243,7 +243,7 @@ def test_damage_of_a_record_is_named_without_the_words_of_its_library(
     schema = parse_avro(json.dumps({"type": "record", "name": "Paid", "fields": fields}))
     with pytest.raises(Rejected) as rejected:
         read_record(value, schema.bare)
-    assert rejected.value.detail == f"the value is no record of its schema: {why}"
+    assert rejected.value.detail == f"the value is not a record of its schema: {why}"
 
 
 def field_of(kind: Any) -> Any:
@@ -446,13 +446,13 @@ def test_a_field_that_makes_no_column_is_refused_by_name_and_may_be_left_out(
 @pytest.mark.parametrize(
     ("schema", "event", "message"),
     [
-        ({"type": "string"}, ", event='id string'", "id is no field of the schema"),
+        ({"type": "string"}, ", event='id string'", "id is not a field of the schema"),
         ({"type": "record", "name": "A"}, "", "the schema has no fields"),
-        ({"type": "enum", "name": "A"}, "", "the schema is no Avro"),
+        ({"type": "enum", "name": "A"}, "", "the schema is not Avro"),
         (field_of("B"), "", "no type B"),
         (field_of(["null", "A"]), "", "A contains itself"),
         (field_of("int"), ", event='id int'", "id is int, and the schema has string there"),
-        (field_of("int"), ", event='ID string'", "ID is no field of the schema"),
+        (field_of("int"), ", event='ID string'", "ID is not a field of the schema"),
         (field_of("int"), ", event='id string', was={'id': 'key'}", "has an old name"),
         (field_of("int"), ", event=\"id string default ''\"", "has a default"),
         (field_of("int"), ", event={'type': 'object', 'properties': {'id': {'type': 'string'}}}",

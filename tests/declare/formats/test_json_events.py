@@ -143,8 +143,8 @@ def test_the_framing_and_what_the_schema_demands_are_part_of_the_version(project
     ("schema", "kind", "event", "message"),
     [
         (SCHEMA, "AVRO", "", "the schema is of type AVRO, not JSON Schema"),
-        ("{", "JSON", "", "the schema is no JSON"),
-        ("true", "JSON", "", "the schema is no JSON object"),
+        ("{", "JSON", "", "the schema is not JSON"),
+        ("true", "JSON", "", "the schema is not a JSON object"),
         ({"type": "array", "items": {"type": "string"}}, "JSON", "", "exactly one object"),
         ({**SCHEMA, "required": ["id"], "$ref": "other.json"}, "JSON", "", "not within the schema"),
         (SCHEMA, "JSON", ", event='id string'", "declared twice"),

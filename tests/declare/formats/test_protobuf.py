@@ -352,7 +352,7 @@ def test_a_schema_of_several_is_read_whole() -> None:
         "shop.Address",
         "google.protobuf.Timestamp",
     ]
-    with pytest.raises(DeclarationError, match=r"imports any/path\.proto, which is not given"):
+    with pytest.raises(DeclarationError, match=r"imports any/path\.proto, which is missing"):
         message_types(order)
 
 
@@ -393,8 +393,8 @@ def message(*fields: str, head: str = 'syntax = "proto3";') -> str:
             "google.protobuf.Any at odd",
         ),
         (message("message B {} B odd = 2;"), "", "", "a message without fields at odd"),
-        (message("B odd = 2;"), "", "", "the schema is no Protobuf"),
-        (message("string id = 2;"), "", "", "the schema is no Protobuf"),
+        (message("B odd = 2;"), "", "", "the schema is not Protobuf"),
+        (message("string id = 2;"), "", "", "the schema is not Protobuf"),
         (message("string ID = 2;"), "", "", "column ID is declared twice in: the schema"),
         (
             message("message B { int32 n = 1; int32 N = 2; } B odd = 2;"),
@@ -412,7 +412,7 @@ def message(*fields: str, head: str = 'syntax = "proto3";') -> str:
         (ORDER, "", "", "the schema has the messages shop.Other, shop.Other.Deep, shop.Order"),
         (ORDER, "shop.None", "", "the schema has no message shop.None"),
         (ORDER, "shop.Order", ", event='id int'", "the schema has string there"),
-        (ORDER, "shop.Order", ", event='no string'", "no is no field of the schema"),
+        (ORDER, "shop.Order", ", event='no string'", "no is not a field of the schema"),
     ],
 )
 def test_a_schema_that_declares_no_event_is_refused_with_the_users_line(

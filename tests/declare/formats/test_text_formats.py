@@ -222,17 +222,17 @@ def test_a_pattern_gives_fields_by_its_groups_and_what_takes_no_part_is_missing(
         (lambda: Topic("t", event="a array<int>", format="csv"), "array<int>", "without parts"),
         (
             lambda: Topic("t", event="a int, b int", format=Csv(fields=["a"])),
-            "column b is no field of format csv",
+            "column b is not a field of format csv",
             "its fields are a",
         ),
         (
             lambda: Topic("t", event="a int", format=Text("(?P<b>.)")),
-            "column a is no field of format text",
+            "column a is not a field of format text",
             "its fields are b",
         ),
         (
             lambda: Topic("t", event="a int", format=Text("(?P<a>.)", times={"a": "%Y%m%d"})),
-            "times names a, which is no column of type timestamp",
+            "times names a, which is not a column of type timestamp",
             "as a timestamp",
         ),
         (

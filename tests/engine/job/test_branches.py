@@ -118,7 +118,7 @@ def code(which: str) -> Pipeline:
 def a_log() -> MemoryLog:
     """Returns 60 records per partition: three people, some late, some sent again.
 
-    Every ninth is no JSON; some of those were redriven, mended or not.
+    Every ninth is not JSON; some of those were redriven, mended or not.
     """
     from kappa.engine.children.rehearsal import MemoryLog
 

@@ -47,8 +47,8 @@ def test_a_board_is_its_title_and_its_charts_in_order() -> None:
         (f'titel = "x"\n{CHART}', r"a board has no key 'titel'", "did you mean title"),
         ('title = "x"', "has no charts", r"\[\[chart\]\]"),
         ('title = "x"\nchart = []', "has no charts", r"\[\[chart\]\]"),
-        ('title = "x"\n[chart]\ntitle = "y"', "chart is no list of charts", r"\[\[chart\]\]"),
-        ('title = "x"\nchart = [1]', "chart is no list of charts", r"\[\[chart\]\]"),
+        ('title = "x"\n[chart]\ntitle = "y"', "chart is not a list of charts", r"\[\[chart\]\]"),
+        ('title = "x"\nchart = [1]', "chart is not a list of charts", r"\[\[chart\]\]"),
         (
             GOOD.replace("sql", "sqll"),
             r"boards/pages\.toml:2: chart 1: a chart has no key 'sqll'",

@@ -278,7 +278,7 @@ def test_an_answer_that_is_of_the_newest_frontier_is_not_behind(tmp_path: Path) 
         ("with page_hitz as (from rejects) from page_hitz, by_page", {"page_hits", "rejects"}),
         ("select (select max(hits) from by_page), 1 from range(3)", {"page_hits"}),
         ("from nothing", set()),
-        ("this is no query", set()),
+        ("this is not a query", set()),
     ],
 )
 def test_a_query_reads_the_tables_that_it_names_and_those_of_its_views(

@@ -374,7 +374,7 @@ def test_records_are_found_by_offset_time_and_key(lived: Server) -> None:
 
 
 def test_a_search_that_cannot_be_read_is_named(lived: Server) -> None:
-    assert "is no time" in got(lived, "/topics/visits?start=yesterday").text
+    assert "is not a time" in got(lived, "/topics/visits?start=yesterday").text
     assert "has no partition 9" in got(lived, "/topics/visits?partition=9").text
     assert got(lived, f"/topics/visits?start={'9' * 40}&partition=x").status == 200
 

@@ -135,8 +135,11 @@ def test_a_sink_of_another_pipeline_is_refused() -> None:
     ("outlet", "said"),
     [
         (Sink("out", of="delays", columns=["nope"]), "sink out: table delays has no column nope"),
-        (Sink("out", of="delays", format=Avro("tests/data/order.avsc")), "is no field of the sche"),
-        (Sink("out", of="delays", where="nope > 1"), "names nope, which is no column"),
+        (
+            Sink("out", of="delays", format=Avro("tests/data/order.avsc")),
+            "is not a field of the sche",
+        ),
+        (Sink("out", of="delays", where="nope > 1"), "names nope, which is not a column"),
         (Alert("a", of="delays", to="page", where="rows >"), "alert a: the condition"),
         (Alert("a", of="delays", to="page", where="rows like 'x'"), "alert a: "),
     ],

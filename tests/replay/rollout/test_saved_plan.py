@@ -270,7 +270,7 @@ def test_a_file_that_was_changed_by_hand_is_refused(file: Path) -> None:
 def test_a_file_that_is_no_plan_is_a_slip(file: Path, content: str) -> None:
     file.write_text(content)
 
-    with pytest.raises(UsageError, match="is no saved plan"):
+    with pytest.raises(UsageError, match="is not a saved plan"):
         SavedPlan.read(file)
 
 

@@ -180,12 +180,12 @@ def test_what_is_no_export_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         list(read_records(path))
     path.write_bytes(b"no parquet")
-    with pytest.raises(UsageError, match="is no Parquet file"):
+    with pytest.raises(UsageError, match="is not a Parquet file"):
         list(read_records(path))
     with path.open("wb") as file:
         record = Record("visits", 1, 7, 9, b"a", b"x" * 9, ())
         export_parquet([record], RAW, file, decoded=False)
     # As an export leaves it that was killed.
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(UsageError, match="is no Parquet file"):
+    with pytest.raises(UsageError, match="is not a Parquet file"):
         list(read_records(path))

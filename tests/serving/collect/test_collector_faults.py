@@ -225,7 +225,7 @@ def test_a_changed_declaration_is_loaded_and_a_broken_one_is_not(
         file.write_text(text.replace("ms int", "ms string"))
         until(lambda: collector.post(topic_name, event).status == 200, "the change to be loaded")
 
-        file.write_text("this is no Python")
+        file.write_text("this is not Python")
         log_of = project / "collector.log"
         until(lambda: "stay as they were" in log_of.read_text(), "the mistake to be reported")
         assert collector.post(topic_name, event).status == 200

@@ -86,7 +86,7 @@ def test_no_request_waits_longer_than_the_server_allows(platform: Platform) -> N
 @pytest.mark.parametrize(
     ("headers", "said"),
     [
-        ({"Kappa_After": "17"}, "'17' is no offset of a partition"),
+        ({"Kappa_After": "17"}, "'17' is not an offset of a partition"),
         ({"Kappa_After": ""}, "no offsets are given"),
         ({"Kappa_After": "orders:0=1"}, "nothing that serves reads topic orders"),
         ({"Kappa_After": "flights:0=1", "Kappa_Wait": "soon"}, "kappa-wait"),

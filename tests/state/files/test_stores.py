@@ -112,7 +112,7 @@ def test_a_document_that_is_none_is_named_by_its_address(store):
 
     with pytest.raises(Damaged) as caught:
         store.get_json("a.json")
-    assert caught.value.message.startswith(f"{store.address('a.json')} is no JSON document: ")
+    assert caught.value.message.startswith(f"{store.address('a.json')} is not a JSON document: ")
 
 
 def test_what_is_of_this_host_is_on_its_disk(store):

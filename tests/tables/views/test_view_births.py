@@ -216,7 +216,7 @@ def test_what_cannot_be_kept_is_refused_with_the_views_line(views: list[View], t
             "has expire or after, and its rows end with its tables",
         ),
         ({"by": ("_id",)}, "among its by"),
-        ({"keys": ("id",), "by": ("x",)}, "rows belong together by what is no key"),
+        ({"keys": ("id",), "by": ("x",)}, "rows belong together by a column that is not a key"),
         ({"checks": ["x > 0"]}, "has checks, and is not maintained"),
         ({"max_added": 0.5}, "has a threshold, and is not maintained"),
         ({"by": ("id",), "max_changed": 0.5}, "max_changed and no keys"),
