@@ -21,8 +21,8 @@ from kappa.declare.values.reason import Reason, Rejected, kind_of, show_value
 DEEPEST = 64
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _BRACKETS = re.compile(r"[\[\]{}]")
-# Python refuses integers beyond 4,300 digits, by a setting of the process; Kappa's limit
-# is not a setting. A shorter text cannot have such an integer, and is read without a look at each integer.
+# Python refuses integers beyond 4,300 digits, by a setting of the process; Kappa's limit is not a
+# setting. A shorter text cannot have such an integer, and is read without a look at each integer.
 _LONGEST_INTEGER = 4_000
 
 
