@@ -149,7 +149,7 @@ def test_three_saves_on_a_terminal(project: Path, tmp_path: Path) -> None:
         web.write_text(PIPELINE + "\ndef broken(:\n")
         broken = terminal.wait_for(READY)
         line = PIPELINE.count("\n") + 2
-        assert f"error: pipelines/web.py:{line}: this is not Python" in broken
+        assert f"error: pipelines/web.py:{line}: syntax error" in broken
 
         web.write_text(PIPELINE.replace("n * 2", "n * 20"))
         again = terminal.wait_for(READY)
@@ -167,7 +167,7 @@ def test_three_saves_on_a_terminal(project: Path, tmp_path: Path) -> None:
 
 
 def test_without_a_terminal_a_signal_ends_it(project: Path) -> None:
-    """An event that is not an event of the topic is an error at its line; lines go to stdout."""
+    """An event that is no event of the topic is an error at its line; lines go to stdout."""
     envelopes = project / "events" / "visits.envelopes.ndjson"
     envelopes.write_text('{"value": {}}\n{"valeu": 1}\n')
     process = subprocess.Popen(
