@@ -93,7 +93,7 @@ def _project_folder(name: str) -> Path:
     is_here = name != "" and folder == Path()
     if not is_here and not _NAME.fullmatch(folder.name):
         raise UsageError(
-            f"{name!r} is not a name of a project",
+            f"{name!r} is not a valid project name",
             hint="a name has letters, digits, _, - and . in it: kappa init shop; "
             "this folder: kappa init .",
         )

@@ -123,7 +123,7 @@ def read_file_beside(path: str, declared_in: str) -> tuple[str, bytes]:
             )
         if not named.is_file():
             raise DeclarationError(
-                f"{name} is {'no file' if named.exists() else 'not there'}", hint=hint
+                f"{name} is {'not a file' if named.exists() else 'not there'}", hint=hint
             )
         size = named.stat().st_size
         if size > _MOST_BYTES:

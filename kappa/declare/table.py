@@ -298,7 +298,7 @@ def _checked_folds(source: Source, table: str, given: object) -> dict[str, Fold]
         wrong = [each for each in how.given_columns if not isinstance(each, str)]
         if wrong:
             raise DeclarationError(
-                f"{folds} by {how.kind} of {describe_value(wrong[0])}, which is not a name of a "
+                f"{folds} by {how.kind} of {describe_value(wrong[0])}, which is not the name of a "
                 "column",
                 hint='give the name of a column of the rows as text, as in sum_("ms")',
             )

@@ -73,7 +73,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_lines_of_progress_are_passed_on(asked: Any) -> None:
-    assert asked()[1] == ["first of two", "second of two"]
+    assert asked()[1] == ["starts Spark", "first of two", "second of two"]
 
 
 def test_the_last_other_line_is_in_the_error_about_a_child_without_an_answer(asked: Any) -> None:

@@ -287,7 +287,7 @@ def test_without_java_up_says_what_to_install(
             "orders:0=120",
         ),
         (["tables", "--at-event-time", "yesterday"], 2, "'yesterday' is not a time", "2026"),
-        (["prove", "web", "--slices", "some"], 2, "no way to cut the log", "--slices 20"),
+        (["prove", "web", "--slices", "some"], 2, "not a way to cut the log", "--slices 20"),
         (["diff", "web"], 2, "no pipeline web is served", "kappa deploy"),
         (["diff", "web", "web-1", "web-2", "--sample", "-1"], 2, "--sample", "kappa diff --help"),
         (["rejects", "web"], 2, "no pipeline web is served", "kappa deploy"),

@@ -149,7 +149,7 @@ def test_a_bad_name_is_refused(name: str, kappa: Typed, tmp_path: Path) -> None:
     code, _, err = kappa("init", name)
 
     assert code == 2
-    assert "is not a name of a project" in err
+    assert "is not a valid project name" in err
     assert "hint: a name has letters" in err
     assert files_below(tmp_path) == set()
 

@@ -72,7 +72,7 @@ def stepping(name: str, *, keys: tuple[str, ...] = ("visitor",), emits: str | No
 
 
 REFUSED: list[tuple[str, Callable[[], Any], str]] = [
-    ("topic name", lambda: Topic("a/b", event="x int"), "no name of a Kafka topic"),
+    ("topic name", lambda: Topic("a/b", event="x int"), "valid name of a Kafka topic"),
     ("topic kind", lambda: Topic("a", event="x int", kind="kept"), "kind 'kept'"),
     ("no partition", lambda: Topic("a", event="x int", partitions=0), "0 partitions"),
     ("unknown key", lambda: Topic("a", event="x int", key="y"), "no column y"),
@@ -94,7 +94,7 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
         "default of x is `now`, which is not a literal",
     ),
     ("no default", lambda: Topic("a", event="x int default"), "default of x is missing"),
-    ("half a text", lambda: Topic("a", event="x string default 'y"), "no literal"),
+    ("half a text", lambda: Topic("a", event="x string default 'y"), "not a literal"),
     (
         "a default of another type",
         lambda: Topic("a", event="x int default '1'"),
@@ -173,7 +173,7 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     (
         "event_time of a day",
         lambda: Topic("a", event="at date", event_time="at", lateness="1 hour"),
-        "no timestamp",
+        "not a timestamp",
     ),
     (
         "lateness in words",
@@ -195,12 +195,12 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     (
         "expire by the platform's column",
         lambda: Table("t", expire="_timestamp", after="1 hour"),
-        "no column of its rows",
+        "not a column of its rows",
     ),
     (
         "expire by a value",
         lambda: Table("t", keys=("k",), fold={"n": count()}, expire="n", after="1 hour"),
-        "none of its keys",
+        "not one of its keys",
     ),
     (
         "expiring emitted rows",
@@ -269,44 +269,44 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
         ),
         "go by the broker's time",
     ),
-    ("table name", lambda: Table("T"), "no name of a table"),
+    ("table name", lambda: Table("T"), "valid name of a table"),
     ("platform's table", lambda: Table("rejects"), "belongs to the platform"),
     ("keys as text", lambda: Table("t", keys="id", fold={"n": count()}), "keys='id'"),
     ("keys alone", lambda: Table("t", keys=("id",)), "keys and no fold"),
     ("fold alone", lambda: Table("t", fold={"n": count()}), "fold and no keys"),
-    ("no fold", lambda: Table("t", keys=("id",), fold={"n": "count"}), "no fold"),  # type: ignore[dict-item]  # the mistake under test
+    ("no fold", lambda: Table("t", keys=("id",), fold={"n": "count"}), "not a fold"),  # type: ignore[dict-item]  # the mistake under test
     ("latest and keys", lambda: Table("t", keys=("id",), latest=PAGES), "both latest and keys"),
     ("latest of no key", lambda: Table("t", latest=Topic("a", event="x int")), "has no key"),
     (
         "a share beyond 1",
         lambda: Table("t", keys=("id",), fold={"n": count()}, max_changed=5),
-        "max_changed=5, which is no share",
+        "max_changed=5, which is not a share",
     ),
     (
         "a share below 0",
         lambda: Table("t", max_removed=-0.1),
-        "max_removed=-0.1, which is no share",
+        "max_removed=-0.1, which is not a share",
     ),
     (
         "a share that is no number",
         lambda: Table("t", max_added="5%"),
-        "max_added='5%', which is no share",
+        "max_added='5%', which is not a share",
     ),  # type: ignore[arg-type]  # the mistake under test
     (
         "a share that is not a number",
         lambda: Table("t", max_added=float("nan")),
-        "max_added=nan, which is no share",
+        "max_added=nan, which is not a share",
     ),
     (
         "a share that is true",
         lambda: Table("t", max_added=True),
-        "max_added=True, which is no share",
+        "max_added=True, which is not a share",
     ),
     ("changed rows without keys", lambda: Table("t", max_changed=0.1), "max_changed and no keys"),
     (
         "a step by the name of a lambda",
         lambda: ordered(lambda *_: None, state="n int"),
-        "<lambda> is no step",
+        "<lambda> is not a step",
     ),
     (
         "a step over what is not there",
@@ -328,7 +328,7 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
         lambda: ordered(step, state="at timestamp", over="arrow", on_time="at"),
         "is woken on time, and is called over arrow",
     ),
-    ("a step that is no function", lambda: ordered(max, state="n int"), "max is no step"),
+    ("a step that is no function", lambda: ordered(max, state="n int"), "max is not a step"),
     ("a state that is no DDL", lambda: ordered(step, state="n"), "the state of step: "),
     (
         "a state that is not null",
@@ -468,7 +468,7 @@ def folded(**fold: Any) -> Table:
 NEAR_MISSES: list[tuple[Callable[[], Any], str, str]] = [
     (
         lambda: folded(a=max_(3)),  # type: ignore[arg-type]  # the mistakes under test, from here on
-        "table t folds column a by max of an int, which is not a valid column name",
+        "table t folds column a by max of an int, which is not the name of a column",
         'sum_("ms")',
     ),
     (lambda: folded(a=avg_(HITS)), "by avg of topic web.hits, which is not a name", 'sum_("ms")'),  # type: ignore[arg-type]
@@ -487,7 +487,7 @@ NEAR_MISSES: list[tuple[Callable[[], Any], str, str]] = [
         'fold={"rows": count()}',
     ),
     (lambda: Table("t", latest=T), "latest of table t, which is no Topic", "latest=TOPIC"),  # type: ignore[arg-type]
-    (lambda: Table(HITS), "topic web.hits is not a valid table name", "lower case letters"),  # type: ignore[arg-type]
+    (lambda: Table(HITS), "topic web.hits is not a valid name of a table", "lower case letters"),  # type: ignore[arg-type]
     (lambda: Topic(T, event="x int"), "table t is not a valid name of a Kafka topic", "letters"),  # type: ignore[arg-type]
     (lambda: Table("t", keys=(HITS,)), "topic web.hits in keys, which is not text", 'keys=("id",)'),  # type: ignore[arg-type]
     (
@@ -551,7 +551,7 @@ NEAR_MISSES: list[tuple[Callable[[], Any], str, str]] = [
     ),  # type: ignore[dict-item]
     (lambda: ordered(step, state="n int", emits=T), "emits table t, which is", 'emits="regulars"'),  # type: ignore[arg-type]
     (lambda: ordered(step, state="n int", over=T), "called over table t", '"row"'),  # type: ignore[arg-type]
-    (lambda: ordered(HITS, state="n int"), "topic web.hits is no step", "give a function"),  # type: ignore[arg-type]
+    (lambda: ordered(HITS, state="n int"), "topic web.hits is not a step", "give a function"),  # type: ignore[arg-type]
     (lambda: declared(name=3), "an int is not a valid pipeline name", "lower case letters"),
 ]
 
@@ -686,6 +686,8 @@ def test_a_table_that_a_step_folds_keeps_its_state_and_where_its_last_row_stands
         ("_topic", "string"),
         ("_partition", "int"),
         ("_offset", "bigint"),
+        ("_first_offset", "bigint"),
+        ("_deleted", "boolean"),
     )
     assert folded.steps_over == tuple((name, str(kind)) for name, kind in ORIGIN.items())
     assert (emitted.columns, emitted.keys, emitted.steps_over) == (

@@ -256,7 +256,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"type": "object"}, "no properties at /"),
     (
         {**of({"type": "string"}), "$schema": "http://json-schema.org/draft-04/schema#"},
-        "no draft that is known here",
+        "not a draft that Kappa knows",
     ),
     ({**of({"type": "string"}), "required": ["y"]}, "required at /, which names y"),
     (
@@ -346,8 +346,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"type": "object", "properties": {"x": {"type": "string"}, "X": {"type": "string"}}},
         "X is declared twice",
     ),
-    (of({"type": "string", "enum": [{1, 2}]}), "no JSON"),
-    (of({"type": "number", "maximum": float("inf")}), "no JSON"),
+    (of({"type": "string", "enum": [{1, 2}]}), "not JSON"),
+    (of({"type": "number", "maximum": float("inf")}), "not JSON"),
 ]
 
 

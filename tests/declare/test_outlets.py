@@ -87,7 +87,11 @@ REFUSED: list[tuple[Callable[[], Any], str, str]] = [
     ),
     (lambda: Topic("__consumer_offsets", event="x int"), "is one of Kafka's own", "events"),
     (lambda: written(Sink("x", of="pages", partitions=0)), "x has 0 partitions", "from 1"),
-    (lambda: written(Sink("x", of=PAGES)), "of table pages, which is not a name", 'of="page'),  # type: ignore[arg-type]
+    (
+        lambda: written(Sink("x", of=PAGES)),
+        "of table pages, which is not a valid table name",
+        'of="page',
+    ),  # type: ignore[arg-type]
     (
         lambda: written(Sink("x", of="page")),
         "of page, which is not a table of pipeline web",

@@ -299,7 +299,10 @@ def test_a_row_of_csv_that_is_no_event_is_one_sentence(lines: str, sentence: str
         ({"id": ["a"], "more": [1]}, "{path} has more, which is not a field of topic t"),
         ({"id": ["a", None]}, "{path} row 2 is not an event of topic t: id is null"),
         ({"id": ["a"], "n": [2.5]}, "{path} row 1 is not an event of topic t: n is the number 2.5"),
-        ({"id": ["a"], "n": [float("nan")]}, "{path} row 1 has the n nan, which is no number"),
+        (
+            {"id": ["a"], "n": [float("nan")]},
+            "{path} row 1 has the n nan, which is not a JSON number",
+        ),
         ({"id": [b"a"]}, "{path} row 1 has a id of the type bytes, which events do not have"),
         (
             {"id": ["a"], "at": [datetime(2024, 1, 1)]},  # noqa: DTZ001
@@ -382,7 +385,7 @@ UNKNOWN = {"city": "a", "ctiy": "b"}
     ("form", "event", "sentence"),
     [
         ("avro", {"address": UNKNOWN}, "address has ctiy, which is not a field of Address"),
-        ("avro", {"address": KNOWN, "former": [UNKNOWN]}, "former has ctiy, which is no field"),
+        ("avro", {"address": KNOWN, "former": [UNKNOWN]}, "former has ctiy, which is not a field"),
         ("avro", {"address": KNOWN, "odd": UNKNOWN}, "fields than the schema specifies: ctiy"),
         (
             "avro",
@@ -435,7 +438,7 @@ PAID = {"at": "2024-01-01T00:00:00Z", "state": "PAID", "amount": 1.25}
     [
         ({"state": "PAID", "amount": 1}, "at is missing, and its schema has no default"),
         ({**PAID, "at": None}, "at is null, and its schema has no null"),
-        ({**PAID, "state": "GONE"}, 'state is "GONE", which is none of PAID, SENT'),
+        ({**PAID, "state": "GONE"}, 'state is "GONE", which is not one of PAID, SENT'),
         ({**PAID, "amount": 1.255}, "amount has more than 2 digits behind the point"),
     ],
 )

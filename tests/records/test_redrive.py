@@ -71,7 +71,7 @@ def test_what_a_record_cannot_stand_for_makes_it_a_reject_with_that_reason(
     "text", ["", "visits", "visits:0", "visits:0:x", "visits:0:7@1", "vi sits:0:7"]
 )
 def test_what_is_no_place_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(UsageError, match="no place") as refused:
+    with pytest.raises(UsageError, match="not the place") as refused:
         parse_position(text)
 
     assert "visits:0:17" in refused.value.hint

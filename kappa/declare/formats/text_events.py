@@ -89,9 +89,8 @@ class Text:
             named = re.compile(pattern, re.ASCII).groupindex
         except (re.error, TypeError) as error:
             raise DeclarationError(
-                f"{source}: format text has the pattern {describe_value(pattern)}, which is no "
-                "regular "
-                f"expression: {error}"
+                f"{source}: format text has the pattern {describe_value(pattern)}, which is not "
+                f"a regular expression: {error}"
             ) from None
         if not isinstance(pattern, str) or not named:
             raise DeclarationError(

@@ -213,12 +213,12 @@ def test_a_pattern_gives_fields_by_its_groups_and_what_takes_no_part_is_missing(
         (lambda: Csv(separator='"'), "separator '\"'", "one character"),
         (lambda: Csv(fields=["a", "a"]), "the field a twice", "each value once"),
         (lambda: Csv(fields="ab"), "'ab' for fields", "each value once"),
-        (lambda: Text("("), "no regular expression", ""),
+        (lambda: Text("("), "not a regular expression", ""),
         (lambda: Text("a+"), "without a named group", "(?P<level>"),
         (lambda: Text("(?P<a>.)", times={"a": "%H"}), "names no day", "%Y"),
         (lambda: Text("(?P<a>.)", times={"a": "%Y%m%d%Q"}), "%Q", "%Y"),
         (lambda: Text("(?P<a>.)", null=3), "an int for null", 'null="-"'),  # type: ignore[arg-type]  # wrong
-        (lambda: Topic("t", event="a int", format="xml"), "'xml', which is no", "'json', 'csv'"),
+        (lambda: Topic("t", event="a int", format="xml"), "'xml', which is not", "'json', 'csv'"),
         (lambda: Topic("t", event="a array<int>", format="csv"), "array<int>", "without parts"),
         (
             lambda: Topic("t", event="a int, b int", format=Csv(fields=["a"])),

@@ -263,7 +263,7 @@ def test_a_function_may_not_look_at_its_rows(
         (body('return {"rows": 1}'), "returns a int for table rows"),
         (body('return {"rows": hits.select("nn")}'), "nn"),
         (body('return {"rows": hits.select("id", F.lit(1).alias("ID"))}'), "the column ID twice"),
-        (body('return {"rows": hits.select(F.col("n") + 1)}'), "no name of a stored column"),
+        (body('return {"rows": hits.select(F.col("n") + 1)}'), "not the name of a stored column"),
         (body('return {"rows": hits.select(F.lit(1).alias("_n"))}'), "_n"),
         (body('return {"rows": hits.select(F.lit(None).alias("x"))}'), "x of type void"),
         (

@@ -449,7 +449,7 @@ def test_a_place_that_is_none_or_taken_is_said_so(tmp_path: Path) -> None:
 
     (tmp_path / "kappa.toml").touch()
     for listen in ("8717", "localhost:", ":1", "localhost:99999"):
-        with pytest.raises(SettingsError, match="no place to listen at"):
+        with pytest.raises(SettingsError, match="not a place to listen at"):
             serve_alone(ProjectContext(tmp_path, None), listen=listen, say=print)
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,

@@ -220,7 +220,7 @@ def test_what_cannot_be_kept_is_refused_with_the_views_line(views: list[View], t
         ({"checks": ["x > 0"]}, "has checks, and is not maintained"),
         ({"max_added": 0.5}, "has a threshold, and is not maintained"),
         ({"by": ("id",), "max_changed": 0.5}, "max_changed and no keys"),
-        ({"keys": ("id",), "max_changed": 2}, "no share of its rows"),
+        ({"keys": ("id",), "max_changed": 2}, "not a share of its rows"),
     ],
 )
 def test_a_wrong_declaration_is_refused_where_it_is(options: dict[str, object], told: str) -> None:
