@@ -471,10 +471,26 @@ NEAR_MISSES: list[tuple[Callable[[], Any], str, str]] = [
         "table t folds column a by max of an int, which is not the name of a column",
         'sum_("ms")',
     ),
-    (lambda: folded(a=avg_(HITS)), "by avg of topic web.hits, which is not a name", 'sum_("ms")'),  # type: ignore[arg-type]
-    (lambda: folded(a=max_(None)), "by max of None, which is not a name", 'sum_("ms")'),  # type: ignore[arg-type]
-    (lambda: folded(a=count(3)), "by count of an int, which is not a name", 'sum_("ms")'),  # type: ignore[arg-type]
-    (lambda: folded(a=top_k("n", by=3)), "by top_k of an int, which is not a name", 'sum_("ms")'),  # type: ignore[arg-type]
+    (
+        lambda: folded(a=avg_(HITS)),
+        "by avg of topic web.hits, which is not the name of a column",
+        'sum_("ms")',
+    ),  # type: ignore[arg-type]
+    (
+        lambda: folded(a=max_(None)),
+        "by max of None, which is not the name of a column",
+        'sum_("ms")',
+    ),  # type: ignore[arg-type]
+    (
+        lambda: folded(a=count(3)),
+        "by count of an int, which is not the name of a column",
+        'sum_("ms")',
+    ),  # type: ignore[arg-type]
+    (
+        lambda: folded(a=top_k("n", by=3)),
+        "by top_k of an int, which is not the name of a column",
+        'sum_("ms")',
+    ),  # type: ignore[arg-type]
     (lambda: folded(a=count), "column a by count, but count is not called", "write count()"),
     (lambda: folded(a=max_), "but max_ is not called", 'write max_("ms")'),
     (lambda: folded(a=kll), "but kll is not called", 'write kll("ms", 0.5)'),

@@ -143,7 +143,7 @@ def test_what_makes_no_sense_is_refused_and_no_secret_is_shown(
         (SCRAM + 'password_file = "gone"', "gone: No such file"),
         (SCRAM + 'password_file = "empty"', "has nothing in it"),
         (SCRAM + 'password_file = "lines"', "a character that cannot be typed"),
-        (SCRAM + 'password_file = "raw"', "no text in UTF-8"),
+        (SCRAM + 'password_file = "raw"', "not text in UTF-8"),
         ('ca = "lines"', "no certificate in PEM"),
         ('certificate = "own.pem"\nkey = "old.key"', "openssl pkcs8 -topk8"),
         ('certificate = "own.pem"\nkey = "locked.key"', "is encrypted"),

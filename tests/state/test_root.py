@@ -409,16 +409,16 @@ def test_an_adopted_copy_is_a_root_of_its_own_that_sends_nothing_until_it_may(tm
     assert len(copy.names("damaged")) == 1
     with lock_of(copy, LOCK, what="kappa"):
         pass
-    with pytest.raises(UsageError, match="no copy") as refused:
+    with pytest.raises(UsageError, match="not a copy") as refused:
         adopt_copy(copy, sends=False)
     assert "--send" in refused.value.hint
 
     assert adopt_copy(copy, sends=True) == replace(adopted, sends=True)
-    with pytest.raises(UsageError, match="no copy"):
+    with pytest.raises(UsageError, match="not a copy"):
         adopt_copy(copy, sends=True)
     # The first one goes on, whatever becomes of its copy.
     assert ensure_root(Store(store.folder)) == first
-    with pytest.raises(UsageError, match="no copy"):
+    with pytest.raises(UsageError, match="not a copy"):
         adopt_copy(store, sends=True)
 
 

@@ -19,6 +19,7 @@ from kappa.base.clock import Stopwatch
 from kappa.base.duck import DuckError
 from kappa.base.errors import Broken, DeclarationError
 from kappa.declare.values.arrow import arrow_schema
+from kappa.engine.slice_rows import ArrowRows
 from kappa.engine.views.maintained import MaintainedViews
 from kappa.engine.views.touched import ViewSource
 from kappa.engine.write.commit import Merging, TableWriter
@@ -93,7 +94,9 @@ class Built:
         mark = Mark("b", "", 1, self._slices, start, end)
         for birth in self._births:
             if birth.view is None:
-                self.writers[birth.name].commit(rows.get(birth.name), mark)
+                self.writers[birth.name].commit(
+                    ArrowRows(rows[birth.name]) if birth.name in rows else None, mark
+                )
         spark = cast("SparkSession", None)
         self.failing = self._views.commit(
             mark, spark, Stopwatch(), are_due=are_due, failing=self.failing
@@ -315,7 +318,7 @@ def test_a_view_that_never_suited_the_log_stops_its_build(tmp_path: Path) -> Non
     views = MaintainedViews([*built.writers.values()], built.birth, are_current=False)
     start, end = Offsets(), Offsets({"t": {0: 1}})
     mark = Mark("b", "", 1, 1, start, end)
-    built.writers["events"].commit(of_events(("a", 2**63 - 1), ("a", 1))["events"], mark)
+    built.writers["events"].commit(ArrowRows(of_events(("a", 2**63 - 1), ("a", 1))["events"]), mark)
     with pytest.raises(Broken, match="view totals cannot be computed: Conversion Error"):
         views.commit(mark, cast("SparkSession", None), Stopwatch(), are_due=True)
     views.close()

@@ -107,7 +107,7 @@ class World:
             {},
             {pipeline: {"0": 0}},
             {},
-            "then",
+            "2026-01-31T12:00:00.000+00:00",
             "ada",
         )
 
@@ -319,8 +319,8 @@ def test_nothing_is_held_before_each_of_them_is_near(world: World) -> None:
         controller.tick()
     assert not [event for event in world.events if isinstance(event, Held)]
     assert controller.waits == {
-        9: "the last records before build x",
-        12: "the last records of build y before build x",
+        9: "the last records of build y before build x",
+        12: "the last records before build x",
     }
 
     world.ends["y"] = 50

@@ -246,10 +246,10 @@ def test_a_source_that_does_not_answer_well_is_shown_and_reported_once(
 @pytest.mark.parametrize(
     ("name", "pull", "part"),
     [
-        ("a b", PullSettings(url="http://x/", topic="visits"), "no name of a source"),
-        ("Shop", PullSettings(url="http://x/", topic="visits"), "no name of a source"),
-        ("a__b", PullSettings(url="http://x/", topic="visits"), "no name of a source"),
-        ("a_", PullSettings(url="http://x/", topic="visits"), "no name of a source"),
+        ("a b", PullSettings(url="http://x/", topic="visits"), "not a valid source name"),
+        ("Shop", PullSettings(url="http://x/", topic="visits"), "not a valid source name"),
+        ("a__b", PullSettings(url="http://x/", topic="visits"), "not a valid source name"),
+        ("a_", PullSettings(url="http://x/", topic="visits"), "not a valid source name"),
         ("a", PullSettings(url="http://x/", topic="visits", ca=Path("/ca")), "not encrypted"),
         ("a", PullSettings(url="http://x/", topic="orders"), "not collected"),
         ("a", PullSettings(url="", topic="visits"), "a.url is not an address"),
@@ -262,7 +262,7 @@ def test_a_source_that_does_not_answer_well_is_shown_and_reported_once(
         (
             "a",
             PullSettings(url="https://x/", topic="visits", headers={"Host": "canary"}),
-            "no header that can be given",
+            "not a header that can be given",
         ),
         ("a", PullSettings(url="https://x/", topic="visits", every="0s"), "a.every is 0s"),
     ],

@@ -720,7 +720,7 @@ def test_offsets_are_typed_as_kappa_writes_them_or_with_commas(
     ],
 )
 def test_what_are_no_offsets_is_a_slip(typed: str) -> None:
-    with pytest.raises(UsageError, match=r"no offset|given twice"):
+    with pytest.raises(UsageError, match=r"not an offset|no offsets|given twice"):
         parse_offsets(typed)
 
 
