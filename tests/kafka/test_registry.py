@@ -419,7 +419,7 @@ def test_ids_that_nobody_knows_are_kept_up_to_a_number_and_known_ones_always(
     ("url", "message"),
     [
         (None, "no schema registry is set"),
-        ("registry:8081", "no URL of HTTP"),
+        ("registry:8081", "not an HTTP URL"),
         ("http://ann:s3cret@registry", "a user or a password in it"),
     ],
 )

@@ -148,7 +148,9 @@ def test_a_mistake_is_told(spark: SparkSession) -> None:
     for check in (tables_of, law_of_slices, law_of_views):
         with pytest.raises(UsageError, match="a test is given 'shop', which is not a pipeline"):
             check("shop", {})  # type: ignore[operator]
-    with pytest.raises(UsageError, match="pipeline sold is given a list, which is not an events"):
+    with pytest.raises(
+        UsageError, match="pipeline sold is given a list, which is not a mapping of events"
+    ):
         tables_of(sold, [{"shop": 1}])  # type: ignore[arg-type]
     with pytest.raises(DeclarationError, match=r"test_tables_of\.py:\d+: view odd cannot be read"):
         tables_of(odd, {"sales": [{"shop": 1}]})
@@ -184,7 +186,7 @@ def test_random_events_have_ids_of_their_own_where_a_view_needs_them(spark: Spar
 
     law_of_views(bought, some_events(bought, 20, distinct=("orders.id",)), cuts=0)
     for wrong in ("id", "orders.no", "order.id"):
-        with pytest.raises(UsageError, match=f"distinct names {wrong}, which is not text"):
+        with pytest.raises(UsageError, match=f"distinct names {wrong}, which is neither text"):
             some_events(bought, 1, distinct=(wrong,))
 
 

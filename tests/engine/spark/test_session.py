@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 from zipfile import ZipFile
 
 import pytest
@@ -283,21 +284,39 @@ def _mentioning(folder: Path) -> list[str]:
     return found
 
 
-def test_a_log_has_no_noise_of_spark(jars, tmp_path, capfd):
+def test_a_log_has_no_noise_of_spark(tmp_path):
     """Neither the limits of each worker's memory, nor the end of a job group without a job."""
-    from kappa.engine.spark.jvm import Profile
-    from kappa.engine.spark.session import boot
+    program = dedent("""
+        import sys
+        from pathlib import Path
+        from kappa.base.java.jars import ensure_jars
+        from kappa.base.java.java import find_java
+        from kappa.engine.spark.jvm import Profile
+        from kappa.engine.spark.session import boot
 
-    machine = boot(
-        profile=Profile.CATCH_UP, name="quiet", memory="512m", jars=jars, local_dir=tmp_path
+        machine = boot(
+            profile=Profile.CATCH_UP,
+            name="quiet",
+            memory="512m",
+            jars=ensure_jars(find_java()),
+            local_dir=Path(sys.argv[1]),
+        )
+        try:
+            spark = machine.session()
+            spark.sparkContext.cancelJobGroup("nobody's")
+            # The same loop of the driver answers both.
+            print(spark.range(3).mapInArrow(lambda batches: batches, "id bigint").count())
+        finally:
+            machine.end()
+    """)
+    ran = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        check=True,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
     )
-    try:
-        spark = machine.session()
-        spark.sparkContext.cancelJobGroup("nobody's")
-        # The same loop of the driver answers both.
-        assert spark.range(3).mapInArrow(lambda batches: batches, "id bigint").count() == 3
-    finally:
-        machine.end()
 
-    assert "limits" not in (said := capfd.readouterr().err)
-    assert "job group" not in said
+    assert ran.stdout.strip() == "3"
+    assert "limits" not in ran.stderr
+    assert "job group" not in ran.stderr
