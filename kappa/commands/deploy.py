@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from kappa.replay.rollout.plan.finding import Allowances
     from kappa.replay.rollout.plan.plan import Plan
+    from kappa.replay.rollout.plan.validate import ValidationResult
     from kappa.replay.status.context import ProjectContext
 
 
@@ -64,19 +65,11 @@ def validate(
         validated_listing,
         validated_text,
     )
-    from kappa.replay.rollout.plan.validate import validate_project as validate_files
     from kappa.serving.collect.declared import ensure_collectable, ensure_no_sink
 
     here = here_of(context)
     accepted = parse_allowances(gap=False, breaking=False, allow=allow or ())
-    with moving("validating") as show:
-        found = validate_files(
-            here.settings,
-            here.store,
-            only=pipelines or (),
-            accepting=accepted,
-            show=lambda step: show(f"validating: {step}"),
-        )
+    found = _validate_files(here, pipelines or (), accepted, "validating")
     sys.stdout.write(
         validated_text(found)
         if output is Form.TABLE
@@ -140,18 +133,10 @@ def _plan_code(
     from kappa.replay.rollout.plan.validate import (
         ensure_valid,
         served_versions,
-        validate_project,
         validated_text,
     )
 
-    with moving("planning") as show:
-        found = validate_project(
-            here.settings,
-            here.store,
-            only=pipelines,
-            accepting=accepted,
-            show=lambda step: show(f"planning: {step}"),
-        )
+    found = _validate_files(here, pipelines, accepted, "planning")
     stream.write(validated_text(found, served_versions(here.state(), here.store)))
     stream.flush()
     ensure_valid(found)
@@ -160,6 +145,22 @@ def _plan_code(
         "cost of a replay were not",
         hint="start it with: kappa up -d",
     )
+
+
+def _validate_files(
+    here: ProjectContext, pipelines: Sequence[str], accepted: Allowances, doing: str
+) -> tuple[ValidationResult, ...]:
+    """Validates the project's files, and shows each step behind what the command is `doing`."""
+    from kappa.replay.rollout.plan.validate import validate_project
+
+    with moving(doing) as show:
+        return validate_project(
+            here.settings,
+            here.store,
+            only=pipelines,
+            accepting=accepted,
+            show=lambda step: show(f"{doing}: {step}"),
+        )
 
 
 def deploy(

@@ -19,6 +19,7 @@ from rich.cells import cell_len
 
 from kappa.base.errors import UsageError
 from kappa.base.program import hand_out
+from kappa.base.units import count_of
 from kappa.serving.query.render import Form, Listing, render_expanded, render_listing
 from kappa.serving.query.sandbox.question import Format, Reply
 
@@ -64,7 +65,7 @@ def answer_text(listing: Listing, *, expanded: bool) -> str:
 
 def count_text(rows: int, *, is_cut: bool) -> str:
     """Renders the number of an answer's rows, and says so if rows were cut."""
-    counted = f"{rows:,} row{'' if rows == 1 else 's'}"
+    counted = count_of(rows, "row")
     return rf"({counted}, and there are more: \o csv FILE writes all)" if is_cut else f"({counted})"
 
 

@@ -11,6 +11,7 @@ import typer
 
 from kappa.base.errors import ConsentNeeded, KappaError
 from kappa.commands.terminal.colour import (
+    coloured,
     has_colour,
     paint_failure,
     paint_heading,
@@ -40,7 +41,8 @@ def is_quiet() -> bool:
     return _quiet.get()
 
 
-_COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
+# Cyan, yellow, green, magenta, blue, red.
+_COLOURS = ("36", "33", "32", "35", "34", "31")
 
 
 def say(text: str) -> None:
@@ -116,7 +118,7 @@ class LinePrefixes:
         colour = self._colours.setdefault(name, _COLOURS[len(self._colours) % len(_COLOURS)])
         prefix = f"{name.ljust(self._width)} | "
         if has_colour(sys.stdout):
-            prefix = typer.style(prefix, fg=colour)
+            prefix = coloured(prefix, colour)
         lines = content.splitlines(keepends=True)
         write_bytes(b"".join(prefix.encode() + line for line in lines))
 
