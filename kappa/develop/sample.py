@@ -155,14 +155,10 @@ def first_and_newest(begin: Offsets, end: Offsets) -> Iterator[tuple[Offsets, Of
         ranges = {at: (found[low], found[high]) for at, found in bounds.items()}
         ranges = {at: (start, stop) for at, (start, stop) in ranges.items() if start < stop}
         if ranges:
-            yield _vector(ranges, 0), _vector(ranges, 1)
-
-
-def _vector(ranges: dict[tuple[str, int], tuple[int, int]], side: int) -> Offsets:
-    vector: dict[str, dict[int, int]] = {}
-    for (topic, partition), bounds in ranges.items():
-        vector.setdefault(topic, {})[partition] = bounds[side]
-    return Offsets(vector)
+            yield (
+                Offsets.of_partitions({at: start for at, (start, _) in ranges.items()}),
+                Offsets.of_partitions({at: stop for at, (_, stop) in ranges.items()}),
+            )
 
 
 def event_files(folder: Path, topic: str) -> tuple[Path, ...]:

@@ -60,8 +60,8 @@ def last_before(
             last = {
                 (record.topic, record.partition): record
                 for record in reader.read(
-                    _offsets_of({part: start for part, (start, _) in open_.items()}),
-                    _offsets_of({part: upto for part, (_, upto) in open_.items()}),
+                    Offsets.of_partitions({part: start for part, (start, _) in open_.items()}),
+                    Offsets.of_partitions({part: upto for part, (_, upto) in open_.items()}),
                 )
             }
             found |= {part: witness_of(record) for part, record in last.items()}
@@ -133,7 +133,8 @@ def _cut_since(
         while waiting:
             if time.monotonic() > deadline:
                 raise unreachable(
-                    waiting, _offsets_of({part: known[part].offset + 1 for part in waiting})
+                    waiting,
+                    Offsets.of_partitions({part: known[part].offset + 1 for part in waiting}),
                 )
             message = consumer.poll(0.2)
             if message is None:
@@ -168,15 +169,8 @@ def _changed_parts(
     found: dict[Part, list[Witness]] = {part: [] for part in known}
     with LogReader({**options, **_FEW}, refuse) as reader:
         for record in reader.read(
-            _offsets_of({part: witness.offset for part, witness in known.items()}),
-            _offsets_of({part: ends[part] for part in known}),
+            Offsets.of_partitions({part: witness.offset for part, witness in known.items()}),
+            Offsets.of_partitions({part: ends[part] for part in known}),
         ):
             found[record.topic, record.partition].append(witness_of(record))
     return [part for part, witness in known.items() if is_other_record(witness, found[part])]
-
-
-def _offsets_of(places: Mapping[Part, int]) -> Offsets:
-    vector: dict[str, dict[int, int]] = {}
-    for (topic, partition), offset in places.items():
-        vector.setdefault(topic, {})[partition] = offset
-    return Offsets(vector)

@@ -57,6 +57,14 @@ class Offsets:
         """Returns the beginning of each topic, from the topic's partition count."""
         return cls({topic: dict.fromkeys(range(count), 0) for topic, count in partitions.items()})
 
+    @classmethod
+    def of_partitions(cls, offsets: Mapping[tuple[str, int], int]) -> Self:
+        """Returns the vector of next offsets that are given by topic and partition."""
+        found: dict[str, dict[int, int]] = {}
+        for (topic, partition), offset in offsets.items():
+            found.setdefault(topic, {})[partition] = offset
+        return cls(found)
+
     def plain(self) -> dict[str, dict[str, int]]:
         """Returns the form that is written down: equal offsets are equal text.
 
@@ -120,12 +128,9 @@ class Offsets:
 
     def _combine_with(self, other: Offsets, choose: Callable[[int, int], int]) -> Offsets:
         names = {(t, p) for t, p, _ in self.items()} | {(t, p) for t, p, _ in other.items()}
-        combined: dict[str, dict[int, int]] = {}
-        for topic, partition in sorted(names):
-            combined.setdefault(topic, {})[partition] = choose(
-                self.at(topic, partition), other.at(topic, partition)
-            )
-        return Offsets(combined)
+        return Offsets.of_partitions(
+            {part: choose(self.at(*part), other.at(*part)) for part in sorted(names)}
+        )
 
     def __str__(self) -> str:
         return (

@@ -51,7 +51,7 @@ def snapped_ends(start: Offsets, ends: Sequence[Offsets], bounds: BoundsOf) -> t
     The last end stays as it is. No partition goes back from one end to the next.
     """
     moved = [
-        _offsets_of(
+        Offsets.of_partitions(
             {
                 (topic, partition): _nearest_bound(
                     bounds.get(topic, {}).get(partition, ()),
@@ -89,7 +89,7 @@ def random_ends(
         for topic, partition, last in end.items()
     }
     ends = [
-        _offsets_of({part: way[number] for part, way in ways.items()})
+        Offsets.of_partitions({part: way[number] for part, way in ways.items()})
         for number in range(slices - 1)
     ]
     # A slice that ends where the slice before ends is empty.
@@ -102,7 +102,7 @@ def random_ends(
         if not found or draw.random() < 0.5:
             found.append(
                 following.lowest_with(
-                    _offsets_of(
+                    Offsets.of_partitions(
                         {
                             (topic, partition): reached.at(topic, partition)
                             + draw.randint(1, small)
@@ -128,20 +128,13 @@ def cut_slices(leg: int, start: Offsets, end: Offsets, *, at_most: int) -> Itera
 
 
 def _part_way(start: Offsets, end: Offsets, part: int, parts: int) -> Offsets:
-    return _offsets_of(
+    return Offsets.of_partitions(
         {
             (topic, partition): (first := start.at(topic, partition))
             + (last - first) * part // parts
             for topic, partition, last in end.items()
         }
     )
-
-
-def _offsets_of(places: Mapping[tuple[str, int], int]) -> Offsets:
-    vector: dict[str, dict[int, int]] = {}
-    for (topic, partition), offset in places.items():
-        vector.setdefault(topic, {})[partition] = offset
-    return Offsets(vector)
 
 
 class Cuts(Struct, frozen=True):

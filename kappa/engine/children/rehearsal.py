@@ -87,10 +87,7 @@ class MemoryLog:
     @property
     def end(self) -> Offsets:
         """Returns the end of each partition: the offset after the last record."""
-        ends: dict[str, dict[int, int]] = {}
-        for (topic, partition), offset in self.ends.items():
-            ends.setdefault(topic, {})[partition] = offset
-        return Offsets(ends)
+        return Offsets.of_partitions(self.ends)
 
     def beginning(self, topics: Iterable[str]) -> Offsets:
         """Returns offset 0 of each topic: a log in memory loses nothing."""

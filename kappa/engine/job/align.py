@@ -141,8 +141,10 @@ class Aligner:
 
 def ahead(done: Offsets, live: Offsets, topics: frozenset[str]) -> Offsets:
     """Returns the candidate's offsets where it is past the live build. Pure."""
-    past: dict[str, dict[int, int]] = {}
-    for topic, partition, offset in done.only(topics).items():
-        if offset > live.at(topic, partition):
-            past.setdefault(topic, {})[partition] = offset
-    return Offsets(past)
+    return Offsets.of_partitions(
+        {
+            (topic, partition): offset
+            for topic, partition, offset in done.only(topics).items()
+            if offset > live.at(topic, partition)
+        }
+    )
