@@ -40,7 +40,7 @@ def parquet_sql(columns: Sequence[tuple[str, str]], paths: Iterable[str], where:
     `where` is a condition, with the word. Delta's writers spell times in two ways, and without a
     cast the first file would decide.
     """
-    selected = ", ".join(cast_sql(name, kind) for name, kind in columns)
+    selected = casts_sql(columns)
     listed = ", ".join(text(literal(path)) for path in paths)
     if not listed:
         nothing = ", ".join(f"null as {quoted(name)}" for name, _ in columns)
@@ -51,6 +51,11 @@ def parquet_sql(columns: Sequence[tuple[str, str]], paths: Iterable[str], where:
 def cast_sql(name: str, kind: str) -> str:
     """Returns DuckDB's SQL for a column in the declared type, a type of Spark's."""
     return f"cast({quoted(name)} as {duck_type(kind)}) as {quoted(name)}"
+
+
+def casts_sql(columns: Iterable[tuple[str, str]]) -> str:
+    """Returns DuckDB's SQL for columns, each in its declared type."""
+    return ", ".join(cast_sql(name, kind) for name, kind in columns)
 
 
 def literal(path: str) -> str:

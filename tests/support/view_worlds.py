@@ -26,7 +26,7 @@ from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.views.touched import ViewSource, changes_of_slice
 from kappa.state.files.duckdb_access import open_exact
 from kappa.state.table import NUMBER, SINCE, TableBirth
-from kappa.tables.parquet import cast_sql, parquet_sql
+from kappa.tables.parquet import cast_sql, casts_sql, parquet_sql
 from kappa.tables.views import changes
 from kappa.tables.views.births import births_in, make_empty
 from kappa.tables.views.changes import (
@@ -182,7 +182,7 @@ class _Keeping:
 
     def _meant(self, birth: TableBirth) -> Counter[Any] | None:
         """Returns the rows of a view's text, as plain DuckDB computes them; None if it cannot."""
-        casts = ", ".join(cast_sql(name, kind) for name, kind in birth.served)
+        casts = casts_sql(birth.served)
         is_asof = any("asof" in view.sql for view in self._views)
         try:
             if is_asof:
@@ -249,8 +249,7 @@ class _Keeping:
         served = {birth.name: birth.served for birth in self._births}
         below = first.sql
         if first.name in served:
-            casts = ", ".join(cast_sql(*column) for column in served[first.name])
-            below = f"select {casts} from ({below})"
+            below = f"select {casts_sql(served[first.name])} from ({below})"
         return next(
             (f"with v as ({below}) from ({each.sql})" for each in others if each.name == name),
             first.sql,

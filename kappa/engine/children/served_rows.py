@@ -19,8 +19,7 @@ from kappa.engine.children.rehearsal import LocalPipeline, MemoryLog, Rehearsal
 from kappa.state.files.duckdb_access import open_for_few_rows
 from kappa.state.log_clock import log_clock
 from kappa.state.offsets import Offsets
-from kappa.state.table import TableBirth
-from kappa.tables.parquet import cast_sql
+from kappa.tables.parquet import casts_sql
 from kappa.tables.versions import files
 from kappa.tables.views.exact_rows import rows_of
 from kappa.tables.views.served import read_sql
@@ -68,7 +67,7 @@ def unlike_queries(build: Rehearsal) -> list[str]:
     stored = {birth.name: tables.pop(birth.name) for birth in births}
     for birth in births:
         # A view over this view reads columns of the served types: a hugeint is a decimal there.
-        queries[birth.name] = f"select {_casts_sql(birth)} from (\n{queries[birth.name]}\n)"
+        queries[birth.name] = f"select {casts_sql(birth.served)} from (\n{queries[birth.name]}\n)"
     with _opened(build, tables, queries) as duck:
         for birth in births:
             sides = (f"({stored[birth.name]})", quoted(birth.name))
@@ -83,11 +82,6 @@ def unlike_queries(build: Rehearsal) -> list[str]:
                         f" which its query {'does not have' if is_stored else 'has'}"
                     )
     return found
-
-
-def _casts_sql(view: TableBirth) -> str:
-    """Returns the served columns of a view's query, each cast to its served type."""
-    return ", ".join(cast_sql(name, kind) for name, kind in view.served)
 
 
 def _tables(build: Rehearsal) -> dict[str, str]:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from kappa.base.sql import quoted, text
 from kappa.state.table import TableBirth
 from kappa.tables.merge import contribution_columns, merged_sql
-from kappa.tables.parquet import cast_sql, parquet_sql
+from kappa.tables.parquet import casts_sql, parquet_sql
 
 _NOT_DELETED = "_deleted is not true"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -146,7 +146,7 @@ def failing_sql(columns: Iterable[tuple[str, str]], why: str) -> str:
     """Returns a query with these columns, by name and Spark's type, that fails with a reason."""
     columns = tuple(columns)
     nothing = ", ".join(f"null as {quoted(name)}" for name, _ in columns)
-    selected = ", ".join(cast_sql(name, kind) for name, kind in columns)
+    selected = casts_sql(columns)
     return (
         f"select {selected} from (select {nothing} from"
         f" (select error({text(why)}) as _why) where _why is not null)"

@@ -15,7 +15,7 @@ from kappa.replay.rollout.verify.verification_progress import table_step
 from kappa.serving.query.reader.table_sql import schema_of
 from kappa.state.journal.events import Check
 from kappa.state.table import TableBirth
-from kappa.tables.parquet import cast_sql, duck_type
+from kappa.tables.parquet import casts_sql, duck_type
 
 if TYPE_CHECKING:
     # Proofs are shown without DuckDB.
@@ -72,7 +72,7 @@ def _compared_sql(reader: Reader, view: TableBirth, most_rows: int | None) -> st
     """Returns the query for the count of a view's rows, and of rows on one side alone."""
     assert view.view is not None
     where = "" if most_rows is None else _sample_condition(reader, view, most_rows)
-    casts = ", ".join(cast_sql(name, kind) for name, kind in view.served)
+    casts = casts_sql(view.served)
     meant = reader.declared_sql(view.view)
     stored = f"select {', '.join(quoted(name) for name, _ in view.served)} from {quoted(view.name)}"
     return (
