@@ -68,7 +68,8 @@ cluster: setup $(VENV)/.demo  ## the demo's story on a cluster that it starts he
 SELF := $(MAKE) --no-print-directory
 # A worker has whole files, in the order in which they were collected (tests/conftest.py).
 SPREAD := --dist loadfile --no-loadscope-reorder
-WITH_JVM := $(shell grep -rl --include='test_*.py' --exclude-dir=e2e --exclude-dir=browser mark.jvm tests)
+# Such a test waits half of its time, for a broker, a job or a commit: three run at a time on two cores.
+WITH_JVM := $(shell grep -rl --include='test_*.py' mark.jvm tests)
 NO_BROWSER := $(shell command -v chromium >/dev/null || echo " and not browser")
 test: $(VENV)/.run  ## the tests, with a real broker, Spark, Delta and browser; what takes long has targets of its own
 	@command -v chromium >/dev/null || echo "the page's tests in a browser: not run: no chromium (apt-get install chromium)"
@@ -77,24 +78,24 @@ test: $(VENV)/.run  ## the tests, with a real broker, Spark, Delta and browser; 
 	$(SELF) $(VENV)/.demo $(VENV)/.dev $(VENV)/.site || { kill $$ready; exit 1; }; \
 	$(BIN)/python -m pytest -q -n 4 $(SPREAD) -m "not (jvm or long or sweep)$(NO_BROWSER)"; quick=$$?; \
 	wait $$ready || exit 1; \
-	$(call PARTS,not (long or sweep)); \
+	$(BIN)/python -m pytest -q -n 3 $(SPREAD) $(WITH_JVM) -m "jvm and not (long or sweep)$(NO_BROWSER)"; jvm=$$?; \
 	test $$quick = 0 || echo "tests without a JVM failed ($$quick): see above"; \
-	test $$whole = 0 -a $$jvm = 0 -a $$quick = 0
-
-# Tests with a JVM run two at a time. Those of a whole platform run one after the other: each has more processes than
-# two cores have room for. pytest ends with 5 where no test is selected, as in a share without one.
-PARTS = $(BIN)/python -m pytest -q -n 2 $(SPREAD) $(2) $(WITH_JVM) -m "jvm and $(1)"; jvm=$$?; \
-	$(BIN)/python -m pytest $(2) tests/e2e tests/browser -m "jvm and $(1)$(NO_BROWSER)"; whole=$$?; \
-	test $$jvm != 5 || jvm=0; test $$whole != 5 || whole=0; \
 	test $$jvm = 0 || echo "tests with a JVM failed ($$jvm): see above"; \
-	test $$whole = 0 || echo "tests of whole platforms failed ($$whole): see above"
+	test $$jvm = 0 -a $$quick = 0
 
+# A long test of a whole platform has more processes than two cores have room for: one runs after the other.
+# pytest ends with 5 where a share has no such test.
+WHOLE := tests/e2e/% tests/browser/%
 N ?= $(shell echo $$((0x$$(git rev-parse --short=8 HEAD) % 8)))
 test-share: setup $(VENV)/.demo $(VENV)/.dev  ## one of eight shares of the long tests: N=0 to 7, or that of the newest commit
 	@echo "share $(N) of 8 of the long tests"
 	@$(BIN)/python -m pytest -q -n 4 $(SPREAD) --share=$(N) -m "long and not (jvm or sweep)$(NO_BROWSER)"; quick=$$?; \
 	test $$quick != 5 || quick=0; \
-	$(call PARTS,long and not sweep,--share=$(N)); \
+	$(BIN)/python -m pytest -q -n 2 $(SPREAD) --share=$(N) $(filter-out $(WHOLE),$(WITH_JVM)) -m "jvm and long and not sweep"; jvm=$$?; \
+	$(BIN)/python -m pytest --share=$(N) $(filter $(WHOLE),$(WITH_JVM)) -m "jvm and long and not sweep$(NO_BROWSER)"; whole=$$?; \
+	test $$jvm != 5 || jvm=0; test $$whole != 5 || whole=0; \
+	test $$jvm = 0 || echo "tests with a JVM failed ($$jvm): see above"; \
+	test $$whole = 0 || echo "tests of whole platforms failed ($$whole): see above"; \
 	test $$quick = 0 || echo "tests without a JVM failed ($$quick): see above"; \
 	test $$whole = 0 -a $$jvm = 0 -a $$quick = 0
 

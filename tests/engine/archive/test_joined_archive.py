@@ -32,7 +32,7 @@ def test_a_topic_that_joins_a_pattern_is_archived_from_then_on(
 ) -> None:
     pattern, names = rf"{topic_name}\..*", [f"{topic_name}.{each}" for each in "ab"]
     (tmp_path / "pipelines").mkdir()
-    (tmp_path / "kappa.toml").touch()
+    (tmp_path / "kappa.toml").write_text("[archive]\nevery_seconds = 0.5\n")
     (tmp_path / "pipelines" / "p.py").write_text(PIPELINE.format(pattern=pattern))
     topics = [Topic(name, event=EVENT, archive=True) for name in names]
     ids = {topic.name: log.create(topic).id for topic in topics}
