@@ -110,17 +110,17 @@ check: $(VENV)/.run $(VENV)/.demo $(VENV)/.dev  ## lint, format, types, and the 
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -n auto --hypothesis-profile=check --ignore=tests/e2e --ignore=tests/browser -m "not (jvm or slow or fault or long or bench or sweep or browser)"
+	$(BIN)/python -m pytest -q -n auto --hypothesis-profile=check --ignore=tests/e2e --ignore=tests/browser -m "not (jvm or slow or fault or long or sweep or browser)"
 
 faults: setup $(VENV)/.demo $(VENV)/.dev  ## all shares of the long tests, those that kill processes, the sweeps, and the laws with ten times the examples
 	$(BIN)/python -m pytest -s --hypothesis-profile=faults -m "fault or long or sweep or law"
 
 CELL ?= standard
 bench: setup $(VENV)/.demo $(VENV)/.dev  ## who is how fast at the same task: CELL=standard, keys, warm, large, huge, projection, windows, latest, ordered, archive, queries, tables, formats, views, cluster, bucket, change, changes, collect, startup, loop, freshness or day; ROUNDS= EVENTS= RIVALS=a,b AGAIN=1 INTO=docs/performance.md
-	PYTHONPATH=$(CURDIR) $(BIN)/python tests/bench --cell $(CELL) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(EVENTS),--events $(EVENTS)) $(if $(RIVALS),--rivals $(RIVALS)) $(if $(AGAIN),--again) $(if $(INTO),--into $(INTO)) $(if $(BENCH_HOME),--home $(BENCH_HOME))
+	PYTHONPATH=$(CURDIR) $(BIN)/python bench --cell $(CELL) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(EVENTS),--events $(EVENTS)) $(if $(RIVALS),--rivals $(RIVALS)) $(if $(AGAIN),--again) $(if $(INTO),--into $(INTO)) $(if $(BENCH_HOME),--home $(BENCH_HOME))
 
 bench-quick: setup $(VENV)/.demo $(VENV)/.dev  ## ratios only, in three minutes, as a line to hold beside that of another day
-	PYTHONPATH=$(CURDIR) $(BIN)/python tests/bench --cell quick --again --line $(if $(BENCH_HOME),--home $(BENCH_HOME))
+	PYTHONPATH=$(CURDIR) $(BIN)/python bench --cell quick --again --line $(if $(BENCH_HOME),--home $(BENCH_HOME))
 
 clean:  ## removes the venv and what runs have left in this tree; the jar cache of the user stays
 	rm -rf $(VENV) site .kappa .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

@@ -76,7 +76,7 @@ def test_the_files_that_the_design_names_are_there() -> None:
     named = set(re.findall(r"`((?:[\w.]+/)+\w+\.py)`", page))
     tree = [
         f"/{path.relative_to(ROOT).as_posix()}"
-        for folder in ("kappa", "serving", "replay", "demo", "tests", "pipelines")
+        for folder in ("kappa", "serving", "replay", "demo", "bench", "tests", "pipelines")
         for path in (ROOT / folder).rglob("*.py")
     ]
 

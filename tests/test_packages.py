@@ -422,6 +422,6 @@ def test_a_class_name_has_one_meaning() -> None:
 
 def test_no_two_files_of_tests_have_one_name() -> None:
     # What they share is imported by its bare name: one of two would hide the other.
-    names = Counter(path.name for path in (HOUSE / "tests").rglob("*.py"))
+    names = Counter(path.name for top in ("bench", "tests") for path in (HOUSE / top).rglob("*.py"))
 
     assert {name for name, times in names.items() if times > 1} == {"conftest.py"}

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import measure
 import pytest
 
 pytestmark = pytest.mark.slow
 
-MEASURE = Path(__file__).with_name("measure.py")
 BURN = "import time\nwhile time.process_time() < {seconds}: pass"
 # A child that outlives who started it.
 ORPHANED = f"""
@@ -25,7 +25,7 @@ def measured(folder: Path, *command: str, seconds: float = 60) -> dict[str, Any]
     subprocess.run(
         [
             sys.executable,
-            str(MEASURE),
+            measure.__file__,
             str(folder / "took.json"),
             str(folder / "output.log"),
             str(seconds),

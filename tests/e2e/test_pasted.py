@@ -69,7 +69,7 @@ NOT_RUN = {
     "docs/howto/scripts.md": "a pipeline of the reader's: test_cli_plan.py reads the documents",
     "docs/explain/one-record.md": "make setup, and its program: test_one_record.py runs it",
     "docs/howto/registry.md": "a registry of the reader's: test_registry.py does its steps",
-    "docs/performance.md": "make bench, for hours: tests/bench has short forms of its cells",
+    "docs/performance.md": "make bench, for hours: tests/bench tries its cells in small",
     "docs/explain/nexmark.md": "a script of this tree: test_nexmark.py compares its table",
     **dict.fromkeys(
         (

@@ -1,6 +1,6 @@
 """The loop of `kappa dev`: from a save to the rows that it changes.
 
-    python tests/bench --cell loop
+    python bench --cell loop
 
 One project of a pipeline, its sample events and no broker. The program runs as users run it, and
 its lines are read. Each save changes the function, and the loop's answer must say so.
@@ -25,7 +25,7 @@ from screen import Report, spread_of
 
 from kappa.base.errors import KappaError
 
-TREE = Path(__file__).resolve().parents[2]
+TREE = Path(__file__).resolve().parents[1]
 EVENTS = 4_000
 _FIRST_TARGET, _TARGET = 6.0, 2.0
 _PATIENCE_SECONDS = 300.0

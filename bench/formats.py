@@ -1,6 +1,6 @@
 """The CPU of decoding an event of each format, beside that of the same event in JSON.
 
-    python tests/bench --cell formats
+    python bench --cell formats
 
 A log of bids is written in each format by that format's own library. It is decoded into a file as
 one of Spark's workers decodes a part of a large slice: the same batches, and the same columns for
@@ -40,7 +40,7 @@ from kappa.records.decode.to_files import Remembering, decode_to_file
 EVENTS = 500_000
 # As the reader of a long range has them (kappa/kafka/bulk.py).
 _BATCH = 50_000
-_DATA = Path(__file__).parents[1] / "data"
+_DATA = Path(__file__).parents[1] / "tests" / "data"
 _AVRO_ID, _PROTOBUF_ID, _JSON_ID = 1, 2, 3
 _EVENT = (
     "auction bigint not null, bidder bigint not null, price double not null, channel string, "

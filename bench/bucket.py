@@ -1,6 +1,6 @@
 """A root in a bucket beside a root in a folder: a replay, and the freshness of answers.
 
-    python tests/bench --cell bucket
+    python bench --cell bucket
 
 The bucket is of a real S3 server on this machine. Replays are taken in turns, and reach the server
 as it is. For freshness, a proxy lets each request wait for 2 ms, as in a data centre; the platform
@@ -26,7 +26,7 @@ from living import Platform
 from replays import Replay, in_turns, times
 from screen import Report, spread_of
 
-sys.path.append(str(Path(__file__).parents[1] / "support"))
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 
 from object_store import CREDENTIALS, ObjectStore, running_object_store
 

@@ -24,7 +24,7 @@ from kappa.replay.status.run_records import running
 from kappa.serving.query.query import answer_query
 from kappa.state.store import Store
 
-TREE = Path(__file__).resolve().parents[2]
+TREE = Path(__file__).resolve().parents[1]
 _PATIENCE_SECONDS = 300.0
 # A deploy replays all of a large log.
 _COMMAND_SECONDS = 900.0

@@ -1,6 +1,6 @@
 """The start of a job: from the start of its process to its first committed slice.
 
-    python tests/bench --cell startup
+    python bench --cell startup
 
 Each round is the tail of a build of its own over ten thousand events, right after an empty JVM
 (`java -version`). The slice's rows must equal the oracle. scripts/start_parts.py does the same

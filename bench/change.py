@@ -1,6 +1,6 @@
 """The time that a change takes a person, and the cost of what rests meanwhile.
 
-    python tests/bench --cell change
+    python bench --cell change
 
 Commands are typed on a platform as users have it, with its defaults. Each is measured in rounds, in
 turns with an empty session of Spark. What serves after each must equal DuckDB over the events.

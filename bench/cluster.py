@@ -1,6 +1,6 @@
 """A replay whose tasks run on a Spark cluster, beside one on the cores of this machine.
 
-    python tests/bench --cell cluster
+    python bench --cell cluster
 
 The cluster is Spark's own, on this machine: a master and two workers of a core each, whose
 executors start with the replay. So both have the same cores, and what the cluster adds is seen:
@@ -23,7 +23,7 @@ from kappa_job import KappaJob
 from replays import Replay, in_turns, times
 from screen import Report, spread_of
 
-sys.path.append(str(Path(__file__).parents[1] / "support"))
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 
 from spark_cluster import spark_cluster
 

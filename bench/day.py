@@ -1,6 +1,6 @@
 """A day of live running in fast motion: what grows, and whether reads stay as quick.
 
-    python tests/bench --cell day
+    python bench --cell day
 
 The whole platform runs over live events for a number of slices or of minutes, whichever is less.
 At intervals the cell counts files on disk and the job's memory, and times a query from call to

@@ -1,6 +1,6 @@
 """The way out: how fast changes reach a subscriber of HTTP, and a sink's topic.
 
-    python tests/bench --cell changes
+    python bench --cell changes
 
 The whole platform runs as users run it, with totals of a million keys or so. While events are sent
 at a steady rate, a probe asks a query and a subscriber follows the table (scripts/subscriber.py):

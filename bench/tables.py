@@ -1,6 +1,6 @@
 """The cost of a slice by its table's size and the keys it touches, and of reads then.
 
-    python tests/bench --cell tables
+    python bench --cell tables
 
 Contributions of random keys are committed as a job commits them, without log and Spark: with recent
 rows beside the table, or merged at once. Reads are timed in turns, of versions with recent rows and

@@ -1,6 +1,6 @@
 """The bench: compares Kappa with others at the same task on the same log.
 
-    python tests/bench [--cell CELL] [--rounds N] [--events N] [--rivals A,B] [--again] [--report]
+    python bench [--cell CELL] [--rounds N] [--events N] [--rivals A,B] [--again] [--report]
 
 `make bench` runs it; docs/performance.md describes how it measures. The answer goes to stdout,
 progress to stderr. In reading order: cells.py (tasks), rivals.py (programs), oracle.py (results).
@@ -54,7 +54,7 @@ from screen import (
 
 from kappa.base.errors import KappaError
 
-TREE = Path(__file__).resolve().parents[2]
+TREE = Path(__file__).resolve().parents[1]
 # To start, and to end, on a machine that is busy.
 _MARGIN_SECONDS = 600.0
 # Cells without rivals: the function that measures, the option that sets its size, and the default.
@@ -267,7 +267,7 @@ def _reported(cell: str, report: Report | None, home: Path, into: Path | None) -
 
 def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python tests/bench",
+        prog="python bench",
         description="Who is how fast at the same task, on the same log, with the same result.",
     )
     parser.add_argument("--cell", default="standard", choices=[*sorted(GROUPS), *_OWN])
@@ -319,7 +319,7 @@ def _code() -> Mapping[str, bytes]:
     return {
         str(file.relative_to(TREE)): file.read_bytes()
         for file in files
-        if file.is_file() and file.suffix != ".pyc" and not file.name.startswith("test_")
+        if file.is_file() and file.suffix != ".pyc"
     }
 
 

@@ -1,6 +1,6 @@
 """The cost of a query beside DuckDB itself, as ratios taken in turns.
 
-    python tests/bench --cell queries
+    python bench --cell queries
 
 *Cold* is `kappa query` from process start to its end, beside a bare Python that imports the two
 libraries that every query needs. *Warm* is a group by over a table of a million rows, pinned and

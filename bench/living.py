@@ -39,7 +39,7 @@ from kappa.state.journal.journal import Journal
 from kappa.state.offsets import Offsets
 from kappa.state.store import open_store
 
-TREE = Path(__file__).resolve().parents[2]
+TREE = Path(__file__).resolve().parents[1]
 SCRIPTS = Path(__file__).with_name("scripts")
 PIPELINE = "bench"
 _PATIENCE_SECONDS = 900.0

@@ -1,6 +1,6 @@
 """The collector's rate: events a second of one core, one a request and in batches.
 
-    python tests/bench --cell collect
+    python bench --cell collect
 
 One collector runs on a core of its own, against a real broker, with `acks=all`. Its clients are a
 process on another core. Each round sends single events, batches of two sizes, and for scale asks

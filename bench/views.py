@@ -1,6 +1,6 @@
 """The cost of maintained views: to a slice, to the freshness of answers, and to a replay.
 
-    python tests/bench --cell views
+    python bench --cell views
 
 A slice touches 300 keys of large tables under a view (touched.py). A platform serves totals by key,
 with and without a view over them, while events are sent at a steady rate and a probe asks the last

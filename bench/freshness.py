@@ -1,6 +1,6 @@
 """The freshness of answers: from sending an event until a query's answer has it.
 
-    python tests/bench --cell freshness
+    python bench --cell freshness
 
 The whole platform runs as users run it, with totals by key: `kappa up`, `kappa deploy`. A producer
 sends at a steady rate, and a probe asks a query again and again, each in a process of its own. The
