@@ -13,14 +13,14 @@ Read the modules in this order:
     terminal/  shared parts of commands: options, output, lines, and following a rollout
     init       init: a new project from a template
     run        up, down, serve, gc
-    topics     topics create, list, describe, alter, delete, lag; `join`, `records` (tail, export,
+    topics     topics join, create, list, describe, alter, delete, lag; `records` (tail, export,
                import), `produce`
     schemas    schemas list, show, pin, check
     develop    dev, test
     deploy     plan, deploy, replay, branch, retry, stage
     promote    wait, verify, promote, undo, abandon
     service    retire, pause, resume
-    look       status, history, show, diff, prove, logs
+    look       status, history, show, diff, prove, logs, sinks
     query      query, shell, tables
     prompt/    the SQL prompt of `shell`
     attach     attach: programs of other tools, which are in `snippets`
@@ -29,7 +29,6 @@ Read the modules in this order:
     rejects    rejects list, show, export, redrive
     archive    archive status, verify
     changes    the rows of a table, then each net change
-    outlets    sinks: the progress of each sink
     alerts     alerts list, alerts retry
     doctor     doctor, scrub
     root       root copy, adopt

@@ -26,7 +26,6 @@ from kappa.commands import (
     doctor,
     init,
     look,
-    outlets,
     produce,
     promote,
     query,
@@ -78,7 +77,7 @@ _PANELS = {
         look.prove,
     ),
     "Query": (query.query, query.shell, query.tables, changes.changes, attach.attach),
-    "Look": (look.status, look.history, look.show, look.logs, outlets.sinks),
+    "Look": (look.status, look.history, look.show, look.logs, look.sinks),
     "Operate": (
         run.up,
         run.down,

@@ -383,3 +383,10 @@ def _status_of(here: ProjectContext, form: Form) -> tuple[str, bool]:
         document=document,
         heading=status_heading(seen, running, broker, http) + restart + waiting,
     ), bool(seen.damaged)
+
+
+def sinks(context: typer.Context, output: As = Form.TABLE) -> None:
+    """Show each sink: what it has sent, how far it is behind what serves, and its last error."""
+    from kappa.serving.outlets.sinks.sink_status import sink_statuses, sinks_listing
+
+    print_listing(output, sinks_listing(sink_statuses(here_of(context).store, time.time())))
