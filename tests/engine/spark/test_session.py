@@ -132,28 +132,18 @@ def test_a_machine_that_cannot_boot_says_so(jars, tmp_path):
     assert "900000g" in told.value.hint
 
 
-def test_a_session_answers_while_another_jvm_boots(spark, jars, tmp_path):
+def test_a_session_answers_while_another_jvm_boots_and_is_ended(spark, jars, tmp_path):
+    """A machine that nobody wants any more is gone once it is killed."""
     from kappa.engine.spark.jvm import Profile
     from kappa.engine.spark.session import boot
 
-    machine = boot(profile=Profile.TAIL, name="next", memory="256m", jars=jars, local_dir=tmp_path)
+    machine = boot(profile=Profile.TAIL, name="next", memory="512m", jars=jars, local_dir=tmp_path)
     try:
         assert [row.n for row in spark.createDataFrame([(1,), (2,)], "n int").collect()] == [1, 2]
+        machine._gateway()
+        assert _mentioning(tmp_path)
     finally:
         machine.kill()
-
-
-def test_a_machine_that_nobody_wants_any_more_is_gone_when_it_is_ended(jars, tmp_path):
-    from kappa.engine.spark.jvm import Profile
-    from kappa.engine.spark.session import boot
-
-    machine = boot(
-        profile=Profile.TAIL, name="unwanted", memory="512m", jars=jars, local_dir=tmp_path
-    )
-    machine._gateway()
-    assert _mentioning(tmp_path)
-
-    machine.kill()
 
     assert not _mentioning(tmp_path)
 
@@ -197,40 +187,47 @@ for number in range(2):
     assert not _mentioning(tmp_path)
 
 
-def test_times_are_in_utc_in_python_wherever_the_machine_is(tmp_path):
-    program = """
-import sys
-from datetime import datetime
-from pathlib import Path
-from pyspark.sql import functions as F
-from kappa.engine.spark.jvm import Profile
-from kappa.engine.spark.session import boot
-from kappa.base.java.java import find_java
-from kappa.base.java.jars import ensure_jars
+def test_times_are_in_utc_wherever_the_machine_is_and_a_log_has_no_noise(tmp_path):
+    """No noise: the limits of each worker's memory, and the end of a job group without a job."""
+    program = dedent("""
+        import sys
+        from datetime import datetime
+        from pathlib import Path
+        from pyspark.sql import functions as F
+        from kappa.base.java.jars import ensure_jars
+        from kappa.base.java.java import find_java
+        from kappa.engine.spark.jvm import Profile
+        from kappa.engine.spark.session import boot
 
-machine = boot(
-    profile=Profile.TAIL,
-    name="elsewhere",
-    memory="512m",
-    jars=ensure_jars(find_java()),
-    local_dir=Path(sys.argv[1]),
-)
-spark = machine.session()
-hour = F.udf(lambda at: at.hour, "int")
-given, literal = F.timestamp_seconds(F.lit(3600)), F.lit(datetime(1970, 1, 1, 2))
-print(*spark.range(1).select(hour(given), F.hour(literal), hour(literal)).first())
-machine.end()
-"""
+        machine = boot(
+            profile=Profile.CATCH_UP,
+            name="elsewhere",
+            memory="512m",
+            jars=ensure_jars(find_java()),
+            local_dir=Path(sys.argv[1]),
+        )
+        try:
+            spark = machine.session()
+            # The loop of the driver that ends job groups also starts workers.
+            spark.sparkContext.cancelJobGroup("nobody's")
+            hour = F.udf(lambda at: at.hour, "int")
+            given, literal = F.timestamp_seconds(F.lit(3600)), F.lit(datetime(1970, 1, 1, 2))
+            print(*spark.range(1).select(hour(given), F.hour(literal), hour(literal)).first())
+        finally:
+            machine.end()
+    """)
     ran = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)],
         check=True,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        capture_output=True,
         text=True,
         env={**os.environ, "TZ": "Asia/Tokyo"},
     )
 
     assert ran.stdout.split() == ["1", "2", "2"]
+    assert "limits" not in ran.stderr
+    assert "job group" not in ran.stderr
 
 
 def test_a_machine_is_started_as_spark_submit_would_start_it(jars, tmp_path):
@@ -282,41 +279,3 @@ def _mentioning(folder: Path) -> list[str]:
                 [entry.name] if str(folder).encode() in (entry / "cmdline").read_bytes() else []
             )
     return found
-
-
-def test_a_log_has_no_noise_of_spark(tmp_path):
-    """Neither the limits of each worker's memory, nor the end of a job group without a job."""
-    program = dedent("""
-        import sys
-        from pathlib import Path
-        from kappa.base.java.jars import ensure_jars
-        from kappa.base.java.java import find_java
-        from kappa.engine.spark.jvm import Profile
-        from kappa.engine.spark.session import boot
-
-        machine = boot(
-            profile=Profile.CATCH_UP,
-            name="quiet",
-            memory="512m",
-            jars=ensure_jars(find_java()),
-            local_dir=Path(sys.argv[1]),
-        )
-        try:
-            spark = machine.session()
-            spark.sparkContext.cancelJobGroup("nobody's")
-            # The same loop of the driver answers both.
-            print(spark.range(3).mapInArrow(lambda batches: batches, "id bigint").count())
-        finally:
-            machine.end()
-    """)
-    ran = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)],
-        check=True,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-
-    assert ran.stdout.strip() == "3"
-    assert "limits" not in ran.stderr
-    assert "job group" not in ran.stderr
