@@ -7,8 +7,8 @@ from datetime import date
 from io import BytesIO
 from typing import Any
 
-import pyarrow as pa
 import pytest
+from both_ways import check, is_valid
 from examples import examples
 from fastavro import parse_schema, schemaless_writer
 from hypothesis import given
@@ -16,9 +16,6 @@ from hypothesis import strategies as st
 
 from kappa import Avro, Topic
 from kappa.declare.formats.registry_schemas import RegisteredSchema, frame_message, open_schemas
-from kappa.declare.values.reason import Rejected
-from kappa.records.decode.plain_avro import PlainAvro
-from kappa.records.record import RecordReader
 
 SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -111,44 +108,6 @@ def written(schema: Any, event: Any) -> bytes:
     bare = json.loads(json.dumps(schema).replace('"logicalType"', '"x-logical"'))
     schemaless_writer(into, parse_schema(bare), event)
     return into.getvalue()
-
-
-def check(topic: Topic, records: list[tuple[bytes | None, bytes | None]]) -> list[bool]:
-    """Reads records both ways. Returns of which the reader of batches was sure."""
-    plain = PlainAvro.of(topic)
-    assert plain is not None
-    reader = RecordReader(topic)
-    keys, values = (pa.array([each[place] for each in records], pa.binary()) for place in (0, 1))
-    # A slice of an array begins in the middle of its memory.
-    keys, values = (pa.concat_arrays([each[:1], each])[1:] for each in (keys, values))
-    sure = [False] * len(records)
-    for places, rows in plain.read(keys, values):
-        columns = [
-            column.cast(pa.int64()).to_pylist()
-            if pa.types.is_timestamp(column.type)
-            else column.to_pylist()
-            for column in rows.columns
-        ]
-        for number, place in enumerate(places.tolist()):
-            assert not sure[place]
-            sure[place] = True
-            found = reader.read(*records[place])
-            assert isinstance(found, tuple)
-            assert [stored(column[number]) for column in columns] == [stored(v) for v in found]
-    return sure
-
-
-def stored(value: Any) -> str:
-    # 1 is not 1.0, nor is 0.0 what -0.0 is.
-    return repr(value.toordinal() - _EPOCH_DAY if isinstance(value, date) else value)
-
-
-def is_valid(topic: Topic, record: tuple[bytes | None, bytes | None]) -> bool:
-    try:
-        RecordReader(topic).read(*record)
-    except Rejected:
-        return False
-    return True
 
 
 @pytest.mark.law

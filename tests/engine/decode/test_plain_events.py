@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import random
 from datetime import date
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from both_ways import check
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +22,6 @@ from kappa.records.decode.decoder import loading_plain_readers
 from kappa.records.decode.fate import counts_in
 from kappa.records.decode.plain_events import PlainEvents
 from kappa.records.decode.raw import raw_table
-from kappa.records.record import RecordReader, Tombstone
 
 EVENT = (
     "id string not null, t string, n bigint, small smallint, tiny tinyint, i int not null,"
@@ -34,50 +33,6 @@ FRAMED = Topic("t", event=EVENT, format=Json(framed=True))
 KEYED = Topic("t", event="id int not null, name string", key="id")
 NAMED = Topic("t", event="id string, x double", key="id", kind="compacted")
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
-
-
-def check(
-    topic: Topic,
-    records: list[tuple[bytes | None, bytes | None]],
-    left_out: frozenset[str] = frozenset(),
-) -> list[bool]:
-    """Reads records both ways. Returns of which the reader of batches was sure.
-
-    Columns that are `left_out` are not compared.
-    """
-    plain = PlainEvents.of(topic, left_out)
-    assert plain is not None
-    keys, values = (
-        pa.array([record[place] for record in records], pa.binary()) for place in (0, 1)
-    )
-    reader = RecordReader(topic)
-    kept = [number for number, column in enumerate(topic.columns) if column.name not in left_out]
-    sure = [False] * len(records)
-    for places, rows in plain.read(keys, values):
-        columns = [
-            column.cast(pa.int64()).to_pylist()
-            if pa.types.is_timestamp(column.type)
-            else column.to_pylist()
-            for column in rows.columns
-        ]
-        for number, place in enumerate(places.tolist()):
-            assert not sure[place]
-            sure[place] = True
-            found = reader.read(*records[place])
-            assert not isinstance(found, Tombstone)
-            assert [stored(columns[each][number]) for each in kept] == [
-                spelled(found[each]) for each in kept
-            ], records[place]
-    return sure
-
-
-def stored(value: Any) -> str:
-    return spelled(value.toordinal() - _EPOCH_DAY if isinstance(value, date) else value)
-
-
-def spelled(value: Any) -> str:
-    # 1 is not 1.0, nor is 0.0 what -0.0 is; but 1.10 is 1.1 where digits are exact.
-    return repr(value.as_integer_ratio() if isinstance(value, Decimal) else value)
 
 
 def event(**fields: str) -> bytes:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 import pytest
+from both_ways import Records, check, is_valid
 from examples import examples
 from google.protobuf import message_factory
 from hypothesis import given
@@ -24,14 +23,11 @@ from kappa.declare.formats.registry_schemas import (
     open_schemas,
     pin_path,
 )
-from kappa.declare.values.reason import Rejected
 from kappa.records.decode.decode import decode_table
 from kappa.records.decode.decoder import loading_plain_readers
 from kappa.records.decode.fate import counts_in
-from kappa.records.decode.plain_protobuf import PlainProtobuf
 from kappa.records.decode.raw import raw_table
 from kappa.records.decode.readers import plain_reader
-from kappa.records.record import RecordReader
 
 FIELDS = """
   string id = 1;
@@ -192,50 +188,6 @@ def written(event: dict[str, Any]) -> bytes:
                 setattr(made, name, value)
     value: bytes = made.SerializeToString()
     return value
-
-
-Records = list[tuple[bytes | None, bytes | None]]
-
-
-def check(topic: Topic, records: Records, left_out: frozenset[str] = frozenset()) -> list[bool]:
-    """Reads records both ways. Returns of which the reader of batches was sure."""
-    plain = plain_reader(topic, left_out)
-    assert isinstance(plain, PlainProtobuf)
-    reader = RecordReader(topic)
-    keys, values = (pa.array([each[place] for each in records], pa.binary()) for place in (0, 1))
-    # A slice of an array begins in the middle of its memory.
-    keys, values = (pa.concat_arrays([each[:1], each])[1:] for each in (keys, values))
-    sure = [False] * len(records)
-    for places, rows in plain.read(keys, values):
-        columns = [
-            column.cast(pa.int64()).to_pylist()
-            if pa.types.is_timestamp(column.type)
-            else column.to_pylist()
-            for column in rows.columns
-        ]
-        for number, place in enumerate(places.tolist()):
-            assert not sure[place]
-            sure[place] = True
-            found = reader.read(*records[place])
-            assert isinstance(found, tuple)
-            assert [spelled(column[number]) for column in columns] == [
-                spelled(None if name in left_out - {topic.key} else value)
-                for name, value in zip(rows.schema.names, found, strict=True)
-            ]
-    return sure
-
-
-def spelled(value: Any) -> str:
-    # 1 is not 1.0, nor is 0.0 what -0.0 is; but a decimal 1E+1 is 10.
-    return repr(value.as_integer_ratio() if isinstance(value, Decimal) else value)
-
-
-def is_valid(topic: Topic, record: tuple[bytes | None, bytes | None]) -> bool:
-    try:
-        RecordReader(topic).read(*record)
-    except Rejected:
-        return False
-    return True
 
 
 FRAMES = [

@@ -1,0 +1,65 @@
+"""Records that are read in whole batches, held to the rows of the reader of records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from kappa.declare.topic import Topic
+from kappa.declare.values.reason import Rejected
+from kappa.records.decode.readers import plain_reader
+from kappa.records.record import RecordReader
+
+Records = Sequence[tuple[bytes | None, bytes | None]]
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+
+
+def check(topic: Topic, records: Records, left_out: frozenset[str] = frozenset()) -> list[bool]:
+    """Reads records both ways. Returns of which records the reader of batches was sure.
+
+    Columns that are `left_out` are null, but for the topic's key.
+    """
+    plain = plain_reader(topic, left_out)
+    assert plain is not None
+    reader = RecordReader(topic)
+    keys, values = (pa.array([each[place] for each in records], pa.binary()) for place in (0, 1))
+    # A slice of an array begins in the middle of its memory.
+    keys, values = (pa.concat_arrays([each[:1], each])[1:] for each in (keys, values))
+    sure = [False] * len(records)
+    for places, rows in plain.read(keys, values):
+        columns = [
+            column.cast(pa.int64()).to_pylist()
+            if pa.types.is_timestamp(column.type)
+            else column.to_pylist()
+            for column in rows.columns
+        ]
+        for number, place in enumerate(places.tolist()):
+            assert not sure[place]
+            sure[place] = True
+            found = reader.read(*records[place])
+            assert isinstance(found, tuple)
+            assert [_spelled(column[number]) for column in columns] == [
+                _spelled(None if name in left_out - {topic.key} else value)
+                for name, value in zip(rows.schema.names, found, strict=True)
+            ], records[place]
+    return sure
+
+
+def _spelled(value: Any) -> str:
+    # 1 is not 1.0, nor is 0.0 what -0.0 is; but a decimal 1E+1 is 10.
+    if isinstance(value, date):
+        return repr(value.toordinal() - _EPOCH_DAY)
+    return repr(value.as_integer_ratio() if isinstance(value, Decimal) else value)
+
+
+def is_valid(topic: Topic, record: tuple[bytes | None, bytes | None]) -> bool:
+    """Returns True unless the record is a reject."""
+    try:
+        RecordReader(topic).read(*record)
+    except Rejected:
+        return False
+    return True
