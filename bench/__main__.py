@@ -26,6 +26,7 @@ import formats
 import freshness
 import loop
 import queries
+import short
 import startup
 import tables
 import views
@@ -67,6 +68,7 @@ _OWN: Mapping[str, tuple[Callable[[Path, int], Report | None], str, int]] = {
     "loop": (loop.main, "rounds", 20),
     "startup": (startup.main, "rounds", startup.CELL.rounds),
     "freshness": (freshness.main, "events", 5_000_000),
+    "short": (short.main, "events", 1_000_000),
     "day": (day.main, "rounds", 20),
     "tables": (tables.main, "rounds", 60),
     "formats": (formats.main, "rounds", 2),

@@ -84,8 +84,12 @@ class Project:
     def kappa(self, *arguments: str) -> float:
         """Runs a command, which must succeed; returns its seconds."""
         begun = time.monotonic()
-        typed(self.folder, self.environment, *arguments)
+        self.typed(*arguments)
         return time.monotonic() - begun
+
+    def typed(self, *arguments: str) -> str:
+        """Runs a command, which must succeed; returns what it prints."""
+        return typed(self.folder, self.environment, *arguments)
 
     @property
     def log(self) -> Log:

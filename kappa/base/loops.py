@@ -1,5 +1,6 @@
 """Loops over all records, compiled by Numba once per user and machine.
 
+A loop runs without Python's lock, so threads decode side by side.
 The compiled code is kept in the user's cache. `make setup` imports the modules with compiled loops,
 so that no worker waits for the compiler. If the cache cannot be written, each process compiles for
 itself. The reasons are in docs/explain/decisions/0007-compiled-loops.md.
@@ -32,8 +33,8 @@ def compiled(signature: Any) -> Callable[[Loop], Loop]:
         try:
             # These errors mean that the folder cannot be written, or that the disk is full.
             with suppress(OSError, RuntimeError):
-                return numba.njit(signature, cache=True)(loop)  # type: ignore[no-any-return]
-            return numba.njit(signature)(loop)  # type: ignore[no-any-return]
+                return numba.njit(signature, cache=True, nogil=True)(loop)  # type: ignore[no-any-return]
+            return numba.njit(signature, nogil=True)(loop)  # type: ignore[no-any-return]
         finally:
             config.CACHE_DIR = before
 
@@ -42,9 +43,9 @@ def compiled(signature: Any) -> Callable[[Loop], Loop]:
 
 def _folder(source: str) -> str:
     # Numba compares a file's time and size, and writes its index before its code: a digest makes
-    # sure that changed code is compiled again.
+    # sure that changed code is compiled again. Numba's index knows no options.
     digest = hashlib.sha256(
-        f"{numba.__version__} {get_host_cpu_name()} ".encode() + Path(source).read_bytes()
+        f"{numba.__version__} {get_host_cpu_name()} nogil ".encode() + Path(source).read_bytes()
     ).hexdigest()[:16]
     try:
         return str(user_cache("compiled") / digest)

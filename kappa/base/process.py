@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -37,6 +37,7 @@ _OF_CONTAINERS = ("/.dockerenv", "/run/.containerenv")
 # ordinary process if both want the whole machine. A niceness of 10 would get a tenth, and starve
 # beside a few busy processes.
 LOW_PRIORITY = 5
+_NICENESS_TRIES, _NICENESS_SECONDS = 40, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +256,27 @@ def lower_priority(nice: int, pids: Sequence[int]) -> None:
                     os.setpriority(os.PRIO_PROCESS, thread, nice)
 
 
+@contextlib.contextmanager
+def yielding_to_others(nice: int) -> Iterator[None]:
+    """Gives this process's session less of the machine than other sessions within the block.
+
+    Unlike the niceness of a thread, that of a session may go back to 0. A kernel that does not
+    group processes by session makes no difference.
+    """
+    is_leader = nice > 0 and os.getsid(0) == os.getpid()
+    if is_leader:
+        _group_niceness(nice)
+    try:
+        yield
+    finally:
+        if is_leader:
+            # The kernel lets all users together change niceness only ten times a second.
+            for _ in range(_NICENESS_TRIES):
+                if _group_niceness(0):
+                    break
+                time.sleep(_NICENESS_SECONDS)
+
+
 def tied(command: Sequence[str], *, nice: int = 0) -> list[str]:
     """Returns a command that the end of the starting thread kills (`start_tied`)."""
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(nice), *command]
@@ -392,11 +414,19 @@ def _born_by_ps(pid: int) -> str | None:
     return started.strip() if printed.returncode == 0 and not state.startswith("Z") else None
 
 
-def _group_niceness(nice: int) -> None:
-    # If the kernel groups processes by session, niceness counts only within a session, and the
-    # group has its own niceness (sched(7), "The autogroup feature").
-    with contextlib.suppress(OSError):
+def _group_niceness(nice: int) -> bool:
+    """Sets the niceness of this session's group. Returns False if the kernel is to be asked again.
+
+    If the kernel groups processes by session, niceness counts only within a session, and the group
+    has its own niceness (sched(7), "The autogroup feature").
+    """
+    try:
         Path("/proc/self/autogroup").write_text(str(nice), encoding="utf-8")
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _become(parent: int, nice: int, command: list[str]) -> None:

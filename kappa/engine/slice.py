@@ -25,13 +25,13 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from kappa.base.clock import Stopwatch
 from kappa.base.duck import progress_of_queries
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
+from kappa.base.process import cores_here
 from kappa.declare.options import REJECTS
 from kappa.declare.pipeline import OnError, Pipeline
 from kappa.engine.fold.latest import latest_rows, refuse_truncations
@@ -55,14 +55,14 @@ from kappa.engine.read.archived import Archives
 from kappa.engine.read.identities import Identities
 from kappa.engine.read.source import LogSource
 from kappa.engine.slice_at_spark import SliceAtSpark
-from kappa.engine.slice_here import SliceHere
+from kappa.engine.slice_here import decode_here
 from kappa.engine.slice_rows import ContributedRows, SliceRows, TableRows
 from kappa.engine.spark.running import progress_of_tasks
 from kappa.engine.views.maintained import MaintainedViews, open_tables
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
 from kappa.engine.write.publisher import Publisher
 from kappa.kafka.client import Log
-from kappa.records.decode.decoder import Memories
+from kappa.records.decode.decode import TooManyBytesError
 from kappa.records.decode.to_files import Remembering
 from kappa.state.build import Birth, folder_of_build, slice_scratch
 from kappa.state.build_status import DECODED, records_read
@@ -143,19 +143,22 @@ class SliceRunner:
         merging: Merging = AT_ONCE,
         slice_seconds: float = math.inf,
         archives: Archives | None = None,
+        cores: int = 0,
     ) -> None:
         """Takes all tables back to the build's frontier and opens them.
 
         Missing tables are made. A slice of at most `driver_rows` offsets is decoded in this
-        process. `TableWriter` decides the tables of a larger slice that are committed here;
-        `slice_seconds`: see `SliceLimit`. Archives are the store's, unless others are given.
-        `views_are_current`: see `MaintainedViews`.
+        process, by as many threads as there are `cores` (0: all of this machine's). `TableWriter`
+        decides the tables of a larger slice that are committed here; `slice_seconds`: see
+        `SliceLimit`. Archives are the store's, unless others are given. `views_are_current`: see
+        `MaintainedViews`.
         """
         births = {table.name: table for table in birth.tables}
         scratch = slice_scratch(store, birth.build, merging.elsewhere)
         self._birth = birth
         self._pipeline = pipeline
         self._driver_rows = driver_rows
+        self._cores = cores or cores_here()
         self._merging = merging
         self._store = store
         own = folder_of_build(birth.build)
@@ -335,7 +338,7 @@ class SliceRunner:
         try:
             try:
                 with watch.step("read"):
-                    records = self._decode(work, self._read(work))
+                    records = self._decoded_here(work) or self._decoded_at_spark(work)
                     spark = work.session()
                     found = self.guard.witnessed(last, work.source.witnesses())
             except (Broken, *SPARK_ERRORS):
@@ -380,36 +383,40 @@ class SliceRunner:
         except SPARK_ERRORS as error:
             raise translated(error, self._pipeline) from error
 
-    def _read(self, work: _Work) -> tuple[pa.Table, Mapping[str, Memories]] | None:
-        """Reads a small slice, after the memories to decode the slice with.
+    def _decoded_here(self, work: _Work) -> SliceRows | None:
+        """Reads a small slice, after the memories to decode the slice with, and decodes the slice.
 
-        Returns None if Spark's workers are to read: a large slice, or a slice that the topics have
-        lost and archives may have.
+        Returns None if Spark's workers are to read and decode: a large slice, a slice of very large
+        records, or a slice that the topics have lost and archives may have.
         """
         piece, source = work.piece, work.source
         if piece.distance > self._driver_rows:
             return None
         try:
             memories = self._identities.take(piece.start, source)
-            return source.here(piece), memories
+            return decode_here(
+                piece,
+                self._pipeline.topics,
+                source,
+                work.last.log_time,
+                memories,
+                cores=self._cores,
+            )
+        except TooManyBytesError:
+            return None
         except Broken:
             if not self.guard.lost_by_topics(piece.start):
                 raise
             return None
 
-    def _decode(
-        self, work: _Work, read: tuple[pa.Table, Mapping[str, Memories]] | None
-    ) -> SliceRows:
-        """Decodes the records that are `read`, or has Spark read and decode the slice."""
-        piece, clocks = work.piece, work.last.log_time
+    def _decoded_at_spark(self, work: _Work) -> SliceRows:
+        """Has Spark's workers read and decode a slice."""
+        piece = work.piece
         topics = [
             topic
             for topic in self._pipeline.topics
             if piece.end.only({topic.name}).distance(piece.start) > 0
         ]
-        if read is not None:
-            raw, memories = read
-            return SliceHere(raw, topics, clocks, memories)
         folders = self._identities.folders(piece.start, work.source)
         remembering = {
             name: Remembering(
@@ -422,7 +429,7 @@ class SliceRunner:
             topics,
             piece,
             work.source.ranges,
-            clocks,
+            work.last.log_time,
             remembering,
             self._decoded_folder,
             self.archives.take,

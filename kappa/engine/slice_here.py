@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -28,16 +30,81 @@ from kappa.engine.function.decoded_rows import (
 )
 from kappa.engine.function.refused import Refused, rejected_rows
 from kappa.engine.slice_rows import ArrowRows, Columns, CountsOf, SliceRows
-from kappa.records.decode.decode import decode_table, of_topic
+from kappa.records.decode.decode import ByteBudget, decode_ranges, decode_table, of_topic
 from kappa.records.decode.decoder import Clock, Memories
 from kappa.records.decode.fate import VALID, Fate, counts_in
 from kappa.records.redrive import Attempt, Position, Settled
+from kappa.state.slices import Slice
 from kappa.state.table import TableBirth
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kappa.engine.function.function_rows import FunctionRows
+    from kappa.engine.read.source import LogSource
+
+# A reader of a range begins with a connection of its own, which costs as much as so many records
+# that become Python objects.
+_FEW = 10_000
+# The most bytes of raw records of a slice that is decoded in memory. The bound is for the records
+# of a topic that are far larger than usual.
+_MOST_BYTES = 512 << 20
+
+
+def decode_here(
+    piece: Slice,
+    topics: Iterable[Topic],
+    source: LogSource,
+    clocks: Mapping[str, Clock],
+    memories: Mapping[str, Memories],
+    *,
+    cores: int,
+) -> SliceHere:
+    """Reads and decodes the records of a slice in this process.
+
+    The partitions of a topic with many offsets are read and decoded by `cores` threads. The
+    memories of topics that declare an identity are carried along. Raises TooManyBytesError if the
+    records are too large for this process.
+    """
+    tables: dict[str, pa.Table] = {}
+    few, many = _parted(piece, topics)
+    if few:
+        names = {topic.name for topic in few}
+        # A reader that is given all topics goes on where the slice before ended.
+        raw = source.here(
+            replace(piece, start=piece.start.only(names), end=piece.end.only(names))
+            if many
+            else piece
+        )
+        for topic in few:
+            tables[topic.name] = decode_table(
+                of_topic(raw, topic.name),
+                topic,
+                clocks.get(topic.name, {}),
+                memories.get(topic.name, {}),
+            )
+    budget = ByteBudget(_MOST_BYTES)
+    with ThreadPoolExecutor(cores, thread_name_prefix="decoding") as threads:
+        for topic in many:
+            tables[topic.name] = decode_ranges(
+                source.ranges(piece, topic.name),
+                topic,
+                clocks.get(topic.name, {}),
+                memories.get(topic.name, {}),
+                threads,
+                budget,
+            )
+    return SliceHere(tables)
+
+
+def _parted(piece: Slice, topics: Iterable[Topic]) -> tuple[list[Topic], list[Topic]]:
+    """Parts the topics of a slice into topics with few offsets, and topics with many."""
+    few, many = list[Topic](), list[Topic]()
+    for topic in topics:
+        offsets = piece.end.only({topic.name}).distance(piece.start)
+        if offsets:
+            (few if offsets <= _FEW else many).append(topic)
+    return few, many
 
 
 class SliceHere(SliceRows):
@@ -45,26 +112,9 @@ class SliceHere(SliceRows):
 
     is_judged_first = carries_memories = True
 
-    def __init__(
-        self,
-        raw: pa.Table,
-        topics: Iterable[Topic],
-        clocks: Mapping[str, Clock],
-        memories: Mapping[str, Memories],
-    ) -> None:
-        """Decodes `raw`, the records of all these topics.
-
-        The memories of topics that declare an identity are carried along.
-        """
-        self._tables = {
-            topic.name: decode_table(
-                of_topic(raw, topic.name),
-                topic,
-                clocks.get(topic.name, {}),
-                memories.get(topic.name, {}),
-            )
-            for topic in topics
-        }
+    def __init__(self, tables: Mapping[str, pa.Table]) -> None:
+        """Takes the decoded records of each topic."""
+        self._tables = dict(tables)
         self._seen: CountsOf = {name: counts_in(table) for name, table in self._tables.items()}
         self._folded: Mapping[Position, int] = {}
 

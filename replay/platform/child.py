@@ -25,7 +25,7 @@ _LOG_BYTES = 10_000_000
 _NAP_SECONDS = 0.02
 # A program that fails ends with a line like this (kappa/base/program.py), near the end of its log.
 _ERROR, _END_BYTES = "error: ", 64_000
-_FIRST_SECONDS = 0.5
+_FIRST_SECONDS = 0.25
 _LONGEST_SECONDS = 30.0
 # A child that ran for so long was well: the next death counts as the first.
 WELL_SECONDS = 60.0
@@ -95,6 +95,8 @@ class ChildProcess:
         self._is_handed_tasks = is_handed_tasks
         self._hand_over = hand_over
         self._process: subprocess.Popen[bytes] | None = None
+        # True if the program was given to a waiting process.
+        self.was_handed_over = False
         self._begun_at = 0.0
         self._log_begins = 0
         self._killed_at: float | None = None
@@ -121,6 +123,7 @@ class ChildProcess:
         log = open_log(self._log)
         self._log_begins = log.stat().st_size if log.exists() else 0
         taken = self._hand_over and self._hand_over(Task(module, arguments, log=str(log)))
+        self.was_handed_over = taken is not None
         self._process = taken or self._spawn_process(command_of(module, *arguments), log)
         failpoint("child.after_start")
         self._begun_at, self._killed_at = self._clock(), None

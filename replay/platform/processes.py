@@ -36,8 +36,8 @@ from kappa.tables.branch import stands_before_base
 
 # A slice that is being committed may be large.
 _PATIENCE_SECONDS = 30.0
-# So long a job's start takes most of the machine.
-_START_SECONDS = 8.0
+# So long a job's start takes most of the machine, and so long that of a job that a spare becomes.
+_START_SECONDS, _WARM_START_SECONDS = 8.0, 2.5
 _VERIFICATION_DEATHS = 3
 # A job beats each second: people are told of a job that has missed some beats.
 SILENT_SECONDS = 3.0
@@ -137,6 +137,12 @@ class Pulse:
         return max(0.0, self._clock() - self._changed_at)
 
 
+def _is_starting(child: ChildProcess) -> bool:
+    """Returns True while the start of a job has the machine: no spare is started beside."""
+    seconds = _WARM_START_SECONDS if child.was_handed_over else _START_SECONDS
+    return child.ran_seconds < seconds
+
+
 @dataclass(frozen=True, slots=True)
 class _Job:
     """A process of a build's job, and the records of the build when the process began."""
@@ -206,8 +212,7 @@ class Processes:
             course = self._course_of(build)
             if course.stopped is None and self._clock() >= course.back_off.not_before:
                 self._start_job(build, catch_up_nice=LOW_PRIORITY if serves else 0)
-        # A start that is under way has the machine.
-        if all(job.child.ran_seconds >= _START_SECONDS for job in self._jobs.values()):
+        if not any(_is_starting(job.child) for job in self._jobs.values()):
             self._spares.ensure_ready()
 
     def ensure_aligned_again(self, build: str) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kappa.base.program import project_options
 from kappa.base.settings import Settings
-from kappa.code.task import SPARES, Task, libraries_digest, taken_socket
+from kappa.code.task import SPARES, Task, libraries_digest, spare_socket, taken_socket
 from kappa.replay.platform.child import BackOff, ChildProcess, end_all
 from kappa.state.store import Store
 
@@ -34,6 +34,11 @@ class _Spare:
     pid: int
     folder: Path
     libraries: str
+
+    @property
+    def is_warm(self) -> bool:
+        """True once Spark has booted and is warm."""
+        return spare_socket(self.folder.parent, self.pid).exists()
 
     @property
     def is_taken(self) -> bool:
@@ -76,10 +81,14 @@ class Spares:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def ensure_ready(self) -> None:
-        """Reaps spares that ended, and starts as many as are missing."""
+        """Reaps spares that ended, and starts one if any is missing.
+
+        Spares boot one after the other: of two that boot at once, neither is warm soon.
+        """
         self._reap_spares()
-        while (
+        if (
             len(self._free) < self._settings.engine.spares
+            and all(spare.is_warm for spare in self._free)
             and self._clock() >= self._back_off.not_before
         ):
             self._free.append(self._start_spare())

@@ -12,9 +12,12 @@ the next deploy tries again a version for which the time was not enough.
 from __future__ import annotations
 
 import base64
+import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+import msgspec
 
 from kappa.base.errors import VerificationFailed
 from kappa.base.settings import Settings
@@ -90,6 +93,7 @@ def ensure_lawful(
             "seconds": budget.left() * _BEGINS_WITHIN,
             "root": settings.root,
             "by_spark": [name for name in tried if _is_large(settings, steps[name])],
+            "declared": {name: _declared_digest(steps[name]) for name in tried},
             # Without headers: offsets differ in a sample, so a redriven record is tried as any
             # other record.
             "records": {
@@ -159,7 +163,7 @@ class _Budget:
 
 def _is_large(settings: Settings, step: PlanStep) -> bool:
     """Returns True if a replay has slices so large that Spark alone computes them."""
-    return step.records > settings.engine.driver_rows
+    return step.records > settings.engine.short_records
 
 
 def _tried_on(store: Store, step: PlanStep, *, large: bool) -> int:
@@ -183,6 +187,19 @@ def _sample_records(log: SampledLog, step: PlanStep, at_most: int) -> Iterator[R
             if taken > _MOST_BYTES:
                 break
             yield record
+
+
+def _declared_digest(step: PlanStep) -> str:
+    """Returns the digest of a pipeline's topics and tables as declared."""
+    if step.declared is None:
+        return ""
+    topics = [
+        f"{name} {digest}"
+        for name, digest in sorted(step.declared.parts.items())
+        if name.startswith("topic ")
+    ]
+    tables = msgspec.json.encode(step.declared.tables)
+    return hashlib.sha256("\n".join(topics).encode() + tables).hexdigest()
 
 
 def _cache_name(step: PlanStep) -> str:

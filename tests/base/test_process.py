@@ -100,3 +100,21 @@ def test_a_priority_is_lowered_and_never_raised() -> None:
             assert os.getpriority(os.PRIO_PROCESS, child.pid) == 17
         finally:
             child.kill()
+
+
+def test_a_session_yields_for_a_while_and_then_no_more(tmp_path: Path) -> None:
+    """A candidate that has caught up serves at the priority of every other job."""
+    group = Path("/proc/self/autogroup")
+    if not group.exists():
+        pytest.skip("this kernel does not group processes by session")
+    script = (
+        "from pathlib import Path; from kappa.base.process import yielding_to_others\n"
+        f"def show(): print(Path({str(group)!r}).read_text().split()[-1])\n"
+        "with yielding_to_others(5): show()\n"
+        "show()"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, check=True, start_new_session=True
+    )
+
+    assert said.stdout.split() == [b"5", b"0"]

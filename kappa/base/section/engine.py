@@ -8,6 +8,9 @@ from msgspec import Meta, field
 
 from kappa.base.section.section import SECRET, Count, Positive, Seconds, Section, Size
 
+# The most slices of a short catch-up.
+_SHORT_SLICES = 20
+
 
 class EngineSettings(Section, frozen=True):
     """`[engine]`: how a job folds."""
@@ -23,8 +26,9 @@ class EngineSettings(Section, frozen=True):
         int,
         Meta(ge=0, le=8),
         "processes with Spark booted and warm that wait for the next job or command, each of half "
-        "a gigabyte; 0: every start boots its own",
-    ] = 1
+        "a gigabyte; of two, a command takes one and the job that it starts the other, and a job "
+        "that dies twice goes on at once; 0: every start boots its own",
+    ] = 2
     rest_after: Annotated[
         float,
         Meta(ge=0),
@@ -38,8 +42,9 @@ class EngineSettings(Section, frozen=True):
     driver_rows: Annotated[
         Count,
         "slices of at most so many offsets are decoded, and contributions of so many rows "
-        "committed, in the job's own process; larger ones by Spark",
-    ] = 50_000
+        "committed, in the job's own process; larger ones by Spark. A catch-up of at most twenty "
+        "times so many offsets has no larger slice",
+    ] = 250_000
     merge_bytes: Annotated[
         Count,
         "contributions by key are merged in the job's own process, however many, while they have "
@@ -80,3 +85,12 @@ class EngineSettings(Section, frozen=True):
         # Passwords are among them.
         SECRET,
     ] = field(default_factory=dict)
+
+    @property
+    def short_records(self) -> int:
+        """Returns the most offsets of a short catch-up.
+
+        A short catch-up is folded in slices of at most `driver_rows` offsets by the process that
+        then folds the tail: neither another JVM nor Spark's Python workers are started.
+        """
+        return _SHORT_SLICES * self.driver_rows

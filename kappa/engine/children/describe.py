@@ -29,6 +29,7 @@ from kappa.declare.folds.returned import missing_column_error
 from kappa.declare.pipeline import ORIGIN_COLUMNS, Pipeline
 from kappa.declare.table import Table
 from kappa.declare.values.columns import parse_type
+from kappa.engine.children.large_slices import shape_of
 from kappa.engine.children.watch import Watch
 from kappa.engine.spark.rowlocal import changing, not_row_local
 from kappa.engine.spark.session import booted_ahead
@@ -80,11 +81,13 @@ def loaded_pipelines(
 class Description:
     """The columns that a function returns for each table, with Spark's types.
 
-    `changing` names expressions that give another value each time.
+    `changing` names expressions that give another value each time. `shape` is the digest of the
+    function's plan without the values of literals, "" if the plan runs Python.
     """
 
     tables: Mapping[str, list[tuple[str, str]]]
     changing: tuple[str, ...]
+    shape: str
 
 
 def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> Description:
@@ -130,7 +133,9 @@ def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> Descripti
         table.name: list(columns_of(table, rows[table.name])) for table in pipeline.function_tables
     }
     return Description(
-        tables, tuple(sorted({kind for plan in plans.values() for kind in changing(plan)}))
+        tables,
+        tuple(sorted({kind for plan in plans.values() for kind in changing(plan)})),
+        shape_of(plans),
     )
 
 

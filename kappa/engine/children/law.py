@@ -24,6 +24,7 @@ from kappa.code.sources import Sources
 from kappa.code.spark_child import PROGRESS, begin_with, put_answer
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.children.describe import loaded_pipelines
+from kappa.engine.children.large_slices import has_held, large_slices_key, remember_held
 from kappa.engine.children.rehearsal import MemoryLog, local_pipeline
 from kappa.engine.children.slicings import LawBroken, hold_to_law
 from kappa.engine.spark.session import booted_ahead
@@ -76,15 +77,23 @@ def tried_in_time(
             log.add(topic, partition, _decoded(value), key=_decoded(key), ms=ms)
         try:
             with local_pipeline(pipeline) as local:
+                key = (
+                    large_slices_key(local.spark, local.shape, request["declared"][name])
+                    if name in request["by_spark"]
+                    else None
+                )
+                by_spark = name in request["by_spark"] and (key is None or not has_held(key))
                 held = hold_to_law(
                     local,
                     log,
                     cuts=0,
                     most_slices=_SLICES,
-                    by_spark=name in request["by_spark"],
+                    by_spark=by_spark,
                     say=partial(_say, name),
                     is_over=partial(_is_past, share_ends_at),
                 )
+                if key is not None and by_spark and held.tried == held.of:
+                    remember_held(key)
             seconds = time.monotonic() - began
             yield name, {"tried": held.tried, "of": held.of, "seconds": seconds}
         except (LawBroken, DeclarationError) as broken:

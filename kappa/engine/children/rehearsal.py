@@ -139,11 +139,15 @@ def _in_order(records: pa.Table, partition: int, start: int, end: int) -> Iterat
 
 @dataclass(frozen=True)
 class LocalPipeline:
-    """A pipeline, a session, and the columns that the function returns per table."""
+    """A pipeline, a session, and the columns that the function returns per table.
+
+    `shape` is the digest of the function's plan (`Description`).
+    """
 
     pipeline: Pipeline
     spark: SparkSession
     outputs: Mapping[str, Mapping[str, Type]]
+    shape: str = ""
 
 
 class Rehearsal:
@@ -304,4 +308,5 @@ def local_pipeline(pipeline: Pipeline) -> Iterator[LocalPipeline]:
                 name: {column: parse_type(kind) for column, kind in columns}
                 for name, columns in found.tables.items()
             },
+            found.shape,
         )

@@ -86,15 +86,14 @@ class CatchUp:
         while not job.stop.is_set() and (
             distance := end.distance(done := job.publisher.newest.offsets)
         ):
-            archived, at_most = job.slices.archives.end(), slice_size(distance, slice_records)
             leg = self._begun() or self._legs.begin(
                 catch_up(
                     self._number(),
                     done,
                     end,
-                    at_most=at_most,
+                    at_most=self._slice_size(distance),
                     kind=LegKind.BASE,
-                    archived=archived,
+                    archived=job.slices.archives.end(),
                     bounds=job.slices.archives.bounds(),
                     slice_records=slice_records,
                 )
@@ -185,14 +184,13 @@ class CatchUp:
         if distance <= small and not (distance and self._job.slices.guard.wants_archive(done)):
             return None
         slice_records = self._job.engine.slice_records
-        at_most, archived = slice_size(distance, slice_records), self._job.slices.archives.end()
         return self._legs.begin(
             catch_up(
                 self._number(),
                 done,
                 end,
-                at_most=at_most,
-                archived=archived,
+                at_most=self._slice_size(distance),
+                archived=self._job.slices.archives.end(),
                 bounds=self._job.slices.archives.bounds(),
                 slice_records=slice_records,
                 first=first
@@ -200,6 +198,12 @@ class CatchUp:
                 else 0,
             )
         )
+
+    def _slice_size(self, distance: int) -> int:
+        """Returns the most offsets in a slice of a leg of this distance."""
+        engine = self._job.engine
+        at_most = slice_size(distance, engine.slice_records)
+        return min(at_most, engine.driver_rows) if distance <= engine.short_records else at_most
 
     def _next_leg(self) -> Leg | None:
         """Writes the next leg down.

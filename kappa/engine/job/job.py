@@ -5,10 +5,11 @@
 
 Exit code 0: asked to stop (SIGTERM), or at the end of a catch-up or of a branch's base. That base
 is folded by the code of the build that the branch begins with. An `alignment` goes on with the
-tail, in the same process; so does a catch-up that takes less time than the start of another
-process. A longer catch-up leaves the machine to others first, by NICE (0 to 19). Any other end is
-an error, printed to stderr. An error that a restart would not help (a law, a user's mistake) is
-also left in the build's `stopped.json`. After any other error the supervisor starts the job again.
+tail, in the same process; so does a short catch-up, which takes less time than the start of another
+JVM and of Spark's workers. A longer catch-up leaves the machine to others first, by NICE (0 to 19).
+Any other end is an error, printed to stderr. An error that a restart would not help (a law, a
+user's mistake) is also left in the build's `stopped.json`. After any other error the supervisor
+starts the job again.
 
 This file has few imports. The program reads arguments and settings, takes the build's lock and
 estimates how much is to be folded. Then the program starts Spark's JVM, which takes two seconds to
@@ -65,14 +66,16 @@ def run(
             profile, offsets = Profile.TAIL, 0
             if kind in {LegKind.BASE, LegKind.CATCH_UP}:
                 offsets = _left_to_fold(store, settings, bootstrap_servers, build, kind)
-                if kind is LegKind.CATCH_UP and offsets <= settings.engine.tail_records:
+                short = settings.engine.short_records
+                if kind is LegKind.CATCH_UP and offsets <= max(short, settings.engine.tail_records):
                     name_process(
                         lambda name: name.replace(f"--leg {kind}", f"--leg {LegKind.TAIL}")
                     )
                     kind = LegKind.TAIL
                 else:
                     lower_priority(nice, (os.getpid(),))
-                    profile = Profile.of_catch_up(offsets)
+                    if offsets > short:
+                        profile = Profile.of_catch_up(offsets)
             session = ending.enter_context(
                 LegSession(
                     settings, build, profile, store.local.path(f"{folder_of_build(build)}/spark")
@@ -82,7 +85,7 @@ def run(
                 session.begin()
             from kappa.engine.job.legwork import Legwork  # noqa: PLC0415  # see above
 
-            Legwork(store, settings, bootstrap_servers, build, session, stop).run(kind)
+            Legwork(store, settings, bootstrap_servers, build, session, stop, nice=nice).run(kind)
         except (Broken, UsageError) as error:
             # Before the session ends, which may take its time.
             put_stopped(store, build, error)

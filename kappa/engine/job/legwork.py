@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from kappa.base.process import yielding_to_others
 from kappa.base.section.engine import EngineSettings
 from kappa.base.settings import Settings
 from kappa.code.code_snapshot import load_snapshot
@@ -76,7 +77,11 @@ class Legwork:
         build: str,
         session: LegSession,
         stop: threading.Event,
+        *,
+        nice: int = 0,
     ) -> None:
+        """Takes the parts that a job's process has made; `nice` is the niceness of bounded legs."""
+        self._nice = nice
         self._store = store
         self._settings = settings
         self._build = build
@@ -130,6 +135,7 @@ class Legwork:
                 secrets.token_hex(8) if self._leg_session.is_elsewhere else "",
             ),
             slice_seconds=engine.slice_seconds,
+            cores=engine.cores,
         )
         try:
             slices.guard.check_topics()
@@ -190,7 +196,10 @@ class Legwork:
                 again = kind is LegKind.ALIGNMENT or job.slices.guard.wants_archive(
                     job.publisher.newest.offsets
                 )
-                leg = bounded.align(again=again)
+                # A build with a tail may serve.
+                has_tail = Legs(self._store, self._build).has_tail()
+                with yielding_to_others(0 if has_tail else self._nice):
+                    leg = bounded.align(again=again)
                 if leg is not None:
                     Tail(job, leg).run(self._kafka)
 

@@ -248,6 +248,15 @@ class TableWriter:
         if self.recent is not None and self.recent.takes(rows):
             self.recent.merge(rows, mark, guard)
             return
+        rewriting = self.rewriting
+        if (
+            rewriting is not None
+            and rows.nbytes > self._merge_bytes > 0
+            and rewriting.takes(rows.num_rows)
+        ):
+            rewriting.put(rows)
+            self._rewrite(rewriting, mark, guard)
+            return
         self._drain()
         if self.birth.row_keys:
             self.stored.merge(rows, merge_for(self.birth, quoted), mark, guard)
@@ -424,6 +433,12 @@ class Rewriting:
         found = pq.read_metadata(path)
         groups = (found.row_group(number) for number in range(found.num_row_groups))
         return found.num_rows, sum(group.total_byte_size for group in groups)
+
+    def put(self, rows: pa.Table) -> None:
+        """Writes contributions of this process into the folder `contributed`."""
+        self.clear()
+        self.contributed.mkdir(parents=True)
+        pq.write_table(rows, self._found, compression="lz4")
 
     def found(self) -> pa.Table:
         """Returns the found rows as an Arrow table."""

@@ -1,8 +1,9 @@
-"""The decoding of raw records in this process, of a small slice or in batches."""
+"""The decoding of raw records in this process: of a small slice, in threads, or in batches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,25 @@ from kappa.declare.topic import Topic
 from kappa.declare.values.arrow import arrow_schema
 from kappa.records.decode.decoder import Clock, Decoder, Memories
 from kappa.records.decode.fate import decoded_columns
+from kappa.records.decode.raw import RawRange
 from kappa.records.identity import Memory
+
+
+class TooManyBytesError(Exception):
+    """Records that are too large to be decoded in memory."""
+
+
+class ByteBudget:
+    """The bytes of raw records that may still be decoded in memory, for all threads together."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def take(self, count: int) -> None:
+        """Takes bytes of the budget. Raises TooManyBytesError if the budget has not so many."""
+        self._left -= count
+        if self._left < 0:
+            raise TooManyBytesError
 
 
 def decode_table(raw: pa.Table, topic: Topic, clock: Clock, memories: Memories) -> pa.Table:
@@ -20,6 +39,44 @@ def decode_table(raw: pa.Table, topic: Topic, clock: Clock, memories: Memories) 
     decoder = Decoder(topic, clock, memories, lambda _partition: Memory(topic.identity_horizon_ms))
     batches = [decoder.decode(batch) for batch in raw.to_batches() if batch.num_rows]
     return pa.Table.from_batches(batches, schema=arrow_schema(decoded_columns(topic)))
+
+
+def decode_ranges(
+    ranges: Sequence[RawRange],
+    topic: Topic,
+    clock: Clock,
+    memories: Memories,
+    threads: Executor,
+    budget: ByteBudget,
+) -> pa.Table:
+    """Reads and decodes ranges of a topic's partitions, each in a thread of this process.
+
+    Each range is of another partition. The memories are carried along. Raises TooManyBytesError if
+    the raw records have more bytes than the `budget`.
+    """
+
+    def decode(one: RawRange) -> tuple[list[pa.RecordBatch], Memories]:
+        own = {one.partition: memories[one.partition]} if one.partition in memories else {}
+        decoder = Decoder(
+            topic,
+            {one.partition: clock[one.partition]} if one.partition in clock else {},
+            own,
+            lambda _partition: Memory(topic.identity_horizon_ms),
+        )
+        batches: list[pa.RecordBatch] = []
+        for raw in one.batches():
+            budget.take(raw.nbytes)
+            if raw.num_rows:
+                batches.append(decoder.decode(raw))
+        return batches, own
+
+    decoded = list(threads.map(decode, ranges))
+    for _, own in decoded:
+        memories.update(own)
+    return pa.Table.from_batches(
+        [batch for batches, _ in decoded for batch in batches],
+        schema=arrow_schema(decoded_columns(topic)),
+    )
 
 
 def decoded_batches(

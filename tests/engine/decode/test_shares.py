@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,13 @@ from kappa.engine.children.rehearsal import MemoryLog
 from kappa.engine.fold.latest import latest_input, latest_sql, latest_table
 from kappa.engine.function.decoded_rows import ORDER_AND_FATE, with_fate
 from kappa.engine.slice_at_spark import DecodedFiles
-from kappa.records.decode.decode import decode_table
+from kappa.records.decode.decode import (
+    ByteBudget,
+    TooManyBytesError,
+    decode_ranges,
+    decode_table,
+)
+from kappa.records.decode.decoder import Memories
 from kappa.records.decode.fate import VALID, Counts, counts_in, decoded_columns, joined
 from kappa.records.decode.raw import RawRange
 from kappa.records.decode.shares import LEAST_OFFSETS, Undivided, carried_times, shares_of
@@ -213,3 +220,36 @@ def test_any_number_of_tasks_gives_the_rows_and_counts_of_one(
             sql = latest_sql(table, files.sql(latest_input(table), ()))
             found = duck.execute(sql).to_arrow_table().cast(newest.schema)
             assert in_order(found) == in_order(newest)
+
+
+@pytest.mark.law
+@pytest.mark.parametrize("topic", [EVENTS, THINGS, KNOWN])
+@examples(12)
+@given(st.integers(0, 10**9))
+def test_threads_decode_the_rows_of_one_reading(topic: Topic, seed: int) -> None:
+    """The memories of identities are carried along, too."""
+    draw = random.Random(seed)
+    log = random_log(draw, topic)
+    start = Offsets({topic.name: {part: end // 2 for (_, part), end in log.ends.items()}})
+    remembered: tuple[Memories, Memories] = {}, {}
+    for memories in remembered:
+        before = decode_table(log.here(Slice(1, 0, Offsets(), start)), topic, {}, memories)
+    clock = {partition: one.log_time for partition, one in counts_in(before).items()}
+    piece = Slice(1, 1, start, log.end)
+    wanted = decode_table(log.here(piece), topic, clock, remembered[0])
+
+    with ThreadPoolExecutor(2) as threads:
+        ranges = log.ranges(piece, topic.name)
+        found = decode_ranges(ranges, topic, clock, remembered[1], threads, ByteBudget(1 << 20))
+
+        assert in_order(found) == in_order(wanted)
+        # The next record is judged alike.
+        for partition, memory in remembered[0].items():
+            for number in range(6):
+                identity, at = (number,), clock.get(partition, BEGAN_MS) + 10**6
+                assert memory.accepts(identity, at) == remembered[1][partition].accepts(
+                    identity, at
+                )
+        if found.num_rows:
+            with pytest.raises(TooManyBytesError):
+                decode_ranges(ranges, topic, clock, {}, threads, ByteBudget(10))

@@ -15,7 +15,7 @@ from waiting import COUNTED, FOLDED, LATEST, commit, contributions
 
 from kappa.base.errors import Broken, KappaError
 from kappa.declare.values.arrow import arrow_schema
-from kappa.engine.write.commit import Rewriting, TableWriter
+from kappa.engine.write.commit import Merging, Rewriting, TableWriter
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -130,3 +130,35 @@ def test_it_is_for_many_contributions_beside_a_table_not_much_larger(tmp_path: P
 
     assert pair.rewriting.takes(25)
     assert not pair.rewriting.takes(24)
+
+
+@pytest.mark.parametrize("table", [FOLDED, COUNTED, LATEST])
+def test_rows_too_large_for_a_merge_are_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: TableBirth
+) -> None:
+    """A merge takes many times the memory of its rows; few rows may be wide."""
+    folded: list[Mark] = []
+    fold = Rewriting.fold
+
+    def noting(self: Rewriting, mark: Mark, guard: Guard) -> None:
+        folded.append(mark)
+        fold(self, mark, guard)
+
+    monkeypatch.setattr(Rewriting, "fold", noting)
+    pair = Pair(tmp_path, table)
+    wide = TableWriter(
+        Store(tmp_path / "wide"),
+        "b",
+        table,
+        origin=origin_mark("b", Offsets()),
+        driver_rows=1_000_000,
+        merging=Merging(at_most_bytes=1),
+    )
+    draw = random.Random(5)
+    for place in range(3):
+        rows = contributions(table, draw, place)
+        commit(pair.merged, "b", place, rows)
+        commit(wide, "b", place, rows)
+
+    assert pair.rows(wide) == pair.rows(pair.merged)
+    assert folded

@@ -81,7 +81,7 @@ def test_deaths_in_a_row_delay_the_next_start_up_to_half_a_minute(runs: list[flo
         back_off = back_off.after_death(ran_seconds=ran, now=100.0)
         pauses.append(back_off.not_before - 100.0)
 
-    assert pauses[0] == 0.5
+    assert pauses[0] == 0.25
     assert all(later == min(30.0, 2 * sooner) for sooner, later in pairwise(pauses))
     assert back_off.deaths == len(runs)
 
@@ -92,7 +92,7 @@ def test_a_death_after_a_good_minute_counts_as_the_first() -> None:
     assert (
         worn.after_death(ran_seconds=60.0, now=100.0)
         == BackOff().after_death(ran_seconds=0.0, now=100.0)
-        == BackOff(deaths=1, not_before=100.5)
+        == BackOff(deaths=1, not_before=100.25)
     )
 
 
@@ -103,12 +103,12 @@ BEFORE = JobCourse(BackOff(2, 7.0), "SIGKILL", caught_up=True)
 @pytest.mark.parametrize(
     ("end", "after"),
     [
-        (DIED, JobCourse(BackOff(3, 12.0), "exit code 1", caught_up=True)),
+        (DIED, JobCourse(BackOff(3, 11.0), "exit code 1", caught_up=True)),
         (
             replace(DIED, error="no rule allows it"),
-            JobCourse(BackOff(3, 12.0), "exit code 1: no rule allows it", caught_up=True),
+            JobCourse(BackOff(3, 11.0), "exit code 1: no rule allows it", caught_up=True),
         ),
-        (replace(DIED, code=-9), JobCourse(BackOff(3, 12.0), "SIGKILL", caught_up=True)),
+        (replace(DIED, code=-9), JobCourse(BackOff(3, 11.0), "SIGKILL", caught_up=True)),
         (replace(DIED, asked_to_end=True), JobCourse(BackOff(), "SIGKILL", caught_up=True)),
         (replace(DIED, code=0, leg=LegKind.CATCH_UP), JobCourse(caught_up=True)),
         (replace(DIED, code=0, leg=LegKind.BASE), JobCourse()),

@@ -54,8 +54,11 @@ class Desk:
         return self.store.path(SPARES)
 
     def wait_ready(self, count: int = 1) -> list[int]:
-        self.spares.ensure_ready()
-        self.wait(lambda: len(self.ready()) == count)
+        def are_ready() -> bool:
+            self.spares.ensure_ready()
+            return len(self.ready()) == count
+
+        self.wait(are_ready)
         return self.ready()
 
     def job(self, name: str) -> ChildProcess:
@@ -170,7 +173,7 @@ def test_one_that_a_command_is_done_with_at_the_next_look_has_not_died(desk: Des
 
 
 def test_one_that_dies_is_replaced_later_each_time(desk: Desk) -> None:
-    for seconds in (0.5, 1.0):
+    for seconds in (0.25, 0.5):
         (pid,) = desk.wait_ready()
         os.kill(pid, 9)
         desk.wait(lambda: desk.spares.ensure_ready() or len(desk.said) > 0)  # type: ignore[func-returns-value]

@@ -1,0 +1,103 @@
+"""The memory of large slices that held the law: once per engine and shape of plan.
+
+Large slices of a sample try Kappa's own code: the decoding in Spark's workers, the plan over files,
+and the writers of large commits. The pipeline's code is tried by small slices, at each deploy. So
+large slices are tried again only if something differs that decides their way: Kappa's code, the
+versions of the libraries and of Java, the topics and tables as declared, or the shape of the plan.
+The shape is the analysed plan without the values of literals. Python code in a plan is opaque: a
+function with a UDF and a step of an ordered fold are always tried.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from kappa.base.scratch import user_cache
+from kappa.engine.spark.rowlocal import class_of, nested
+from kappa.engine.spark.shipped import kappa_digest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+_LIBRARIES = ("pyspark", "delta-spark", "deltalake", "duckdb", "pyarrow", "numpy", "numba")
+_FOLDER = "law"
+# The parts of a plan that are other numbers each time: of columns, of frames, and of objects.
+_NUMBERS = re.compile(r"#\d+L?|@[0-9a-f]+")
+_NUMBERED = frozenset({"exprId", "resultId", "id", "jvmId", "rdd", "planId"})
+# Classes of expressions that run Python.
+_PYTHON = "Python"
+
+
+def shape_of(plans: Mapping[str, Sequence[Any]]) -> str:
+    """Returns the digest of the analysed plans (TreeNode.toJSON) of a function, by table. Pure.
+
+    Returns "" if a plan runs Python.
+    """
+    nodes = [node for plan in plans.values() for node in plan]
+    if any(_PYTHON in class_of(each) for node in nodes for each in (node, *nested(node))):
+        return ""
+    return _digest([(name, _without_values(plan)) for name, plan in sorted(plans.items())])
+
+
+def large_slices_key(spark: SparkSession, shape: str, declared: str) -> str | None:
+    """Returns the name of all that decides how large slices are computed, or None.
+
+    None: Python code of the pipeline takes part. `declared` is a digest of the topics and tables.
+    """
+    jvm = spark._jvm  # noqa: SLF001  # PySpark has no other way to the JVM
+    assert jvm is not None, "the session's JVM runs"
+    java = str(jvm.System.getProperty("java.vm.version"))
+    libraries = [f"{name} {version(name)}" for name in _LIBRARIES]
+    return _digest([kappa_digest(), java, *libraries, declared, shape]) if shape else None
+
+
+def has_held(key: str) -> bool:
+    """Returns True if large slices of this key have held the law on this machine."""
+    path = _path(key)
+    return path is not None and path.exists()
+
+
+def remember_held(key: str) -> None:
+    """Remembers that large slices of this key hold the law. A full disk forgets."""
+    path = _path(key)
+    if path is not None:
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+
+
+def _path(key: str) -> Path | None:
+    try:
+        return user_cache(_FOLDER) / key
+    except RuntimeError:
+        # A user without a home folder has no cache.
+        return None
+
+
+def _without_values(part: Any) -> Any:
+    match part:
+        case dict():
+            is_literal = class_of(part) == "Literal"
+            return {
+                name: _without_values(value)
+                for name, value in part.items()
+                if name not in _NUMBERED and not (is_literal and name == "value")
+            }
+        case list():
+            return [_without_values(each) for each in part]
+        case str():
+            return _NUMBERS.sub("", part)
+        case _:
+            return part
+
+
+def _digest(parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
