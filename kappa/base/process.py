@@ -36,7 +36,7 @@ _OF_CONTAINERS = ("/.dockerenv", "/run/.containerenv")
 # The niceness of processes that give way to others: such a process gets a third of the share of an
 # ordinary process if both want the whole machine. A niceness of 10 would get a tenth, and starve
 # beside a few busy processes.
-LOW_PRIORITY = 5
+LOW_PRIORITY = 3
 _NICENESS_TRIES, _NICENESS_SECONDS = 40, 0.05
 
 

@@ -213,9 +213,9 @@ class SliceRunner:
         """
         self._identities.rest(ends=ends)
 
-    def prepare(self, spark: SparkSession) -> None:
-        """Plans the function for the first small slice, in a thread."""
-        self._function.prepare(spark)
+    def prepare(self, session: Callable[[], SparkSession]) -> None:
+        """Plans the function for the first small slice, in a thread that waits for `session`."""
+        self._function.prepare(session)
 
     def run_slice(
         self,

@@ -17,9 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from kappa.base.sql import spark_ddl
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.spark.s3a import spark_address
-from kappa.state.files.address import writing_file
+from kappa.state.files.address import is_bucket, writing_file
 
-_FIRST_BYTES = 1 << 20
+# Longer rows have the plan made once more. On this machine's disk the gap takes no space.
+_FIRST_BYTES, _FIRST_BYTES_ON_DISK = 1 << 20, 64 << 20
 # The footer ends with its length, in four bytes, and four letters. (https://parquet.apache.org/docs/file-format/)
 _TRAILER = 8
 
@@ -28,10 +29,13 @@ def session_of_leaves(spark: SparkSession) -> SparkSession:
     """Returns a session for plans over leaves.
 
     The session has no adaptive execution, which would keep the stages that have run. Only the
-    sessions that write tables have adaptive execution.
+    sessions that write tables have adaptive execution. A leaf is read by one task, whatever the
+    length of its gap.
     """
     session = spark.newSession()
     session.conf.set("spark.sql.adaptive.enabled", "false")
+    session.conf.set("spark.sql.files.minPartitionNum", "1")
+    session.conf.set("spark.sql.files.maxPartitionBytes", str(1 << 40))
     return session
 
 
@@ -46,7 +50,7 @@ class Leaf:
         self._address = address
         self._columns = columns
         self._schema = arrow_schema(columns)
-        self._bytes = _FIRST_BYTES
+        self._bytes = _FIRST_BYTES if is_bucket(address) else _FIRST_BYTES_ON_DISK
         self.put(None)
 
     def frame(self, spark: SparkSession) -> DataFrame:

@@ -10,7 +10,7 @@ slice, which is then folded again (slice.py): the function's rows are kept in fi
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 
@@ -61,12 +61,12 @@ class FunctionRows:
         # Whether the function has failed on a record.
         self._has_failed = False
 
-    def prepare(self, spark: SparkSession) -> None:
+    def prepare(self, session: Callable[[], SparkSession]) -> None:
         """Plans the function in a thread, and runs the plan over no rows.
 
         Without this first run the first small slice would wait two seconds for the plan.
         """
-        threading.Thread(target=self._prepare, args=(spark,), name="prepare", daemon=True).start()
+        threading.Thread(target=self._prepare, args=(session,), name="prepare", daemon=True).start()
 
     def unused(self) -> dict[str, frozenset[str]]:
         """Returns the columns known to be unused by the function, by topic."""
@@ -226,10 +226,11 @@ class FunctionRows:
                 else frozenset()
             )
 
-    def _prepare(self, spark: SparkSession) -> None:
+    def _prepare(self, session: Callable[[], SparkSession]) -> None:
         # The function's first slice reports the function's errors.
         with self._planning, suppress(Exception):
             if self._prepared is None and self._pipeline.function_tables:
+                spark = session()
                 activate(spark)
                 self.plan(spark).run({})
 

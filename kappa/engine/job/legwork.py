@@ -196,6 +196,8 @@ class Legwork:
                 again = kind is LegKind.ALIGNMENT or job.slices.guard.wants_archive(
                     job.publisher.newest.offsets
                 )
+                # The plan is made while the first slice is read.
+                job.slices.prepare(job.session)
                 # A build with a tail may serve.
                 has_tail = Legs(self._store, self._build).has_tail()
                 with yielding_to_others(0 if has_tail else self._nice):

@@ -72,7 +72,7 @@ class Tail:
         """
         job, at_most = self._job, self._job.engine.tail_records
         spark = job.session()
-        job.slices.prepare(spark)
+        job.slices.prepare(lambda: spark)
         rest = _REST if job.store.is_on_disk else _REST_IN_BUCKET
         topics = tuple(topic.name for topic in job.pipeline.topics)
         # The frontier alone decides what is folded: Spark plans batches, and remembers nothing.
