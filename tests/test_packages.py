@@ -22,7 +22,7 @@ ORDER = """
 kappa/base
 kappa/declare
 kappa/state
-kappa/code           kappa/tables         kappa/kafka
+kappa/code           kappa/tables         kappa/kafka          serving/access
 kappa/records
 kappa/engine         serving/query
 serving/outlets
@@ -79,6 +79,7 @@ DOORS = {
     "anyio": ("serving/http/",),
     "uvicorn": ("replay/platform/", "serving/collect/", "serving/http/"),
     "h11": ("serving/collect/",),
+    "joserfc": ("serving/access/",),
     "websockets": ("serving/collect/",),
     "typer": ("kappa/commands/",),
     "prompt_toolkit": ("kappa/commands/",),

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from kappa.base.errors import SettingsError, near_or_all
 from kappa.base.kafka_settings import KafkaAuth, KafkaSettings
+from kappa.base.section.access import AccessSettings, TokenSettings
 from kappa.base.section.cluster import problems as problems_of_cluster
 from kappa.base.section.collect import CollectSettings, PullSettings
 from kappa.base.section.engine import EngineSettings
@@ -51,6 +52,7 @@ _WITHOUT_SECRETS: Mapping[tuple[str, ...], type[Section]] = {
     ("registry",): RegistrySettings,
     # `*` stands for any name.
     ("collect", "pull", "*"): PullSettings,
+    ("access", "tokens", "*"): TokenSettings,
 }
 
 
@@ -94,6 +96,7 @@ class Settings(Section, frozen=True):
     serve: ServeSettings = ServeSettings()
     alerts: AlertSettings = AlertSettings()
     collect: CollectSettings = CollectSettings()
+    access: AccessSettings = AccessSettings()
 
     @property
     def root_url(self) -> str:

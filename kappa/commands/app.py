@@ -34,6 +34,7 @@ from kappa.commands import (
     run,
     schemas,
     service,
+    token,
     topics,
 )
 from kappa.commands.terminal.help import Commands
@@ -105,6 +106,7 @@ _GROUPS = {
     "alerts": (alerts.app, "Look"),
     "config": (config.app, "Look"),
     "root": (root.app, "Operate"),
+    "token": (token.app, "Operate"),
 }
 
 

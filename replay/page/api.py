@@ -34,8 +34,10 @@ from kappa.replay.status.listings import history_listing, rejects_listing
 from kappa.replay.status.metrics import MetricFacts, metrics_text
 from kappa.replay.status.shared_looks import SharedLooks
 from kappa.replay.status.status_text import status_document
+from kappa.serving.access.roles import Act, ensure_may
 from kappa.serving.http.exposition import MEDIA_TYPE
 from kappa.serving.http.problem import HttpError
+from kappa.serving.http.rights import asker, needs, rejects_asked
 from kappa.serving.http.stand import API
 from kappa.serving.outlets.sinks.sink_status import sink_statuses, sinks_listing
 from kappa.serving.query.rejects import RejectFilter, newest_rejects
@@ -47,12 +49,14 @@ router = APIRouter()
 
 
 @router.get(f"{API}/builds", tags=["platform"])
+@needs(Act.LOOK)
 def builds(request: Request) -> Response:
     """Lists the builds that serve, are kept or are on their way: as `kappa status -o json`."""
     return _json_response(_status_document_of(desk_of(request)))
 
 
 @router.get(f"{API}/pipelines", tags=["platform"])
+@needs(Act.LOOK)
 def pipelines(request: Request) -> Response:
     """Lists each pipeline that has a build, with its builds by role: live, idle, candidate."""
     status = _status_document_of(desk_of(request))
@@ -66,6 +70,7 @@ def pipelines(request: Request) -> Response:
 
 
 @router.get(f"{API}/rollouts", tags=["platform"])
+@needs(Act.LOOK)
 def rollouts(
     request: Request,
     active: Annotated[bool, Query(description="only those that have not ended")] = False,
@@ -84,6 +89,7 @@ def rollouts(
 
 
 @router.get(f"{API}/rollouts/{{number}}", tags=["platform"])
+@needs(Act.LOOK)
 def rollout(request: Request, number: int) -> Response:
     """Shows a rollout by number: the row of `GET /api/v1/rollouts`."""
     state = desk_of(request).here.state()
@@ -96,6 +102,7 @@ def rollout(request: Request, number: int) -> Response:
 
 
 @router.get(f"{API}/history", tags=["platform"])
+@needs(Act.LOOK)
 def history(request: Request) -> Response:
     """Lists rollouts, proofs, retirements and pauses: as `kappa history -o json`."""
     state = desk_of(request).here.state()
@@ -108,19 +115,26 @@ def history(request: Request) -> Response:
 
 
 @router.get(f"{API}/tables", tags=["platform"])
+@needs(Act.READ)
 def tables(request: Request) -> Response:
     """Lists the served tables, with path and version for other tools: as `kappa tables -o json`."""
     desk = desk_of(request)
-    return _json_response(tables_listing(desk.tables(desk.generation())).row_objects())
+    readable = asker(request).tables
+    found = [
+        each for each in desk.tables(desk.generation()) if readable.allows(each.pipeline, each.name)
+    ]
+    return _json_response(tables_listing(found).row_objects())
 
 
 @router.get(f"{API}/topics", tags=["platform"])
+@needs(Act.LOOK)
 def topics(request: Request) -> Response:
     """Lists the topics of the broker and of the builds: as `kappa topics list -o json`."""
     return _json_response(desk_of(request).topics().row_objects())
 
 
 @router.get(f"{API}/sinks", tags=["platform"])
+@needs(Act.LOOK)
 def sinks(request: Request) -> Response:
     """Lists the sinks, with sent records and the last error of each: as `kappa sinks -o json`."""
     found = sink_statuses(desk_of(request).here.store, time.time())
@@ -128,6 +142,7 @@ def sinks(request: Request) -> Response:
 
 
 @router.get(f"{API}/rejects", tags=["platform"])
+@needs(Act.READ, rejects_asked)
 def rejects(
     request: Request,
     pipeline: str | None = None,
@@ -147,6 +162,7 @@ def rejects(
 
 
 @router.get(f"{API}/alerts", tags=["platform"])
+@needs(Act.LOOK)
 def alerts(request: Request) -> Response:
     """Lists the alerts and the dead letters: as `kappa alerts list -o json`, and `--dead`."""
     here = desk_of(request).here
@@ -166,6 +182,7 @@ def alerts(request: Request) -> Response:
     status_code=202,
     responses={200: {"description": "What would be done", "content": {"application/json": {}}}},
 )
+@needs(Act.LOOK)
 def intent(
     request: Request,
     wanted: Intent,
@@ -181,6 +198,7 @@ def intent(
     /api/v1/rollouts`.
     """
     here = desk_of(request).here
+    ensure_may(asker(request), Act(wanted.intent))
     if if_match is None:
         raise HttpError(
             428,
@@ -243,6 +261,7 @@ def intent(
     response_class=Response,
     responses={200: {"content": {"text/plain": {}}}},
 )
+@needs(Act.LOOK)
 def metrics(request: Request) -> Response:
     """Reports the metrics that Prometheus scrapes."""
     desk = desk_of(request)

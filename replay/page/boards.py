@@ -19,6 +19,7 @@ from typing import Any
 
 from kappa.base.errors import KappaError, UsageError
 from kappa.declare.board import Board, Chart, ChartKind
+from kappa.serving.access.roles import THIS_MACHINE, Identity, TableGrant
 from kappa.serving.query.pin.catalog import pin_served
 from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
 from kappa.serving.query.reader.client import Client
@@ -126,11 +127,13 @@ def answer_board(
     *,
     lease_seconds: float,
     client: Client | None = None,
+    reader: Identity = THIS_MACHINE,
 ) -> BoardAnswer:
     """Answers the queries of a board, as queries over HTTP are, all from one snapshot.
 
-    A query that fails is the trouble of its chart. Raises Conflict if no snapshot was kept
-    until the end, and ClientLeft if the `client` leaves before.
+    A query that fails is the trouble of its chart, and so is a query that names a table which the
+    `reader` may not read. Raises Conflict if no snapshot was kept until the end, and ClientLeft if
+    the `client` leaves before.
     """
     attempt = 0
     while True:
@@ -138,12 +141,14 @@ def answer_board(
         with pin_served(store, lease_seconds=lease_seconds) as pinned:
             with ThreadPoolExecutor(_AT_ONCE) as pool:
                 charts = tuple(
-                    pool.map(partial(_answer_chart, store, sandbox, pinned, client), board.charts)
+                    pool.map(
+                        partial(_answer_chart, store, sandbox, pinned, client, reader), board.charts
+                    )
                 )
             if attempt == _ATTEMPTS:
                 pinned.confirm_kept()
             if pinned.is_kept():
-                return _board_answer(pinned.snapshot, board, charts)
+                return _board_answer(pinned.snapshot, board, charts, reader.tables)
 
 
 def is_behind(store: Store, answer: BoardAnswer) -> bool:
@@ -156,11 +161,16 @@ def is_behind(store: Store, answer: BoardAnswer) -> bool:
 
 
 def _answer_chart(
-    store: Store, sandbox: Sandbox, pinned: PinnedSnapshot, client: Client | None, chart: Chart
+    store: Store,
+    sandbox: Sandbox,
+    pinned: PinnedSnapshot,
+    client: Client | None,
+    reader: Identity,
+    chart: Chart,
 ) -> ChartAnswer:
     try:
         reply = sandbox.ask_pinned(
-            store, pinned, Question(chart.sql, rows=MOST_ROWS), client=client
+            store, pinned, Question(chart.sql, rows=MOST_ROWS, reader=reader), client=client
         )
         with reply.body as body:
             shown, note = draw_answer(chart.kind, json.loads(body.read()))
@@ -169,7 +179,9 @@ def _answer_chart(
     return ChartAnswer(chart, shown, note)
 
 
-def _board_answer(snapshot: Snapshot, board: Board, charts: tuple[ChartAnswer, ...]) -> BoardAnswer:
+def _board_answer(
+    snapshot: Snapshot, board: Board, charts: tuple[ChartAnswer, ...], readable: TableGrant
+) -> BoardAnswer:
     births = {pipeline: snapshot.births[build] for pipeline, build in snapshot.serving.items()}
     with open_reader(None, served=True) as reader:
         reads = sorted(
@@ -177,6 +189,7 @@ def _board_answer(snapshot: Snapshot, board: Board, charts: tuple[ChartAnswer, .
                 read
                 for chart in board.charts
                 for read in tables_read(chart.sql, births, reader.tables_named)
+                if readable.allows(*read)
             }
         )
     return BoardAnswer(

@@ -17,6 +17,7 @@ from typing import Any
 from kappa.base.errors import UsageError
 from kappa.declare.board import ChartKind
 from kappa.replay.page.boards import Drawn, DrawnRows, draw_answer, typed_rows
+from kappa.serving.access.roles import Identity
 from kappa.serving.http.stand import Stand
 from kappa.serving.query.reader.client import Client
 from kappa.serving.query.sandbox.question import Format, Question
@@ -47,12 +48,12 @@ class PersonsAnswer:
     milliseconds: int
 
 
-def answer_person(stand: Stand, sql: str, client: Client) -> PersonsAnswer:
+def answer_person(stand: Stand, sql: str, client: Client, reader: Identity) -> PersonsAnswer:
     """Answers a query. Raises the errors of the sandbox."""
     begun = time.monotonic()
     reply = stand.sandbox.ask_query(
         stand.store,
-        Question(sql, rows=_MOST_ROWS),
+        Question(sql, rows=_MOST_ROWS, reader=reader),
         lease_seconds=stand.lease_seconds,
         client=client,
     )
@@ -84,11 +85,11 @@ def draw_rows(answer: Mapping[str, Any]) -> Drawn | None:
     return None
 
 
-def csv_answer(stand: Stand, sql: str, client: Client) -> bytes:
+def csv_answer(stand: Stand, sql: str, client: Client, reader: Identity) -> bytes:
     """Answers a query as CSV, within the limits of every query. Raises the sandbox's errors."""
     reply = stand.sandbox.ask_query(
         stand.store,
-        Question(sql, Format.CSV),
+        Question(sql, Format.CSV, reader=reader),
         lease_seconds=stand.lease_seconds,
         client=client,
     )

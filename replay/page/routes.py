@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qs, quote
@@ -40,10 +41,12 @@ from kappa.replay.status.alerts import alert_statuses, shown_alerts
 from kappa.replay.status.logs import OWN_LOGS, last_lines, level_of, log_file
 from kappa.replay.status.outgoing_changes import sends_at_switch, sent_in
 from kappa.replay.status.shared_looks import SharedLooks
+from kappa.serving.access.roles import Act, may
 from kappa.serving.http import login, static
 from kappa.serving.http.bounds import client_of
 from kappa.serving.http.page.render import HEADERS, page_html
 from kappa.serving.http.problem import HttpError, problem_of
+from kappa.serving.http.rights import asker, needs, rejects_asked, tables_in_path
 from kappa.serving.http.stand import place_of, stand_of
 from kappa.serving.outlets.sinks.sink_status import sink_statuses
 from kappa.serving.query.pin.moments import AtGeneration
@@ -103,7 +106,8 @@ def render_page(
         now=now,
         generation=state.generation,
         supervised=supervised,
-        with_token=request.app.state.token is not None,
+        with_token=request.app.state.accounts.is_guarded,
+        asker=asker(request),
         where=where,
         health=health,
         phase_health=phase_health,
@@ -113,8 +117,12 @@ def render_page(
 
 
 @router.get("/")
+@needs(Act.READ)
 def show_overview(request: Request, search: str = "", sort: str = "") -> Response:
     """Shows each pipeline: the live build, its newest record, rate and lag, and the candidate."""
+    if not may(asker(request), Act.LOOK):
+        # Whoever reads some tables begins with them.
+        return Response(status_code=303, headers={**HEADERS, "Location": "/tables"})
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     trails = _histories_of(request, desk)
@@ -142,6 +150,7 @@ def show_overview(request: Request, search: str = "", sort: str = "") -> Respons
 
 
 @router.get("/rollouts/{number}")
+@needs(Act.LOOK)
 def show_rollout(request: Request, number: int) -> Response:
     """Shows a rollout."""
     desk, now = desk_of(request), datetime.now(UTC)
@@ -176,6 +185,7 @@ def _code_changes_of(
 
 
 @router.get("/rollouts/{number}/samples")
+@needs(Act.LOOK)
 def show_samples(request: Request, number: int) -> Response:
     """Shows samples of the rows in which a rollout's build and the live build differ."""
     desk, now = desk_of(request), datetime.now(UTC)
@@ -194,6 +204,7 @@ def show_samples(request: Request, number: int) -> Response:
 
 
 @router.get("/logs/{name}")
+@needs(Act.INSPECT)
 def show_log(request: Request, name: str, search: str = "", level: str = "") -> Response:
     """Shows the end of a log: of a process of the platform, or of the job of a build.
 
@@ -226,6 +237,7 @@ def show_log(request: Request, name: str, search: str = "", level: str = "") -> 
 
 
 @router.get("/history")
+@needs(Act.LOOK)
 def show_history(request: Request, before: int | None = None, pipeline: str = "") -> Response:
     """Shows the timeline: the newest part, or the part older than record `before`.
 
@@ -248,6 +260,7 @@ def show_history(request: Request, before: int | None = None, pipeline: str = ""
 
 
 @router.get("/generations/{number}")
+@needs(Act.LOOK)
 def show_generation(request: Request, number: int) -> Response:
     """Shows a generation and the builds that served in that generation."""
     desk, now = desk_of(request), datetime.now(UTC)
@@ -299,12 +312,13 @@ def _histories_of(request: Request, desk: SharedLooks) -> BuildHistories:
 
 
 @router.get("/tables")
+@needs(Act.READ)
 def show_tables(request: Request, search: str = "") -> Response:
     """Shows all tables and views that serve, or those with a text in a name of theirs."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     live = {each.pipeline: each for each in status.builds if each.role == "live"}
-    tables = desk.tables(state.generation) if state.generation else ()
+    tables = _readable_tables(request, desk, state)
     wanted = search.strip().casefold()
     return render_page(
         request,
@@ -326,10 +340,12 @@ def show_tables(request: Request, search: str = "") -> Response:
 
 
 @router.get("/tables/{pipeline}/{name}")
+@needs(Act.READ, tables_in_path)
 def show_table(request: Request, pipeline: str, name: str) -> Response:
     """Shows a table with some rows, and a box for SQL."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status, here = desk.here.state(), desk.status(), desk.here
+    readable = asker(request).tables
     found = (
         next(
             (
@@ -355,6 +371,7 @@ def show_table(request: Request, pipeline: str, name: str) -> Response:
         tables_named,
         whole=f"{quoted(schema_of(pipeline))}.{quoted(name)}",
     )
+    view = replace(view, views=tuple(each for each in view.views if readable.has(each)))
     rows: DrawnRows | None = None
     trouble: KappaError | None = None
     try:
@@ -380,6 +397,13 @@ def show_table(request: Request, pipeline: str, name: str) -> Response:
     )
 
 
+def _readable_tables(request: Request, desk: SharedLooks, state: State) -> tuple[ServedTable, ...]:
+    """Lists the served tables and views that the client of a request may read."""
+    readable = asker(request).tables
+    found = desk.tables(state.generation) if state.generation else ()
+    return tuple(each for each in found if readable.allows(each.pipeline, each.name))
+
+
 async def _query_of(request: Request) -> str:
     """Returns the SQL of a request: of its form, or of its address."""
     if request.method == "POST":
@@ -392,6 +416,7 @@ AskedQuery = Annotated[str, Depends(_query_of)]
 
 
 @router.api_route("/query", methods=["GET", "POST"])
+@needs(Act.READ)
 def show_query(request: Request, sql: AskedQuery) -> Response:
     """Shows a box for SQL, and the answer to a query that the address or the form has."""
     desk, now = desk_of(request), datetime.now(UTC)
@@ -402,7 +427,7 @@ def show_query(request: Request, sql: AskedQuery) -> Response:
     foreign = request.headers.get("sec-fetch-site") == "cross-site"
     if sql.strip() and not foreign:
         try:
-            answer = answer_person(stand_of(request), sql, client_of(request.scope))
+            answer = answer_person(stand_of(request), sql, client_of(request.scope), asker(request))
         except KappaError as error:
             trouble = error
     return render_page(
@@ -414,12 +439,13 @@ def show_query(request: Request, sql: AskedQuery) -> Response:
         sql=sql,
         answer=answer,
         trouble=trouble,
-        tables=desk.tables(state.generation) if state.generation else (),
+        tables=_readable_tables(request, desk, state),
         address=f"/query?sql={quote(sql)}" if 0 < len(sql) <= _LONGEST_IN_ADDRESS else "/query",
     )
 
 
 @router.api_route("/query.csv", methods=["GET", "POST"])
+@needs(Act.READ)
 def download_query(request: Request, sql: AskedQuery) -> Response:
     """Answers a query as a file of CSV."""
     if request.headers.get("sec-fetch-site") == "cross-site":
@@ -428,12 +454,13 @@ def download_query(request: Request, sql: AskedQuery) -> Response:
             "a page of another site links to this file",
             hint="open the Query page, and ask for the file there",
         )
-    content = csv_answer(stand_of(request), sql, client_of(request.scope))
+    content = csv_answer(stand_of(request), sql, client_of(request.scope), asker(request))
     headers = {**HEADERS, "Content-Disposition": 'attachment; filename="query.csv"'}
     return Response(content, headers=headers, media_type="text/csv; charset=utf-8")
 
 
 @router.get("/alerts")
+@needs(Act.LOOK)
 def show_alerts(request: Request) -> Response:
     """Shows the alerts, the last messages on the page, and the dead letters."""
     here, now = desk_of(request).here, datetime.now(UTC)
@@ -444,6 +471,7 @@ def show_alerts(request: Request) -> Response:
 
 
 @router.get("/topics")
+@needs(Act.LOOK)
 def show_topics(request: Request, search: str = "") -> Response:
     """Shows the topics of the broker."""
     desk, now = desk_of(request), datetime.now(UTC)
@@ -475,6 +503,7 @@ def show_topics(request: Request, search: str = "") -> Response:
 
 
 @router.get("/topics/{name}")
+@needs(Act.INSPECT)
 def show_topic(
     request: Request, name: str, partition: str = "", start: str = "", key: str = ""
 ) -> Response:
@@ -502,6 +531,7 @@ def show_topic(
 
 
 @router.get("/rejects")
+@needs(Act.READ, rejects_asked)
 def show_rejects(
     request: Request, pipeline: str = "", reason: str = "", build: str = ""
 ) -> Response:
@@ -555,6 +585,7 @@ def _topic_rates_of(request: Request) -> TopicRates:
 
 
 @router.get("/boards")
+@needs(Act.READ)
 def show_boards(request: Request) -> Response:
     """Shows all boards of the project, also boards whose file has a mistake."""
     desk, now = desk_of(request), datetime.now(UTC)
@@ -570,6 +601,7 @@ def show_boards(request: Request) -> Response:
 
 
 @router.get("/boards/{name}")
+@needs(Act.READ)
 def show_board(request: Request, name: str, *, kiosk: bool = False) -> Response:
     """Shows a board with all charts; `kiosk`: alone, in large letters, for a wall screen."""
     desk, now = desk_of(request), datetime.now(UTC)
@@ -587,15 +619,19 @@ def show_board(request: Request, name: str, *, kiosk: bool = False) -> Response:
         trouble = found
     else:
         stand, asked, client = stand_of(request), found, client_of(request.scope)
+        reader = asker(request)
+        readable = reader.tables
+        whose = "all" if readable.names is None else sorted(readable.names)
         try:
             answer = desk.shared_look(
-                f"board {asked}",
+                f"board {asked} for {'all' if readable.is_all else reader.name} of {whose}",
                 lambda: answer_board(
                     here.store,
                     stand.sandbox,
                     asked,
                     lease_seconds=stand.lease_seconds,
                     client=client,
+                    reader=reader,
                 ),
                 generation=state.generation,
                 rest=_REST,

@@ -26,6 +26,7 @@ from kappa.replay.platform.messages import message_printer
 from kappa.replay.status.context import ProjectContext
 from kappa.replay.status.run_records import RunningServer, ensure_served, ensure_unserved, served_at
 from kappa.replay.status.shared_looks import SharedLooks
+from kappa.serving.access.accounts import Accounts
 from kappa.serving.http import changes, events
 from kappa.serving.http.address import HttpAddress, ensure_guarded, guarded_address, listening_at
 from kappa.serving.http.bounds import Bounds
@@ -60,15 +61,17 @@ def serve_alone(
     Raises SettingsError if the server would listen to other machines without a token, and
     Conflict if the port is taken.
     """
-    token = token or here.settings.serve.token or None
-    address = guarded_address(listen or here.settings.serve.listen, token)
+    accounts = _accounts_of(here, token)
+    address = guarded_address(
+        listen or here.settings.serve.listen, accounts.token, named=accounts.is_guarded
+    )
     with listening_at(address) as listening:
         address = replace(address, port=listening.getsockname()[1])
         me = RunningServer.of_process(os.getpid(), address.url)
         if served_at(here.store) is None:
             ensure_served(here.store, me)
         try:
-            _serve_at(address, listening, here, token=token, say=say)
+            _serve_at(address, listening, here, accounts=accounts, say=say)
         finally:
             with suppress(KappaError):
                 ensure_unserved(here.store, me)
@@ -76,11 +79,11 @@ def serve_alone(
 
 def _serve_kept(here: ProjectContext, host: str, listening: socket.socket) -> None:
     """Serves at the socket of a keeper, whose process clients know as the server."""
-    token = here.settings.serve.token or None
-    ensure_guarded(host, token)
+    accounts = _accounts_of(here, None)
+    ensure_guarded(host, accounts.token, named=accounts.is_guarded)
     address = HttpAddress(host, listening.getsockname()[1])
     ensure_served(here.store, RunningServer.of_process(os.getppid(), address.url))
-    _serve_at(address, listening, here, token=token, say=message_printer(sys.stdout))
+    _serve_at(address, listening, here, accounts=accounts, say=message_printer(sys.stdout))
 
 
 def _serve_at(
@@ -88,7 +91,7 @@ def _serve_at(
     listening: socket.socket,
     here: ProjectContext,
     *,
-    token: str | None,
+    accounts: Accounts,
     say: Callable[[str], None],
 ) -> None:
     settings, store = here.settings, here.store
@@ -109,7 +112,7 @@ def _serve_at(
         )
         app = make_app(
             stand,
-            token=token,
+            accounts=accounts,
             bounds=bounds,
             routers=(events.router, changes.router, api.router, *routes.ROUTERS),
             state={
@@ -126,8 +129,9 @@ def _serve_at(
             app, timeout_graceful_shutdown=_GRACE_SECONDS, **uvicorn_settings(bounds)
         )
         say(
-            f"HTTP at {address.url}, its API at {address.url}/api/v1, "
-            f"{'with a token' if token else 'for this machine'}; queries are kept in by "
+            f"HTTP at {address.url}, its API at {address.url}/api/v1, for "
+            f"{'clients with a token' if accounts.is_guarded else 'this machine'}; "
+            "queries are kept in by "
             f"{', '.join(('the parser', 'DuckDB', *confine.available_layers()))}"
         )
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -137,6 +141,10 @@ def _serve_at(
         # In a thread, so that the start does not wait; the first query finds a process ready.
         threading.Thread(target=sandbox.start_processes, name="sandbox", daemon=True).start()
         PatientServer(config, streams.end).run(sockets=[listening])
+
+
+def _accounts_of(here: ProjectContext, token: str | None) -> Accounts:
+    return Accounts.of(here.settings, here.store.local.folder, token=token)
 
 
 def _unready_reasons(store: Store) -> tuple[str, ...]:

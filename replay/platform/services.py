@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from kappa.base.errors import SettingsError
+from kappa.base.errors import KappaError
 from kappa.base.process import LOW_PRIORITY, kill_and_see_gone, send_signal
 from kappa.base.program import error_text, project_options
 from kappa.base.settings import Settings
@@ -28,6 +28,7 @@ from kappa.replay.platform.child import ChildProcess, ended_text
 from kappa.replay.platform.http_keeper import socket_handed_over
 from kappa.replay.platform.http_port import PORT
 from kappa.replay.status.run_records import DOOR, KEEPER
+from kappa.serving.access.accounts import Accounts
 from kappa.serving.http.address import HttpAddress, guarded_address
 from kappa.serving.outlets.outlet import served_outlets
 from kappa.state.build import read_birth
@@ -219,7 +220,7 @@ class HttpService:
         self._store = store
         self._settings = settings
         self._say = say
-        self._address = _listen_address(settings, say)
+        self._address = _listen_address(settings, store.local.folder, say)
         # The socket of an earlier supervisor's keeper, until the new keeper has the socket.
         self._handed: socket.socket | None = None
         self._child = ChildProcess(
@@ -383,12 +384,17 @@ def ensure_no_keeper(store: Store) -> bool:
     return True
 
 
-def _listen_address(settings: Settings, say: Callable[[str], None]) -> HttpAddress | None:
+def _listen_address(
+    settings: Settings, local: Path, say: Callable[[str], None]
+) -> HttpAddress | None:
     if not settings.serve.listen:
         return None
     try:
-        return guarded_address(settings.serve.listen, settings.serve.token or None)
-    except SettingsError as error:
+        accounts = Accounts.of(settings, local)
+        return guarded_address(
+            settings.serve.listen, settings.serve.token or None, named=accounts.is_guarded
+        )
+    except KappaError as error:
         say(f"nothing serves HTTP: {error_text(error)}")
         return None
 

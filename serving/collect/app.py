@@ -120,7 +120,12 @@ class CollectorApp:
         if method == "GET" and path.startswith(_REQUESTS):
             return self._stand.requests.reply(path.removeprefix(_REQUESTS))
         if method == "GET" and path == _PULLS:
-            return HttpReply(200, msgspec.json.encode(self._stand.pulls.states(caller.topics)))
+            return HttpReply(
+                200,
+                msgspec.json.encode(
+                    self._stand.pulls.states(caller.topics_of(self._stand.settings.topics))
+                ),
+            )
         name = unquote(path.removeprefix(_PREFIX))
         if not path.startswith(_PREFIX) or not name:
             raise HttpError(404, f"there is nothing at {path}", hint="POST /collect/TOPIC")
@@ -203,7 +208,7 @@ class CollectorApp:
             caller = await self._stand.callers.admitted(headers, _asked(scope).get("token"))
             topic = self._stand.topic(unquote(scope["path"].removeprefix(_PREFIX)))
             caller.ensure_may(topic.name)
-        except HttpError as error:
+        except KappaError as error:
             self._stand.counts.request("stream", problem_reply(error).status)
             await refuse_websocket(error, send)
             return

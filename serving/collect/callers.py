@@ -1,7 +1,8 @@
 """The programs and pages that may send events: by token, by site, and by rate.
 
 Without sources, only this machine may send: the collector listens at a loopback address, and a page
-of another site that is open on this machine is refused. With sources, each request brings a token.
+of another site that is open on this machine is refused. With sources, or with a token of the role
+`collect` (kappa token), each request brings a token.
 A browser's image, beacon or websocket cannot set a header, so the token may be in the address; a
 token in an address is known to all who see the page, and should belong to a separate source with a
 rate.
@@ -11,13 +12,23 @@ from __future__ import annotations
 
 import hmac
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import urlsplit
 
 from kappa.base.errors import SettingsError
+from kappa.base.section.access import Role
 from kappa.base.section.collect import CollectSettings
+from kappa.serving.access.accounts import Accounts
+from kappa.serving.access.roles import (
+    THIS_MACHINE,
+    Act,
+    Identity,
+    ensure_may,
+    identity_of,
+    may,
+)
 from kappa.serving.collect.named import ensure_name
 from kappa.serving.http.address import ensure_guarded
 from kappa.serving.http.headers import place_of
@@ -57,19 +68,21 @@ class Rate:
 class Caller:
     """A program or page that may send events to some topics."""
 
-    name: str
-    topics: frozenset[str]
+    identity: Identity
     rate: Rate
 
+    @property
+    def name(self) -> str:
+        """Returns the caller's name, by which the answers to its keys are remembered."""
+        return self.identity.name
+
     def ensure_may(self, topic: str) -> None:
-        """Raises HttpError if the caller may not send to a topic."""
-        if topic not in self.topics:
-            raise HttpError(
-                403,
-                f"the source {self.name} may not send to {topic}",
-                hint=f"it may send to {', '.join(sorted(self.topics))}: see "
-                f"collect.sources.{self.name}.topics in kappa.toml",
-            )
+        """Raises Forbidden if the caller may not send to a topic."""
+        ensure_may(self.identity, Act.COLLECT, topic)
+
+    def topics_of(self, collected: Iterable[str]) -> frozenset[str]:
+        """Returns those of the collected topics to which the caller may send."""
+        return frozenset(each for each in collected if may(self.identity, Act.COLLECT, each))
 
     def ensure_rate(self, count: int, now: float) -> None:
         """Raises HttpError if the caller has sent too many events a second."""
@@ -77,7 +90,7 @@ class Caller:
         if seconds:
             raise HttpError(
                 429,
-                f"the source {self.name} sends more events a second than it may",
+                f"{self.name} sends more events a second than it may",
                 hint="send them later",
                 headers={"Retry-After": str(math.ceil(seconds))},
             )
@@ -86,17 +99,21 @@ class Caller:
 class Callers:
     """All programs and pages that may send events."""
 
-    def __init__(self, settings: CollectSettings, host: str, wrong: WaitingLine) -> None:
+    def __init__(
+        self, settings: CollectSettings, host: str, wrong: WaitingLine, accounts: Accounts
+    ) -> None:
         """Raises SettingsError if a source has no good token, or other machines may send freely.
 
-        `wrong` is the line in which wrong tokens wait.
+        `wrong` is the line in which wrong tokens wait. `accounts` has the tokens by name.
         """
         self._wrong = wrong
+        self._accounts = accounts
+        self._had_tokens = False
         self._origins = frozenset(each.rstrip("/") for each in settings.origins)
         self._by_token: Mapping[bytes, Caller] = {}
-        self._anybody = Caller("of this machine", frozenset(settings.topics), Rate(0))
+        self._anybody = Caller(THIS_MACHINE, Rate(0))
         if not settings.sources:
-            _ensure_guarded(host, None, "NAME")
+            _ensure_guarded(host, None, "NAME", named=accounts.takes_events())
         for name, source in settings.sources.items():
             ensure_name("collect.sources", name)
             _ensure_guarded(host, source.token, name)
@@ -106,8 +123,10 @@ class Callers:
                     f"collect.sources.{name}.topics names {unknown[0]}, which is not collected",
                     hint=f"collect.topics has {', '.join(settings.topics) or 'none'}",
                 )
-            topics = frozenset(source.topics or settings.topics)
-            caller = Caller(name, topics, Rate(source.rate))
+            may_send = identity_of(
+                f"source {name}", [Role.COLLECT], topics=source.topics or settings.topics
+            )
+            caller = Caller(may_send, Rate(source.rate))
             if self._by_token.setdefault(source.token.encode(), caller) is not caller:
                 raise SettingsError(
                     f"collect.sources.{name} has another source's token",
@@ -116,7 +135,7 @@ class Callers:
 
     async def admitted(self, headers: Mapping[str, str], token_in_address: str | None) -> Caller:
         """Returns the caller of a request. Raises HttpError if the request has no caller."""
-        if not self._by_token:
+        if not self._asks_for_tokens:
             host = _host_of(headers.get("host", ""))
             if host not in _LOCAL:
                 raise HttpError(
@@ -139,20 +158,31 @@ class Callers:
 
     def admitted_at_once(self, headers: Mapping[str, str]) -> Caller | None:
         """Returns a request's caller, or None. Raises HttpError if the host is no host."""
-        if not self._by_token:
+        if not self._asks_for_tokens:
             return self._anybody if _host_of(headers.get("host", "")) in _LOCAL else None
         return self.known(_token_of(headers) or "")
 
     def known(self, token: str) -> Caller | None:
-        """Returns the caller of a token, or the only caller if no sources are named."""
-        if not self._by_token:
+        """Returns the caller of a token, or the only caller if nobody needs a token."""
+        if not self._asks_for_tokens:
             return self._anybody
         given, found = token.encode(), None
         # All are compared, so that the time shows nothing.
         for known, caller in self._by_token.items():
             if hmac.compare_digest(known, given):
                 found = caller
+        if found is None and (identity := self._accounts.known(token)) is not None:
+            return Caller(identity, Rate(0))
         return found
+
+    @property
+    def _asks_for_tokens(self) -> bool:
+        """Returns True if each request must bring a token.
+
+        The last token that is removed leaves the door shut until the collector's end.
+        """
+        self._had_tokens = self._had_tokens or bool(self._by_token) or self._accounts.takes_events()
+        return self._had_tokens
 
     def origin(self, headers: Mapping[str, str]) -> str:
         """Returns the site whose page sends, if a page does.
@@ -189,15 +219,16 @@ def _token_of(headers: Mapping[str, str]) -> str | None:
     return given.removeprefix(_BEARER) if given.startswith(_BEARER) else None
 
 
-def _ensure_guarded(host: str, token: str | None, name: str) -> None:
+def _ensure_guarded(host: str, token: str | None, name: str, *, named: bool = False) -> None:
     try:
-        ensure_guarded(host, token)
+        ensure_guarded(host, token, named=named)
     except SettingsError as error:
         raise SettingsError(
             f"collect: {error.message}"
             if token is None
             else f"collect.sources.{name}: {error.message}",
-            hint="name who may send: [collect.sources.NAME] with a token; or listen at 127.0.0.1"
+            hint="make a token: kappa token add NAME --role collect; or name sources: "
+            "[collect.sources.NAME]; or listen at 127.0.0.1"
             if token is None
             else error.hint,
         ) from None

@@ -26,6 +26,7 @@ from kappa.base.settings import Settings, load_settings
 from kappa.base.units import parse_memory
 from kappa.kafka.client import Log
 from kappa.kafka.client_options import client_options
+from kappa.serving.access.accounts import Accounts
 from kappa.serving.collect.app import CollectorApp
 from kappa.serving.collect.callers import Callers
 from kappa.serving.collect.datagrams import datagrams_at
@@ -71,7 +72,8 @@ def collect(
     # The guard is decided below, for each caller.
     address = guarded_address(listen or chosen.listen, _ANY_TOKEN)
     bounds = fitting(Bounds())
-    callers = Callers(chosen, address.host, WaitingLine(bounds.wrong_seconds))
+    accounts = Accounts.of(settings, store.local.folder)
+    callers = Callers(chosen, address.host, WaitingLine(bounds.wrong_seconds), accounts)
     declared = DeclaredTopics(settings.project, chosen.topics, say=say)
     log = Log(bootstrap_servers, client_options(settings))
     for name, pull in chosen.pull.items():
@@ -112,7 +114,7 @@ def collect(
             signal.signal(number, lambda *_: None)
         say(
             f"events are taken at {address.url}/collect/TOPIC, for {', '.join(chosen.topics)}, "
-            f"{_from_whom(settings)}"
+            f"{_from_whom(settings, accounts)}"
         )
         PatientServer(config).run(sockets=[listening])
         if stand.failure:
@@ -138,8 +140,9 @@ def _datagram_socket(listen: str, resources: ExitStack) -> socket.socket | None:
     return resources.enter_context(datagrams_at(guarded_address(listen, _ANY_TOKEN)))
 
 
-def _from_whom(settings: Settings) -> str:
-    names = ", ".join(settings.collect.sources)
+def _from_whom(settings: Settings, accounts: Accounts) -> str:
+    tokens = ("tokens of the role collect",) * accounts.takes_events()
+    names = ", ".join((*settings.collect.sources, *tokens))
     return f"from {names}" if names else "from this machine"
 
 

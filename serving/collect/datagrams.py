@@ -10,11 +10,12 @@ import socket
 import time
 from typing import Any
 
-from kappa.base.errors import Conflict
+from kappa.base.errors import Conflict, KappaError
+from kappa.serving.access.roles import Act, may
 from kappa.serving.collect.one_way import OneWay
 from kappa.serving.collect.stand import CollectorStand
 from kappa.serving.http.address import HttpAddress
-from kappa.serving.http.problem import HttpError
+from kappa.serving.http.problem import problem_of
 
 _WAY = "udp"
 # The kernel's room for datagrams that arrive while the loop is busy; the kernel may give less.
@@ -51,13 +52,13 @@ class Datagrams(asyncio.DatagramProtocol):
         head, brace, rest = data.partition(b"{")
         words = head.split() if len(head) <= _LONGEST_WORD else []
         name, token = [*(word.decode("latin-1") for word in words), "", ""][:2]
-        caller = self._stand.callers.known(token)
         try:
+            caller = self._stand.callers.known(token)
             topic = self._stand.topic(name)
-        except HttpError as error:
-            self._stand.counts.request(_WAY, error.status)
+        except KappaError as error:
+            self._stand.counts.request(_WAY, problem_of(error).status)
             return
-        if caller is None or topic.name not in caller.topics:
+        if caller is None or not may(caller.identity, Act.COLLECT, topic.name):
             self._stand.counts.request(_WAY, 401 if caller is None else 403)
             return
         if caller.rate.take(1, time.monotonic()):

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from kappa.base.errors import KappaError
 from kappa.kafka.live_producer import Placed, SentRecords
 from kappa.serving.collect.declared import CollectedTopic
 from kappa.serving.collect.lines import HttpReply, Invalid, Lines, is_batch, read_event, reply_of
@@ -76,7 +77,7 @@ class SingleEvents:
             # A refused rate takes nothing, so the other way finds the rate unchanged.
             caller.ensure_rate(1, time.monotonic())
             intake.hold(size)
-        except HttpError:
+        except KappaError:
             return False
         intake.begin(topic.name, [record], partial(self._settled, topic.name, size, answer))
         return True

@@ -9,6 +9,7 @@ the modules in this order:
 - problem.py: errors as RFC 9457 documents.
 - bounds.py: the bounds of a server, of requests and of connections.
 - gate.py: the checks that each request passes first.
+- rights.py: the act of each route, and whether a request's client may do the act.
 - token.py: the browser's cookie for the token, and the line of wrong tokens.
 - headers.py: a request's headers, and the site that sent the request.
 - patience.py: the bounds of connections: time for the head, and places for strangers.
@@ -42,6 +43,7 @@ __all__ = [
     "open_streams",
     "patience",
     "problem",
+    "rights",
     "snapshots",
     "stand",
     "static",

@@ -11,9 +11,8 @@ import socket
 from dataclasses import dataclass
 
 from kappa.base.errors import Conflict, SettingsError
+from kappa.serving.access.length import ensure_long
 
-# By guessing, at whatever rate a network has, none so long is found.
-_SHORTEST_TOKEN = 16
 # The number of connections that wait in the kernel until accepted, or until a server runs.
 WAITING = 512
 
@@ -31,7 +30,7 @@ class HttpAddress:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
 
-def guarded_address(listen: str, token: str | None) -> HttpAddress:
+def guarded_address(listen: str, token: str | None, *, named: bool = False) -> HttpAddress:
     """Reads HOST:PORT, as in `serve.listen`.
 
     Raises SettingsError if the text is not an address, or the address is not guarded
@@ -44,25 +43,26 @@ def guarded_address(listen: str, token: str | None) -> HttpAddress:
             f"{listen!r} is not a place to listen at",
             hint="give host and port, such as 127.0.0.1:8717",
         )
-    ensure_guarded(host, token)
+    ensure_guarded(host, token, named=named)
     return HttpAddress(host, int(port))
 
 
-def ensure_guarded(host: str, token: str | None) -> None:
-    """Raises SettingsError unless the host is local or a long token guards the address."""
+def ensure_guarded(host: str, token: str | None, *, named: bool = False) -> None:
+    """Raises SettingsError unless the host is local or a long token guards the address.
+
+    `named`: other tokens, or an issuer's, guard the address.
+    """
     try:
         local = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         local = False
-    if token is not None and len(token) < _SHORTEST_TOKEN:
-        raise SettingsError(
-            f"the token has {len(token)} characters, and a short one can be guessed",
-            hint=f"take one of {_SHORTEST_TOKEN} at least, that nobody chose: openssl rand -hex 32",
-        )
-    if not local and token is None:
+    if token is not None:
+        ensure_long(token)
+    if not local and token is None and not named:
         raise SettingsError(
             f"at {host} other machines could ask, and there is no token to tell who may",
-            hint="give one: KAPPA__SERVE__TOKEN=..., or --token; or listen at 127.0.0.1",
+            hint="make one: kappa token add NAME --role read; or give one: "
+            "KAPPA__SERVE__TOKEN=...; or listen at 127.0.0.1",
         )
 
 

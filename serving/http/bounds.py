@@ -6,6 +6,7 @@ from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
+from kappa.serving.access.roles import Identity
 from kappa.serving.http.problem import HttpError
 from kappa.serving.query.reader.client import Client
 
@@ -14,6 +15,8 @@ Scope = MutableMapping[str, Any]
 CONNECTION = "kappa_connection"
 # The name of the client that waits for the answer (Client), likewise.
 _CLIENT = "kappa_client"
+# The name of the identity of that client (Identity), likewise.
+_IDENTITY = "kappa_identity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,17 @@ def put_client(scope: Scope, client: Client) -> None:
 def client_of(scope: Scope) -> Client:
     """Returns the client of a request."""
     found: Client = scope.get("state", {}).get(_CLIENT) or Client()
+    return found
+
+
+def put_identity(scope: Scope, identity: Identity | None) -> None:
+    """Puts who asks where the route of a request finds it; None for anybody."""
+    scope.setdefault("state", {})[_IDENTITY] = identity
+
+
+def identity_in(scope: Scope) -> Identity | None:
+    """Returns who asks; None if it is anybody, who may use open routes alone."""
+    found: Identity | None = scope.get("state", {}).get(_IDENTITY)
     return found
 
 

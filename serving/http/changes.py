@@ -20,11 +20,13 @@ from fastapi.responses import StreamingResponse
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from kappa.base.errors import KappaError
+from kappa.serving.access.roles import Act
 from kappa.serving.http import moves
 from kappa.serving.http.bounds import client_of
 from kappa.serving.http.open_streams import open_streams
 from kappa.serving.http.problem import refuse_websocket
 from kappa.serving.http.reading import EventStream, HttpReader, error_event
+from kappa.serving.http.rights import needs, tables_in_path
 from kappa.serving.http.stand import API
 from kappa.serving.outlets.changes.cursor import Cursor
 from kappa.serving.outlets.changes.filter import filter_of
@@ -54,6 +56,7 @@ Columns = Annotated[str | None, Query(description="the columns to send, with com
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {}}}},
 )
+@needs(Act.READ, tables_in_path)
 async def changes(
     request: Request,
     table: str,
@@ -76,6 +79,7 @@ async def changes(
 
 
 @router.websocket(_PATH)
+@needs(Act.READ, tables_in_path)
 async def changes_by_websocket(
     websocket: WebSocket,
     table: str,

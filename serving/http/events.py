@@ -17,8 +17,10 @@ import anyio
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
+from kappa.serving.access.roles import Act
 from kappa.serving.http.open_streams import EndingResponse
 from kappa.serving.http.problem import HttpError
+from kappa.serving.http.rights import needs
 from kappa.serving.http.stand import API, SharedLook, stand_of
 from kappa.state.journal.journal import Journal, JournalRecord, JournalView, as_document
 from kappa.state.journal.projections import begun_after, rollout_number
@@ -48,6 +50,7 @@ router = APIRouter()
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {}}}},
 )
+@needs(Act.LOOK)
 async def events(
     request: Request,
     last_event_id: Annotated[

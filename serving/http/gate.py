@@ -1,8 +1,9 @@
 """The gate: the checks that each request passes before the application handles it.
 
-- With a token, a request passes only if it has the token in a header, or a browser's cookie for it
-  (login.py). A request with a wrong token waits in line to be refused.
-- Without a token the server listens on this machine alone. Pages of other sites that are open on
+- If the server knows clients, a request passes only if it has a client's token in a header, or a
+  browser's cookie for it (login.py). A request with a wrong token waits in line to be refused. What
+  the client may do is decided at the route (rights.py).
+- Without a client the server listens on this machine alone. Pages of other sites that are open on
   this machine are refused: by the host name of the request (DNS rebinding), and by their site.
 - A body has a limit of bytes and of time. A body that announces more bytes is not read.
 - The answer ends if the client reads too slowly.
@@ -17,7 +18,6 @@ scopes end the work inside.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import time
 from collections.abc import Awaitable, Callable
 from itertools import islice
@@ -25,6 +25,10 @@ from urllib.parse import quote
 
 import anyio
 
+from kappa.base.errors import KappaError
+from kappa.serving.access.accounts import Accounts
+from kappa.serving.access.oidc import TokenRefused
+from kappa.serving.access.roles import THIS_MACHINE, Identity
 from kappa.serving.http.bounds import (
     Bounds,
     Connection,
@@ -32,11 +36,20 @@ from kappa.serving.http.bounds import (
     connection_of,
     ensure_room,
     put_client,
+    put_identity,
 )
-from kappa.serving.http.headers import cookies, has_body, is_from_here, joined, place_of
+from kappa.serving.http.headers import (
+    bearer_of,
+    cookies,
+    has_body,
+    is_from_here,
+    joined,
+    place_of,
+)
 from kappa.serving.http.problem import HttpError, Message, Send, refuse, refuse_websocket
-from kappa.serving.http.token import WaitingLine, is_cookie_of
+from kappa.serving.http.token import WaitingLine, identity_of_cookie
 from kappa.serving.query.reader.client import Client, ClientLeft
+from kappa.state.journal.journal import acting_as
 
 Receive = Callable[[], Awaitable[Message]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -61,14 +74,14 @@ class Gate:
     """An application that passes allowed requests to the application inside."""
 
     def __init__(
-        self, inside: Application, *, token: str | None, bounds: Bounds, wrong: WaitingLine
+        self, inside: Application, *, accounts: Accounts, bounds: Bounds, wrong: WaitingLine
     ) -> None:
-        """Sets the token, the bounds, and `wrong`, the line in which wrong tokens wait.
+        """Sets the clients, the bounds, and `wrong`, the line in which wrong tokens wait.
 
-        If `token` is None, only requests that name this machine pass.
+        If `accounts` knows no client, only requests that name this machine pass.
         """
         self._inside = inside
-        self._token = token
+        self._accounts = accounts
         self._bounds = bounds
         self._wrong = wrong
 
@@ -86,12 +99,9 @@ class Gate:
             return
         connection = connection_of(scope)
         try:
-            ensure_room(connection, self._bounds)
-            self._ensure_short(scope)
-            if await self._is_welcome(scope, headers):
-                connection.welcome()
+            identity = await self._admitted(scope, headers)
             body = await read_body(headers, receive, self._bounds)
-        except HttpError as error:
+        except KappaError as error:
             await refuse(error, send, last=connection.is_too_many or has_body(headers))
             return
         if body is None:
@@ -99,6 +109,7 @@ class Gate:
         given, answered = False, False
         client = Client()
         put_client(scope, client)
+        put_identity(scope, identity)
 
         async def again() -> Message:
             nonlocal given
@@ -128,7 +139,8 @@ class Gate:
         with anyio.CancelScope() as inside:
             watching = asyncio.ensure_future(until_left(inside))
             try:
-                await self._inside(scope, again, patiently)
+                with acting_as(_name_of(identity)):
+                    await self._inside(scope, again, patiently)
             except ClientLeft:
                 pass
             except _Left:
@@ -142,25 +154,34 @@ class Gate:
         """Passes a websocket on, or answers the handshake with an error."""
         connection = connection_of(scope)
         try:
-            ensure_room(connection, self._bounds)
             # A page of another site may open a websocket with a browser's cookie, so the method is
             # not safe.
-            asked = {**scope, "method": WEBSOCKET}
-            self._ensure_short(asked)
-            if await self._is_welcome(asked, headers):
-                connection.welcome()
-        except HttpError as error:
+            identity = await self._admitted({**scope, "method": WEBSOCKET}, headers)
+        except KappaError as error:
             await refuse_websocket(error, send)
             return
+
+        put_identity(scope, identity)
 
         async def patiently(message: Message) -> None:
             async with asyncio.timeout(self._bounds.send_seconds):
                 await send(message)
 
         try:
-            await self._inside(scope, receive, patiently)
+            with acting_as(_name_of(identity)):
+                await self._inside(scope, receive, patiently)
         except TimeoutError:
             await _cut_connection(connection)
+
+    async def _admitted(self, scope: Scope, headers: dict[str, str]) -> Identity | None:
+        """Returns who sends a request that is let in; None if anybody may send the request."""
+        connection = connection_of(scope)
+        ensure_room(connection, self._bounds)
+        self._ensure_short(scope)
+        identity = await self._identity(scope, headers)
+        if identity is not None:
+            connection.welcome()
+        return identity
 
     def _ensure_short(self, scope: Scope) -> None:
         target = scope.get("raw_path", b""), scope.get("query_string", b"")
@@ -175,10 +196,10 @@ class Gate:
                 headers={"Connection": "close"},
             )
 
-    async def _is_welcome(self, scope: Scope, headers: dict[str, str]) -> bool:
-        """Returns True if a request may do all, and False if anybody may send the request.
+    async def _identity(self, scope: Scope, headers: dict[str, str]) -> Identity | None:
+        """Returns who sends a request; None if anybody may send the request.
 
-        Raises HttpError if the request may do nothing.
+        Raises KappaError if the request may do nothing.
         """
         path, host, origin = (
             scope["path"],
@@ -186,25 +207,31 @@ class Gate:
             place_of(headers, "origin").netloc,
         )
         if path in OPEN:
-            return False
-        if self._token is not None:
-            if hmac.compare_digest(
-                headers.get("authorization", "").encode(), f"Bearer {self._token}".encode()
-            ):
-                return True
-            if path == LOGIN or path.startswith(STATIC):
-                return False
+            return None
+        if self._accounts.is_guarded:
+            refused: TokenRefused | None = None
+            try:
+                known = await self._accounts.identity(bearer_of(headers))
+            except TokenRefused as error:
+                known, refused = None, error
+            if known is not None:
+                return known
+            if path == LOGIN or path.startswith((STATIC, f"{LOGIN}/")):
+                return None
             # Logging out does not require a valid session.
             if path == LOGOUT and is_from_here(headers):
-                return False
+                return None
             # A browser has a single cookie, or two with different paths.
-            if not any(
-                is_cookie_of(self._token, each, time.time()) for each in islice(cookies(headers), 2)
-            ):
+            mine = (
+                identity_of_cookie(self._accounts, each, time.time())
+                for each in islice(cookies(headers), 2)
+            )
+            known = next((each for each in mine if each is not None), None)
+            if known is None:
                 # A guessed token can also be sent as a cookie.
                 if "authorization" in headers or any(cookies(headers)):
                     await self._wrong.wait()
-                raise _stranger_error(scope, headers)
+                raise _stranger_error(scope, headers, refused)
             # A browser sends its cookie for any site's page, so a change needs a page of ours.
             if scope["method"] not in _SAFE and not is_from_here(headers):
                 raise HttpError(
@@ -212,7 +239,7 @@ class Gate:
                     "a page of another site asks, and only this server's own may",
                     hint="send the token: Authorization: Bearer TOKEN",
                 )
-            return True
+            return known
         if host not in _LOCAL:
             raise HttpError(
                 403,
@@ -225,7 +252,12 @@ class Gate:
                 f"a page of {headers['origin']} asks, and only this server's own may",
                 hint="start the server with --token, and send it, to let others in",
             )
-        return True
+        return THIS_MACHINE
+
+
+def _name_of(identity: Identity | None) -> str | None:
+    """Returns the name of a client for the journal; None for the user of this process."""
+    return None if identity is None or identity is THIS_MACHINE else identity.name
 
 
 async def read_body(
@@ -274,7 +306,9 @@ async def _cut_connection(connection: Connection) -> None:
     await asyncio.sleep(0)  # the server learns of it in the loop's next step
 
 
-def _stranger_error(scope: Scope, headers: dict[str, str]) -> HttpError:
+def _stranger_error(
+    scope: Scope, headers: dict[str, str], refused: TokenRefused | None
+) -> HttpError:
     if scope["method"] == "GET" and "text/html" in headers.get("accept", ""):
         query = scope.get("query_string", b"").decode("latin-1")
         meant = quote(f"{scope['path']}{'?' if query else ''}{query}", safe="")
@@ -286,8 +320,8 @@ def _stranger_error(scope: Scope, headers: dict[str, str]) -> HttpError:
         )
     return HttpError(
         401,
-        "no token was given, or a wrong one",
-        hint="send it: Authorization: Bearer TOKEN",
+        "no token was given, or a wrong one" if refused is None else refused.message,
+        hint="send it: Authorization: Bearer TOKEN" if refused is None else refused.hint,
         headers={"WWW-Authenticate": "Bearer"},
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import SplitResult, urlsplit
 
 from kappa.serving.http.problem import HttpError
@@ -40,6 +40,12 @@ def cookies(headers: dict[str, str]) -> Iterator[str]:
         name, _, value = each.strip().partition("=")
         if name == COOKIE:
             yield value.strip('"')
+
+
+def bearer_of(headers: Mapping[str, str]) -> str:
+    """Returns the token of a request's `Authorization`; "" without one (RFC 6750, 2.1)."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def place_of(headers: dict[str, str], name: str) -> SplitResult:

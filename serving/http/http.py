@@ -10,17 +10,25 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response, WebSocket
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from kappa.base.errors import KappaError
+from kappa.serving.access.accounts import Accounts
 from kappa.serving.http import queries
-from kappa.serving.http.bounds import Bounds
+from kappa.serving.http.bounds import Bounds, identity_in
 from kappa.serving.http.gate import OPEN, Gate
 from kappa.serving.http.page.render import HEADERS, problem_html
-from kappa.serving.http.problem import MEDIA_TYPE, HttpError, Problem, problem_of
+from kappa.serving.http.problem import (
+    MEDIA_TYPE,
+    HttpError,
+    Problem,
+    problem_of,
+    refuse_websocket,
+)
+from kappa.serving.http.rights import ensure_route_allowed, open_to_all
 from kappa.serving.http.stand import API, PROBLEM, Stand, place_of, stand_of
 from kappa.serving.http.token import WaitingLine
 
@@ -32,14 +40,15 @@ router = APIRouter()
 def make_app(
     stand: Stand,
     *,
-    token: str | None,
+    accounts: Accounts,
     routers: Iterable[APIRouter] = (),
     bounds: Bounds | None = None,
     state: Mapping[str, object] | None = None,
 ) -> Gate:
     """Makes the application behind the gate.
 
-    `routers` come from other packages, with `state` for their routes.
+    `routers` come from other packages, with `state` for their routes. `accounts` are the clients
+    that the server knows.
     """
 
     @asynccontextmanager
@@ -59,9 +68,10 @@ def make_app(
         redoc_url=None,
         openapi_url=f"{API}/openapi.json",
         responses={"default": PROBLEM},
+        dependencies=[Depends(ensure_route_allowed)],
     )
     app.state.stand = stand
-    app.state.token = token
+    app.state.accounts = accounts
     app.state.place = None
     app.state.line = WaitingLine(bounds.wrong_seconds)
     for name, value in (state or {}).items():
@@ -71,21 +81,21 @@ def make_app(
     app.add_exception_handler(KappaError, _answer_error)
     app.add_exception_handler(RequestValidationError, _answer_error)
     app.add_exception_handler(HTTPException, _answer_error)
-    return Gate(app, token=token, bounds=bounds, wrong=app.state.line)
+    return Gate(app, accounts=accounts, bounds=bounds, wrong=app.state.line)
 
 
 class _Described(FastAPI):
-    """An application whose OpenAPI description names the token, if the server has a token."""
+    """An application whose OpenAPI description names the token, if the server asks for one."""
 
     def openapi(self) -> dict[str, Any]:
-        """Returns the OpenAPI description, which is made once."""
+        """Returns the OpenAPI description."""
         document = super().openapi()
-        if self.state.token is not None:
+        if self.state.accounts.is_guarded:
             document.setdefault("components", {})["securitySchemes"] = {
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "what the server was started with",
+                    "description": "a token of this server, or of the issuer that it trusts",
                 }
             }
             document["security"] = [{"token": []}]
@@ -96,6 +106,7 @@ class _Described(FastAPI):
 
 
 @router.get("/healthz", tags=["health"])
+@open_to_all
 async def healthz() -> dict[str, str]:
     """Answers while the process runs."""
     return {"status": "ok"}
@@ -106,6 +117,7 @@ async def healthz() -> dict[str, str]:
     tags=["health"],
     responses={503: {"description": "What is missing", "content": {"application/json": {}}}},
 )
+@open_to_all
 async def readyz(request: Request) -> JSONResponse:
     """Answers 200 if queries can be answered, else 503 with what is missing."""
     missing = await anyio.to_thread.run_sync(stand_of(request).unready)
@@ -115,8 +127,15 @@ async def readyz(request: Request) -> JSONResponse:
     )
 
 
-async def _answer_error(request: Request, error: Exception) -> Response:
-    """Answers an error as a problem document, or to a browser as a page with its own hint."""
+async def _answer_error(request: Any, error: Exception) -> Any:
+    """Answers an error as a problem document, or to a browser as a page with its own hint.
+
+    Of a request it returns the answer. The handshake of a websocket is answered at once.
+    """
+    if isinstance(request, WebSocket):
+        told = error if isinstance(error, KappaError) else HttpError(400, "the request is wrong")
+        await refuse_websocket(told, request.send)
+        return None
     to_a_person = "text/html" in request.headers.get(
         "accept", ""
     ) and not request.url.path.startswith(API)
@@ -152,7 +171,8 @@ async def _answer_error(request: Request, error: Exception) -> Response:
                 problem.document,
                 place=place_of(request),
                 where=request.url.path,
-                with_token=request.app.state.token is not None,
+                with_token=request.app.state.accounts.is_guarded,
+                asker=identity_in(request.scope),
             ),
             problem.status,
             {**HEADERS, **problem.headers},

@@ -5,38 +5,42 @@ No script can read the cookie, and no other site's page can make a browser send 
 
 from __future__ import annotations
 
-import hmac
 import time
 from urllib.parse import parse_qs, quote
 
 from fastapi import APIRouter, Request, Response
 
+from kappa.serving.access.accounts import Accounts
 from kappa.serving.http.gate import LOGIN, LOGOUT
 from kappa.serving.http.page.render import HEADERS, page_html
+from kappa.serving.http.rights import open_to_all
 from kappa.serving.http.stand import line_of, place_of
-from kappa.serving.http.token import COOKIE, COOKIE_SECONDS, cookie_of
+from kappa.serving.http.token import COOKIE, COOKIE_SECONDS, session_of_token
 
 router = APIRouter(include_in_schema=False)
 
 
 # `next` is the name in the address.
 @router.get(LOGIN)
+@open_to_all
 async def ask(request: Request, next: str = "/") -> Response:  # noqa: A002
-    """Answers with the form, or redirects if the server has no token."""
-    if _request_token(request) is None:
+    """Answers with the form, or redirects if the server asks nobody for a token."""
+    if not _accounts_of(request).is_guarded:
         return _sent_to("/")
     return _login_form(request, next, wrong=False)
 
 
 @router.post(LOGIN)
+@open_to_all
 async def login(request: Request) -> Response:
     """Sets the cookie if the token is right."""
-    token = _request_token(request)
-    if token is None:
+    accounts = _accounts_of(request)
+    if not accounts.is_guarded:
         return _sent_to("/")
     given = parse_qs((await request.body()).decode(errors="replace"))
     meant = given.get("next", ["/"])[0]
-    if not hmac.compare_digest(given.get("token", [""])[0].encode(), token.encode()):
+    cookie = session_of_token(accounts, given.get("token", [""])[0].strip(), time.time())
+    if cookie is None:
         await line_of(request).wait()
         return _login_form(request, meant, wrong=True)
     answer = _sent_to(meant)
@@ -44,7 +48,7 @@ async def login(request: Request) -> Response:
     # Secure: behind a proxy with TLS, browsers send the cookie by TLS only.
     answer.set_cookie(
         COOKIE,
-        cookie_of(token, time.time()),
+        cookie,
         httponly=True,
         samesite="strict",
         secure=request.url.scheme == "https",
@@ -54,6 +58,7 @@ async def login(request: Request) -> Response:
 
 
 @router.post(LOGOUT)
+@open_to_all
 async def logout() -> Response:
     """Deletes the cookie."""
     answer = _sent_to(LOGIN)
@@ -83,6 +88,7 @@ def _local_place(place: str) -> str:
     )
 
 
-def _request_token(request: Request) -> str | None:
-    token: str | None = request.app.state.token
-    return token
+def _accounts_of(request: Request) -> Accounts:
+    accounts = request.app.state.accounts
+    assert isinstance(accounts, Accounts), "make_app has put it"
+    return accounts

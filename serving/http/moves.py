@@ -12,9 +12,11 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 
 from kappa.base.errors import KappaError
+from kappa.serving.access.roles import Act
 from kappa.serving.http.bounds import client_of
 from kappa.serving.http.problem import HttpError
 from kappa.serving.http.reading import SILENCE_SECONDS, EventStream, HttpReader, error_event
+from kappa.serving.http.rights import needs
 from kappa.serving.http.stand import API
 from kappa.serving.outlets.changes.hub import ChangeReader
 from kappa.serving.outlets.changes.point import NotServed
@@ -28,6 +30,7 @@ router = APIRouter()
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {}}}},
 )
+@needs(Act.READ, lambda asked: asked.query_params.getlist("table"))
 async def moves(
     request: Request,
     table: Annotated[list[str], Query(description="the tables; a name that is not served is none")],

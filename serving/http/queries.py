@@ -19,8 +19,10 @@ from fastapi import APIRouter, FastAPI, Header, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from kappa.serving.access.roles import Act
 from kappa.serving.http.bounds import client_of
 from kappa.serving.http.problem import HttpError
+from kappa.serving.http.rights import asker, needs
 from kappa.serving.http.snapshots import NEW
 from kappa.serving.http.stand import API, PROBLEM, Stand, stand_of
 from kappa.serving.http.waiting import ensure_covered
@@ -74,6 +76,7 @@ class Query(BaseModel):
         }
     },
 )
+@needs(Act.READ)
 async def query(
     request: Request,
     accept: Annotated[str, Header()] = "application/json",
@@ -100,7 +103,7 @@ async def query(
     stand = stand_of(request)
     form, media_type = _format_of(accept)
     asked = _query_of(await request.body(), request.headers.get("content-type", "application/json"))
-    question = Question(asked.sql, form, asked.rows)
+    question = Question(asked.sql, form, asked.rows, reader=asker(request))
     if kappa_after is not None:
         if x_kappa_snapshot not in {None, NEW}:
             raise HttpError(
@@ -122,6 +125,7 @@ async def query(
 
 
 @router.delete(f"{API}/snapshots/{{snapshot}}", tags=["query"], status_code=204)
+@needs(Act.READ)
 async def let_go(request: Request, snapshot: str) -> Response:
     """Releases a pinned snapshot before it expires."""
     await anyio.to_thread.run_sync(stand_of(request).snapshots.let_go, snapshot)

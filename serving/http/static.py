@@ -14,6 +14,7 @@ from fastapi import APIRouter, Header, Response
 from kappa.serving.http.gate import STATIC
 from kappa.serving.http.page.render import HEADERS
 from kappa.serving.http.problem import HttpError
+from kappa.serving.http.rights import open_to_all
 
 _TYPES = {
     "css": "text/css; charset=utf-8",
@@ -33,6 +34,7 @@ router = APIRouter(include_in_schema=False)
 
 
 @router.get(f"{STATIC}{{name:path}}")
+@open_to_all
 async def static(name: str, if_none_match: Annotated[str | None, Header()] = None) -> Response:
     """Answers with one of the files, or 304 if the browser's copy is current.
 

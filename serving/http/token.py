@@ -1,15 +1,30 @@
-"""The browser's cookie for the token, and the line in which wrong tokens wait."""
+"""The browser's cookie in a token's place, and the line in which wrong tokens wait.
+
+The cookie for the server's own token is signed by that token. Any other cookie names a client, and
+is signed by a key of the server's: the hash of a token, which is kept, is no secret to sign by. A
+cookie ends with the token that it stands for, and its client has the roles of this moment.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import hmac
+from collections.abc import Sequence
 
+import msgspec
+from msgspec import Struct
+
+from kappa.serving.access.accounts import OWNER, Accounts
+from kappa.serving.access.roles import Identity
+from kappa.serving.access.tokens import find_token
 from kappa.serving.http.problem import HttpError
 
 COOKIE = "kappa"
 COOKIE_SECONDS = 30 * 86_400
+# An issuer may withdraw a person at any time, and is asked again after so long.
+PERSON_SECONDS = 12 * 3_600
 # Each request in the line keeps a connection, and other requests need some too.
 _LONGEST_LINE = 256
 
@@ -34,6 +49,71 @@ def is_cookie_of(token: str, cookie: str, now: float) -> bool:
         hmac.compare_digest(cookie.encode(), cookie_of(token, int(issued)).encode())
         and now - int(issued) < COOKIE_SECONDS
     )
+
+
+class _Session(Struct, frozen=True, omit_defaults=True):
+    """Whom a cookie names: a token by its name, or a person with groups."""
+
+    token: str = ""
+    person: str = ""
+    groups: tuple[str, ...] = ()
+
+
+def session_of_token(accounts: Accounts, token: str, issued: float) -> str | None:
+    """Returns the cookie that replaces a token of Kappa; None if the token is wrong."""
+    if accounts.known(token) is OWNER:
+        return cookie_of(token, issued)
+    found = find_token(accounts.named_tokens(), token)
+    if found is None:
+        return None
+    return _signed_session(accounts, _Session(token=found.name), issued, found.sha256)
+
+
+def session_of_person(accounts: Accounts, name: str, groups: Sequence[str], issued: float) -> str:
+    """Returns the cookie of a person whose issuer has vouched for name and groups."""
+    session = _Session(person=name, groups=tuple(groups))
+    return _signed_session(accounts, session, issued, _issuer_of(accounts))
+
+
+def identity_of_cookie(accounts: Accounts, cookie: str, now: float) -> Identity | None:
+    """Returns the client that a cookie stands for; None if it stands for nobody any more."""
+    if accounts.token is not None and is_cookie_of(accounts.token, cookie, now):
+        return OWNER
+    at, _, rest = cookie.partition(".")
+    if not (at.isascii() and at.isdecimal() and len(at) < 16):
+        return None
+    try:
+        content = base64.urlsafe_b64decode(rest.partition(".")[0])
+        session = msgspec.json.decode(content, type=_Session)
+    except ValueError:
+        return None
+    found = accounts.named(session.token) if session.token else None
+    if session.token:
+        secret = None if found is None else found.sha256
+    else:
+        secret = None if accounts.issuer is None else _issuer_of(accounts)
+    seconds = COOKIE_SECONDS if session.token else PERSON_SECONDS
+    if secret is None or now - int(at) >= seconds:
+        return None
+    expected = _signed_session(accounts, session, int(at), secret)
+    if not hmac.compare_digest(cookie.encode(errors="replace"), expected.encode()):
+        return None
+    if found is not None:
+        return found.identity
+    assert accounts.issuer is not None, "a person's cookie has a secret only with an issuer"
+    return accounts.issuer.identity_of_person(session.person, session.groups)
+
+
+def _signed_session(accounts: Accounts, session: _Session, issued: float, secret: str) -> str:
+    at = str(int(issued))
+    content = base64.urlsafe_b64encode(msgspec.json.encode(session)).decode()
+    text = f"kappa session {at} {content} {secret}"
+    signed = hmac.new(accounts.page_key(), text.encode(), hashlib.sha256).hexdigest()
+    return f"{at}.{content}.{signed}"
+
+
+def _issuer_of(accounts: Accounts) -> str:
+    return "" if accounts.issuer is None else accounts.issuer.name
 
 
 class WaitingLine:

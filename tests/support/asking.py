@@ -14,6 +14,7 @@ from typing import Any, Self
 import uvicorn
 from fastapi import APIRouter
 
+from kappa.serving.access.accounts import Accounts
 from kappa.serving.http import events
 from kappa.serving.http.bounds import Bounds
 from kappa.serving.http.http import make_app
@@ -39,6 +40,7 @@ class Server:
         allowance: Allowance,
         *,
         token: str | None = None,
+        accounts: Accounts | None = None,
         bounds: Bounds | None = None,
         router: APIRouter = events.router,
         desk: object = None,
@@ -52,7 +54,7 @@ class Server:
         streams = OpenStreams()
         app = make_app(
             stand,
-            token=token,
+            accounts=accounts or Accounts(token=token),
             routers=(router, *more),
             bounds=bounds,
             state={

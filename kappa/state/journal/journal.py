@@ -20,6 +20,8 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from threading import Lock
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -161,8 +163,31 @@ def as_document(record: JournalRecord) -> dict[str, Any]:
     return document
 
 
+# Who asks for the records that this task appends; None: the user of this process.
+_asker: ContextVar[str | None] = ContextVar("asker", default=None)
+
+
+@contextmanager
+def acting_as(name: str | None) -> Iterator[None]:
+    """Lets the records that are appended meanwhile be by a client of the network.
+
+    It holds for this task or thread, and for the tasks and threads that copy its context. `name` is
+    that of the client (`Identity.name`); None is the user of this process.
+    """
+    before = _asker.set(name)
+    try:
+        yield
+    finally:
+        _asker.reset(before)
+
+
 def acting_user() -> str:
-    """Returns the acting user, as `user@host`; KAPPA_BY overrides it (CI jobs, bots)."""
+    """Returns who acts: a client of the network, or the user of this process."""
+    return _asker.get() or process_user()
+
+
+def process_user() -> str:
+    """Returns the user of this process, as `user@host`; KAPPA_BY overrides it (CI jobs, bots)."""
     given = os.environ.get("KAPPA_BY")
     if given:
         return given

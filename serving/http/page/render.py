@@ -17,6 +17,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from kappa.serving.access.roles import Act, Identity, may, refusal
 from kappa.serving.http.page import marks
 
 HEADERS: Mapping[str, str] = {
@@ -60,14 +61,32 @@ def page_html(
     *,
     place: ProjectPlace | None = None,
     now: datetime | None = None,
+    asker: Identity | None = None,
     **values: object,
 ) -> str:
     """Renders the template of a name with values, as of the time `now`.
 
-    Each page names the project of `place`.
+    Each page names the project of `place`, and offers what `asker` may do: nothing if nobody is
+    known to ask.
     """
+
+    def may_do(act: str) -> bool:
+        return asker is not None and may(asker, Act(act))
+
+    def refused(act: str) -> str:
+        """Returns why the client may not do an act; "" if the client may."""
+        if asker is None or may_do(act):
+            return ""
+        error = refusal(asker, Act(act))
+        return f"{error.message}; {error.hint}"
+
     return _pages.get_template(f"{name}.html").render(
-        place=place, now=now or datetime.now(UTC), **values
+        place=place,
+        now=now or datetime.now(UTC),
+        asker=asker,
+        may=may_do,
+        refused=refused,
+        **values,
     )
 
 
@@ -77,6 +96,7 @@ def problem_html(
     place: ProjectPlace | None = None,
     where: str = "",
     with_token: bool = False,
+    asker: Identity | None = None,
 ) -> str:
     """Renders an RFC 9457 problem document as a page: the problem and the next step.
 
@@ -87,6 +107,7 @@ def problem_html(
     return page_html(
         "problem",
         place=place,
+        asker=asker,
         where=where,
         with_token=with_token,
         generation="",

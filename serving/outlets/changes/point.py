@@ -21,7 +21,7 @@ from kappa.serving.query.pin.look import is_collected
 from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.state.build import Birth, is_born, read_birth, recent_names, table_path
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.journal.journal import acting_user
+from kappa.state.journal.journal import process_user
 from kappa.state.kept_frontiers import read_kept_frontier
 from kappa.state.lease import Lease, Pin, ensure_lease, ensure_released, read_lease
 from kappa.state.log_clock import log_clock
@@ -186,7 +186,7 @@ def put_point_lease(store: Store, point: Point, id_: str, expires_at: float) -> 
     pins = {point.frontier.build: Pin(point.frontier.number, point.frontier.versions)}
     frontier = replace(point.frontier, sums={})
     ensure_lease(
-        store, Lease(os.getpid(), acting_user(), expires_at, pins, id=id_, frontier=frontier)
+        store, Lease(os.getpid(), process_user(), expires_at, pins, id=id_, frontier=frontier)
     )
 
 

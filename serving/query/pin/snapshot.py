@@ -14,10 +14,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from kappa.base.errors import Conflict, KappaError
+from kappa.serving.access.roles import TableGrant
 from kappa.serving.query.pin.moments import log_time, time_text
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
-from kappa.state.journal.journal import acting_user
+from kappa.state.journal.journal import process_user
 from kappa.state.lease import Lease, Pin, ensure_lease, ensure_released, read_lease
 from kappa.state.store import Store
 
@@ -33,6 +34,29 @@ class Snapshot:
     serving: Mapping[str, str]
     frontiers: Mapping[str, Frontier]
     births: Mapping[str, Birth]
+
+
+def readable_snapshot(snapshot: Snapshot, readable: TableGrant) -> Snapshot:
+    """Narrows a snapshot to the pipelines and the versions of the tables that a reader may read.
+
+    The result describes an answer, and is not read from.
+    """
+    if readable.is_all:
+        return snapshot
+    serving, frontiers = dict[str, str](), dict[str, Frontier]()
+    for pipeline, build in snapshot.serving.items():
+        birth, frontier = snapshot.births[build], snapshot.frontiers[build]
+        names = (*(table.name for table in birth.tables), *birth.views)
+        if any(readable.allows(pipeline, name) for name in names):
+            serving[pipeline] = build
+            versions = {
+                name: version
+                for name, version in frontier.versions.items()
+                if readable.allows(pipeline, name.partition(".")[0])
+            }
+            frontiers[build] = replace(frontier, versions=versions)
+    births = {build: snapshot.births[build] for build in serving.values()}
+    return Snapshot(snapshot.generation, serving, frontiers, births)
 
 
 def head_of(snapshot: Snapshot) -> Mapping[str, Any]:
@@ -166,4 +190,4 @@ def lease_on(snapshot: Snapshot, expires_at: float) -> Lease:
         frontier.build: Pin(frontier.number, frontier.versions)
         for frontier in snapshot.frontiers.values()
     }
-    return Lease(pid=os.getpid(), by=acting_user(), expires_at=expires_at, pins=pins)
+    return Lease(pid=os.getpid(), by=process_user(), expires_at=expires_at, pins=pins)

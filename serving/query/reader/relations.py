@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 from kappa.base.duck import CatalogError
 from kappa.base.errors import Damaged, KappaError
-from kappa.base.sql import quoted, text
+from kappa.base.sql import lowered, quoted, text
 from kappa.declare.options import REJECTS
+from kappa.serving.access.roles import TableGrant
 from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.serving.query.reader.errors import BrokenRelation, RetiredRelation, TooMuch
 from kappa.serving.query.reader.reader import Reader
@@ -52,12 +53,14 @@ class TableFiles:
 class Relations:
     """The relations of a pipeline.
 
-    Tables are at their versions, and views are as declared.
+    Tables are at their versions, and views are as declared. `hidden` are tables and views that no
+    query may name: only views of the pipeline read them.
     """
 
     pipeline: str
     tables: Mapping[str, TableFiles]
     views: Mapping[str, str]
+    hidden: frozenset[str] = frozenset()
 
     @property
     def schema(self) -> str:
@@ -70,7 +73,12 @@ class Relations:
 
         The rejects of all pipelines are a single relation in that schema.
         """
-        return (*(name for name in self.tables if name != REJECTS), *self.views)
+        return tuple(name for name in self.named if name != REJECTS)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Lists the relations that a query may name in the schema of the pipeline."""
+        return tuple(name for name in (*self.tables, *self.views) if name not in self.hidden)
 
 
 def empty_relations(
@@ -100,6 +108,40 @@ def relations_of(
             snapshot.births[build].views,
         )
         for pipeline, build in sorted(snapshot.serving.items())
+    )
+
+
+def readable_relations(
+    found: Sequence[Relations],
+    readable: TableGrant,
+    tables_named: Callable[[str], Iterable[str]],
+) -> tuple[Relations, ...]:
+    """Narrows relations to those that a reader may read. Pure.
+
+    A view that may be read reads its tables, which stay hidden if the reader may not read them.
+    `tables_named` lists the tables that a query names.
+    """
+    if readable.is_all:
+        return tuple(found)
+    narrowed = (_narrowed(each, readable, tables_named) for each in found)
+    return tuple(each for each in narrowed if each.named)
+
+
+def _narrowed(
+    relations: Relations, readable: TableGrant, tables_named: Callable[[str], Iterable[str]]
+) -> Relations:
+    there = {*relations.tables, *relations.views}
+    named = {name for name in there if readable.allows(relations.pipeline, name)}
+    below, pending = set(named), [name for name in named if name in relations.views]
+    while pending:
+        reads = {*map(lowered, tables_named(relations.views[pending.pop()]))} & there - below
+        below |= reads
+        pending += [name for name in reads if name in relations.views]
+    return Relations(
+        relations.pipeline,
+        {name: each for name, each in relations.tables.items() if name in below},
+        {name: each for name, each in relations.views.items() if name in below},
+        frozenset(below - named),
     )
 
 
@@ -261,7 +303,7 @@ def _make_public_names(
     rejects = [
         f"select {text(each.pipeline)} as pipeline, * from {quoted(each.schema)}.{REJECTS}"
         for each in found
-        if (each.pipeline, REJECTS) not in broken
+        if REJECTS in each.named and (each.pipeline, REJECTS) not in broken
     ]
     if rejects:
         reader.run_command(f"create view main.{REJECTS} as {' union all by name '.join(rejects)}")

@@ -57,6 +57,14 @@ _CALLED_BY_NAME = frozenset({
 _KEEP_IT = "fold the value into a column of the table, or say it in the query that reads the table"
 
 
+class UnknownTable(UsageError):
+    """A query that names a table which the catalogue does not have."""
+
+    def __init__(self, name: str, *, hint: str) -> None:
+        super().__init__(f"the query cannot be run: there is no table {name}", hint=hint)
+        self.name = name
+
+
 def ensure_allowed(serialized: Any, catalogue: Collection[tuple[str, str]]) -> None:
     """Raises UsageError if a stranger may not ask a query.
 
@@ -170,8 +178,8 @@ def _check_relation(
         {table for _, table in catalogue}
         | {f"{each}.{table}" for each, table in catalogue if each != "main"}
     )
-    raise UsageError(
-        f"the query cannot be run: there is no table {whole}",
+    raise UnknownTable(
+        whole,
         hint=near_or_all(whole, names, none="nothing is served yet: kappa deploy"),
     )
 

@@ -5,6 +5,7 @@ The pipeline's own tables must bear them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable, Mapping
 
 from kappa.base.errors import KappaError, UsageError
@@ -117,6 +118,7 @@ def _refusals_by_rules(
     return refusals
 
 
+@functools.lru_cache(maxsize=1024)
 def tables_named(sql: str) -> frozenset[str]:
     """Lists the tables that a query names.
 

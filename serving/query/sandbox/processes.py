@@ -22,6 +22,7 @@ from typing import IO, Any
 import kappa
 from kappa.base.errors import Damaged, KappaError, UsageError
 from kappa.base.units import memory
+from kappa.serving.access.roles import Forbidden
 from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.serving.query.reader.errors import TooMuch
 from kappa.serving.query.reader.query_files import Named
@@ -298,6 +299,8 @@ def _error_of(found: Mapping[str, str], allowance: Allowance) -> KappaError:
     match found["kind"]:
         case "usage":
             return UsageError(found["message"], hint=found["hint"])
+        case "forbidden":
+            return Forbidden(found["message"], hint=found["hint"])
         case "too_much":
             return TooMuch(
                 f"the query needs more than {memory(allowance.memory)} of memory",

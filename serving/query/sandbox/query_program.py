@@ -33,11 +33,17 @@ from kappa.base.duck import (
 )
 from kappa.base.errors import Damaged, KappaError, UsageError
 from kappa.base.sql import text
+from kappa.declare.options import REJECTS
+from kappa.serving.access.roles import Forbidden
 from kappa.serving.query.reader.errors import RetiredRelation, damage_in_message
 from kappa.serving.query.reader.query_files import tables_read
 from kappa.serving.query.reader.reader import Reader
 from kappa.serving.query.reader.relations import Relations, TableFiles, data_files, put_relations
-from kappa.serving.query.reader.sql_rules import ensure_allowed, nested_too_deeply_error
+from kappa.serving.query.reader.sql_rules import (
+    UnknownTable,
+    ensure_allowed,
+    nested_too_deeply_error,
+)
 from kappa.serving.query.reader.table_sql import schema_of
 from kappa.serving.query.sandbox import confine
 from kappa.serving.query.sandbox.answer_writers import ARROW_ERRORS, PieceFile, write_answer
@@ -109,6 +115,8 @@ def _error_kind(error: KappaError) -> str:
     if isinstance(error.__cause__, OutOfMemory):
         return "too_much"
     match error:
+        case Forbidden():
+            return "forbidden"
         case UsageError():
             return "usage"
         case Damaged():
@@ -137,6 +145,7 @@ def _answer_request(
                 for name, table in each["tables"].items()
             },
             each["views"],
+            frozenset(each["hidden"]),
         )
         for each in request["relations"]
     ]
@@ -163,7 +172,7 @@ def _answer_request(
         listed = ", ".join(text(f"{each}{suffix}") for each in spelled)
         reader.run_command(f"set {setting} = [{listed}]")
     reader.run_command("set enable_external_access = false")
-    sql = _ensure_query_allowed(reader, request["sql"], found)
+    sql = _ensure_query_allowed(reader, request, found)
     if request["waits"]:
         # The server checks or fetches the files of these tables, or ends this process. Relations
         # over others that are not fetched are broken, and not named.
@@ -178,7 +187,7 @@ def _answer_request(
     # Names are looked up by a setting, until here.
     reader.run_command("set lock_configuration = true")
     if reader.broken:
-        _ensure_query_allowed(reader, request["sql"], found)
+        _ensure_query_allowed(reader, request, found)
     try:
         return write_answer(connection, sql, request, PieceFile(way_back, request["bytes"]))
     except DUCKDB_ERRORS as error:
@@ -208,19 +217,22 @@ def _listed_folders(paths: Sequence[str]) -> frozenset[str]:
     return frozenset(str(Path(*parts[:first])) for parts, first in firsts if first is not None)
 
 
-def _ensure_query_allowed(reader: Reader, sql: str, found: Sequence[Relations]) -> str:
-    """Returns the text of the single statement in `sql`.
+def _ensure_query_allowed(
+    reader: Reader, request: Mapping[str, Any], found: Sequence[Relations]
+) -> str:
+    """Returns the text of the single statement of a request.
 
-    Raises UsageError if the statement is not allowed. DuckDB's two parses of the text must agree:
-    as statements, and as a tree.
+    Raises UsageError if the statement is not allowed, and Forbidden if it names a table that the
+    client may not read. DuckDB's two parses of the text must agree: as statements, and as a tree.
     """
+    sql: str = request["sql"]
     query = reader.only_select(sql)
     try:
         tree = reader.parser_tree(sql)
     except RecursionError:
         raise nested_too_deeply_error() from None
     catalogue = {("main", name) for each in found for name in each.public_names} | {
-        (schema_of(each.pipeline), name) for each in found for name in (*each.tables, *each.views)
+        (schema_of(each.pipeline), name) for each in found for name in each.named
     }
     # A broken relation is left out: its name might be that of a relation of DuckDB's own.
     catalogue -= {
@@ -228,9 +240,18 @@ def _ensure_query_allowed(reader: Reader, sql: str, found: Sequence[Relations]) 
         for each in reader.broken
         for schema in ("main", schema_of(each.pipeline))
     }
+    if any(REJECTS in each.named for each in found):
+        catalogue.add(("main", REJECTS))
     try:
-        ensure_allowed(tree, catalogue | ({("main", "rejects")} if found else set()))
-    except UsageError:
+        ensure_allowed(tree, catalogue)
+    except UsageError as error:
         reader.ensure_names_served(sql)
+        if isinstance(error, UnknownTable) and request["reader"]:
+            # Whether there is such a table is not told.
+            names = sorted({name for each in found for name in each.named})
+            raise Forbidden(
+                f"{request['reader']} may not read {error.name}",
+                hint=f"of the tables that are served it may read {', '.join(names) or 'none'}",
+            ) from error
         raise
     return query

@@ -10,6 +10,7 @@ from typing import IO, Self
 from kappa.base.errors import KappaError
 from kappa.base.sections import ServeSettings
 from kappa.base.units import parse_memory
+from kappa.serving.access.roles import THIS_MACHINE, Identity
 from kappa.serving.query.pin.snapshot import Snapshot
 
 # A process of `serve.query_memory`'s default opens so many; compaction keeps tables far below.
@@ -64,13 +65,15 @@ class Allowance:
 class Question:
     """A query, the format of the answer, and the most rows and bytes to return.
 
-    The allowance bounds both numbers, and stands in for a number that is None.
+    The allowance bounds both numbers, and stands in for a number that is None. The query sees the
+    tables that the `reader` may read.
     """
 
     sql: str
     form: Format = Format.JSON
     rows: int | None = None
     bytes: int | None = None
+    reader: Identity = THIS_MACHINE
 
 
 @dataclass(frozen=True, slots=True)

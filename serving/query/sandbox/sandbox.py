@@ -20,7 +20,12 @@ from typing import Any, Self
 
 from kappa.base.errors import Conflict, Damaged, KappaError
 from kappa.serving.query.pin.catalog import pin_served
-from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot, head_of
+from kappa.serving.query.pin.snapshot import (
+    PinnedSnapshot,
+    Snapshot,
+    head_of,
+    readable_snapshot,
+)
 from kappa.serving.query.reader.client import Client
 from kappa.serving.query.reader.errors import RetiredRelation, TooMuch
 from kappa.serving.query.reader.query_files import (
@@ -32,9 +37,11 @@ from kappa.serving.query.reader.query_files import (
 from kappa.serving.query.reader.relations import (
     Relations,
     files_at,
+    readable_relations,
     relations_of,
     retired_relations,
 )
+from kappa.serving.query.reader.views import tables_named
 from kappa.serving.query.render import json_value
 from kappa.serving.query.sandbox.file_cache import FilesInPlace, files_for_query
 from kappa.serving.query.sandbox.processes import ForkServer, QueryProcess
@@ -115,7 +122,9 @@ class Sandbox:
         Raises as `ask` does, and Conflict if the snapshot was not kept.
         """
         snapshot = pinned.snapshot
-        relations = relations_of(snapshot, store)
+        relations = readable_relations(
+            relations_of(snapshot, store), question.reader.tables, tables_named
+        )
         _ensure_few_files(relations)
         with files_for_query(store) as files:
             reply = self._answer_from(
@@ -165,13 +174,23 @@ class Sandbox:
                 files.drop_files(files_named(relations, named))
                 raise
 
-        left = retired_relations(relations, store)
+        readable = question.reader.tables
+        left = [
+            each
+            for each in retired_relations(relations, store)
+            if readable.allows(each.pipeline, each.name)
+        ]
         waits = files.folder is not None or not are_all_files_checked(store, relations)
         here = (
             relations
             if files.folder is None
-            else relations_of(snapshot, store, listed=partial(_placed_files, files))
+            else readable_relations(
+                relations_of(snapshot, store, listed=partial(_placed_files, files)),
+                readable,
+                tables_named,
+            )
         )
+        told = readable_snapshot(snapshot, readable)
         if not client.take_turn(self._slots, self.allowance.seconds):
             raise Busy(
                 f"{self.allowance.at_once} queries are being answered, "
@@ -181,7 +200,7 @@ class Sandbox:
         try:
             request = json.dumps(
                 {
-                    **self._request_document(question, here, left, snapshot),
+                    **self._request_document(question, here, left, told),
                     "folder": None if files.folder is None else str(files.folder),
                     "waits": waits,
                 }
@@ -189,7 +208,7 @@ class Sandbox:
             for _ in range(_ATTEMPTS):
                 with self._spare_process() as child, client.calling_on_leave(child.kill_process):
                     if child.accepts_request(request):
-                        return child.read_reply(self.allowance, snapshot, see_to)
+                        return child.read_reply(self.allowance, told, see_to)
             raise KappaError(
                 "no process for the query could be started",
                 hint="see whether the machine has memory left; "
@@ -207,6 +226,8 @@ class Sandbox:
     ) -> Mapping[str, Any]:
         return {
             "sql": question.sql,
+            # The name of a reader who may not read all tables, for the sentence that refuses one.
+            "reader": "" if question.reader.tables.is_all else question.reader.name,
             "form": question.form,
             "head": json_value(head_of(snapshot)),
             "relations": [
@@ -217,6 +238,7 @@ class Sandbox:
                         for name, table in each.tables.items()
                     },
                     "views": dict(each.views),
+                    "hidden": sorted(each.hidden),
                 }
                 for each in relations
             ],

@@ -22,6 +22,7 @@ import pytest
 from asking import QUERY, Server, problem, wait_until
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
+from kappa.serving.access.accounts import Accounts
 from kappa.serving.http.bounds import Bounds, Scope
 from kappa.serving.http.gate import Gate, Message, Receive, Send
 from kappa.serving.http.token import WaitingLine
@@ -487,7 +488,9 @@ def test_the_gate_refuses_a_strangers_websocket_and_lets_the_lifespan_pass() -> 
         sent.append(message["type"])
 
     async def knock() -> None:
-        gate = Gate(inside, token="sesame", bounds=Bounds(), wrong=WaitingLine(0))
+        gate = Gate(
+            inside, accounts=Accounts(token="sesame"), bounds=Bounds(), wrong=WaitingLine(0)
+        )
         for kind in ("lifespan", "websocket"):
             await gate({"type": kind, "path": "/", "headers": []}, receive, send)
 

@@ -125,7 +125,7 @@ function tick() {
     if (each.textContent !== said) each.textContent = said;
   }
   if (lost) say("lost", `Connection lost; as of ${seen.toISOString().slice(11, 19)} UTC`);
-  else if (!document.hidden && events?.readyState === EventSource.OPEN && Date.now() - asked > MOST_MS) refresh();
+  else if (!document.hidden && (!followed() || events?.readyState === EventSource.OPEN) && Date.now() - asked > MOST_MS) refresh();
 }
 
 // Reloads the page if its cookie is no longer valid, so that the login form appears.
@@ -138,9 +138,11 @@ async function known() {
 
 // The events after which this page fetches itself again: the address of their stream, and their
 // names. It is the one place that decides so. A board names the tables that it reads, as pipeline
-// and name, in `data-reads`: it follows the change sets of these alone.
+// and name, in `data-reads`: it follows the change sets of these alone. Whoever may read some
+// tables alone follows nothing else.
 function followed() {
   const reads = JSON.parse(document.querySelector("[data-reads]")?.dataset.reads || "[]");
+  if (!reads.length && document.body.hasAttribute("data-limited")) return null;
   if (!reads.length) return { from: PROGRESS, kinds: KINDS };
   const tables = reads.map(([, table]) => `table=${encodeURIComponent(table)}`);
   return { from: `/api/v1/changes?${tables.join("&")}`, kinds: ["changed"] };
@@ -149,7 +151,9 @@ function followed() {
 let events = null;
 function listen(wait = 1000) {
   events?.close();
-  const { from, kinds } = followed();
+  const stream = followed();
+  if (!stream) { events = null; return; }
+  const { from, kinds } = stream;
   const mine = (events = new EventSource(from));
   mine.onopen = () => { wait = 1000; lost = false; say("live", "Live"); refresh(); };
   mine.onerror = () => {

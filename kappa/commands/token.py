@@ -1,0 +1,103 @@
+"""Tokens of the clients that ask over the network: made, listed, removed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kappa.base.section.access import Role
+from kappa.commands.terminal.help import Commands
+from kappa.commands.terminal.options import As, here_of
+from kappa.commands.terminal.output import print_listing, say
+from kappa.serving.query.render import Form, Listing
+
+app = Commands(
+    text="The tokens by which clients ask over the network: make, list and remove them.",
+)
+
+
+@app.command("add")
+def add_token(
+    context: typer.Context,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", show_default=False, help="whose it is, such as grafana")
+    ],
+    role: Annotated[
+        list[Role],
+        typer.Option("--role", help="what it may do; may be given several times"),
+    ],
+    table: Annotated[
+        list[str] | None,
+        typer.Option("--table", help="a table that it may read, and no other; several times"),
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", help="a topic that it may send to, and no other; several times"),
+    ] = None,
+    output: As = Form.TABLE,
+) -> None:
+    """Make a token, and print it: once, since only its hash is kept.
+
+    It works at once, without a restart. From the first token on, each request needs one.
+    Roles: read, collect, stage (plan, rehearse, stage, verify), operate (promote, undo, retire,
+    pause, redrive), admin; each of the last three may do what the ones before may, but collect.
+    """
+    from kappa.serving.access.accounts import token_file
+    from kappa.state.journal.journal import process_user
+
+    here = here_of(context)
+    file = token_file(here.settings, here.store.local.folder)
+    first = not file.tokens() and not here.settings.serve.token
+    token = file.add_token(name, role, table or (), topic or (), made_by=process_user())
+    if output is Form.TABLE:
+        # Alone on the output, for a script; the rest is told beside it.
+        typer.echo(token)
+    else:
+        roles = ", ".join(role)
+        print_listing(output, Listing(("name", "roles", "token"), ((name, roles, token),)))
+    say(f"this is the token of {name}, and it is not shown again: keep it now")
+    if first and Role.COLLECT not in role:
+        say("it is the first: from now on each request to HTTP needs a token, the page's too")
+
+
+@app.command("list")
+def list_tokens(context: typer.Context, output: As = Form.TABLE) -> None:
+    """List the tokens: what each may do, who made it, and when."""
+    from kappa.serving.access.accounts import Accounts
+
+    here = here_of(context)
+    accounts = Accounts.of(here.settings, here.store.local.folder)
+    rows = tuple(
+        (
+            each.name,
+            ", ".join(each.roles),
+            ", ".join(each.tables) or None,
+            ", ".join(each.topics) or None,
+            each.made_at or None,
+            each.made_by or "the environment",
+        )
+        for each in accounts.named_tokens()
+    )
+    print_listing(
+        output,
+        Listing(
+            ("token", "roles", "tables", "topics", "made_at", "made_by"),
+            rows,
+            times=frozenset({"made_at"}),
+            empty="there is no token by name yet: kappa token add NAME --role read",
+        ),
+    )
+
+
+@app.command("remove")
+def remove_token(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="whose it is")],
+) -> None:
+    """Remove a token: no request with it passes from now on, without a restart."""
+    from kappa.serving.access.accounts import token_file
+
+    here = here_of(context)
+    token_file(here.settings, here.store.local.folder).remove_token(name)
+    say(f"the token of {name} is removed")

@@ -1,0 +1,150 @@
+"""All that may ask a server: who has a token or the word of an issuer, and who asks without.
+
+A server that knows no token answers this machine alone, which may do all. A server that has known a
+token asks each client for one until it ends, even if the last token was removed meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from kappa.base.errors import SettingsError
+from kappa.base.section.access import Role
+from kappa.base.settings import Settings
+from kappa.serving.access.length import ensure_long
+from kappa.serving.access.oidc import Issuer
+from kappa.serving.access.roles import Act, Identity, may
+from kappa.serving.access.tokens import NamedToken, TokenFile, find_token, named_token
+
+# Below the root's local folder.
+_FILE = "access/tokens.json"
+_KEY = "access/page.key"
+_KEY_BYTES = 32
+# Who has the token of the settings, `serve.token`.
+OWNER = Identity("the server's token", frozenset({Role.ADMIN}))
+
+
+class Accounts:
+    """The clients that a server knows. Threads may share it."""
+
+    def __init__(
+        self,
+        *,
+        token: str | None = None,
+        given: Sequence[NamedToken] = (),
+        file: TokenFile | None = None,
+        issuer: Issuer | None = None,
+        key_file: Path | None = None,
+    ) -> None:
+        """Takes the token of the settings, tokens by name, and the issuer of people's tokens.
+
+        `key_file` keeps the key that signs the cookies of browsers; without one, the key is of
+        this process alone.
+        """
+        self.token = token
+        self.issuer = issuer
+        self._given = tuple(given)
+        self._file = file
+        self._key_file = key_file
+        self._key = b""
+        self._was_guarded = False
+
+    @classmethod
+    def of(cls, settings: Settings, local: Path, *, token: str | None = None) -> Self:
+        """Returns the clients of a project, whose root keeps files of this host in `local`.
+
+        `token` replaces `serve.token`. Raises SettingsError if the settings cannot be meant.
+        """
+        access = settings.access
+        given = []
+        for name, each in access.tokens.items():
+            ensure_long(each.token, f"access.tokens.{name}.token")
+            try:
+                given.append(named_token(name, each.token, each.roles, each.tables, each.topics))
+            except SettingsError as error:
+                raise SettingsError(
+                    f"access.tokens.{name}: {error.message}", hint=error.hint
+                ) from None
+        return cls(
+            token=token or settings.serve.token or None,
+            given=given,
+            file=token_file(settings, local),
+            issuer=Issuer(access) if access.oidc.issuer else None,
+            key_file=local / _KEY,
+        )
+
+    @property
+    def is_guarded(self) -> bool:
+        """Returns True if each client must say who it is."""
+        self._was_guarded = (
+            self._was_guarded
+            or self.token is not None
+            or self.issuer is not None
+            or bool(self.named_tokens())
+        )
+        return self._was_guarded
+
+    def named_tokens(self) -> tuple[NamedToken, ...]:
+        """Returns the tokens that have a name, as they are now. Raises as `TokenFile.tokens`."""
+        return (*self._given, *(() if self._file is None else self._file.tokens()))
+
+    def named(self, name: str) -> NamedToken | None:
+        """Returns the token of a name, as it is now; None without one."""
+        return next((each for each in self.named_tokens() if each.name == name), None)
+
+    def takes_events(self) -> bool:
+        """Returns True if a token of a name was made for sending events."""
+        return any(may(each.identity, Act.COLLECT) for each in self.named_tokens())
+
+    def known(self, token: str) -> Identity | None:
+        """Returns the client that has a token of Kappa; None if nobody has."""
+        if self.token is not None and hmac.compare_digest(
+            token.encode(errors="surrogateescape"), self.token.encode()
+        ):
+            return OWNER
+        found = find_token(self.named_tokens(), token)
+        return None if found is None else found.identity
+
+    async def identity(self, bearer: str) -> Identity | None:
+        """Returns the client that has a token of Kappa or of the issuer; None if nobody has.
+
+        Raises TokenRefused if the issuer's token is wrong, and Unreachable if the issuer is away.
+        """
+        found = self.known(bearer)
+        if found is not None or self.issuer is None or bearer.count(".") != 2:
+            return found
+        return await asyncio.to_thread(self.issuer.identity, bearer)
+
+    def page_key(self) -> bytes:
+        """Returns the key that signs the cookies of browsers: made once, and kept."""
+        if not self._key:
+            self._key = self._kept_key()
+        return self._key
+
+    def _kept_key(self) -> bytes:
+        made = secrets.token_bytes(_KEY_BYTES)
+        if self._key_file is None:
+            return made
+        try:
+            self._key_file.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                handle = os.open(self._key_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+                with os.fdopen(handle, "wb") as file:
+                    file.write(made)
+            kept = self._key_file.read_bytes()
+        except OSError:
+            # Browsers sign in anew when the server was started anew.
+            return made
+        return kept if len(kept) == _KEY_BYTES else made
+
+
+def token_file(settings: Settings, local: Path) -> TokenFile:
+    """Returns the file of a project's named tokens; `local` is as in `Accounts.of`."""
+    return TokenFile(settings.access.file or local / _FILE)

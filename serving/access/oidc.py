@@ -1,0 +1,243 @@
+"""People by OpenID Connect: a bearer token, checked by issuer, audience, time and signature.
+
+The keys of the issuer are fetched at the first token and kept. A token of an unknown key makes the
+keys be fetched again, but not more often than each few seconds, so that made-up tokens cost the
+issuer nothing. Keys are fetched anew each hour, so that a withdrawn key ends; while the issuer is
+away, the keys are used for a day.
+
+Only signatures by a public key count: a token without a signature, or one that is signed by a
+shared secret, is refused whatever its header says.
+Sources: OpenID Connect Discovery 1.0; RFC 7519; RFC 8725, 3.1.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from kappa.base.errors import KappaError, SettingsError, Unreachable
+from kappa.base.section.access import AccessSettings, GrantSettings, Role
+from kappa.serving.access.roles import Identity, ensure_grant, identity_of
+
+if TYPE_CHECKING:
+    from joserfc.jwk import KeySet
+
+# Signatures by a private key alone.
+_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
+_KEY_KINDS = frozenset({"RSA", "EC"})
+_DISCOVERY = "/.well-known/openid-configuration"
+# By how much the clocks of the issuer and this machine may differ.
+_LEEWAY_SECONDS = 60
+_FRESH_SECONDS, _KEPT_SECONDS, _PAUSE_SECONDS = 3600.0, 86_400.0, 10.0
+_TIMEOUT_SECONDS, _MOST_BYTES = 10.0, 1 << 20
+_LONGEST_NAME = 200
+_MOST_CHARACTERS = 1 << 14
+
+
+class TokenRefused(KappaError):
+    """A token of an issuer that does not let its bearer in."""
+
+    status = 401
+
+
+class Issuer:
+    """The issuer whose tokens tell who a person is. Threads may share it."""
+
+    def __init__(
+        self,
+        settings: AccessSettings,
+        *,
+        clock: Callable[[], float] = time.time,
+        fetch: Callable[[str], Any] | None = None,
+    ) -> None:
+        """Takes the issuer, and the grants of people and groups.
+
+        `fetch` returns the JSON document at a URL. Raises SettingsError if the settings cannot be
+        meant.
+        """
+        self._settings, self._oidc = settings, settings.oidc
+        self._clock, self._fetch = clock, fetch or _fetched_json
+        self._lock = threading.Lock()
+        self._keys: KeySet | None = None
+        self._fetched_at = self._tried_at = float("-inf")
+        self._check_settings()
+
+    @property
+    def name(self) -> str:
+        """Returns the issuer and the audience, as one text."""
+        return f"{self._oidc.issuer} {self._oidc.audience}"
+
+    def identity(self, bearer: str) -> Identity:
+        """Returns the person of a token. Blocks while keys are fetched.
+
+        Raises TokenRefused if the token is wrong, and Unreachable if the issuer is away.
+        """
+        return self.identity_by_claims(self.claims(bearer))
+
+    def claims(self, bearer: str, audience: str | None = None) -> Mapping[str, Any]:
+        """Returns the claims of a token, which are the issuer's own, and of this moment.
+
+        Raises as `identity` does.
+        """
+        from joserfc import jwt  # noqa: PLC0415  # only a server that has an issuer needs it
+        from joserfc.errors import ExpiredTokenError, InvalidKeyIdError, JoseError  # noqa: PLC0415
+
+        if len(bearer) > _MOST_CHARACTERS:
+            raise _wrong("it is too long")
+        try:
+            try:
+                token = jwt.decode(bearer, self._issuer_keys(), algorithms=_ALGORITHMS)
+            except InvalidKeyIdError:
+                token = jwt.decode(bearer, self._issuer_keys(anew=True), algorithms=_ALGORITHMS)
+            registry = jwt.JWTClaimsRegistry(
+                now=lambda: int(self._clock()),
+                leeway=_LEEWAY_SECONDS,
+                iss={"essential": True, "value": self._oidc.issuer},
+                aud={"essential": True, "value": audience or self._oidc.audience},
+                exp={"essential": True},
+            )
+            registry.validate(token.claims)
+        except ExpiredTokenError:
+            raise _wrong("it has expired") from None
+        except (JoseError, ValueError, TypeError) as error:
+            # The reason of a library may have parts of the token.
+            raise _wrong(f"its {_part_of(error)} is wrong") from None
+        return token.claims
+
+    def identity_by_claims(self, claims: Mapping[str, Any]) -> Identity:
+        """Returns the person of claims that were checked. Raises TokenRefused without a name."""
+        name = claims.get(self._oidc.name)
+        if not isinstance(name, str) or not name.isprintable() or not name.strip():
+            raise _wrong(f"its claim {self._oidc.name} names nobody")
+        if len(name) > _LONGEST_NAME:
+            raise _wrong(f"its claim {self._oidc.name} is too long")
+        if self._oidc.name == "email" and claims.get("email_verified", True) not in {True, "true"}:
+            raise _wrong("its email is not verified")
+        groups = claims.get(self._oidc.groups, ())
+        groups = [groups] if isinstance(groups, str) else groups
+        named = [each for each in groups if isinstance(each, str)] if _is_list(groups) else []
+        return self.identity_of_person(name, named)
+
+    def identity_of_person(self, name: str, groups: Iterable[str]) -> Identity:
+        """Returns a person with the grants that the settings have now."""
+        mine = (self._settings.groups.get(each) for each in groups)
+        grants = [each for each in (self._settings.people.get(name), *mine) if each is not None]
+        return _joined_identity(name, grants)
+
+    def _issuer_keys(self, *, anew: bool = False) -> KeySet:
+        """Returns the keys of the issuer, which are fetched if they are old, or `anew`."""
+        from joserfc.jwk import KeySet  # noqa: PLC0415
+
+        with self._lock:
+            at = self._clock()
+            age = at - self._fetched_at
+            if (anew or age > _FRESH_SECONDS) and at - self._tried_at > _PAUSE_SECONDS:
+                self._tried_at = at
+                try:
+                    document = self._fetch(self._document()["jwks_uri"])
+                    usable = [each for each in document["keys"] if each.get("kty") in _KEY_KINDS]
+                    self._keys = KeySet.import_key_set({"keys": usable})
+                    self._fetched_at = at
+                except (KeyError, TypeError, ValueError, AttributeError) as error:
+                    if age > _KEPT_SECONDS:
+                        raise self._away(f"it has no keys that can be read: {error}") from error
+                except OSError as error:
+                    if age > _KEPT_SECONDS:
+                        raise self._away(str(getattr(error, "reason", error))) from error
+            if self._keys is None or at - self._fetched_at > _KEPT_SECONDS:
+                raise self._away("it was asked just now")
+            return self._keys
+
+    def _document(self) -> Mapping[str, Any]:
+        document = self._fetch(self._oidc.issuer.rstrip("/") + _DISCOVERY)
+        if document["issuer"] != self._oidc.issuer:
+            raise ValueError("its document names another issuer")
+        _ensure_private(document["jwks_uri"])
+        found: Mapping[str, Any] = document
+        return found
+
+    def _away(self, why: str) -> Unreachable:
+        return Unreachable(
+            f"the issuer {self._oidc.issuer} could not be asked for its keys: {why}",
+            hint="see whether this machine reaches it; tokens of Kappa work meanwhile",
+        )
+
+    def _check_settings(self) -> None:
+        try:
+            _ensure_private(self._oidc.issuer)
+        except ValueError as error:
+            raise SettingsError(
+                f"setting access.oidc.issuer is {self._oidc.issuer}: {error}",
+                hint="give the issuer's URL as its tokens have it in iss: https://HOST/PATH",
+            ) from None
+        if not self._oidc.audience:
+            raise SettingsError(
+                "access.oidc.issuer is set, and access.oidc.audience is not",
+                hint="give what the issuer's tokens for this server have as aud, such as the "
+                "client's id",
+            )
+        for kind, grants in (("people", self._settings.people), ("groups", self._settings.groups)):
+            for name, each in grants.items():
+                ensure_grant(f"access.{kind}.{name}", each.roles, each.tables, each.topics)
+
+
+def _joined_identity(name: str, grants: Iterable[GrantSettings]) -> Identity:
+    """Joins grants: a person may do what any of them allows. Pure."""
+    grants = tuple(grants)
+    roles = {role for each in grants for role in each.roles}
+    reading = [each.tables for each in grants if Role.READ in each.roles]
+    sending = [each.topics for each in grants if Role.COLLECT in each.roles]
+    above = roles & {Role.STAGE, Role.OPERATE, Role.ADMIN}
+    tables = [] if above or not all(reading) else [each for some in reading for each in some]
+    topics = (
+        []
+        if Role.ADMIN in roles or not all(sending)
+        else [each for some in sending for each in some]
+    )
+    return identity_of(name, roles, tables, topics)
+
+
+def _is_list(groups: object) -> bool:
+    return isinstance(groups, list)
+
+
+def _wrong(why: str) -> TokenRefused:
+    return TokenRefused(
+        f"the issuer's token was refused: {why}", hint="sign in anew, and send the new token"
+    )
+
+
+def _part_of(error: Exception) -> str:
+    """Names the part of a token that an error is about."""
+    claim = getattr(error, "claim", None)
+    if isinstance(claim, str):
+        return f"claim {claim}"
+    return {"bad_signature": "signature", "unsupported_algorithm": "algorithm"}.get(
+        str(getattr(error, "error", "")), "form or key"
+    )
+
+
+def _ensure_private(url: str) -> None:
+    """Raises ValueError unless nobody between can change what a URL gives."""
+    parts = urlsplit(url)
+    if parts.scheme == "https" and parts.hostname:
+        return
+    if parts.scheme == "http" and parts.hostname in {"127.0.0.1", "::1", "localhost"}:
+        return
+    raise ValueError("it must begin with https://")
+
+
+def _fetched_json(url: str) -> Any:
+    """Returns the JSON document at a URL. Raises OSError or ValueError."""
+    request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310  # see _ensure_private
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310
+        content = answer.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise ValueError("its answer is too long")
+    return json.loads(content)

@@ -1,0 +1,220 @@
+"""Who may do what: acts, roles, identities, and the one function that decides. Pure.
+
+Each route names its act, and `may` decides before the route runs: for HTTP, the page, the
+collector, and every other door of the network. docs/reference/roles.md has the same table.
+
+A role that may do more includes the roles below it: `admin` > `operate` > `stage` > `read`.
+`collect` stands beside them, and only `admin` includes `collect`. A `read` of named tables is
+narrower: it reads these tables, and sees nothing else of the platform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kappa.base.errors import KappaError, SettingsError
+from kappa.base.section.access import Role
+from kappa.declare.options import REJECTS
+
+
+class Act(StrEnum):
+    """Something that a client can ask for."""
+
+    # Of a table, which is the object.
+    READ = "read"
+    # Of the platform: pipelines, builds, rollouts, topics by name, metrics, the journal.
+    LOOK = "look"
+    # Of raw records, rejected or not, and of logs.
+    INSPECT = "inspect"
+    # Of a topic, which is the object.
+    COLLECT = "collect"
+    PLAN = "plan"
+    REHEARSE = "rehearse"
+    STAGE = "stage"
+    VERIFY = "verify"
+    ABANDON = "abandon"
+    PROMOTE = "promote"
+    UNDO = "undo"
+    RETIRE = "retire"
+    PAUSE = "pause"
+    RESUME = "resume"
+    REDRIVE = "redrive"
+
+
+# The least role for each act.
+LEAST_ROLE: Mapping[Act, Role] = {
+    Act.READ: Role.READ,
+    Act.LOOK: Role.READ,
+    Act.INSPECT: Role.STAGE,
+    Act.COLLECT: Role.COLLECT,
+    Act.PLAN: Role.STAGE,
+    Act.REHEARSE: Role.STAGE,
+    Act.STAGE: Role.STAGE,
+    Act.VERIFY: Role.STAGE,
+    Act.ABANDON: Role.STAGE,
+    Act.PROMOTE: Role.OPERATE,
+    Act.UNDO: Role.OPERATE,
+    Act.RETIRE: Role.OPERATE,
+    Act.PAUSE: Role.OPERATE,
+    Act.RESUME: Role.OPERATE,
+    Act.REDRIVE: Role.OPERATE,
+}
+# Each role with the roles that it includes.
+_INCLUDED: Mapping[Role, frozenset[Role]] = {
+    Role.READ: frozenset({Role.READ}),
+    Role.COLLECT: frozenset({Role.COLLECT}),
+    Role.STAGE: frozenset({Role.STAGE, Role.READ}),
+    Role.OPERATE: frozenset({Role.OPERATE, Role.STAGE, Role.READ}),
+    Role.ADMIN: frozenset(Role),
+}
+
+
+class Forbidden(KappaError):
+    """An act that the client's roles do not include."""
+
+    status = 403
+
+
+@dataclass(frozen=True, slots=True)
+class TableGrant:
+    """The tables that a client may read; `names` is None for all tables.
+
+    A name is that of a table or view. `PIPELINE.rejects` is the rejects of one pipeline, and
+    `rejects` those of all pipelines.
+    """
+
+    names: frozenset[str] | None = None
+
+    @property
+    def is_all(self) -> bool:
+        """Returns True if all tables may be read."""
+        return self.names is None
+
+    def allows(self, pipeline: str, table: str) -> bool:
+        """Returns True if a table or view of a pipeline may be read."""
+        return self.has(table_object(pipeline, table))
+
+    def has(self, table: str) -> bool:
+        """Returns True if a table may be read, by its name as `table_object` makes it."""
+        if self.names is None or table in self.names:
+            return True
+        return table.endswith(f".{REJECTS}") and REJECTS in self.names
+
+
+ALL_TABLES = TableGrant()
+
+
+def table_object(pipeline: str, table: str) -> str:
+    """Returns the name of a table as an object of `may`: names of tables are unique but one."""
+    return f"{pipeline}.{table}" if table == REJECTS else table
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A client that is known: its name as the journal has it, and what it may do.
+
+    `topics` are those that it may send events to; None for all topics.
+    """
+
+    name: str
+    roles: frozenset[Role]
+    tables: TableGrant = ALL_TABLES
+    topics: frozenset[str] | None = None
+
+    @property
+    def may_read_all(self) -> bool:
+        """Returns True if the client reads all tables and sees the platform."""
+        return self.tables.is_all and may(self, Act.READ)
+
+
+def identity_of(
+    name: str, roles: Iterable[Role], tables: Iterable[str] = (), topics: Iterable[str] = ()
+) -> Identity:
+    """Makes an identity of a grant, in which no table and no topic stands for all."""
+    roles, tables, topics = frozenset(roles), frozenset(tables), frozenset(topics)
+    return Identity(name, roles, TableGrant(tables or None), topics or None)
+
+
+# Who asks a server that knows no token: such a server answers this machine alone.
+THIS_MACHINE = Identity("this machine", frozenset({Role.ADMIN}))
+
+
+def may(identity: Identity, act: Act, object_: str = "") -> bool:
+    """Returns True if a client may do an act, to an object.
+
+    `object_` is a table (`table_object`) for `read`, and a topic for `collect`. An empty one asks
+    whether the client may do the act to any object at all.
+    """
+    included = frozenset[Role]().union(*(_INCLUDED[role] for role in identity.roles))
+    if LEAST_ROLE[act] not in included:
+        return False
+    match act:
+        case Act.READ:
+            return not object_ or identity.tables.has(object_)
+        case Act.LOOK:
+            return identity.tables.is_all
+        case Act.COLLECT:
+            return not object_ or identity.topics is None or object_ in identity.topics
+        case _:
+            return True
+
+
+def ensure_may(identity: Identity, act: Act, object_: str = "") -> None:
+    """Raises Forbidden unless a client may do an act, to an object."""
+    if not may(identity, act, object_):
+        raise refusal(identity, act, object_)
+
+
+def refusal(identity: Identity, act: Act, object_: str = "") -> Forbidden:
+    """Returns the error for an act that a client may not do: who, what, why, and what to do."""
+    if may(identity, act):
+        names = identity.topics if act is Act.COLLECT else identity.tables.names
+        what = f"send to {object_}" if act is Act.COLLECT else f"read {object_}"
+        return Forbidden(
+            f"{identity.name} may not {what}",
+            hint=f"it may {what.split(maxsplit=1)[0]}{' to' * (act is Act.COLLECT)} "
+            f"{', '.join(sorted(names or ()))}",
+        )
+    if act is Act.LOOK and not identity.tables.is_all and Role.READ in identity.roles:
+        return Forbidden(
+            f"{identity.name} may not look at the platform: it is for tables alone",
+            hint=f"it may read {', '.join(sorted(identity.tables.names or ()))}",
+        )
+    has = ", ".join(role for role in Role if role in identity.roles) or "none"
+    return Forbidden(
+        f"{identity.name} may not {act}: that needs the role {LEAST_ROLE[act]}, and it has {has}",
+        hint="ask who runs this Kappa for a token of that role: kappa token add",
+    )
+
+
+def ensure_grant(
+    where: str, roles: Iterable[Role], tables: Iterable[str], topics: Iterable[str]
+) -> None:
+    """Raises SettingsError if a grant cannot be meant; `where` names the grant."""
+    roles, tables, topics = frozenset(roles), tuple(tables), tuple(topics)
+    if not roles:
+        raise SettingsError(
+            f"{where} has no role, and could do nothing", hint=f"give one: {', '.join(Role)}"
+        )
+    above = [role for role in (Role.ADMIN, Role.OPERATE, Role.STAGE) if role in roles]
+    if tables and (above or Role.READ not in roles):
+        role = above[0] if above else next(iter(roles))
+        why = f"the role {role} reads all" if above else f"the role {role} reads none"
+        raise SettingsError(
+            f"{where} names tables, and {why}",
+            hint="tables are of the role read: leave them out, or take that role alone",
+        )
+    if topics and (Role.ADMIN in roles or Role.COLLECT not in roles):
+        raise SettingsError(
+            f"{where} names topics, and topics narrow the role collect alone",
+            hint="leave the topics out, or take the role collect",
+        )
+    for table in tables:
+        if "." in table and not table.endswith(f".{REJECTS}"):
+            raise SettingsError(
+                f"{where} names the table {table}, and a table's name has no pipeline",
+                hint=f"name it {table.rpartition('.')[2]}; only rejects are named by pipeline: "
+                f"PIPELINE.{REJECTS}",
+            )

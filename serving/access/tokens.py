@@ -1,0 +1,236 @@
+"""Tokens by name: made once, hashed at rest, and read anew when their file changes.
+
+A token has 256 random bits, so that a plain SHA-256 hides it: nobody finds such a token by trying.
+The record also has the verifier of SCRAM-SHA-256 (RFC 5802, RFC 7677), by which a client of
+Postgres proves that it knows the token, as PostgreSQL itself writes the verifier.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import hashlib
+import hmac
+import os
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from kappa.base.clock import now
+from kappa.base.disk import put_file
+from kappa.base.errors import Conflict, Damaged, KappaError, UsageError, near_or_all
+from kappa.base.section.access import Role
+from kappa.serving.access.roles import Identity, ensure_grant, identity_of
+
+# By which scanners of secrets know a token in a text.
+_PREFIX = "kappa_"
+_RANDOM_BYTES = 32
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+_SCRAM_ROUNDS = 4096
+
+
+class NamedToken(Struct, frozen=True):
+    """A token as it is kept: everything but the token.
+
+    No table and no topic stands for all. `sha256` is in hexadecimal digits. `made_at` and `made_by`
+    are as in the journal; empty for a token of the environment.
+    """
+
+    name: str
+    roles: tuple[Role, ...]
+    sha256: str
+    scram: str
+    tables: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    made_at: str = ""
+    made_by: str = ""
+
+    @property
+    def identity(self) -> Identity:
+        """Returns the client that has the token."""
+        return identity_of(f"token {self.name}", self.roles, self.tables, self.topics)
+
+
+class _Stored(Struct, frozen=True):
+    """The content of the file."""
+
+    format: int
+    tokens: tuple[NamedToken, ...]
+
+
+def named_token(
+    name: str,
+    token: str,
+    roles: Sequence[Role],
+    tables: Sequence[str] = (),
+    topics: Sequence[str] = (),
+    *,
+    made_by: str = "",
+) -> NamedToken:
+    """Makes the record of a token. Raises UsageError if the name or the grant is none."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name[:80]!r} is not a name for a token",
+            hint="take small letters, digits, dots, hyphens and underscores, such as grafana",
+        )
+    ensure_grant(f"token {name}", roles, tables, topics)
+    return NamedToken(
+        name,
+        tuple(role for role in Role if role in roles),
+        sha256_of(token),
+        _scram_verifier(token),
+        tuple(sorted({*tables})),
+        tuple(sorted({*topics})),
+        now() if made_by else "",
+        made_by,
+    )
+
+
+def sha256_of(token: str) -> str:
+    """Returns the hash of a token, in hexadecimal digits."""
+    return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
+
+
+def find_token(tokens: Sequence[NamedToken], given: str) -> NamedToken | None:
+    """Returns the record of a token; None if no record is of that token.
+
+    All records are compared, so that the time shows nothing.
+    """
+    digest, found = sha256_of(given), None
+    for each in tokens:
+        if hmac.compare_digest(each.sha256, digest):
+            found = each
+    return found
+
+
+def _scram_verifier(token: str) -> str:
+    """Returns the verifier of SCRAM-SHA-256 as PostgreSQL writes it (pg_authid.rolpassword)."""
+    salt = secrets.token_bytes(16)
+    salted = hashlib.pbkdf2_hmac("sha256", token.encode(), salt, _SCRAM_ROUNDS)
+    client = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
+    server = hmac.digest(salted, b"Server Key", "sha256")
+    salt_text, stored, server_text = (
+        base64.b64encode(each).decode() for each in (salt, client, server)
+    )
+    return f"SCRAM-SHA-256${_SCRAM_ROUNDS}:{salt_text}${stored}:{server_text}"
+
+
+class TokenFile:
+    """The file of the named tokens, which processes read while commands change it."""
+
+    def __init__(self, path: Path) -> None:
+        """Takes the path of the file, which need not exist."""
+        self.path = path
+        self._seen: tuple[int, int, int] | None = None
+        self._tokens: tuple[NamedToken, ...] = ()
+
+    def tokens(self) -> tuple[NamedToken, ...]:
+        """Returns the tokens as they are now; none without a file.
+
+        Raises Damaged if the file is not as it was written, and KappaError if it cannot be read.
+        """
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            self._seen, self._tokens = None, ()
+            return ()
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+        # A change is a new file under the old name.
+        mark = found.st_ino, found.st_mtime_ns, found.st_size
+        if mark != self._seen:
+            self._tokens = _read_tokens(self.path)
+            self._seen = mark
+        return self._tokens
+
+    def add_token(
+        self,
+        name: str,
+        roles: Sequence[Role],
+        tables: Sequence[str] = (),
+        topics: Sequence[str] = (),
+        *,
+        made_by: str,
+    ) -> str:
+        """Makes a token and returns it: only its hash is kept.
+
+        Raises UsageError if the name or the grant is none, and Conflict if the name is taken.
+        """
+        token = f"{_PREFIX}{secrets.token_urlsafe(_RANDOM_BYTES)}"
+        record = named_token(name, token, roles, tables, topics, made_by=made_by)
+        with self._changed_alone():
+            there = self.tokens()
+            if any(each.name == name for each in there):
+                raise Conflict(
+                    f"there is a token {name}",
+                    hint="take another name, and remove the old one once its clients have the "
+                    f"new one: kappa token remove {name}",
+                )
+            self._write((*there, record))
+        return token
+
+    def remove_token(self, name: str) -> NamedToken:
+        """Removes a token: no request with it passes from now on. Raises UsageError without one."""
+        with self._changed_alone():
+            there = self.tokens()
+            found = next((each for each in there if each.name == name), None)
+            if found is None:
+                raise UsageError(
+                    f"there is no token {name}", hint=near_or_all(name, [t.name for t in there])
+                )
+            self._write([each for each in there if each is not found])
+        return found
+
+    def _write(self, tokens: Sequence[NamedToken]) -> None:
+        content = msgspec.json.format(msgspec.json.encode(_Stored(1, tuple(tokens))))
+        try:
+            put_file(self.path, content + b"\n")
+        except OSError as error:
+            raise KappaError(
+                f"the tokens cannot be written to {self.path}: {error.strerror or error}",
+                hint="see whether the disk is full or the folder may be written",
+            ) from error
+
+    @contextmanager
+    def _changed_alone(self) -> Iterator[None]:
+        """Keeps other processes from changing the file meanwhile."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+
+def _read_tokens(path: Path) -> tuple[NamedToken, ...]:
+    try:
+        stored = msgspec.json.decode(path.read_bytes(), type=_Stored)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except ValueError as error:
+        raise Damaged(
+            f"the tokens in {path} cannot be read: {error}",
+            hint="bring the file back, or move it away and make the tokens anew: kappa token add",
+        ) from error
+    if stored.format != 1:
+        raise Damaged(
+            f"the tokens in {path} have the format {stored.format}",
+            hint="the file comes from a newer version of Kappa",
+        )
+    return stored.tokens
+
+
+def _unreadable(path: Path, error: OSError) -> KappaError:
+    return KappaError(
+        f"the tokens in {path} cannot be read: {error.strerror or error}",
+        hint="the file must be readable by the user who runs Kappa",
+    )

@@ -1,0 +1,98 @@
+"""The act of each route, and the one place where a request's right to the act is checked.
+
+A route names its act by `needs`, below the route's own decorator. A route that anybody may use says
+so by `open_to_all`. A route that says neither is refused: nobody has thought of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from fastapi import Request, WebSocket
+from fastapi.requests import HTTPConnection
+
+from kappa.declare.options import REJECTS
+from kappa.serving.access.roles import (
+    Act,
+    Forbidden,
+    Identity,
+    ensure_may,
+    table_object,
+)
+from kappa.serving.http.bounds import identity_in
+
+_Route = TypeVar("_Route", bound=Callable[..., object])
+# Lists the objects of a request's act; no object asks for the act to any object at all.
+Objects = Callable[[HTTPConnection], Iterable[str]]
+_MARK = "kappa_needs"
+
+
+@dataclass(frozen=True, slots=True)
+class RouteNeed:
+    """What a route needs: an act to each of the objects of a request; no act if it is open."""
+
+    act: Act | None
+    objects: Objects
+
+
+def needs(act: Act, objects: Objects = lambda _: ()) -> Callable[[_Route], _Route]:
+    """Marks a route: its requests need an act, to each of the objects that they name."""
+
+    def marked(route: _Route) -> _Route:
+        setattr(route, _MARK, RouteNeed(act, objects))
+        return route
+
+    return marked
+
+
+def open_to_all(route: _Route) -> _Route:
+    """Marks a route that anybody may use."""
+    setattr(route, _MARK, RouteNeed(None, lambda _: ()))
+    return route
+
+
+def need_of(route: object) -> RouteNeed | None:
+    """Returns what a route needs; None if the route does not say."""
+    found: RouteNeed | None = getattr(route, _MARK, None)
+    return found
+
+
+def tables_in_path(connection: HTTPConnection) -> Iterable[str]:
+    """Returns the table that the address of a request names."""
+    asked = connection.path_params
+    if "table" in asked:
+        return (asked["table"],)
+    return (table_object(asked["pipeline"], asked["name"]),)
+
+
+def rejects_asked(connection: HTTPConnection) -> Iterable[str]:
+    """Returns the rejects that a request asks for: those of a pipeline, or of all pipelines."""
+    pipeline = connection.query_params.get("pipeline", "")
+    return (table_object(pipeline, REJECTS) if pipeline else REJECTS,)
+
+
+async def ensure_route_allowed(connection: HTTPConnection) -> None:
+    """Raises Forbidden unless the client of a request may use the route of the request."""
+    need = need_of(connection.scope.get("endpoint"))
+    if need is None:
+        raise Forbidden(
+            "this address names no act, so nobody may use it", hint="this is a mistake of Kappa's"
+        )
+    if need.act is None:
+        return
+    identity = identity_in(connection.scope)
+    if identity is None:
+        raise Forbidden(
+            "nobody is known to send this request", hint="send a token: Authorization: Bearer TOKEN"
+        )
+    for each in tuple(need.objects(connection)) or ("",):
+        ensure_may(identity, need.act, each)
+
+
+def asker(connection: HTTPConnection | Request | WebSocket) -> Identity:
+    """Returns the client of a request, whom the gate has let in."""
+    found = identity_in(connection.scope)
+    assert found is not None, "a route that needs an act has let the request in"
+    return found
