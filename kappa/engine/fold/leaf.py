@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from kappa.base.sql import spark_ddl
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.spark.s3a import spark_address
-from kappa.state.files.address import is_bucket, writing_file
+from kappa.state.files.address import writing_file
+from kappa.state.files.bucket import is_bucket
 
 # Longer rows have the plan made once more. On this machine's disk the gap takes no space.
 _FIRST_BYTES, _FIRST_BYTES_ON_DISK = 1 << 20, 64 << 20

@@ -1,6 +1,6 @@
 """A short replay as a person meets it: from a command to the rows that serve.
 
-    python tests/bench --cell short
+    python bench --cell short
 
 A platform as users have it, with its defaults, gets a million small records. A pipeline of three
 tables is deployed, then replayed, then corrected while events go on. Each is timed from the command
