@@ -140,7 +140,7 @@ def _metric_families(
     yield (
         "kappa_overflowed_rows",
         "gauge",
-        "Rows that are served in which a sum does not fit its type, and is null.",
+        "Rows that are served in which a sum does not fit its type, or an array 16 MiB.",
         [
             (
                 {"pipeline": one.pipeline, "table": one.table, "column": one.column},

@@ -108,7 +108,7 @@ class BuildStatus:
     is the base of a branch, `tables_of` the build whose tables an overlay serves. `slice` is
     the progress of the job in the next slice, during a replay. `broken` has a sentence for each
     table and view of the live build that cannot be read, and for each view that fails over its
-    rows; `overflows` are the sums that overflow the column type now. `rests` tells whether the
+    rows; `overflows` are the folded values that do not fit now. `rests` tells whether the
     job rests. `pause` and `retirement` are of the pipeline.
     """
 
@@ -380,7 +380,7 @@ def _broken_views(
 def _count_overflows(
     store: Store, state: State, births: Mapping[str, Birth]
 ) -> tuple[Overflow, ...]:
-    """Counts the sums that do not fit now; only if a served table has sums."""
+    """Counts the values that do not fit now; only if a served table may have such values."""
     # The import loads DuckDB, which most looks do without.
     from kappa.serving.query.overflows import count_overflows, overflow_marks  # noqa: PLC0415  # as said above
 

@@ -8,7 +8,7 @@ This package writes no file but the files of answers. Read in this order:
 - statements.py: the statements of a text
 - session.py: many queries of one person over a snapshot that stays pinned
 - render.py: the text of values, in a table, JSON or CSV
-- overflows.py: the groups whose sums have left their type
+- overflows.py: the rows whose folded values do not fit
 - tables.py: the catalogue of the served tables and views
 - pair.py: two builds side by side
 - rejects.py: the rejects of the live builds, or of a single build

@@ -1,74 +1,113 @@
-"""The count of sums in served tables that do not fit their types."""
+"""The count of folded values in served tables that do not fit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kappa.base.sql import quoted, text
+from msgspec.structs import replace
+
+from kappa.base.sql import quoted
+from kappa.declare.folds.sizes import MOST_BYTES
 from kappa.declare.folds.sum import Sum
 from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.serving.query.query import ask_snapshot
 from kappa.serving.query.reader.reader import Reader
+from kappa.serving.query.reader.relations import put_tables
 from kappa.serving.query.reader.table_sql import schema_of
 from kappa.state.build import Birth
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """The rows of a served table in which a sum does not fit.
+    """The rows of a served table in which a folded value does not fit.
 
-    Such a sum does not fit its type, and is null.
+    A sum that does not fit its type is null. `is_cut` is True for an array whose values have too
+    many bytes; the array has the first values alone.
     """
 
     pipeline: str
     table: str
     column: str
     rows: int
+    is_cut: bool = False
 
     @property
     def as_text(self) -> str:
         """Returns the overflow in words."""
         rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
+        if self.is_cut:
+            return (
+                f"{self.column} has values of more than {MOST_BYTES >> 20} MiB in {rows} of table"
+                f" {self.table}, and keeps the first values"
+            )
         return f"{self.column} does not fit its type in {rows} of table {self.table}, and is null"
 
 
-def overflow_marks(birth: Birth) -> Mapping[tuple[str, str], str]:
-    """Returns the column that marks a sum which does not fit, by table and sum."""
-    return {
-        (table.name, name): mark
+@dataclass(frozen=True, slots=True)
+class OverflowMark:
+    """The boolean column that is true where a folded column's value does not fit."""
+
+    table: str
+    column: str
+    mark: str
+    is_cut: bool
+
+
+def overflow_marks(birth: Birth) -> tuple[OverflowMark, ...]:
+    """Lists the columns that mark values which do not fit."""
+    return tuple(
+        OverflowMark(table.name, name, mark, is_cut=not isinstance(fold, Sum))
         for table in birth.tables
         for name, fold in table.folds.items()
-        if isinstance(fold, Sum)
-        for mark in fold.extra_columns(name)
-        # An old build has no such columns.
-        if mark in dict(table.columns)
-    }
+        # An old build has no such columns, and values of few bytes need none.
+        if (mark := fold.overflow_mark(name)) in dict(table.columns)
+    )
 
 
 def count_overflows(store: Store, *, lease_seconds: float = 60.0) -> tuple[Overflow, ...]:
-    """Counts the sums of served tables that do not fit their types.
+    """Counts the folded values of served tables that do not fit.
 
     Each overflow has at least one row. A table and column without an overflow are left out.
     """
     return ask_snapshot(
         store,
-        lambda reader, snapshot: tuple(_overflows_in(reader, snapshot)),
+        lambda reader, snapshot: tuple(_overflows_in(reader, snapshot, store)),
         lease_seconds=lease_seconds,
     )
 
 
-def _overflows_in(reader: Reader, snapshot: Snapshot) -> Iterator[Overflow]:
+def _overflows_in(reader: Reader, snapshot: Snapshot, store: Store) -> Iterator[Overflow]:
     cannot_be_read = {(each.pipeline, each.name) for each in reader.broken}
-    counts = [
-        f"select {text(pipeline)}, {text(table)}, {text(column)}, count(*)"
-        f" from {quoted(schema_of(pipeline))}.{quoted(table)} where {quoted(mark)}"
-        for pipeline, build in sorted(snapshot.serving.items())
-        for (table, column), mark in overflow_marks(snapshot.births[build]).items()
-        if (pipeline, table) not in cannot_be_read
-    ]
+    counts: list[str] = []
+    counted: list[tuple[str, OverflowMark]] = []
+    for pipeline, build in sorted(snapshot.serving.items()):
+        birth = snapshot.births[build]
+        marks = [
+            each for each in overflow_marks(birth) if (pipeline, each.table) not in cannot_be_read
+        ]
+        # Hidden columns are in a schema of their own.
+        hidden = f"{schema_of(pipeline)} with hidden columns"
+        cut = {each.table for each in marks if each.is_cut}
+        if cut:
+            tables = tuple(each for each in birth.tables if each.name in cut)
+            frontier = snapshot.frontiers[build]
+            put_tables(reader, hidden, replace(birth, tables=tables), frontier, store, columns=_all)
+        for each in marks:
+            schema = hidden if each.is_cut else schema_of(pipeline)
+            counted.append((pipeline, each))
+            counts.append(
+                f"select {len(counts)}, count(*) from {quoted(schema)}.{quoted(each.table)}"
+                f" where {quoted(each.mark)}"
+            )
     if counts:
-        for pipeline, table, column, rows in reader.rows(" union all ".join(counts)).rows:
+        for place, rows in reader.rows(" union all ".join(counts)).rows:
             if rows:
-                yield Overflow(str(pipeline), str(table), str(column), int(rows))
+                pipeline, each = counted[int(place)]
+                yield Overflow(pipeline, each.table, each.column, int(rows), each.is_cut)
+
+
+def _all(table: TableBirth) -> tuple[tuple[str, str], ...]:
+    return table.columns

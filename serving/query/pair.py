@@ -17,6 +17,7 @@ from kappa.serving.query.reader.relations import put_tables
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 
 BEFORE = "before"
 AFTER = "after"
@@ -38,12 +39,16 @@ def connect_pair(
     """
     reader = open_reader(limits, served=True)
     try:
-        put_tables(reader, BEFORE, *before, store, compared=True)
-        put_tables(reader, AFTER, *after, after_store or store, compared=True)
+        put_tables(reader, BEFORE, *before, store, columns=_compared)
+        put_tables(reader, AFTER, *after, after_store or store, columns=_compared)
     except BaseException:
         reader.close()
         raise
     return reader
+
+
+def _compared(table: TableBirth) -> tuple[tuple[str, str], ...]:
+    return table.compared
 
 
 def put_keys(reader: Reader, name: str, keys: Iterable[str]) -> int:

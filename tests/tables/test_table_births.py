@@ -135,6 +135,7 @@ def test_a_fold_by_order_keeps_the_order_of_its_value_hidden(fold: Fold, kind: s
     ("fold", "kept"),
     [
         (set_("d"), {"f": "array<decimal(12,3)>", "f_overflow": "boolean"}),
+        (set_("k"), {"f": "array<string>", "f_overflow": "boolean", "_f_cut": "boolean"}),
         (hll("b"), {"f": "bigint", "_f_sketch": "binary"}),
         (theta("at"), {"f": "bigint", "_f_sketch": "binary"}),
         (
@@ -154,6 +155,7 @@ def test_a_fold_by_order_keeps_the_order_of_its_value_hidden(fold: Fold, kind: s
                     "offset:bigint,value:array<int>>>"
                 ),
                 "f_overflow": "boolean",
+                "_f_cut": "boolean",
             },
         ),
         (
@@ -165,6 +167,7 @@ def test_a_fold_by_order_keeps_the_order_of_its_value_hidden(fold: Fold, kind: s
                     "offset:bigint,value:string>>"
                 ),
                 "f_overflow": "boolean",
+                "_f_cut": "boolean",
             },
         ),
     ],

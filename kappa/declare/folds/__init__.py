@@ -11,6 +11,7 @@ the recipe for another kind. Read in this order:
 - order.py: the order of the log (law 4), and the SQL of "later".
 - count.py, sum.py, average.py, extremes.py, booleans.py, picked.py: folds that a merge can express.
 - sums.py: totals, which no number of records can overflow; the sum and the average share totals.
+- sizes.py: how many bytes the values of one row may have.
 - set.py, distinct.py, top.py, sketches.py, quantile.py: folds that must read the stored rows of
   their keys.
 - registry.py: the list of all kinds, by the name in birth certificates.
@@ -23,6 +24,7 @@ __all__ = [
     "order",
     "registry",
     "returned",
+    "sizes",
     "sum",
     "sums",
 ]

@@ -7,15 +7,16 @@ from collections.abc import Iterator, Mapping
 from kappa.base.sql import spark_quote
 from kappa.declare.folds.fold import Fold, Types, whole_option
 from kappa.declare.folds.returned import ReturnedColumns
-from kappa.declare.values.columns import Array
+from kappa.declare.folds.sizes import always_fits, is_large, size_of
+from kappa.declare.values.columns import Array, parse_type
 
 
 def count_distinct(column: str, *, limit: int = 10_000) -> CountDistinct:
     """Counts the distinct values of a column, nulls ignored; bigint, exact up to `limit`.
 
-    The values are kept, hidden, beside the count. Above `limit` values the count is null for good,
-    and no value is kept. A limit is at most 100,000. A lower limit keeps rows small, and `hll`
-    estimates any number.
+    The values are kept, hidden, beside the count. Above `limit` values, or above 16 MiB, the count
+    is null for good, and no value is kept. A limit is at most 100,000. A lower limit keeps rows
+    small, and `hll` estimates any number.
 
     Example:
         Table("pages", keys=("page",), fold={"visitors": count_distinct("visitor")})
@@ -38,22 +39,29 @@ class CountDistinct(Fold):
 
     def contribution_sql(self, name: str, types: Types, given: Types) -> Iterator[str]:
         found = f"collect_set({self.input_sql(given)})"
-        yield f"{self._within_limit(found)} as {spark_quote(_values_column(name))}"
+        values = _values_column(name)
+        yield f"{self._within_limit(found, types[values])} as {spark_quote(values)}"
 
     def combination_sql(self, name: str, types: Types) -> Iterator[str]:
         values = spark_quote(_values_column(name))
         # A null already had too many values, and a union of more has no fewer.
         found = f"array_distinct(flatten(collect_list({values})))"
         whole = f"case when bool_and({values} is not null) then {found} end"
-        yield f"{self._within_limit(whole)} as {values}"
+        yield f"{self._within_limit(whole, types[_values_column(name)])} as {values}"
 
     def combined_sql(self, name: str, types: Types) -> Mapping[str, str]:
         values = spark_quote(_values_column(name))
         return {name: f"case when {values} is not null then cast(size({values}) as bigint) end"}
 
-    def _within_limit(self, values: str) -> str:
-        """Returns Spark's SQL of an array, or of null for an array of too many values."""
-        return f"case when size({values}) <= {self.option_value('limit')} then {values} end"
+    def _within_limit(self, values: str, stored: str) -> str:
+        """Returns Spark's SQL of an array, or of null for an array of too many values or bytes."""
+        array = parse_type(stored)
+        assert isinstance(array, Array), "distinct values are stored as an array"
+        limit, size = int(self.option_value("limit")), size_of(array.element)
+        fits = f"size({values}) <= {limit}"
+        if not always_fits(size, limit):
+            fits += f" and not {is_large(values, size)}"
+        return f"case when {fits} then {values} end"
 
 
 def _values_column(name: str) -> str:

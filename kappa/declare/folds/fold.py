@@ -91,6 +91,13 @@ class Fold(ABC):
         """Lists the sums of older builds that travel in 37 digits and may not fit."""
         return ()
 
+    def overflow_mark(self, name: str) -> str | None:
+        """Returns the boolean column that is true where the value does not fit, if there may be.
+
+        A sum does not fit its type; the values of an array may have more bytes than a row can have.
+        """
+        return None
+
     def compared_columns(self, name: str) -> tuple[str, ...]:
         """Lists the hidden columns that a comparison of two values needs."""
         return ()

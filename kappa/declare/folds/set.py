@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from kappa.base.sql import spark_quote
 from kappa.declare.folds.fold import Fold, Types, whole_option
 from kappa.declare.folds.returned import ReturnedColumns
-from kappa.declare.values.columns import Array
+from kappa.declare.folds.sizes import always_fits, first_values, is_large, size_of, sum_of_sizes
+from kappa.declare.values.columns import Array, Type, parse_type
 
 
 def set_(column: str, *, limit: int = 1000) -> DistinctSet:
     """Keeps the distinct values, nulls ignored, as a sorted array, empty if no value is left.
 
-    Exact, up to `limit` values. Of more, the `limit` least by hash are kept: a sample that is the
-    same for any slices. The boolean column `<name>_overflow` beside the set is then true.
+    Exact, up to `limit` values, and up to 16 MiB. Of more, the `limit` least by hash are kept, or
+    as many of them as fill 16 MiB: a sample that is the same for any slices. The boolean column
+    `<name>_overflow` beside the set is then true.
 
     Example:
         Table("pages", keys=("page",), fold={"visitors": set_("visitor", limit=100)})
@@ -27,38 +29,66 @@ def overflow_column(column: str) -> str:
     return f"{column}_overflow"
 
 
+def cut_column(column: str) -> str:
+    """Returns the hidden column that is true if values were left out because of their bytes."""
+    return f"_{column}_cut"
+
+
 class DistinctSet(Fold):
     """The distinct values, of many a sample."""
 
     kind = "set"
 
     def stored_columns(self, name: str, rows: ReturnedColumns) -> Iterator[tuple[str, str]]:
-        yield name, str(Array(rows.distinct_type_of(str(self.column), self.text_of(name))))
+        kind = rows.distinct_type_of(str(self.column), self.text_of(name))
+        yield name, str(Array(kind))
         yield overflow_column(name), "boolean"
+        if not always_fits(size_of(kind), self._limit):
+            yield cut_column(name), "boolean"
 
     def extra_columns(self, name: str) -> tuple[str, ...]:
         return (overflow_column(name),)
 
+    def derived_columns(self, name: str, types: Types) -> tuple[str, ...]:
+        return (cut_column(name),) if cut_column(name) in types else ()
+
+    def overflow_mark(self, name: str) -> str | None:
+        return cut_column(name)
+
     def contribution_sql(self, name: str, types: Types, given: Types) -> Iterator[str]:
-        found = f"collect_set({self.input_sql(given)})"
-        yield f"{self._cut_to_limit(found)} as {spark_quote(name)}"
-        yield (
-            f"size({found}) > {self.option_value('limit')} as {spark_quote(overflow_column(name))}"
-        )
+        yield from self._set_sql(name, types, f"collect_set({self.input_sql(given)})")
 
     def combination_sql(self, name: str, types: Types) -> Iterator[str]:
-        own, overflow = spark_quote(name), spark_quote(overflow_column(name))
-        found = f"array_distinct(flatten(collect_list({own})))"
-        yield f"{self._cut_to_limit(found)} as {own}"
-        yield f"bool_or({overflow}) or size({found}) > {self.option_value('limit')} as {overflow}"
+        found = f"array_distinct(flatten(collect_list({spark_quote(name)})))"
+        before = f"bool_or({spark_quote(overflow_column(name))}) or "
+        yield from self._set_sql(name, types, found, before)
 
-    def _cut_to_limit(self, values: str) -> str:
-        """Returns Spark's SQL that keeps so many of an array's distinct values, sorted (law 8)."""
-        hashed = (
-            f"array_sort(transform({values}, each -> "
-            "struct(xxhash64(each) as hash, each as value)))"
+    def combined_sql(self, name: str, types: Types) -> Mapping[str, str]:
+        size = f"size({spark_quote(name)})"
+        is_cut = f"{spark_quote(overflow_column(name))} and {size} < {self._limit}"
+        return {cut_column(name): is_cut}
+
+    def _set_sql(self, name: str, types: Types, found: str, before: str = "") -> Iterator[str]:
+        """Lists Spark's SQL that keeps the first of an array's distinct values (law 8)."""
+        kind = _element_type(types[name])
+        by_hash = (
+            f"array_sort(transform({found}, each -> struct(xxhash64(each) as hash, each as value)))"
         )
-        return (
-            f"array_sort(transform(slice({hashed}, 1, {self.option_value('limit')}), each -> "
-            "each.value))"
-        )
+        size = sum_of_sizes({".value": size_of(kind)}, 0)
+        kept = first_values(by_hash, self._limit, size)
+        more = f"size({found}) > {self._limit}"
+        if not always_fits(size, self._limit):
+            # Of few bytes, which is the rule, the values need not be sorted once more.
+            more += f" or ({is_large(found, size_of(kind))} and size({found}) > size({kept}))"
+        yield f"array_sort(transform({kept}, each -> each.value)) as {spark_quote(name)}"
+        yield f"{before}{more} as {spark_quote(overflow_column(name))}"
+
+    @property
+    def _limit(self) -> int:
+        return int(self.option_value("limit"))
+
+
+def _element_type(kind: str) -> Type:
+    array = parse_type(kind)
+    assert isinstance(array, Array), "a set is stored as an array"
+    return array.element

@@ -45,6 +45,9 @@ class Sum(MergedFold):
         total = total_of(name, types)
         return () if total.column == name else (name, overflow_column(name))
 
+    def overflow_mark(self, name: str) -> str | None:
+        return overflow_column(name)
+
     def narrow_sums(self, name: str, types: Types) -> tuple[str, ...]:
         total = total_of(name, types)
         return (total.column,) if total.is_narrow else ()

@@ -8,8 +8,18 @@ from kappa.base.sql import spark_quote
 from kappa.declare.folds.fold import Fold, Option, Types, whole_option
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
 from kappa.declare.folds.returned import ReturnedColumns
-from kappa.declare.folds.set import overflow_column
-from kappa.declare.values.columns import Array, Column, Scalar, Struct
+from kappa.declare.folds.set import cut_column, overflow_column
+from kappa.declare.folds.sizes import (
+    Size,
+    always_fits,
+    first_values,
+    size_of,
+    sum_of_sizes,
+)
+from kappa.declare.values.columns import Array, Column, Scalar, Struct, Type, parse_type
+
+# Of the log time, topic, partition and offset of a row.
+_ORDER_BYTES = 64
 
 
 def top_k(column: str, k: int = 10, *, by: str | None = None) -> TopK:
@@ -17,8 +27,9 @@ def top_k(column: str, k: int = 10, *, by: str | None = None) -> TopK:
 
     Of equal rows the later row is first, by log time, topic, partition and offset. Rows in which
     the value or `by` is null are ignored; a value of two rows is in the array twice. A struct as
-    the column keeps several values of a row. The boolean column `<name>_overflow` beside the array
-    is true if there were more than `k` rows with values.
+    the column keeps several values of a row. Of values of more than 16 MiB the first are kept, as
+    many as fill 16 MiB. The boolean column `<name>_overflow` beside the array is true if there were
+    more rows with values than are kept.
 
     Example:
         Table("pages", keys=("page",), fold={"slowest": top_k("visitor", 3, by="ms")})
@@ -54,6 +65,8 @@ class TopK(Fold):
             str(Array(Struct((Column("by", by), *order, Column("value", value))))),
         )
         yield overflow_column(name), "boolean"
+        if not always_fits(_row_size(by, value), self._limit):
+            yield cut_column(name), "boolean"
 
     def declared_text(self, name: str) -> str:
         # Versions that were declared before this column existed do not serve the column.
@@ -63,33 +76,54 @@ class TopK(Fold):
         return (overflow_column(name),)
 
     def derived_columns(self, name: str, types: Types) -> tuple[str, ...]:
-        return (name,)
+        return (name, cut_column(name)) if cut_column(name) in types else (name,)
+
+    def overflow_mark(self, name: str) -> str | None:
+        return cut_column(name)
 
     def contribution_sql(self, name: str, types: Types, given: Types) -> Iterator[str]:
         value, by = self.input_sql(given), self.input_sql(given, self.input_columns[-1])
         order = ", ".join(f"{of} as {of.removeprefix('_')}" for of, _ in FOLD_ORDER_COLUMNS)
         row = f"struct({by} as by, {order}, {value} as value)"
         ranked = f"{by} is not null and {value} is not null"
-        found = f"max_by({row}, {row}, {self.option_value('k')}) filter (where {ranked})"
         none = f"cast(array() as {types[_top_column(name)]})"
-        yield f"coalesce({found}, {none}) as {spark_quote(_top_column(name))}"
-        yield from self._overflow_sql(name, types, f"count_if({ranked})")
+        found = f"max_by({row}, {row}, {self._limit}) filter (where {ranked})"
+        yield from self._top_sql(name, types, f"coalesce({found}, {none})", f"count_if({ranked})")
 
     def combination_sql(self, name: str, types: Types) -> Iterator[str]:
         top = spark_quote(_top_column(name))
         every = f"sort_array(flatten(collect_list({top})), false)"
-        yield f"slice({every}, 1, {self.option_value('k')}) as {top}"
-        one = spark_quote(overflow_column(name))
-        yield from self._overflow_sql(name, types, f"sum(size({top}))", f"bool_or({one}) or ")
+        before = f"bool_or({spark_quote(overflow_column(name))}) or "
+        yield from self._top_sql(name, types, every, f"sum(size({top}))", before)
 
     def combined_sql(self, name: str, types: Types) -> Mapping[str, str]:
-        return {name: f"transform({spark_quote(_top_column(name))}, each -> each.value)"}
+        top = spark_quote(_top_column(name))
+        is_cut = f"{spark_quote(overflow_column(name))} and size({top}) < {self._limit}"
+        return {name: f"transform({top}, each -> each.value)", cut_column(name): is_cut}
 
-    def _overflow_sql(self, name: str, types: Types, rows: str, before: str = "") -> Iterator[str]:
+    def _top_sql(
+        self, name: str, types: Types, ranked: str, rows: str, before: str = ""
+    ) -> Iterator[str]:
+        """Lists Spark's SQL that keeps the first of the ranked rows, of which there were `rows`."""
+        array = parse_type(types[_top_column(name)])
+        assert isinstance(array, Array), "ranked rows are stored as an array"
+        assert isinstance(array.element, Struct), "a ranked row is a struct"
+        fields = {field.name: field.type for field in array.element.fields}
+        size = _row_size(fields["by"], fields["value"])
+        kept = first_values(ranked, self._limit, size)
+        yield f"{kept} as {spark_quote(_top_column(name))}"
         # A build that was born before this column existed goes on without the column.
         if overflow_column(name) in types:
-            overflow = spark_quote(overflow_column(name))
-            yield f"{before}{rows} > {self.option_value('k')} as {overflow}"
+            most = str(self._limit) if always_fits(size, self._limit) else f"size({kept})"
+            yield f"{before}{rows} > {most} as {spark_quote(overflow_column(name))}"
+
+    @property
+    def _limit(self) -> int:
+        return int(self.option_value("k"))
+
+
+def _row_size(by: Type, value: Type) -> int | Size:
+    return sum_of_sizes({".by": size_of(by), ".value": size_of(value)}, _ORDER_BYTES)
 
 
 def _top_column(name: str) -> str:

@@ -37,8 +37,11 @@ from kappa.tables.views.served import failing_sql, read_sql
 # Lists the files of a table's version by its path; raises Damaged if they are not those that its
 # frontier vouches for, by the sum.
 Lists = Callable[[str, int, str | None], tuple[str, ...]]
+# Lists columns of a table: (name, Spark's simple type).
+ColumnsOf = Callable[[TableBirth], tuple[tuple[str, str], ...]]
 # The files of a version never change: a reader that asks again reads a table's log once a version.
-files_at = functools.lru_cache(maxsize=256)(FileLists().at)
+_LISTS = FileLists()
+files_at = functools.lru_cache(maxsize=256)(_LISTS.at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,13 @@ def empty_relations(
     """Returns the relations of a declared pipeline, without rows."""
     empty = {each.name: TableFiles(read_sql(each, (), clock=None), ()) for each in tables}
     return Relations(pipeline, empty, views)
+
+
+@functools.lru_cache(maxsize=256)
+def file_sizes_at(path: str, version: int, vouched: str | None) -> Mapping[str, int]:
+    """Returns the bytes of each data file of a version, by path or URL, as the log has them."""
+    found = _LISTS.list_at(path, version, vouched)
+    return {f"{path}/{name}": size for name, (size, _) in sorted(found.files.items())}
 
 
 def relations_of(
@@ -165,14 +175,15 @@ def tables_of(
     frontier: Frontier,
     store: Store,
     *,
-    compared: bool = False,
+    columns: ColumnsOf | None = None,
     listed: Lists = files_at,
 ) -> Mapping[str, TableFiles]:
     """Lists the tables of a build at a frontier, with recent rows folded in.
 
-    Rows that are gone by the frontier's clock are left out. `compared`: with the hidden columns
-    that a comparison needs. `listed` gives the files of a table at a version. A caller that has
-    made a table anew at the same path passes a `listed` without the cache of `files_at`.
+    Rows that are gone by the frontier's clock are left out. `columns` gives the columns of a table,
+    hidden columns too; by default the served columns. `listed` gives the files of a table at a
+    version. A caller that has made a table anew at the same path passes a `listed` without the
+    cache of `files_at`.
     """
     versions, clock = frontier.versions, log_clock(birth, frontier.log_time)
     names = [
@@ -191,14 +202,14 @@ def tables_of(
     paths_of = dict(zip(names, files, strict=True))
     found: dict[str, TableFiles] = {}
     for table in birth.tables:
-        columns = table.compared if compared else table.served
+        wanted = table.served if columns is None else columns(table)
         if table.name in frontier.failing:
-            found[table.name] = TableFiles(failing_sql(columns, frontier.failing[table.name]), ())
+            found[table.name] = TableFiles(failing_sql(wanted, frontier.failing[table.name]), ())
             continue
         paths = paths_of[table.name]
         recent = tuple(paths_of[name] for name in recent_names(table.name) if name in paths_of)
         found[table.name] = TableFiles(
-            read_sql(table, paths, columns, clock=clock, recent=recent),
+            read_sql(table, paths, wanted, clock=clock, recent=recent),
             (*paths, *(path for each in recent for path in each)),
         )
     return found
@@ -232,15 +243,15 @@ def put_tables(
     frontier: Frontier,
     store: Store,
     *,
-    compared: bool = False,
+    columns: ColumnsOf | None = None,
 ) -> None:
     """Makes a schema with the served rows of a build's tables at a frontier.
 
-    `compared`: see `tables_of`. Raises KappaError if a table cannot be made, and Damaged if a file
+    `columns`: see `tables_of`. Raises KappaError if a table cannot be made, and Damaged if a file
     is not as it was written.
     """
     reader.run_command(f"create schema {quoted(schema)}")
-    tables, before = tables_of(birth, frontier, store, compared=compared), reader.files()
+    tables, before = tables_of(birth, frontier, store, columns=columns), reader.files()
     made = {**before, **data_files([Relations(birth.pipeline, tables, {})])}
     reader.files = lambda: made
     for name, table in tables.items():

@@ -34,6 +34,7 @@ from kappa.state.journal.journal import Journal
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 
 FLIGHTS = Offsets({"flights": {0: 40, 1: 7}})
 
@@ -303,6 +304,35 @@ def test_sums_that_do_not_fit_are_counted_in_status_and_metrics(
     assert "n_total does not fit its type in 2 rows of table t" in build["note"]
     told = metrics_text(MetricFacts(current_state(store), seen, {}, {}, supervised=False), at)
     assert 'kappa_overflowed_rows{pipeline="totals",table="t",column="n_total"} 2' in told
+
+
+def test_arrays_that_are_cut_are_counted_in_status(store: Store, tmp_path: Path) -> None:
+    """An array that has its declared number of values is cut as declared, and not counted."""
+    columns = (("k", "string"), ("s", "array<string>"), ("s_overflow", "boolean"))
+    table = TableBirth(
+        "t",
+        (*columns, ("_s_cut", "boolean")),
+        ("k",),
+        {"s": ("set", "s")},
+        options={"s": {"limit": 2}},
+    )
+    served = Store(tmp_path / "served")
+    rows = pa.Table.from_pylist(
+        [
+            {"k": "a", "s": ["1"], "s_overflow": True, "_s_cut": True},
+            {"k": "b", "s": ["1", "2"], "s_overflow": True, "_s_cut": False},
+            {"k": None, "s": [], "s_overflow": False, "_s_cut": False},
+        ],
+        arrow_schema(table.columns),
+    )
+    Platform(served).serve("sets", {table: rows})
+
+    (found,) = count_overflows(served)
+
+    assert (found.table, found.column, found.rows) == ("t", "s", 1)
+    assert found.as_text == (
+        "s has values of more than 16 MiB in 1 row of table t, and keeps the first values"
+    )
 
 
 def test_a_view_that_fails_over_the_rows_is_told(store: Store) -> None:

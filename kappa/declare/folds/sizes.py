@@ -1,0 +1,94 @@
+"""Sizes of values in bytes, and the first values that a row may keep. Pure.
+
+A row of too many bytes cannot be written, and its group would stop the build. So a fold that keeps
+many values keeps them in a fixed order, up to a number of values and a number of bytes. A value is
+kept if the values before it are few enough and small enough. More values only move a value back.
+So the values that are kept do not depend on the slices: no value that a slice leaves out would be
+kept among more values, and the values that are kept tell where to stop (law 8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kappa.declare.values.columns import Array, Decimal, Scalar, Struct, Type
+
+# As many as the state of a step.
+MOST_BYTES = 16 * 1024 * 1024
+# Of each value, beside the bytes of a text.
+_SCALAR_BYTES = 8
+_DECIMAL_BYTES = 16
+
+Size = Callable[[str], str]
+
+
+def size_of(kind: Type) -> int | Size:
+    """Returns the bytes of each value of a type, or Spark's SQL of a value's bytes."""
+    return _size_of(kind, depth=0)
+
+
+def _size_of(kind: Type, depth: int) -> int | Size:
+    match kind:
+        case Scalar("string" | "binary"):
+            return lambda value: f"{_SCALAR_BYTES}L + coalesce(octet_length({value}), 0)"
+        case Decimal():
+            return _DECIMAL_BYTES
+        case Struct(fields):
+            return sum_of_sizes(
+                {f".`{field.name}`": _size_of(field.type, depth) for field in fields}, _SCALAR_BYTES
+            )
+        case Array(element):
+            # A lambda in a lambda has other names.
+            total, each = f"total{depth}", f"each{depth}"
+            size = size_sql(_size_of(element, depth + 1), each)
+            return lambda value: (
+                f"{_SCALAR_BYTES}L"
+                f" + coalesce(aggregate({value}, 0L, ({total}, {each}) -> {total} + {size}), 0L)"
+            )
+        case _:
+            return _SCALAR_BYTES
+
+
+def sum_of_sizes(sizes: dict[str, int | Size], beside: int) -> int | Size:
+    """Returns the size of a struct's fields, by the suffix that selects a field, and `beside`."""
+    fixed = beside + sum(size for size in sizes.values() if isinstance(size, int))
+    texts = {suffix: size for suffix, size in sizes.items() if not isinstance(size, int)}
+    if not texts:
+        return fixed
+    return lambda value: " + ".join(
+        [f"{fixed}L", *(size(f"{value}{suffix}") for suffix, size in texts.items())]
+    )
+
+
+def size_sql(size: int | Size, value: str) -> str:
+    """Returns Spark's SQL of a value's bytes."""
+    return f"{size}L" if isinstance(size, int) else size(value)
+
+
+def always_fits(size: int | Size, limit: int) -> bool:
+    """Returns True if no `limit` values have too many bytes."""
+    return isinstance(size, int) and size * limit <= MOST_BYTES
+
+
+def is_large(values: str, size: int | Size) -> str:
+    """Returns Spark's condition that an array's values have too many bytes; null of a null."""
+    each = size_sql(size, "each")
+    return f"aggregate({values}, 0L, (total, each) -> total + {each}) > {MOST_BYTES}L"
+
+
+def first_values(values: str, limit: int, size: int | Size) -> str:
+    """Returns Spark's SQL that keeps the first values of an array.
+
+    At most `limit` values are kept, and no value behind more than MOST_BYTES. So an array that is
+    kept has at most MOST_BYTES and one value.
+    """
+    if always_fits(size, limit):
+        return f"slice({values}, 1, {limit})"
+    fits = f"case when state.bytes <= {MOST_BYTES}L then 1 else 0 end"
+    counted = (
+        "aggregate(every, named_struct('kept', 0, 'bytes', 0L), (state, each) -> "
+        f"named_struct('kept', state.kept + {fits}, "
+        f"'bytes', state.bytes + {size_sql(size, 'each')}), state -> state.kept)"
+    )
+    # The array is computed once, as the only element of another array.
+    return f"transform(array({values}), every -> slice(every, 1, least({limit}, {counted})))[0]"
