@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kappa.base.sql import lowered
-from kappa.tables.views.trees import Tree, conjuncts, place_of
+from kappa.tables.views.trees import Tree, conjuncts, place_of, trees
 
 # An item of a `from` clause, by its number there, and a column of the item.
 Place = tuple[int, str]
@@ -188,7 +188,8 @@ class Scopes:
                         for one in scope.visible
                         if (one.alias == alias if alias else one.bare) and one.name not in left_out
                     ]
-                case {"class": "STAR"}:
+                case _ if any(one.get("class") == "STAR" for one in trees(each, within=True)):
+                    # Such as `* like 'a%'`, or a function of `columns(*)`: any number of columns.
                     return None
                 case {"alias": str(alias)} if alias:
                     found.append((lowered(alias), each))

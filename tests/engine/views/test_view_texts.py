@@ -153,6 +153,9 @@ def test_random_texts_are_kept_in_each_way(plans: Connection) -> None:
         # A name of the select list that another side of a union gives to another column.
         (("select id as k, city as c from persons union all select id as j, kind as k from persons"
           " semi join auctions on seller = born where k = '1'"), []),
+        # A star that is filtered has any number of columns.
+        (("with q(a, b, c, k, d) as (select * like '%i%' from bids) select k, c from q"), []),
+        ("select * similar to 'auction|bidder', price as k from bids", []),
         # A named subquery with a table's name, and columns that are renamed twice.
         (("with bids as (select * from bids where price > 0) select auction, count(*) as n"
          " from bids group by all"), ["auction"]),
