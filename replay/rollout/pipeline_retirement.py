@@ -7,7 +7,6 @@ so an undo is a switch to that build.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,9 +24,9 @@ from kappa.replay.rollout.state import State
 from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.serving.query.query import ask_snapshot
 from kappa.serving.query.reader.reader import Reader
-from kappa.serving.query.reader.relations import tables_of
+from kappa.serving.query.reader.relations import file_sizes_at
 from kappa.serving.query.reader.table_sql import schema_of
-from kappa.state.build import read_birth
+from kappa.state.build import read_birth, recent_names, table_path
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import PipelineRetired
 from kappa.state.journal.journal import JournalRecord
@@ -84,10 +83,7 @@ def preview_retirement(
         if state.folded_by(build) in lease.pins
     )
     idle = state.idle.get(pipeline)
-    tables = ask_snapshot(
-        store,
-        lambda reader, snapshot: tuple(_leaving_tables(store, reader, snapshot, pipeline, build)),
-    )
+    tables = leaving_tables(store, pipeline, build)
     return RetirementPreview(
         pipeline,
         build,
@@ -159,6 +155,14 @@ def ask_retire(
     return append_decided(store, decide, seen, reason)
 
 
+def leaving_tables(store: Store, pipeline: str, build: str) -> tuple[LeavingTable, ...]:
+    """Lists the tables and views of the build that serves a pipeline."""
+    return ask_snapshot(
+        store,
+        lambda reader, snapshot: tuple(_leaving_tables(store, reader, snapshot, pipeline, build)),
+    )
+
+
 def _leaving_tables(
     store: Store, reader: Reader, snapshot: Snapshot, pipeline: str, build: str
 ) -> Iterator[LeavingTable]:
@@ -167,9 +171,17 @@ def _leaving_tables(
         return
     birth = snapshot.births[build]
     broken = {each.name for each in reader.broken if each.pipeline == pipeline}
-    files = tables_of(birth, snapshot.frontiers[build], store)
+    frontier = snapshot.frontiers[build]
     for name in (*(each.name for each in birth.tables), *birth.views):
-        paths = files[name].paths if name in files else ()
+        files = [
+            file_sizes_at(
+                table_path(store, birth.build, each),
+                frontier.versions[each],
+                frontier.file_lists.get(each),
+            )
+            for each in (name, *recent_names(name))
+            if each in frontier.versions
+        ]
         rows = (
             None
             if name in broken
@@ -183,8 +195,8 @@ def _leaving_tables(
             name,
             "view" if name in birth.views else "table",
             rows,
-            len(paths),
-            sum(map(os.path.getsize, paths)),
+            sum(map(len, files)),
+            sum(sum(each.values()) for each in files),
         )
 
 

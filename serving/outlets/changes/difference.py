@@ -8,10 +8,9 @@ them apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from kappa.base.sql import quoted
 from kappa.declare.folds.exactness import Exactness
@@ -20,7 +19,7 @@ from kappa.serving.outlets.changes.change_set import CHANGES, ChangeKind, Change
 from kappa.serving.outlets.changes.point import Point, file_list_sums
 from kappa.serving.query.reader.client import Client
 from kappa.serving.query.reader.reader import Limits, Reader, open_reader
-from kappa.serving.query.reader.relations import files_at
+from kappa.serving.query.reader.relations import file_sizes_at
 from kappa.state.build import recent_names, table_path
 from kappa.state.file_sums import ensure_whole
 from kappa.state.journal.events import Served, SwitchAsked
@@ -41,8 +40,8 @@ from kappa.tables.views.served import (
 
 # The relation of the keys that slices between two points have touched.
 _TOUCHED = "_touched"
-# Lists the files of a table's version, by its path.
-Files = Callable[[str, int], tuple[str, ...]]
+# Lists the files of a table's version, by its path, with the bytes of each file.
+Files = Callable[[str, int], Mapping[str, int]]
 # The most bytes of Parquet to compute in memory, where they take some ten times as much.
 _SMALL_BYTES = 32 * 1024 * 1024
 
@@ -184,6 +183,7 @@ def _touched_keys(
         version = before.frontier.versions.get(name, -1)
         until = after.frontier.versions[name]
         known = None if version < 0 else touched_files(path, version, until)
+        sizes = {**({} if version < 0 else files(path, version)), **files(path, until)}
         there, at_first = {*files(path, until)}, {*(() if version < 0 else files(path, version))}
         lacks |= known is None or known[1]
         # A drain between both points moves rows from a recent table into the table. And sums of
@@ -193,21 +193,17 @@ def _touched_keys(
         else:
             paths = known[0] & there
         found.append(parquet_sql(columns, sorted(paths)))
-        size += _size_of_files(paths)
+        size += sum(map(sizes.__getitem__, paths))
         if name == table.name:
-            rewritten, stored = _size_of_files(paths & there), _size_of_files(there)
+            rewritten, stored = (
+                sum(map(sizes.__getitem__, each)) for each in (paths & there, there)
+            )
     if (passed := _passed_condition(before, after)) is not None:
         found.append(
             f"select {named} from ({_served_rows_sql(store, before, files)}) where {passed}"
         )
     sql = f"select distinct {named} from ({' union all '.join(found)})"
     return TouchedKeys(sql, size, rewritten, stored)
-
-
-def _size_of_files(paths: Iterable[str]) -> int:
-    # A file that is gone is named when the files are checked.
-    there = (path for path in map(Path, paths) if path.exists())
-    return sum(path.stat().st_size for path in there)
 
 
 def _passed_condition(before: Point, after: Point) -> str | None:
@@ -235,7 +231,8 @@ def _difference_of_appended(
     Only files that a single point has are compared, and the expired rows of shared files.
     """
     table, path = after.table, table_path(store, after.birth.build, after.table.name)
-    one, other = ({*files(path, each.frontier.versions[table.name])} for each in (before, after))
+    sizes = [files(path, each.frontier.versions[table.name]) for each in (before, after)]
+    one, other = ({*each} for each in sizes)
     gone, come = (
         read_sql(table, sorted(paths), None, clock=each.log_clock)
         for paths, each in ((one - other, before), (other - one, after))
@@ -244,7 +241,8 @@ def _difference_of_appended(
         served = served_condition(table, before.log_clock)
         where = passed if served is None else f"{served} and {passed}"
         gone += f" union all {parquet_sql(table.served, sorted(one & other), f' where {where}')}"
-    return NetDifference(_difference_by_count(table, gone, come), _size_of_files(one ^ other))
+    size = sum({**sizes[0], **sizes[1]}[each] for each in one ^ other)
+    return NetDifference(_difference_by_count(table, gone, come), size)
 
 
 def _difference_of_rows(before: TableBirth, after: TableBirth, old: str, new: str) -> str:
@@ -315,7 +313,7 @@ def _served_rows_sql(store: Store, point: Point, files: Files) -> str:
         point.table,
         files(path, versions[path]),
         clock=point.log_clock,
-        recent=[files(each, version) for each, version in versions.items() if each != path],
+        recent=[tuple(files(each, version)) for each, version in versions.items() if each != path],
     )
 
 
@@ -389,8 +387,8 @@ def open_change_set(
     points = (after,) if earlier is None else (earlier, after)
     vouched = file_list_sums(store, *points)
 
-    def list_files(path: str, version: int) -> tuple[str, ...]:
-        return files_at(path, version, vouched.get((path, version)))
+    def list_files(path: str, version: int) -> Mapping[str, int]:
+        return file_sizes_at(path, version, vouched.get((path, version)))
 
     net = (
         whole_table(store, after, list_files)

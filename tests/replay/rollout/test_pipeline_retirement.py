@@ -10,6 +10,7 @@ import pytest
 from journals import NOWHERE, frontier, held, numbered, served, staged, switch_asked, verified
 from msgspec.structs import replace
 from plans import birth, declared, log
+from served import DELAYS, ROWS_OF_DELAYS, Platform
 
 from kappa.base.errors import Conflict, ExitCode, KappaError, UsageError
 from kappa.replay.rollout.fold import fold_records
@@ -18,6 +19,7 @@ from kappa.replay.rollout.pipeline_retirement import (
     LeavingTable,
     RetirementPreview,
     ask_retire,
+    leaving_tables,
     retirement_text,
 )
 from kappa.replay.rollout.plan.facts import Observed
@@ -82,6 +84,17 @@ def test_one_record_makes_a_generation_without_the_pipeline(house: Store) -> Non
         "flights", "b", 3, {}, ("delays",), frontier("b", 7).offsets, 3600, 2
     )
     assert (state(house).serving, state(house).idle) == ({}, {"flights": "b"})
+
+
+def test_tables_that_leave_are_measured_in_any_store(any_store: Store) -> None:
+    """Sizes are those of the log: a file in a bucket has no path."""
+    Platform(any_store).serve("flights", {DELAYS: ROWS_OF_DELAYS})
+
+    leaving = leaving_tables(any_store, "flights", "flights-1")
+    delays = next(each for each in leaving if each.name == "delays")
+
+    assert (delays.rows, delays.files) == (3, 1)
+    assert delays.bytes > 100
 
 
 def test_what_is_retired_paused_or_resumed_already_takes_no_second_record(house: Store) -> None:
