@@ -140,7 +140,11 @@ class VerifySettings(Section, frozen=True):
     ] = "1g"
     threads: Annotated[Count, "threads for them; 0: one a core"] = 0
     temp: Annotated[str, "folder for what is spilled; relative to the root"] = "tmp"
-    temp_size: Annotated[Size, "most that may be spilled"] = "20g"
+    temp_size: Annotated[
+        Size,
+        "most that may be spilled, by a maintained view in a slice too; a view that needs more "
+        "cannot be read until it needs less",
+    ] = "20g"
     law_records: Annotated[
         Count,
         "on so many records of each topic a new version is held to the law of slices before it is "

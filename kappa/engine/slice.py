@@ -160,6 +160,7 @@ class SliceRunner:
         self._driver_rows = driver_rows
         self._cores = cores or cores_here()
         self._merging = merging
+        self._slice_seconds = slice_seconds
         self._store = store
         own = folder_of_build(birth.build)
         self._decoded_folder = store.local.path(f"{own}/{DECODED}")
@@ -283,7 +284,12 @@ class SliceRunner:
             driver_rows=self._driver_rows,
             merging=self._merging,
         )
-        self._views = MaintainedViews(self.writers, self._birth, are_current=views_are_current)
+        self._views = MaintainedViews(
+            self.writers,
+            self._birth,
+            are_current=views_are_current,
+            slice_seconds=self._slice_seconds,
+        )
 
     def _close_tables(self) -> None:
         self._views.close()

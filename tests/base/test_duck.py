@@ -6,7 +6,14 @@ import threading
 
 import pytest
 
-from kappa.base.duck import open_connection, progress_of_queries, showing_progress
+from kappa.base.duck import (
+    DuckError,
+    TookTooLong,
+    interrupted_after,
+    open_connection,
+    progress_of_queries,
+    showing_progress,
+)
 from kappa.state.files.duckdb_access import open_exact
 
 
@@ -57,3 +64,16 @@ def test_another_thread_sees_how_far_a_query_is() -> None:
 
     assert len(seen) > 2
     assert progress_of_queries() == ()
+
+
+def test_a_query_is_interrupted_after_its_time() -> None:
+    """A query that is in time is left alone, and so is the connection afterwards."""
+    forever = "select sum(hash(a.r, b.r) % 7) from range(10000000) a(r), range(10000000) b(r)"
+    with open_connection() as duck:
+        with interrupted_after(duck, 60):
+            assert duck.execute("select 1").fetchall() == [(1,)]
+        with pytest.raises(TookTooLong), interrupted_after(duck, 0.1):
+            duck.execute(forever)
+        assert duck.execute("select 2").fetchall() == [(2,)]
+        with pytest.raises(DuckError, match="wrong"), interrupted_after(duck, 60):
+            duck.execute("select error('wrong')")

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from kappa.base.process import yielding_to_others
 from kappa.base.section.engine import EngineSettings
 from kappa.base.settings import Settings
+from kappa.base.units import parse_memory
 from kappa.code.code_snapshot import load_snapshot
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.job.align import Aligner
@@ -133,6 +134,7 @@ class Legwork:
                 engine.merge_bytes,
                 engine.large_rows,
                 secrets.token_hex(8) if self._leg_session.is_elsewhere else "",
+                parse_memory(self._settings.verify.temp_size),
             ),
             slice_seconds=engine.slice_seconds,
             cores=engine.cores,

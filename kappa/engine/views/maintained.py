@@ -12,6 +12,8 @@ has the first rows, whatever the slices.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -19,7 +21,13 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from kappa.base.clock import Stopwatch
-from kappa.base.duck import Connection, DuckError, showing_progress
+from kappa.base.duck import (
+    Connection,
+    DuckError,
+    TookTooLong,
+    interrupted_after,
+    showing_progress,
+)
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.seed import SeedFile, read_seed
 from kappa.declare.values.arrow import arrow_schema
@@ -34,18 +42,31 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.versions import FileLists
-from kappa.tables.views.changes import Unfit, changes_sql, stored_columns, view_error
+from kappa.tables.views.changes import Unfit, changes_sql, stored_columns, too_long, view_error
 from kappa.tables.views.served import read_sql
 from kappa.tables.views.ways import ways_of
+
+# A view that takes longer to fail than this rests for so many times as long.
+_LONG_SECONDS = 1.0
+_REST = 10
 
 
 class MaintainedViews:
     """The maintained views among the tables of a build."""
 
-    def __init__(self, writers: Sequence[TableWriter], birth: Birth, *, are_current: bool) -> None:
+    def __init__(
+        self,
+        writers: Sequence[TableWriter],
+        birth: Birth,
+        *,
+        are_current: bool,
+        slice_seconds: float = math.inf,
+    ) -> None:
         """Takes all tables of the build; a view comes after its sources.
 
-        The views `are_current` unless earlier slices have postponed them to the end of a leg.
+        The views `are_current` unless earlier slices have postponed them to the end of a leg. A
+        view that was computed before may take half of `slice_seconds`, after which without progress
+        the whole slice ends.
         """
         self._birth = birth
         lists = FileLists()
@@ -57,6 +78,9 @@ class MaintainedViews:
         self._stale = set() if are_current else names
         # The views that have been computed before: the log so far suits their queries.
         self._computed = names - self._stale
+        self._view_seconds = slice_seconds / 2
+        # The times before which a view that fails slowly is not tried again.
+        self._next_tries: dict[str, float] = {}
         self._ways = ways_of(writer.birth for writer in writers)
         self._duck: Connection | None = None
         self._access = NO_ACCESS
@@ -75,8 +99,8 @@ class MaintainedViews:
         Views that are not `are_due` yet keep their rows, and are computed later. Returns the views
         that fail at the slice's end because of the rows in their sources, with the reasons;
         `failing` are the views that failed at the slice's start. A failing view keeps its rows and
-        is tried again with every slice. Raises Broken if a view cannot be computed for another
-        reason, or was never computed before.
+        is tried again with every slice, or less often if a try takes long. Raises Broken if a view
+        cannot be computed for another reason, or was never computed before.
         """
         if not self._views:
             return {}
@@ -95,9 +119,11 @@ class MaintainedViews:
             if not still.keys().isdisjoint(writer.birth.reads) or (reads and not are_due):
                 self._stale.add(name)
             with watch.step(f"view {name}"):
-                if not are_due or not (reads or name in self._stale):
+                rests = name in still and time.monotonic() < self._next_tries.get(name, 0)
+                if not are_due or rests or not (reads or name in self._stale):
                     writer.commit(None, mark)
                     continue
+                begun = time.monotonic()
                 try:
                     self._ensure_sources(writer.birth, still)
                     writer.commit(self._changes(writer, mark, spark, reads), mark)
@@ -106,6 +132,7 @@ class MaintainedViews:
                         raise
                     still[name] = error.message
                     self._stale.add(name)
+                    self._rest_after(name, time.monotonic() - begun)
                     writer.commit(None, mark)
                     continue
             self._computed.add(name)
@@ -119,6 +146,11 @@ class MaintainedViews:
         if self._duck is not None:
             self._duck.close()
             self._duck = None
+
+    def _rest_after(self, name: str, seconds: float) -> None:
+        """Lets a view that has failed for many seconds rest, so that all other tables go on."""
+        if seconds > _LONG_SECONDS:
+            self._next_tries[name] = time.monotonic() + _REST * seconds
 
     @staticmethod
     def _ensure_sources(view: TableBirth, failing: Mapping[str, str]) -> None:
@@ -134,10 +166,16 @@ class MaintainedViews:
 
         `changed` are the sources of the view that have changed.
         """
-        birth = writer.birth
+        birth, rewriting = writer.birth, writer.rewriting
+        assert rewriting is not None, "a view's table is mergeable"
+        is_limited = birth.name in self._computed
+        rewriting.most_seconds = self._view_seconds if is_limited else math.inf
         if birth.name not in self._stale:
             try:
-                found = self._of_slice(writer, mark, changed)
+                found = self._of_slice(writer, mark, changed, rewriting.most_seconds)
+            except TookTooLong as error:
+                self.close()
+                raise too_long(birth.name, rewriting.most_seconds) from error
             except DuckError:
                 # DuckDB may be able to compute the query whole, and the whole query reports the
                 # reason if not. After some errors a connection accepts no further query.
@@ -159,14 +197,19 @@ class MaintainedViews:
             spark,
         )
 
-    def _of_slice(self, writer: TableWriter, mark: Mark, changed: set[str]) -> pa.Table | None:
+    def _of_slice(
+        self, writer: TableWriter, mark: Mark, changed: set[str], seconds: float
+    ) -> pa.Table | None:
         """Returns the differences in the rows that the slice touched.
 
         Returns None if the whole view must be computed.
         """
         birth = writer.birth
         sources = {name: self._sources[name] for name in (*birth.reads, birth.name)}
-        with showing_progress(self._connection(writer)) as duck:
+        with (
+            showing_progress(self._connection(writer)) as duck,
+            interrupted_after(duck, seconds),
+        ):
             return changes_of_slice(
                 duck, birth, self._ways[birth.name], sources, changed, since=_since(mark)
             )

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from kappa.base.duck import Connection
+from kappa.base.duck import Connection, DuckError
 from kappa.base.sql import quoted
 from kappa.engine.write.commit import TableWriter
 from kappa.state.table import TableBirth
@@ -31,6 +31,9 @@ from kappa.tables.views.ways import Read, Way
 TOUCHED = "_touched"
 # More keys are not computed apart from the others.
 _MOST_KEYS = 100_000
+# More changes are not taken into memory; the whole view is computed into a file.
+_MOST_BYTES = 128 << 20
+_BATCH_ROWS = 10_000
 
 
 class ViewSource:
@@ -154,7 +157,22 @@ def changes_of_slice(
             )
             for read in way.reads
         }
-    return duck.execute(changes_sql(view, query, relations, stored, since)).to_arrow_table()
+    duck.execute(changes_sql(view, query, relations, stored, since))
+    return _few_rows(duck.to_arrow_reader(_BATCH_ROWS))
+
+
+def _few_rows(reader: pa.RecordBatchReader) -> pa.Table | None:
+    """Returns the rows of a result, or None for more bytes than should be in memory."""
+    batches, size = [], 0
+    try:
+        for batch in reader:
+            batches.append(batch)
+            size += batch.nbytes
+            if size > _MOST_BYTES:
+                return None
+    except pa.ArrowException as error:
+        raise DuckError(str(error)) from error
+    return pa.Table.from_batches(batches, reader.schema)
 
 
 def register_changes(duck: Connection, sources: Iterable[ViewSource]) -> None:

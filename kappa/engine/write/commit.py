@@ -12,6 +12,7 @@ of a slice (engine/slice.py) checks law 2 before.
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +25,14 @@ import pyarrow.parquet as pq
 from delta.tables import DeltaTable as SparkTable
 from pyspark.sql import DataFrame, SparkSession
 
-from kappa.base.duck import Connection, DuckError, Setting, showing_progress
+from kappa.base.duck import (
+    Connection,
+    DuckError,
+    Setting,
+    TookTooLong,
+    interrupted_after,
+    showing_progress,
+)
 from kappa.base.errors import Broken, KappaError
 from kappa.base.failpoint import failpoint
 from kappa.base.sql import quoted, spark_ddl, spark_quote, text
@@ -36,6 +44,7 @@ from kappa.engine.slice_rows import HERE, QueryRows, TableRows
 from kappa.engine.spark.s3a import spark_address
 from kappa.engine.write.recent import RecentRows
 from kappa.state.build import folder_of_build, recent_names, slice_scratch, table_path
+from kappa.state.disk_space import free_bytes
 from kappa.state.file_sums import ensure_whole
 from kappa.state.files.duckdb_access import open_exact
 from kappa.state.mark import Mark
@@ -54,7 +63,7 @@ from kappa.tables.mirrored_table import MirroredTable, mirrored
 from kappa.tables.parquet import parquet_sql
 from kappa.tables.stored_table import StoredTable, ensure_table
 from kappa.tables.versions import files
-from kappa.tables.views.changes import view_error
+from kappa.tables.views.changes import too_long, view_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,11 +92,13 @@ class Merging:
     Spark's contributions are merged in this process if their size is at most `at_most_bytes`. Few
     contributions wait beside a table of `large_rows` or more; None: contributions never wait. Where
     Spark's workers see no file of this machine, `elsewhere` is the name of the job's own folder.
+    Computing a view may spill `most_spilled` bytes to the disk.
     """
 
     at_most_bytes: int = 0
     large_rows: int | None = None
     elsewhere: str = ""
+    most_spilled: int | None = None
 
 
 # Rows of Spark are merged by Spark, and no contribution waits.
@@ -149,10 +160,12 @@ class TableWriter:
         recent = {name: table_path(store, build, name) for name in recent_names(birth.name)}
         self.rewriting = (
             Rewriting(
+                store,
                 birth,
                 self.stored,
                 store.local.path(f"{folder_of_build(build)}/slice/merged/{birth.name}"),
                 _MEMORY * self._merge_bytes,
+                merging.most_spilled if birth.view is not None else None,
             )
             if is_mergeable(birth)
             else None
@@ -396,8 +409,17 @@ def folding(table: TableBirth) -> Iterator[None]:
 class Rewriting:
     """The rewrites of a table; `folder` is for a slice's contributions and for spills."""
 
-    def __init__(self, birth: TableBirth, stored: StoredTable, folder: Path, memory: int) -> None:
-        """Limits DuckDB's memory to about `memory` bytes."""
+    def __init__(
+        self,
+        store: Store,
+        birth: TableBirth,
+        stored: StoredTable,
+        folder: Path,
+        memory: int,
+        most_spilled: int | None,
+    ) -> None:
+        """Limits DuckDB's memory to about `memory` bytes, and the bytes that are spilled."""
+        self._store = store
         self._birth = birth
         self._stored = stored
         # A folder of Parquet files.
@@ -406,15 +428,23 @@ class Rewriting:
         self._contributions = arrow_schema(contribution_columns(birth))
         self._folder = folder
         self._memory = max(memory, _LEAST_BYTES)
+        self._most_spilled = most_spilled
+        # The seconds for which a query may look for rows.
+        self.most_seconds = math.inf
 
     @property
     def bounds(self) -> dict[str, Setting]:
         """Returns DuckDB's settings for its memory, and for spilling what exceeds the memory."""
-        return {
+        bounds: dict[str, Setting] = {
             "memory_limit": f"{self._memory}B",
             "temp_directory": str(self._folder / "spilled"),
             "preserve_insertion_order": False,
         }
+        if self._most_spilled is not None:
+            # A view that explodes fails alone: half of the disk is left to all others.
+            free = free_bytes(self._store)
+            bounds["max_temp_directory_size"] = f"{min(self._most_spilled, free // 2)}B"
+        return bounds
 
     def find(self, rows: QueryRows) -> tuple[int, int]:
         """Writes the rows of a query into the folder `contributed`.
@@ -424,7 +454,7 @@ class Rewriting:
         self.clear()
         self.contributed.mkdir(parents=True)
         path = self._found
-        with self._duck() as duck:
+        with self._duck() as duck, interrupted_after(duck, self.most_seconds):
             if rows.here is not None:
                 duck.register(HERE, rows.here)
             duck.execute(
@@ -477,6 +507,8 @@ class Rewriting:
         try:
             with open_exact(self.bounds) as duck, showing_progress(duck):
                 yield duck
+        except TookTooLong as error:
+            raise too_long(self._birth.name, self.most_seconds) from error
         except DuckError as error:
             raise self._explained(str(error)) from error
 

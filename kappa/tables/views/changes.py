@@ -116,6 +116,8 @@ _NOT_OF_ROWS = (
 )
 # A view may spill or hold too much because of its rows, too.
 _TOO_MUCH = "No space left on device"
+_SPILLED = "max_temp_directory_size"
+_MEND = "mend its query, and kappa deploy makes a new build of it"
 
 
 class Unfit(Broken):
@@ -123,6 +125,14 @@ class Unfit(Broken):
 
     Other rows may be fit for the view.
     """
+
+
+def too_long(name: str, seconds: float) -> Unfit:
+    """Returns the error of a view whose query was interrupted after `seconds`."""
+    return Unfit(
+        f"view {name} takes longer than {seconds:g} s, half of engine.slice_seconds",
+        hint=_MEND,
+    )
 
 
 def view_error(name: str, told: str) -> Broken:
@@ -133,8 +143,11 @@ def view_error(name: str, told: str) -> Broken:
             f"view {name}: {SEVERAL_ROWS}{rows}",
             hint="its keys identify a row: give it other keys, or by=(...) in their place",
         )
+    if _SPILLED in told:
+        return Unfit(
+            f"view {name} has too many rows: computing it would spill more to the disk than"
+            f" verify.temp_size, or than half of the free space: {told}",
+            hint=_MEND,
+        )
     is_of_rows = _TOO_MUCH in told or not told.startswith(_NOT_OF_ROWS)
-    return (Unfit if is_of_rows else Broken)(
-        f"view {name} cannot be computed: {told}",
-        hint="mend its query, and kappa deploy makes a new build of it",
-    )
+    return (Unfit if is_of_rows else Broken)(f"view {name} cannot be computed: {told}", hint=_MEND)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -55,10 +57,19 @@ SOURCES = (
 class Built:
     """A build whose slices are committed without log and Spark."""
 
-    def __init__(self, store: Store, births: Sequence[TableBirth], large_rows: int | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        births: Sequence[TableBirth],
+        large_rows: int | None,
+        *,
+        most_spilled: int | None = None,
+        slice_seconds: float = math.inf,
+    ) -> None:
         self._store = store
         self._births = births
-        self._merging = Merging(1 << 26, large_rows)
+        self._merging = Merging(1 << 26, large_rows, most_spilled=most_spilled)
+        self._slice_seconds = slice_seconds
         self._slices = 0
         self.failing: Mapping[str, str] = {}
         self.begin()
@@ -79,7 +90,12 @@ class Built:
         self.birth = Birth(
             "b", "p", "v", {}, 1, {}, "", (), tuple(self._births), {}, {}, {}, "", ""
         )
-        self._views = MaintainedViews([*self.writers.values()], self.birth, are_current=True)
+        self._views = MaintainedViews(
+            [*self.writers.values()],
+            self.birth,
+            are_current=True,
+            slice_seconds=self._slice_seconds,
+        )
 
     def end(self) -> None:
         """Ends what a job ends."""
@@ -286,6 +302,79 @@ def test_a_view_with_several_rows_of_a_key_fails_alone_and_comes_back(tmp_path: 
         built.fold(of_events(("b", 1)), are_due=True)
         assert not built.failing
         assert built.seen("by_count") == [(1, "a"), (2, "b")]
+    finally:
+        built.end()
+
+
+SIZES = TableBirth("sizes", (("k", "string"), ("n", "bigint")))
+EXPLODING = "select k, r, hash(k, r) as h from sizes, range(n) as t(r)"
+
+
+def of_sizes(*rows: tuple[str, int]) -> dict[str, pa.Table]:
+    names = [name for name, _ in SIZES.columns]
+    found = [dict(zip(names, row, strict=True)) for row in rows]
+    return {"sizes": pa.Table.from_pylist(found, arrow_schema(SIZES.columns))}
+
+
+@pytest.fixture(params=["touched", "whole"])
+def exploding(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Built]:
+    """A build with a view that a record can explode, in rows that the slice touches or in all."""
+    whole = f"select *, count(*) over () as rows from ({EXPLODING})"
+    sql = EXPLODING if request.param == "touched" else whole
+    views = (
+        View("exploded", sql, by=("k",)),
+        View("counts", "select k, count(*) as n from sizes group by k", keys=("k",)),
+    )
+    built = Built(
+        Store(tmp_path),
+        (SIZES, *view_births(views, (SIZES,))),
+        None,
+        most_spilled=16 << 20,
+    )
+    yield built
+    built.end()
+
+
+def test_a_view_that_explodes_fails_alone(exploding: Built) -> None:
+    """A billion rows of one record are too much for memory and disk; other tables go on."""
+    exploding.fold(of_sizes(("a", 2), ("b", 1)), are_due=True)
+    assert [row[:2] for row in exploding.seen("exploded")] == [("a", 0), ("a", 1), ("b", 0)]
+
+    exploding.fold(of_sizes(("c", 1_000_000_000)), are_due=True)
+
+    assert set(exploding.failing) == {"exploded"}
+    assert "view exploded has too many rows" in exploding.failing["exploded"]
+    assert exploding.seen("counts") == [("a", 1), ("b", 1), ("c", 1)]
+    with pytest.raises(DuckError, match="view exploded"):
+        exploding.seen("exploded")
+    exploding.fold(of_sizes(("d", 1)), are_due=True)
+    assert set(exploding.failing) == {"exploded"}
+    assert len(exploding.seen("counts")) == 4
+
+
+def test_a_view_that_never_ends_fails_alone(tmp_path: Path) -> None:
+    """A view that keeps few rows, and computes for ever, is interrupted."""
+    views = (
+        View(
+            "long",
+            "select k, sum(hash(a.r, b.r) % 7)::double as h from sizes, range(n) as a(r),"
+            " range(n) as b(r) group by k",
+            keys=("k",),
+        ),
+        View("counts", "select k, count(*) as n from sizes group by k", keys=("k",)),
+    )
+    built = Built(Store(tmp_path), (SIZES, *view_births(views, (SIZES,))), None, slice_seconds=4.0)
+    try:
+        built.fold(of_sizes(("a", 2)), are_due=True)
+        began = time.monotonic()
+        built.fold(of_sizes(("c", 10_000_000)), are_due=True)
+        assert built.failing == {
+            "long": "view long takes longer than 2 s, half of engine.slice_seconds"
+        }
+        built.fold(of_sizes(("d", 1)), are_due=True)
+        assert time.monotonic() - began < 60
+        assert set(built.failing) == {"long"}
+        assert len(built.seen("counts")) == 3
     finally:
         built.end()
 
