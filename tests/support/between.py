@@ -52,6 +52,8 @@ class Between:
     denied: str = ""
     # The answer of each so-many-th request is swallowed; 0: of none.
     losing_each: int = 0
+    # Beginnings and ends of requests, of which the server gets half of the next body.
+    _halving: list[tuple[str, str]] = field(default_factory=list)
     # Takes a request as `requests` have it and its answer, and returns what the client gets.
     changing: Callable[[str, Answer], Answer] = unchanged
     # Beginnings and ends of requests whose next answer is swallowed.
@@ -67,6 +69,24 @@ class Between:
         self._losing.append(loss)
         yield
         assert loss not in self._losing, f"no {method} of {name} came: {self.requests}"
+
+    @contextmanager
+    def halving(self, method: str, name: str = "") -> Iterator[None]:
+        """Breaks one request off in the middle of its body within the block, which is to come."""
+        half = (f"{method} ", name)
+        self._halving.append(half)
+        yield
+        assert half not in self._halving, f"no {method} of {name} came: {self.requests}"
+
+    def takes_half(self, line: str) -> bool:
+        """Returns True if the server gets half of this request's body."""
+        with self._changes:
+            path = line.partition("?")[0]
+            for half in self._halving:
+                if line.startswith(half[0]) and path.endswith(half[1]):
+                    self._halving.remove(half)
+                    return True
+        return False
 
     def before(self, method: str, name: str, act: Callable[[str], None]) -> None:
         """Acts when such a request arrives, once, and sends it on then; `act` gets its path."""
@@ -143,6 +163,9 @@ def proxy_before(storage: StorageSettings) -> Iterator[Between]:
                 )
                 for name, value in self.headers.items():
                     connection.putheader(name, value)
+                if body and between.takes_half(f"{self.command} {self.path}"):
+                    connection.endheaders(body[: len(body) // 2])
+                    raise ConnectionAbortedError
                 connection.endheaders(body)
                 answer = connection.getresponse()
                 headers = {k: v for k, v in answer.getheaders() if k.lower() not in _HOP}

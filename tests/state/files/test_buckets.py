@@ -123,6 +123,25 @@ def test_an_answer_that_ends_early_is_asked_for_again(store, between, open_at, o
     assert [name.rpartition("/")[2] for name in store.names("")] == ["a"]
 
 
+def test_a_put_that_breaks_off_stores_nothing(store, between, open_at, object_store):
+    """Of a put whose client ends in the middle there is no object, and the name is free."""
+    direct = open_at(object_store.storage)
+    seen: list[bytes | None] = []
+
+    def look(_path: str) -> None:
+        seen.append(direct.get("a"))
+
+    with between.halving("PUT", "/a"):
+        # The first put breaks off, and the second one is looked at as it arrives.
+        between.before("PUT", "/a", lambda _: between.before("PUT", "/a", look))
+        assert store.put_new("a", bytes(200_000))
+    assert seen == [None]
+    assert store.get("a") == bytes(200_000)
+    with between.halving("PUT", "/a"):
+        store.put("a", b"another one")
+    assert store.get("a") == b"another one"
+
+
 def test_a_put_that_is_not_answered_in_time_is_sent_again(store, between, monkeypatch):
     """A job whose commit a silent server had kept for half a minute ended, and lost a minute more.
 
