@@ -150,10 +150,10 @@ def pipeline(
     every table without `latest` or `file`.
 
     A DataFrame has the event's columns, and also the columns of the record in Kafka: `_topic`,
-    `_partition`, `_offset`, `_timestamp` and `_key` (as text). If a table has `first`, `latest` or
-    `top_k`, or an ordered fold with `on_time`, a DataFrame has `_log_time` too. The rows returned
-    for that table must keep `_log_time`, `_topic`, `_partition` and `_offset`. The rows of another
-    ordered fold must keep the last three.
+    `_partition`, `_offset`, `_timestamp` and `_key` (as text). If a table has `first`, `latest`,
+    `top_k` or `sample`, or an ordered fold with `on_time`, a DataFrame has `_log_time` too. The
+    rows returned for that table must keep `_log_time`, `_topic`, `_partition` and `_offset`. The
+    rows of another ordered fold must keep the last three.
 
     `on_error` decides about a record that the function or a step fails on. "reject" leaves the
     record out of all tables and adds a reject. "stop" ends the job there, and names the record.

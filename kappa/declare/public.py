@@ -9,6 +9,7 @@ from kappa.declare.folds.extremes import max_, min_
 from kappa.declare.folds.fold import Fold
 from kappa.declare.folds.picked import first, latest
 from kappa.declare.folds.quantile import kll
+from kappa.declare.folds.sample import sample
 from kappa.declare.folds.set import set_
 from kappa.declare.folds.sketches import hll, theta
 from kappa.declare.folds.sum import sum_
@@ -58,6 +59,7 @@ __all__ = [
     "or_",
     "ordered",
     "pipeline",
+    "sample",
     "session",
     "set_",
     "sum_",

@@ -292,7 +292,7 @@ def _checked_folds(source: Source, table: str, given: object) -> dict[str, Fold]
                 hint=(
                     "use count(), sum_(...), avg_(...), min_(...), max_(...), and_(...), "
                     "or_(...), first(...), latest(...), set_(...), count_distinct(...), "
-                    "top_k(...), hll(...), theta(...) or kll(...)"
+                    "top_k(...), sample(...), hll(...), theta(...) or kll(...)"
                 ),
             )
         wrong = [each for each in how.given_columns if not isinstance(each, str)]

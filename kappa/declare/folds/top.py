@@ -54,9 +54,21 @@ class TopK(Fold):
         by = dict(self.options).get("by")
         return (str(self.column),) if by is None else (str(self.column), str(by))
 
-    def stored_columns(self, name: str, rows: ReturnedColumns) -> Iterator[tuple[str, str]]:
-        value = rows.type_of(str(self.column), self.text_of(name))
+    def ranked_types(self, name: str, rows: ReturnedColumns) -> tuple[Type, Type]:
+        """Returns the types of the rank and of the value.
+
+        Raises DeclarationError if the fold cannot rank these rows.
+        """
         by = rows.ordered_type_of(self.input_columns[-1], self.text_of(name))
+        return by, rows.type_of(str(self.column), self.text_of(name))
+
+    def ranked_sql(self, given: Types) -> tuple[str, str, str]:
+        """Returns Spark's SQL of a row's rank and value, and whether the row has both."""
+        value, by = self.input_sql(given), self.input_sql(given, self.input_columns[-1])
+        return by, value, f"{by} is not null and {value} is not null"
+
+    def stored_columns(self, name: str, rows: ReturnedColumns) -> Iterator[tuple[str, str]]:
+        by, value = self.ranked_types(name, rows)
         yield name, str(Array(value))
         rows.check_columns(FOLD_ORDER_COLUMNS, self.text_of(name))
         order = (Column(of.removeprefix("_"), Scalar(kind)) for of, kind in FOLD_ORDER_COLUMNS)
@@ -82,10 +94,9 @@ class TopK(Fold):
         return cut_column(name)
 
     def contribution_sql(self, name: str, types: Types, given: Types) -> Iterator[str]:
-        value, by = self.input_sql(given), self.input_sql(given, self.input_columns[-1])
+        by, value, ranked = self.ranked_sql(given)
         order = ", ".join(f"{of} as {of.removeprefix('_')}" for of, _ in FOLD_ORDER_COLUMNS)
         row = f"struct({by} as by, {order}, {value} as value)"
-        ranked = f"{by} is not null and {value} is not null"
         none = f"cast(array() as {types[_top_column(name)]})"
         found = f"max_by({row}, {row}, {self._limit}) filter (where {ranked})"
         yield from self._top_sql(name, types, f"coalesce({found}, {none})", f"count_if({ranked})")

@@ -116,6 +116,7 @@ def folded(kind: str) -> dict[str, Any]:
         "set": {"limit": 3},
         "count_distinct": {"limit": 3},
         "top_k": {"k": 3},
+        "sample": {"k": 3},
         "hll": {"lg_k": 4},
         "theta": {"lg_k": 4},
         "kll": {"rank": 0.5, "k": 200},

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,6 +37,7 @@ from kappa import (
     min_,
     or_,
     pipeline,
+    sample,
     set_,
     sum_,
     theta,
@@ -1108,6 +1110,8 @@ GATHERED = {
     "tags_top": top_k("tags", 3, by="x"),
     "n_top": top_k("n", 2),
     "s_top": top_k("s", k=4, by="day"),
+    "n_drawn": sample("n", 2),
+    "pairs": sample(["s", "n"], 3, weight="x"),
     "s_hll": hll("s"),
     "n_hll": hll("n", lg_k=4),
     "n_theta": theta("n", lg_k=4),
@@ -1230,6 +1234,36 @@ def gathered_from(log: MemoryLog, spark: SparkSession) -> dict[tuple[Any, Any], 
         greatest = sorted(ranked, key=lambda each: each[:2], reverse=True)[:k]
         return [value for *_, value in greatest], len(ranked) > k
 
+    every = [row for rows in groups.values() for row in rows]
+    places = spark.createDataFrame(
+        [
+            (number, "events", *row["order"][1:], row["n"], row["s"])
+            for number, row in enumerate(every)
+        ],
+        "number int, topic string, part int, at bigint, n bigint, s string",
+    )
+    found = places.selectExpr(
+        "xxhash64(topic, part, at, n) as alone", "xxhash64(topic, part, at, s, n) as pair", "number"
+    ).collect()
+    drawn_by = {id(every[each.number]): each for each in found}
+
+    def least(rows: Sequence[dict[str, Any]]) -> list[Any]:
+        """Draws two values by the least hashes."""
+        taking_part = [row for row in rows if row["n"] is not None]
+        taking_part.sort(key=lambda row: drawn_by[id(row)].alone)
+        return [row["n"] for row in taking_part[:2]]
+
+    def weighted(rows: Sequence[dict[str, Any]]) -> list[Any]:
+        """Draws three pairs by the greatest u ** (1 / weight)."""
+
+        def rank(row: dict[str, Any]) -> float:
+            uniform = ((drawn_by[id(row)].pair % 2**64 >> 11) + 0.5) / 2**53
+            return math.log(uniform) / row["x"]
+
+        taking_part = [row for row in rows if row["x"] is not None and row["x"] > 0]
+        taking_part.sort(key=rank, reverse=True)
+        return [{"s": row["s"], "n": row["n"]} for row in taking_part[:3]]
+
     placed = ", ".join(
         f"({place}, {each}L)"
         for place, rows in enumerate(groups.values())
@@ -1274,6 +1308,10 @@ def gathered_from(log: MemoryLog, spark: SparkSession) -> dict[tuple[Any, Any], 
             **{f"{name}_top_overflow": over for name, (_, over) in tops.items()},
             **{f"{name}_distinct": len(set(values(rows, name))) for name in ("s", "x")},
             "n_distinct": found if (found := len(set(values(rows, "n")))) <= 3 else None,
+            "n_drawn": least(rows),
+            "n_drawn_overflow": len(values(rows, "n")) > 2,
+            "pairs": weighted(rows),
+            "pairs_overflow": sum(x > 0 for x in values(rows, "x")) > 3,
             "s_hll": len(set(values(rows, "s"))),
             "n_hll": n_hll,
             "n_theta": n_theta,
