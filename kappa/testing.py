@@ -90,7 +90,7 @@ def tables_of(pipeline: Pipeline, events: Events) -> dict[str, list[dict[str, An
     computed, or if the function fails on an event and `on_error="stop"` is declared.
 
     Example:
-        visit = {"visitor": "ann", "page": "/", "at": "2024-01-31T12:00:00Z"}
+        visit = {"visitor": "ann", "page": "/", "happened_at": "2024-01-31T12:00:00Z"}
         tables = tables_of(web, {"visits": [visit, visit]})
         assert tables["page_visits"] == [{"page": "/", "visits": 2}]
         assert tables["rejects"] == []

@@ -21,9 +21,9 @@ from kappa.tables.versions import files
 VISITS = Topic(
     "visits",
     key="visitor",
-    event="visitor string not null, page string not null, at timestamp not null",
+    event="visitor string not null, page string not null, happened_at timestamp not null",
 )
-HITS = Table("page_hits", keys=("page",), fold={"hits": count(), "last": max_("at")})
+HITS = Table("page_hits", keys=("page",), fold={"hits": count(), "last": max_("happened_at")})
 
 
 @pipeline(reads={"visits": VISITS}, writes=[HITS])
@@ -36,9 +36,13 @@ def main() -> None:
     """Prints what each package makes of the records."""
     # kafka: the log. A log in memory gives the same raw records as a broker's.
     log = MemoryLog()
-    log.add("visits", 0, b'{"visitor":"ann","page":"/","at":"2026-01-31T12:00:00Z"}', key=b"ann")
-    log.add("visits", 0, b'{"visitor":"bob","page":7,"at":"2026-01-31T12:00:01Z"}', key=b"bob")
-    log.add("visits", 0, b'{"visitor":"ann","page":"/","at":"2026-01-31T12:00:02Z"}', key=b"ann")
+    for key, page, time in (
+        ("ann", '"/"', "12:00"),
+        ("bob", "7", "12:01"),
+        ("ann", '"/"', "12:02"),
+    ):
+        event = f'{{"visitor":"{key}","page":{page},"happened_at":"2026-01-31T{time}:00Z"}}'
+        log.add("visits", 0, event.encode(), key=key.encode())
     piece = Slice(1, 0, Offsets.zero({"visits": 1}), log.end)
     raw = log.here(piece)
     print("kafka    ", f"{raw.num_rows} records, offsets 0 to {log.end.at('visits', 0)}")

@@ -142,7 +142,7 @@ def _check_address(described_as: str, to: object) -> None:
     if secret:
         raise DeclarationError(
             f"{described_as} goes to a URL with {secret} in it",
-            hint="a version is no place for a secret: leave it out, and give it in the settings",
+            hint="a version may have no secret: leave it out, and give it in the settings",
         )
 
 

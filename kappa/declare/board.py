@@ -69,7 +69,7 @@ def board_of(content: bytes, file: str) -> Board:
         text = content.decode()
         found = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DeclarationError(f"{file} is no TOML: {error}", hint=_FORM) from None
+        raise DeclarationError(f"{file} is not TOML: {error}", hint=_FORM) from None
     _ensure_known(found, _BOARD_KEYS, file, "a board")
     title = _required_text(found, "title", file, 'title = "Sales today"')
     charts = found.get("chart", [])

@@ -86,6 +86,6 @@ def fails_on_more(failing: int, before: int, records: int) -> str:
 def remedy_text(pipeline: str) -> str:
     """Returns advice about a candidate that is beyond the limit."""
     return (
-        f"mend the producer, or the declaration of the events, and type kappa deploy {pipeline}; "
+        f"fix the producer, or the declaration of the events, and type kappa deploy {pipeline}; "
         "or allow more: @pipeline(..., max_rejects=...)"
     )

@@ -47,13 +47,13 @@ def expiry_of(where: str, expire: object, after: object) -> Expiry | None:
         return None
     if expire is None or after is None:
         declared, missing = (
-            ("after", 'expire="at"') if expire is None else ("expire", 'after="7 days"')
+            ("after", 'expire="happened_at"') if expire is None else ("expire", 'after="7 days"')
         )
         raise DeclarationError(f"{where} declares {declared} alone", hint=f"say both: {missing}")
     if not isinstance(expire, str) or not expire or expire.startswith("_"):
         raise DeclarationError(
             f"{where} has expire={option_text(expire)}, which is not a column of its rows",
-            hint='name the column that has the time of a row: expire="at"',
+            hint='name the column that has the time of a row: expire="happened_at"',
         )
     span = parse_duration(after)
     if span is None:

@@ -184,7 +184,7 @@ def plain_columns(source: Source, what: str, ddl: str) -> tuple[Column, ...]:
     if not isinstance(ddl, str):
         raise DeclarationError(
             f"{source}: {what} has {describe_value(ddl)} for its columns, which is not text",
-            hint='write columns as text: "visits bigint, at timestamp"',
+            hint='write columns as text: "visits bigint, happened_at timestamp"',
         )
     with error_prefix(f"{source}: {what}"):
         columns = parse_columns(ddl)

@@ -231,7 +231,8 @@ def _declared_pipeline(
     other = next((each for each in writes if not isinstance(each, Written)), None)
     if other is not None:
         raise DeclarationError(
-            f"{source}: pipeline {name} writes {describe_value(other)}, which is no Table or View",
+            f"{source}: pipeline {name} writes {describe_value(other)}, which is not a Table or "
+            "View",
             hint='give tables and views: writes=[Table("...")]; a topic that rows go to is a Sink',
         )
     if not tables:

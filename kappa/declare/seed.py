@@ -182,7 +182,7 @@ def _read_values(
             found.append(None if text is None else read(text, column.name))
         except Rejected as rejected:
             raise seed.line_error(
-                line, rejected.detail, hint="mend the value, or give the column another type"
+                line, rejected.detail, hint="fix the value, or give the column another type"
             ) from None
     return found
 

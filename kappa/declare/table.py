@@ -60,7 +60,7 @@ class Table:
             max_removed=0.1,
         )
         Table("rates", file="rates.csv", keys=("currency",), columns="currency string, rate double")
-        Table("slow_visits", expire="at", after="7 days")
+        Table("slow_visits", expire="happened_at", after="7 days")
     """
 
     name: str

@@ -94,10 +94,10 @@ class Topic:
     Example:
         VISITS = Topic(
             "visits",
-            event="visitor string not null, page string, ms int, is_new boolean, at timestamp",
+            event="visitor string not null, page string, ms int, happened_at timestamp",
             partitions=3,
             key="visitor",
-            event_time="at",
+            event_time="happened_at",
             lateness="1 hour",
             config={"retention.ms": "-1"},
         )
@@ -269,7 +269,7 @@ def _declared_event(
         if found is None:
             raise DeclarationError(
                 "no event is declared, and the format knows no columns",
-                hint='declare it: event="id string not null, at timestamp"',
+                hint='declare it: event="id string not null, happened_at timestamp"',
             )
         return found
     if isinstance(form, Json) and form.pin is not None:
@@ -300,7 +300,7 @@ def schema_of_event(event: str | Mapping[str, Any] | Path, source: Source) -> Sc
     match event:
         case str() if event.endswith(".json"):
             raise DeclarationError(
-                f"event={event!r} is no DDL",
+                f"event={event!r} is not DDL",
                 hint=f'give a schema\'s file as a path: event=Path("{event}")',
             )
         case str():
@@ -318,7 +318,7 @@ def schema_of_event(event: str | Mapping[str, Any] | Path, source: Source) -> Sc
             raise DeclarationError(
                 f"event is {describe_value(event)}, which declares nothing",
                 hint=(
-                    'give DDL ("id string not null, at timestamp"), a JSON Schema, '
+                    'give DDL ("id string not null, happened_at timestamp"), a JSON Schema, '
                     "or the Path of one"
                 ),
             )

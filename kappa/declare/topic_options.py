@@ -84,7 +84,7 @@ def lateness_of_topic(
         return None
     if event_time is None or lateness is None:
         declared = "lateness" if event_time is None else "event_time"
-        missing = 'event_time="at"' if event_time is None else 'lateness="5 minutes"'
+        missing = 'event_time="happened_at"' if event_time is None else 'lateness="5 minutes"'
         raise DeclarationError(
             f"{source}: topic {topic} declares {declared} alone", hint=f"say both: {missing}"
         )

@@ -25,7 +25,7 @@ def tumble(at: Column | str, size: str) -> Column:
             writes=[Table("minutes", keys=("minute",), fold={"visits": count()})],
         )
         def by_minute(visits):
-            return {"minutes": visits.withColumn("minute", tumble("at", "1 minute"))}
+            return {"minutes": visits.withColumn("minute", tumble("happened_at", "1 minute"))}
     """
     from pyspark.sql import functions as F  # noqa: PLC0415  # a declaration imports no Spark
 
@@ -50,7 +50,7 @@ def hop(at: Column | str, size: str, every: str) -> Column:
             writes=[Table("windows", keys=("since",), fold={"visits": count()})],
         )
         def by_window(visits):
-            since = F.explode(hop("at", "10 minutes", every="1 minute"))
+            since = F.explode(hop("happened_at", "10 minutes", every="1 minute"))
             return {"windows": visits.withColumn("since", since)}
     """
     from pyspark.sql import functions as F  # noqa: PLC0415  # as above
@@ -78,7 +78,7 @@ def session(state: dict[str, Any], at: datetime | None, gap: str) -> dict[str, A
 
     Example:
         def visits_of(state, row):
-            ended = session(state, row["at"], "30 minutes")
+            ended = session(state, row["happened_at"], "30 minutes")
             if ended is not None:
                 yield {"visitor": row["visitor"], "since": ended["since"], "hits": ended["hits"]}
             state["hits"] = (state["hits"] or 0) + 1

@@ -411,12 +411,12 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     (
         "a topic written",
         lambda: declared(writes=[HITS]),
-        "pipeline function writes topic web.hits, which is no Table or View",
+        "pipeline function writes topic web.hits, which is not a Table or View",
     ),
     (
         "text written",
         lambda: declared(writes=[Table("t"), "u"]),
-        "pipeline function writes 'u', which is no Table or View",
+        "pipeline function writes 'u', which is not a Table or View",
     ),
     (
         "a table read",

@@ -95,7 +95,7 @@ def test_the_readme_works_when_pasted_where_a_wheel_is_installed(
         Reader(bed, venv / "bin", tmp_path).paste("README.md")
 
         assert bed.state().generation == 3
-        visit = b'{"visitor": "ada", "page": "/", "at": "2026-01-31T14:00:00Z"}'
+        visit = b'{"visitor": "ada", "page": "/", "happened_at": "2026-01-31T14:00:00Z"}'
         bed.log.produce([ProducedRecord(visit, key=b"ada") for _ in range(60)], "visits")
         bed.wait_until_folded("web", bed.log.end(["visits"]))
         said = bed.must("query", "select hits from page_hits order by page", "-o", "json")

@@ -88,7 +88,7 @@ def tables(name: str) -> dict[str, Rows]:
 
 
 def time(event: Mapping[str, Any]) -> datetime:
-    return datetime.fromisoformat(event["at"])
+    return datetime.fromisoformat(event["happened_at"])
 
 
 def floor(at: datetime, minutes: int) -> datetime:
@@ -123,7 +123,7 @@ def test_a_customer_who_moves_takes_the_revenue_along() -> None:
 
 
 def test_an_order_of_an_unknown_customer_counts_too() -> None:
-    order = {"id": "o", "customer": "c", "product": "p", "quantity": 2, "at": 0}
+    order = {"id": "o", "customer": "c", "product": "p", "quantity": 2, "happened_at": 0}
     product = {"sku": "p", "category": "food", "price": 1.5}
     found = tables_of(pipeline_of("shop"), {"orders": [order], "products": [product]})
 
@@ -333,7 +333,7 @@ def test_an_offer_is_found_by_each_search_that_waits_for_it() -> None:
     ]
 
     found = tables("searches")["found"]
-    assert found == dicts("search offer person title price at", wanted)
+    assert found == dicts("search offer person title price happened_at", wanted)
     assert {row["search"] for row in found if row["offer"] == "o-new"} == {"s2", "s4"}
     gone = Event(None, key="s2")
     left = tables_of(pipeline_of("searches"), {**made, "searches": [*made["searches"], gone]})

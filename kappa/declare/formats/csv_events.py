@@ -49,7 +49,9 @@ class Csv:
             )
         listed = None
         if fields is not None:
-            listed = listed_texts(f"{source}: format csv", "fields", fields, '["id", "at"]')
+            listed = listed_texts(
+                f"{source}: format csv", "fields", fields, '["id", "happened_at"]'
+            )
             twice = [name for number, name in enumerate(listed) if name in listed[:number]]
             if twice or not listed or isinstance(fields, str):
                 what = (
@@ -59,7 +61,8 @@ class Csv:
                 )
                 raise DeclarationError(
                     f"{source}: format csv has {what}",
-                    hint='name each value once, in the order of a line: fields=["id", "at"]',
+                    hint="name each value once, in the order of a line:"
+                    ' fields=["id", "happened_at"]',
                 )
         set_field = object.__setattr__
         set_field(self, "fields", listed)

@@ -180,9 +180,11 @@ class EnvelopeReader:
         envelope = value.fields
         operation = envelope.get("op")
         if operation is None:
-            raise _malformed_change("the value has no op, so it is no envelope of Debezium's")
+            raise _malformed_change("the value has no op, so it is not an envelope of Debezium's")
         if not isinstance(operation, str) or operation not in _KNOWN:
-            raise _malformed_change(f"op is {show_value(operation)}, which is no change of a row")
+            raise _malformed_change(
+                f"op is {show_value(operation)}, which is not a change of a row"
+            )
         source = envelope.get("source")
         if not isinstance(source, dict):
             raise _malformed_change(f"source is {kind_of(source)}, not an object")

@@ -66,7 +66,7 @@ class Debezium:
     Example:
         Topic(
             "shop.app.orders",
-            event="id bigint not null, amount decimal(10,2), at timestamp,"
+            event="id bigint not null, amount decimal(10,2), happened_at timestamp,"
             " change_op string not null, change_id string not null",
             format=Debezium(times="micros", decimals="text"),
             key="id",
@@ -300,7 +300,7 @@ class JsonParts:
             return _split_parts(self._fields(key))
         except Rejected as error:
             raise Rejected(
-                Reason.BAD_KEY, f"the key is no object of a row's key: {error.detail}"
+                Reason.BAD_KEY, f"the key is not an object of a row's key: {error.detail}"
             ) from None
 
 
@@ -350,7 +350,7 @@ class AvroParts:
         try:
             return self.split_value(key)
         except Rejected as error:
-            raise Rejected(Reason.BAD_KEY, f"the key is no row's: {error.detail}") from None
+            raise Rejected(Reason.BAD_KEY, f"the key is not a row's: {error.detail}") from None
 
 
 def _open_writer(schema_id: int) -> _Writer | Rejected:

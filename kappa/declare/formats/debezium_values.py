@@ -264,7 +264,7 @@ def _plain_check(kind: Type, written: WritingSchema | None) -> Check:
 def _finite_check(check: Check) -> Check:
     def land_finite(found: Any, path: str) -> Any:
         if type(found) is float and math.isnan(found):
-            raise Rejected(Reason.OUT_OF_RANGE, f"{path} is NaN, which is no number")
+            raise Rejected(Reason.OUT_OF_RANGE, f"{path} is NaN, which is not a number")
         return check(found, path)
 
     return land_finite
@@ -295,7 +295,9 @@ def _array_check(element: Check) -> Check:
 def _own_scale(found: Mapping[str, Any], path: str) -> Number:
     scale, value = found.get("scale"), found.get("value")
     if type(scale) is not int or not -1000 <= scale <= 1000 or type(value) not in {str, bytes}:
-        raise Rejected(Reason.BAD_FORMAT, f"{path} is an object that is no decimal with its scale")
+        raise Rejected(
+            Reason.BAD_FORMAT, f"{path} is an object that is not a decimal with its scale"
+        )
     return _unscaled_decimal(value, scale, path)
 
 
@@ -307,7 +309,7 @@ def _unscaled_decimal(found: Any, scale: int, path: str) -> Number:
         number = b""
     if not 0 < len(number) <= 64:
         raise Rejected(
-            Reason.BAD_FORMAT, f"{path} is {show_value(found)}, which are no bytes of digits"
+            Reason.BAD_FORMAT, f"{path} is {show_value(found)}, which are not bytes of digits"
         )
     whole = int.from_bytes(number, signed=True)
     return Number((int(whole < 0), tuple(map(int, str(abs(whole)))), -scale))

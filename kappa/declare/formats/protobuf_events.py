@@ -230,7 +230,7 @@ class ProtobufReader:
             raise Rejected(Reason.NOT_UTF8, "a text of the value is not UTF-8") from None
         except self._damage as error:
             raise Rejected(
-                Reason.MALFORMED_PROTOBUF, f"the value is no {self._name}: {error}"
+                Reason.MALFORMED_PROTOBUF, f"the value is not a {self._name}: {error}"
             ) from None
 
     def column_check(self, column: Column) -> Check:

@@ -226,7 +226,7 @@ class _ProtoReader:
         try:
             return sign * int(text, 0)
         except ValueError:
-            raise self._syntax_error(f"{text} is no number") from None
+            raise self._syntax_error(f"{text} is not a number") from None
 
     def _read_name(self) -> str:
         name = self._next_token()

@@ -98,7 +98,7 @@ def finite_check(kind: str) -> Check:
 
     def land_finite(found: Any, name: str) -> Any:
         if math.isnan(found):
-            raise Rejected(Reason.OUT_OF_RANGE, f"{name} is NaN, which is no number")
+            raise Rejected(Reason.OUT_OF_RANGE, f"{name} is NaN, which is not a number")
         return check(found, name)
 
     return land_finite

@@ -67,10 +67,10 @@ class Text:
     Example:
         Topic(
             "lines",
-            event="at timestamp not null, level string, message string",
+            event="happened_at timestamp not null, level string, message string",
             format=Text(
                 r"(?P<at>\S+ \S+) \[(?P<level>[A-Z]+|-)\] (?P<message>.*)",
-                times={"at": "%Y-%m-%d %H:%M:%S"},
+                times={"happened_at": "%Y-%m-%d %H:%M:%S"},
                 null="-",
             ),
         )
@@ -101,7 +101,7 @@ class Text:
             if not isinstance(given, kind | None):
                 raise DeclarationError(
                     f"{source}: format text has {describe_value(given)} for {option}",
-                    hint='write times={"at": "%d/%m/%Y %H:%M:%S"}, null="-"',
+                    hint='write times={"happened_at": "%d/%m/%Y %H:%M:%S"}, null="-"',
                 )
         with error_prefix(f"{source}: format text"):
             for layout in (times or {}).values():

@@ -56,7 +56,7 @@ def check_plain(
     if by_schema:
         raise DeclarationError(
             f"{what} has texts in its fields, and a JSON Schema is about JSON's values",
-            hint='declare the event by DDL: event="id string not null, at timestamp"',
+            hint='declare the event by DDL: event="id string not null, happened_at timestamp"',
         )
     known = set(fields)
     for column in columns:

@@ -1,7 +1,7 @@
 """Columns and their types, declared by DDL. Pure.
 
-`id string not null, at timestamp` declares two columns. The spelling is Spark's, and no Spark is
-needed to read DDL. An event has only types that JSON can carry.
+`id string not null, happened_at timestamp` declares two columns. The spelling is Spark's, and no
+Spark is needed to read DDL. An event has only types that JSON can carry.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Tokens:
         if not word or not (word[0].isalpha() or word[0] == "_"):
             raise DeclarationError(
                 f"{what} is expected{self._place_text()} in: {self.text or '(empty)'}",
-                hint="write columns as `id string not null, at timestamp`",
+                hint="write columns as `id string not null, happened_at timestamp`",
             )
         self._next += 1
         return word
@@ -222,7 +222,7 @@ def parse_columns(ddl: str) -> tuple[Column, ...]:
     if not tokens.at_end:
         raise DeclarationError(
             f"`{tokens.peek_word()}` is not expected after column {columns[-1].name} in: {ddl}",
-            hint="separate columns by commas: `id string not null, at timestamp`",
+            hint="separate columns by commas: `id string not null, happened_at timestamp`",
         )
     refuse_repeated(columns, ddl)
     for column in columns:

@@ -111,7 +111,7 @@ def _refuse_surrogates(found: Any) -> None:
             if not found.isascii() and any("\ud800" <= letter <= "\udfff" for letter in found):
                 raise Rejected(
                     Reason.LONE_SURROGATE,
-                    "a text holds half of a surrogate pair, which is no character",
+                    "a text holds half of a surrogate pair, which is not a character",
                 )
         case dict():
             for name, value in found.items():

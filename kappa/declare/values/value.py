@@ -158,7 +158,7 @@ def _decimal_check(kind: Decimal) -> Check:
         number = Number(found)
         if not number.is_finite():
             raise Rejected(
-                Reason.OUT_OF_RANGE, f"{name} is {show_value(found)}, which is no number"
+                Reason.OUT_OF_RANGE, f"{name} is {show_value(found)}, which is not a number"
             )
         sign, digits, exponent = number.as_tuple()
         # By value, not by spelling: 1.10 fits one digit behind the point less than 1.11 does.

@@ -46,7 +46,7 @@ def unsure_join(join: Tree) -> tuple[str, str] | None:
         columns = ", ".join(join["using_columns"])
         return (
             f"an asof join by using ({columns}), in which a null may be the latest time",
-            "write its condition: on t.symbol = p.symbol and t.at >= p.since",
+            "write its condition: on t.symbol = p.symbol and t.traded_at >= p.since",
         )
     if any("DISTINCT" in each["type"] for each in conjuncts(join["condition"])):
         return (

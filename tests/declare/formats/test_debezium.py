@@ -115,7 +115,7 @@ def test_a_truncation_is_a_removal_without_a_row_or_a_key() -> None:
 
 def test_a_tombstone_deletes_its_key_where_repeats_stay_and_nothing_where_they_go() -> None:
     # Behind the repeat of a deletion there is one that nothing tells from the first: a row that
-    # was made anew between them would be lost.
+    # was created again between them would be lost.
     assert read(topic(), None) == Tombstone(None)
     assert read(compacted(), None) == Tombstone(1)
     assert read(compacted(), None, key=b"1") == "bad_key"

@@ -404,7 +404,7 @@ def message(*fields: str, head: str = 'syntax = "proto3";') -> str:
         ),
         ("message A {}", "", "", "the message has no fields"),
         ("message A { string id = 1;", "", "", "it ends too early"),
-        ("message A { string id = x; }", "", "", "x is no number"),
+        ("message A { string id = x; }", "", "", "x is not a number"),
         ("<html>", "", "", "< is not expected"),
         ('edition = "2023";', "", "", "edition is not expected"),
         ('import "other.proto"; message A { string id = 1; }', "", "", "imports other.proto"),

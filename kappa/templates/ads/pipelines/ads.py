@@ -8,13 +8,13 @@ IMPRESSIONS = Topic(
     "impressions",
     partitions=2,
     key="id",
-    event="id string not null, campaign string not null, at timestamp not null",
+    event="id string not null, campaign string not null, happened_at timestamp not null",
 )
 CLICKS = Topic(
     "ad_clicks",
     partitions=2,
     key="impression",
-    event="id string not null, impression string not null, at timestamp not null",
+    event="id string not null, impression string not null, happened_at timestamp not null",
 )
 
 
@@ -26,12 +26,13 @@ CLICKS = Topic(
         View(
             "clicked_impressions",
             """
-            select i.id as impression, i.campaign, i.at as shown_at, min(c.at) as clicked_at,
+            select i.id as impression, i.campaign, i.happened_at as shown_at,
+                min(c.happened_at) as clicked_at,
                 count(c.id) as clicks
             from impressions i
             left join ad_clicks c on c.impression = i.id
-                and c.at between i.at and i.at + interval '10 minutes'
-            group by i.id, i.campaign, i.at
+                and c.happened_at between i.happened_at and i.happened_at + interval '10 minutes'
+            group by i.id, i.campaign, i.happened_at
             """,
             keys=("impression",),
         ),
@@ -48,10 +49,12 @@ CLICKS = Topic(
         View(
             "unmatched_clicks",
             """
-            select c.impression, c.id as click, c.at as clicked_at, i.at as shown_at
+            select c.impression, c.id as click, c.happened_at as clicked_at,
+                i.happened_at as shown_at
             from ad_clicks c
             left join impressions i on i.id = c.impression
-            where i.id is null or c.at not between i.at and i.at + interval '10 minutes'
+            where i.id is null
+                or c.happened_at not between i.happened_at and i.happened_at + interval '10 minutes'
             """,
             keys=("impression", "click"),
             by=("impression",),
@@ -67,6 +70,6 @@ CLICKS = Topic(
 def ads(impressions: DataFrame, ad_clicks: DataFrame) -> dict[str, DataFrame]:
     """Keeps both histories; views join them, whichever of two events arrives first."""
     return {
-        "impressions": impressions.select("id", "campaign", "at"),
-        "ad_clicks": ad_clicks.select("id", "impression", "at"),
+        "impressions": impressions.select("id", "campaign", "happened_at"),
+        "ad_clicks": ad_clicks.select("id", "impression", "happened_at"),
     }

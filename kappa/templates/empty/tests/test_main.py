@@ -19,4 +19,4 @@ def test_each_event_is_a_row() -> None:
 
 
 def test_the_law_of_slices() -> None:
-    law_of_slices(main, some_events(main, 6), cuts=2, large=False)
+    law_of_slices(main, some_events(main, 4), cuts=1, large=False)

@@ -7,14 +7,17 @@ from kappa import Table, Topic, View, pipeline
 LOGINS = Topic(
     "logins",
     key="account",
-    event="id string not null, account string not null, ok boolean not null, at timestamp not null",
+    event="""
+        id string not null, account string not null, ok boolean not null,
+        happened_at timestamp not null
+    """,
 )
 TRANSFERS = Topic(
     "transfers",
     key="account",
     event="""
         id string not null, account string not null, amount decimal(12,2) not null,
-        at timestamp not null
+        happened_at timestamp not null
     """,
 )
 
@@ -27,13 +30,14 @@ TRANSFERS = Topic(
         View(
             "break_ins",
             """
-            select entered.account, entered.id as login, entered.at as entered_at,
+            select entered.account, entered.id as login, entered.happened_at as entered_at,
                 count(*) as failed
             from logins entered
             join logins tried on tried.account = entered.account
-                and tried.at between entered.at - interval '10 minutes' and entered.at
+                and tried.happened_at
+                    between entered.happened_at - interval '10 minutes' and entered.happened_at
             where entered.ok and not tried.ok
-            group by entered.id, entered.account, entered.at
+            group by entered.id, entered.account, entered.happened_at
             having count(*) >= 3
             """,
             keys=("account", "login"),
@@ -42,13 +46,13 @@ TRANSFERS = Topic(
         View(
             "suspicious_transfers",
             """
-            select t.account, t.id as transfer, t.amount, t.at as sent_at,
+            select t.account, t.id as transfer, t.amount, t.happened_at as sent_at,
                 max(b.entered_at) as broken_into_at
             from transfers t
             join break_ins b on b.account = t.account
-                and t.at between b.entered_at and b.entered_at + interval '10 minutes'
+                and t.happened_at between b.entered_at and b.entered_at + interval '10 minutes'
             where t.amount >= 500
-            group by t.id, t.account, t.amount, t.at
+            group by t.id, t.account, t.amount, t.happened_at
             """,
             keys=("account", "transfer"),
             by=("account",),
@@ -66,6 +70,6 @@ TRANSFERS = Topic(
 def fraud(logins: DataFrame, transfers: DataFrame) -> dict[str, DataFrame]:
     """Keeps both histories; views find the pattern, whichever topic is ahead."""
     return {
-        "logins": logins.select("id", "account", "ok", "at"),
-        "transfers": transfers.select("id", "account", "amount", "at"),
+        "logins": logins.select("id", "account", "ok", "happened_at"),
+        "transfers": transfers.select("id", "account", "amount", "happened_at"),
     }

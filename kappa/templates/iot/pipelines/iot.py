@@ -12,7 +12,7 @@ from kappa import Table, Topic, View, avg_, count, max_, ordered, pipeline, sum_
 MEASUREMENTS = Topic(
     "measurements",
     key="sensor",
-    event="sensor string not null, celsius decimal(5,1) not null, at timestamp not null",
+    event="sensor string not null, celsius decimal(5,1) not null, happened_at timestamp not null",
 )
 # A sensor sends every minute; so long without a reading is silence.
 SILENCE = timedelta(minutes=10)
@@ -73,10 +73,10 @@ def watch(state: dict[str, Any], reading: Any) -> Iterator[dict[str, Any]]:
 )
 def iot(measurements: DataFrame) -> dict[str, DataFrame]:
     """Measures by the time at which a reading was taken, and watches when it arrives."""
-    late = F.col("_timestamp") > F.col("at") + F.expr(f"interval {LATE_MINUTES} minutes")
+    late = F.col("_timestamp") > F.col("happened_at") + F.expr(f"interval {LATE_MINUTES} minutes")
     return {
         "celsius_by_5_minutes": measurements.withColumn(
-            "since", tumble("at", "5 minutes")
+            "since", tumble("happened_at", "5 minutes")
         ).withColumn("is_late", late.cast("int")),
         "sensors": measurements,
     }

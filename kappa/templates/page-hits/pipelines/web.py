@@ -4,9 +4,9 @@ from pyspark.sql import DataFrame
 
 from kappa import Table, Topic, count, max_, pipeline
 
-EVENT = "visitor string not null, page string not null, at timestamp not null"
+EVENT = "visitor string not null, page string not null, happened_at timestamp not null"
 VISITS = Topic("visits", partitions=2, key="visitor", event=EVENT)
-HITS = Table("page_hits", keys=("page",), fold={"hits": count(), "last": max_("at")})
+HITS = Table("page_hits", keys=("page",), fold={"hits": count(), "last": max_("happened_at")})
 
 
 @pipeline(reads={"visits": VISITS}, writes=[HITS])

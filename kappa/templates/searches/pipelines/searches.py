@@ -18,7 +18,7 @@ OFFERS = Topic(
     key="id",
     event="""
         id string not null, title string not null, category string not null,
-        price decimal(10,2) not null, at timestamp not null
+        price decimal(10,2) not null, happened_at timestamp not null
     """,
 )
 
@@ -31,7 +31,7 @@ OFFERS = Topic(
         View(
             "found",
             """
-            select s.id as search, o.id as offer, s.person, o.title, o.price, o.at
+            select s.id as search, o.id as offer, s.person, o.title, o.price, o.happened_at
             from searches s
             join offers o on contains(lower(o.title), lower(s.word))
                 and (s.category is null or o.category = s.category)
@@ -44,4 +44,4 @@ OFFERS = Topic(
 )
 def searches(offers: DataFrame) -> dict[str, DataFrame]:
     """Keeps each offer; the view finds those that some search waits for."""
-    return {"offers": offers.select("id", "title", "category", "price", "at")}
+    return {"offers": offers.select("id", "title", "category", "price", "happened_at")}

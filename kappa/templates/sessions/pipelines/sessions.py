@@ -12,14 +12,14 @@ PAGE_HITS = Topic(
     "page_hits",
     partitions=2,
     key="visitor",
-    event="visitor string not null, page string not null, at timestamp not null",
+    event="visitor string not null, page string not null, happened_at timestamp not null",
 )
 PAUSE = "30 minutes"
 
 
 def follow(state: dict[str, Any], hit: Any) -> Iterator[dict[str, Any]]:
     """Emits a visitor's session once the first hit after a pause has ended it."""
-    ended = session(state, hit["at"], PAUSE)
+    ended = session(state, hit["happened_at"], PAUSE)
     if ended is not None:
         yield {
             "visitor": hit["visitor"],
@@ -75,5 +75,5 @@ def follow(state: dict[str, Any], hit: Any) -> Iterator[dict[str, Any]]:
 )
 def sessions(page_hits: DataFrame) -> dict[str, DataFrame]:
     """Puts a hit into each window of ten minutes that it is in, and into its visitor's session."""
-    since = F.explode(hop("at", "10 minutes", every="5 minutes"))
+    since = F.explode(hop("happened_at", "10 minutes", every="5 minutes"))
     return {"page_windows": page_hits.withColumn("since", since), "visitors": page_hits}

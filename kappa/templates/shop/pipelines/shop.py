@@ -10,7 +10,7 @@ ORDERS = Topic(
     key="id",
     event="""
         id string not null, customer string not null, product string not null,
-        quantity int not null, at timestamp not null
+        quantity int not null, happened_at timestamp not null
     """,
 )
 CUSTOMERS = Topic(
@@ -36,7 +36,8 @@ PRODUCTS = Topic(
         View(
             "order_details",
             """
-            select o.id, o.at as ordered_at, o.customer, coalesce(c.country, 'unknown') as country,
+            select o.id, o.happened_at as ordered_at, o.customer,
+                coalesce(c.country, 'unknown') as country,
                 coalesce(p.category, 'unknown') as category,
                 (o.quantity * coalesce(p.price, 0))::decimal(14, 2) as revenue
             from orders o
@@ -66,4 +67,4 @@ PRODUCTS = Topic(
 )
 def shop(orders: DataFrame) -> dict[str, DataFrame]:
     """Keeps each order; views join it with the customer and the product of now."""
-    return {"orders": orders.select("id", "customer", "product", "quantity", "at")}
+    return {"orders": orders.select("id", "customer", "product", "quantity", "happened_at")}

@@ -9,7 +9,10 @@ POSTS = Topic(
     "posts",
     partitions=2,
     key="id",
-    event="id string not null, author string not null, text string not null, at timestamp not null",
+    event="""
+        id string not null, author string not null, text string not null,
+        happened_at timestamp not null
+    """,
 )
 # They are in every text, and trend never.
 COMMON = ("a", "and", "is", "of", "on", "the", "to", "with")
@@ -49,7 +52,7 @@ def trending(posts: DataFrame) -> dict[str, DataFrame]:
     """Counts the posts of an hour in which a word is, each once."""
     words = F.array_distinct(F.split(F.lower("text"), "[^a-z]+"))
     return {
-        "word_hours": posts.withColumn("hour", tumble("at", "1 hour"))
+        "word_hours": posts.withColumn("hour", tumble("happened_at", "1 hour"))
         .withColumn("word", F.explode(words))
         .where((F.col("word") != "") & ~F.col("word").isin(*COMMON))
     }
