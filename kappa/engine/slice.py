@@ -65,7 +65,7 @@ from kappa.kafka.client import Log
 from kappa.records.decode.decode import TooManyBytesError
 from kappa.records.decode.to_files import Remembering
 from kappa.state.build import Birth, folder_of_build, slice_scratch
-from kappa.state.build_status import DECODED, records_read
+from kappa.state.build_status import DECODED, put_view_costs, read_view_costs, records_read
 from kappa.state.frontier import Frontier
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
@@ -166,6 +166,7 @@ class SliceRunner:
         self._decoded_folder = store.local.path(f"{own}/{DECODED}")
         self._decoded_elsewhere = f"{scratch}/decoded" if merging.elsewhere else None
         self.writers: list[TableWriter] = []
+        self._view_costs = {**read_view_costs(store, birth.build)}
         self._open(views_are_current=views_are_current)
         self.splits = Splits(store, birth.build)
         self._origin = birth.origin_offsets
@@ -351,7 +352,7 @@ class SliceRunner:
                 # A reader's own error does not name the lost offsets.
                 self.guard.explain(last)
                 raise
-            # The slice is read: a topic that was made anew before the reading could have other
+            # The slice is read: a topic that was created again before the reading could have other
             # records (law 2).
             same_topics: Future[None] = self._topic_watch.submit(self.guard.check_topics)
             try:
@@ -375,6 +376,9 @@ class SliceRunner:
                 failing = self._views.commit(
                     mark, spark, watch, are_due=work.views_are_due, failing=last.failing
                 )
+                if self._views.costs:
+                    self._view_costs |= self._views.costs
+                    put_view_costs(self._store, self._birth.build, self._view_costs)
             except SPARK_ERRORS as error:
                 if function.is_to_judge(error):
                     raise _ToJudge from error

@@ -13,6 +13,7 @@
   process that finds a reason does not start the job again by itself. The next `kappa up` does so,
   once. A candidate that stopped has failed.
 - The check of a serving build's maintained views leaves the findings.
+- A job leaves the cost of each maintained view in the last slice that computed the view.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -270,3 +271,52 @@ def read_view_check(store: Store, build: str) -> ViewCheck | None:
 
 def _view_check_name(build: str) -> str:
     return f"{folder_of_build(build)}/views-checked.json"
+
+
+class ViewCost(Struct, frozen=True):
+    """The cost of a maintained view in the last slice that computed the view, at the time `at`.
+
+    `way` is the way of the computation. The slice had `records` offsets, and changed `rows` of the
+    view; to compute and commit these rows took `seconds`.
+    """
+
+    way: str
+    records: int
+    rows: int
+    seconds: float
+    at: str
+
+    @property
+    def text(self) -> str:
+        """The cost in words."""
+        changed, records = count_of(self.rows, "row"), count_of(self.records, "record")
+        return (
+            f"computed {self.way} in {self.seconds * 1000:,.0f} ms: {changed} changed, "
+            f"by a slice of {records}"
+        )
+
+
+class ViewCosts(Struct, frozen=True):
+    """The cost of each maintained view of a build, by view."""
+
+    views: dict[str, ViewCost]
+    format: int = 1
+
+
+_COSTS = Documents(ViewCosts, derived=True, synced=False)
+
+
+def put_view_costs(store: Store, build: str, costs: Mapping[str, ViewCost]) -> None:
+    """Puts the costs of a build's views, by view, in place of earlier costs."""
+    _COSTS.put(store.local, _view_costs_name(build), ViewCosts({**costs}))
+
+
+def read_view_costs(store: Store, build: str) -> Mapping[str, ViewCost]:
+    """Returns the cost of each view of a build that was computed on this host, by view."""
+    what = f"the costs of the views of build {build}"
+    found = _COSTS.get(store.local, _view_costs_name(build), what)
+    return {} if found is None else found.views
+
+
+def _view_costs_name(build: str) -> str:
+    return f"{folder_of_build(build)}/view-costs.json"

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
 from kappa.base.sql import quoted
 from kappa.base.units import count_of, size
 from kappa.declare.board import Board, boards_in
@@ -17,6 +19,7 @@ from kappa.serving.query.reader.table_sql import schema_of
 from kappa.serving.query.render import Listing
 from kappa.serving.query.tables import ServedTable, StoredFiles, served_table
 from kappa.state.build import Birth
+from kappa.state.build_status import read_view_costs
 from kappa.state.lease import sorted_leases
 from kappa.state.store import Store
 
@@ -82,6 +85,7 @@ def describe_table(
                 sorted_leases(store, now)[0],
                 names_in,
                 whole=f"{quoted(schema_of(table.pipeline))}.{quoted(table.name)}",
+                costs=read_view_costs(store, birth.folded_by),
             ),
             files,
             birth,
@@ -122,6 +126,7 @@ def described_text(found: DescribedTable) -> str:
         *([] if found.files is None else [_size_text(table, found.files)]),
         *([f"one row for each {', '.join(view.keys)}"] if view.keys else []),
         f"written by pipeline {table.pipeline} from {', '.join(found.sources)}",
+        *([] if view.cost is None else [f"last {view.cost.text}"]),
         f"read by {'; '.join(readers) or 'no view, sink, alert or board'}",
         *(f"checked before each promote: {each}" for each in view.checks),
         *([f"cannot be read: {table.broken}"] if table.broken else []),
@@ -166,6 +171,7 @@ def described_document(found: DescribedTable) -> dict[str, Any]:
             ],
         },
         "checks": list(view.checks),
+        "cost": None if view.cost is None else to_builtins(view.cost),
         "query": view.sql,
         "broken": table.broken or None,
     }

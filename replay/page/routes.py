@@ -56,6 +56,7 @@ from kappa.serving.query.rejects import Reject, RejectFilter, newest_rejects
 from kappa.serving.query.sandbox.question import Question
 from kappa.serving.query.tables import ServedTable, served_tables
 from kappa.state.build import read_birth
+from kappa.state.build_status import read_view_costs
 from kappa.state.journal.events import PipelineRetired
 from kappa.state.journal.journal import JournalView
 from kappa.state.lease import sorted_leases
@@ -364,12 +365,14 @@ def show_table(request: Request, pipeline: str, name: str) -> Response:
             f"pipeline {pipeline[:80]} serves no table {name[:80]}",
             hint="the tables are listed under /tables",
         )
+    birth = read_birth(here.store, found.build)
     view = table_view(
         found,
-        read_birth(here.store, found.build),
+        birth,
         sorted_leases(here.store, now.timestamp())[0],
         tables_named,
         whole=f"{quoted(schema_of(pipeline))}.{quoted(name)}",
+        costs=read_view_costs(here.store, birth.folded_by),
     )
     view = replace(view, views=tuple(each for each in view.views if readable.has(each)))
     rows: DrawnRows | None = None

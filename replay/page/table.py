@@ -9,6 +9,7 @@ from inspect import cleandoc
 from kappa.serving.query.reader.table_sql import type_text
 from kappa.serving.query.tables import ServedTable
 from kappa.state.build import Birth
+from kappa.state.build_status import ViewCost
 from kappa.state.lease import Lease
 
 
@@ -46,6 +47,7 @@ class TableView:
     views: tuple[str, ...]
     readers: tuple[ReaderProcess, ...]
     whole: str
+    cost: ViewCost | None
 
 
 def table_view(
@@ -55,11 +57,12 @@ def table_view(
     names_in: Callable[[str], frozenset[str]],
     *,
     whole: str,
+    costs: Mapping[str, ViewCost],
 ) -> TableView:
     """Makes the view of a table.
 
     `names_in` returns the tables that a query names; `whole` is the quoted name of the table
-    with the schema.
+    with the schema. `costs` are those of the build's maintained views.
     """
     born = next((each for each in birth.tables if each.name == table.name), None)
     folds: Mapping[str, tuple[str, str | None]] = {} if born is None else born.fold
@@ -88,6 +91,7 @@ def table_view(
         ),
         _reader_processes(leases, birth.folded_by),
         whole,
+        costs.get(table.name),
     )
 
 

@@ -15,6 +15,7 @@ from kappa.replay.rollout.state import State
 from kappa.replay.status.status import BuildStatus, Status
 from kappa.serving.http.exposition import family
 from kappa.serving.outlets.sinks.sink_status import SinkStatus
+from kappa.state.build_status import ViewCost
 from kappa.state.frontier import Frontier
 
 
@@ -24,7 +25,8 @@ class MetricFacts:
 
     `frontiers` are the newest two of each build, `rejects` counts the rejects of the builds
     that serve by (pipeline, reason). `alerts` counts, by name, the messages that are delivered,
-    that wait, and that are dead letters. `sinks` are the sinks that are served, and the sinks
+    that wait, and that are dead letters. `views` has the costs of the maintained views of each
+    build, by view. `sinks` are the sinks that are served, and the sinks
     that have ended.
     """
 
@@ -34,6 +36,7 @@ class MetricFacts:
     rejects: Mapping[tuple[str, str], int]
     supervised: bool
     alerts: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+    views: Mapping[str, Mapping[str, ViewCost]] = field(default_factory=dict)
     sinks: tuple[SinkStatus, ...] = ()
 
 
@@ -174,6 +177,20 @@ def _metric_families(
         "1 where a build's job has stopped for good.",
         [(_build_labels(each), float(each.stopped is not None)) for each in builds],
     )
+    for name, what, of_view in (
+        ("seconds", "How long the last slice that computed a view took for it.", "seconds"),
+        ("changed_rows", "Rows of a view that the last slice that computed it changed.", "rows"),
+    ):
+        yield (
+            f"kappa_view_{name}",
+            "gauge",
+            what,
+            [
+                ({**_build_labels(each), "view": view}, float(getattr(cost, of_view)))
+                for each in builds
+                for view, cost in seen.views.get(each.build, {}).items()
+            ],
+        )
     for place, (name, kind, what) in enumerate(
         (
             ("delivered_total", "counter", "Messages of an alert that were received."),

@@ -13,12 +13,15 @@ from kappa.state.build import Birth, TopicBirth, folder_of_build
 from kappa.state.build_status import (
     DECODED,
     SliceProgress,
+    ViewCost,
     comparable_now,
     ensure_not_stopped,
     put_stopped,
+    put_view_costs,
     read_counter,
     read_progress,
     read_stopped,
+    read_view_costs,
     watch_slice,
 )
 from kappa.state.slices import Slice
@@ -135,6 +138,18 @@ def test_what_cannot_be_read_or_written_stops_nobody(store: Store, tmp_path: Pat
 
     assert read_progress(store, "b", None) is None
     read_counter(tmp_path / "gone", "0")(1)
+
+
+def test_the_costs_of_views_are_read_as_put(store: Store) -> None:
+    assert read_view_costs(store, "b") == {}
+    cost = ViewCost("by touched keys", 1_200, 1, 0.0123, "then")
+
+    put_view_costs(store, "b", {"busy": cost})
+
+    assert read_view_costs(store, "b") == {"busy": cost}
+    assert cost.text == (
+        "computed by touched keys in 12 ms: 1 row changed, by a slice of 1,200 records"
+    )
 
 
 def test_a_stopwatch_names_each_step_as_it_begins() -> None:

@@ -326,7 +326,7 @@ def test_what_a_person_types_on_a_copy_says_that_it_is_one(tmp_path, monkeypatch
 
     code, said = typed("root", "adopt")
     assert code == ExitCode.OK
-    assert "kappa up goes on from it; its sinks, alerts and pulled sources are off" in said
+    assert "kappa up continues from it; its sinks, alerts and pulled sources are off" in said
     assert run_command(["--root", "copy", "status", "-o", "json"]) == ExitCode.OK
     (silent,) = re.findall(r'"silent": "([^"]*)"', capsys.readouterr().out)
     assert "its sinks, alerts and pulled sources are off until kappa root adopt --send" in silent
@@ -335,7 +335,7 @@ def test_what_a_person_types_on_a_copy_says_that_it_is_one(tmp_path, monkeypatch
     assert typed("root", "adopt")[0] == ExitCode.USAGE
     assert typed("root", "adopt", "--send") == (
         ExitCode.OK,
-        said.partition("kappa up")[0] + "kappa up goes on from it",
+        said.partition("kappa up")[0] + "kappa up continues from it",
     )
     assert typed("gc")[0] == ExitCode.OK
 

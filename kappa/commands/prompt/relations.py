@@ -67,7 +67,7 @@ def relation_text(
     """Renders a table in full, as `kappa tables TABLE` does, without counting rows and files."""
     birth = snapshot.births[table.build]
     found = DescribedTable(
-        table_view(table, birth, (), names_in, whole=""),
+        table_view(table, birth, (), names_in, whole="", costs={}),
         None,
         birth,
         boards_naming(project, table.name, names_in),

@@ -20,7 +20,7 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from kappa.base.clock import Stopwatch
+from kappa.base.clock import Stopwatch, now
 from kappa.base.duck import (
     Connection,
     DuckError,
@@ -35,6 +35,7 @@ from kappa.engine.slice_rows import ArrowRows, QueryRows
 from kappa.engine.views.touched import ViewSource, changes_of_slice
 from kappa.engine.write.commit import Merging, TableWriter
 from kappa.state.build import Birth
+from kappa.state.build_status import ViewCost
 from kappa.state.files.duckdb_access import NO_ACCESS, open_exact, renew_access
 from kappa.state.log_clock import log_clock
 from kappa.state.mark import Mark, origin_mark
@@ -82,6 +83,8 @@ class MaintainedViews:
         # The times before which a view that fails slowly is not tried again.
         self._next_tries: dict[str, float] = {}
         self._ways = ways_of(writer.birth for writer in writers)
+        # The costs of the views that the last slice computed.
+        self.costs: Mapping[str, ViewCost] = {}
         self._duck: Connection | None = None
         self._access = NO_ACCESS
 
@@ -102,6 +105,7 @@ class MaintainedViews:
         is tried again with every slice, or less often if a try takes long. Raises Broken if a view
         cannot be computed for another reason, or was never computed before.
         """
+        self.costs = costs = dict[str, ViewCost]()
         if not self._views:
             return {}
         still = dict(failing or {})
@@ -123,18 +127,26 @@ class MaintainedViews:
                 if not are_due or rests or not (reads or name in self._stale):
                     writer.commit(None, mark)
                     continue
-                begun = time.monotonic()
+                began = time.monotonic()
                 try:
                     self._ensure_sources(writer.birth, still)
-                    writer.commit(self._changes(writer, mark, spark, reads), mark)
+                    way, rows = self._changes(writer, mark, spark, reads)
+                    writer.commit(rows, mark)
                 except Unfit as error:
                     if name not in self._computed:
                         raise
                     still[name] = error.message
                     self._stale.add(name)
-                    self._rest_after(name, time.monotonic() - begun)
+                    self._rest_after(name, time.monotonic() - began)
                     writer.commit(None, mark)
                     continue
+            costs[name] = ViewCost(
+                way,
+                mark.end.distance(mark.start),
+                writer.new_count,
+                round(time.monotonic() - began, 6),
+                now(),
+            )
             self._computed.add(name)
             still.pop(name, None)
             if writer.has_new_rows:
@@ -161,8 +173,8 @@ class MaintainedViews:
 
     def _changes(
         self, writer: TableWriter, mark: Mark, spark: SparkSession, changed: set[str]
-    ) -> ArrowRows | QueryRows:
-        """Returns the differences from a view's stored rows.
+    ) -> tuple[str, ArrowRows | QueryRows]:
+        """Returns the way in which a view is computed, and differences from the stored rows.
 
         `changed` are the sources of the view that have changed.
         """
@@ -182,11 +194,12 @@ class MaintainedViews:
                 self.close()
                 found = None
             if found is not None:
-                return ArrowRows(found)
+                is_by_change = self._ways[birth.name].change is not None
+                return "by change" if is_by_change else "by touched keys", ArrowRows(found)
         relations = {name: self._sources[name].sql() for name in birth.reads}
         query = self._ways[birth.name].whole
         self._stale.discard(birth.name)
-        return QueryRows(
+        return "whole", QueryRows(
             changes_sql(
                 birth,
                 query,

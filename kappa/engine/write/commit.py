@@ -132,9 +132,10 @@ class TableWriter:
         self.birth = birth
         self.path = table_path(store, build, birth.name)
         self._build = build
-        # About the last commit: whether it had rows, the rows if this process committed them, and
-        # the versions before the commit.
+        # About the last commit: whether it had rows, how many, the rows if this process committed
+        # them, and the versions before the commit.
         self.has_new_rows = False
+        self.new_count = 0
         self.new_rows: pa.Table | None = None
         self.versions_before: Mapping[str, int] = {}
         self._driver_rows = driver_rows
@@ -218,7 +219,7 @@ class TableWriter:
 
         Returns the writer: `delta-rs`, `spark`, `duckdb`, or `mark` if there are no rows.
         """
-        self.new_rows, self.versions_before = None, self.versions()
+        self.new_rows, self.new_count, self.versions_before = None, 0, self.versions()
         mark = mark.of_table(self.birth.name)
         # Within a leg the number rises from each (sub-)slice to the next, even if a slice is empty.
         guard = Guard(
@@ -239,6 +240,7 @@ class TableWriter:
             self._commit_nothing(mark, guard)
             writer = "mark"
         else:
+            self.new_count = rows.num_rows
             self._commit_arrow(rows, mark, guard)
             writer = "delta-rs"
         failpoint("table.after_commit")
@@ -283,7 +285,7 @@ class TableWriter:
         # as much memory again.
         kept = rows.persist() if self.birth.row_keys else rows
         try:
-            count = kept.count()
+            count = self.new_count = kept.count()
             if count <= self._driver_rows or (
                 self._merge_bytes and _bytes_kept(kept) <= self._merge_bytes
             ):
@@ -319,6 +321,7 @@ class TableWriter:
         assert rewriting is not None, "only a mergeable table is filled from files"
         try:
             count, size = rewriting.find(rows)
+            self.new_count = count
             if count <= self._driver_rows or size <= self._merge_bytes:
                 return self.commit_table(rewriting.found() if count else None, mark, guard)
             if self._elsewhere or (self._merge_bytes and rewriting.takes(count)):

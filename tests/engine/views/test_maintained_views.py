@@ -15,6 +15,7 @@ from kappa import Pipeline, Table, Topic, View, count, max_, pipeline
 from kappa.base.duck import DuckError, progress_of_queries
 from kappa.base.errors import Broken
 from kappa.base.sql import quoted
+from kappa.state.build_status import read_view_costs
 from kappa.state.files.duckdb_access import open_for_few_rows
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -169,6 +170,12 @@ def test_a_view_is_its_query_at_each_frontier_whatever_the_slices(
         whole = Rehearsal(tmp_path / "whole", made, log, driver_rows=driver_rows)
         whole.fold(log.end)
         ensure_views_hold(whole)
+        # The job has told what each view cost.
+        costs = read_view_costs(whole.store, whole.birth.build)
+        assert {*costs} == VIEWS
+        assert {each.way for each in costs.values()} <= {"whole", "by change", "by touched keys"}
+        assert costs["per_bidder"].records == log.end.distance(Offsets())
+        assert costs["per_bidder"].rows == whole.table("per_bidder").num_rows
 
 
 @pytest.mark.long

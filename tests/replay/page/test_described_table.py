@@ -17,6 +17,7 @@ from kappa.declare.alert import AlertBirth
 from kappa.declare.sink import SinkBirth
 from kappa.serving.query.pin.catalog import pin_served
 from kappa.state.build import TopicBirth, put_birth, read_birth
+from kappa.state.build_status import ViewCost, put_view_costs
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 
@@ -134,6 +135,16 @@ def test_a_view_has_its_query_and_no_files(run: Run) -> None:
     assert out.startswith("view busy of pipeline web, build web-1\n1 row\n")
     assert "written by pipeline web from its query\n" in out
     assert "the query:\nfrom page_hits where hits > 3\n" in out
+
+
+def test_the_last_cost_of_a_maintained_view_is_told(run: Run, store: Store) -> None:
+    cost = ViewCost("by touched keys", 9, 2, 0.012, "2026-01-31T14:00:00.000+00:00")
+    put_view_costs(store, "web-1", {"page_hits": cost})
+
+    assert f"last {cost.text}\n" in run("page_hits")[1]
+    found = json.loads(run("page_hits", "-o", "json")[1])
+    assert (found["cost"]["rows"], found["cost"]["seconds"]) == (2, 0.012)
+    assert "cost" not in run("busy")[1]
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_one_that_is_declared_and_not_there_yet_is_behind_by_all(
 @pytest.mark.parametrize(
     ("log", "says"),
     [
-        (Log(id="2"), "was made anew"),
+        (Log(id="2"), "was created again"),
         (
             Log(first={0: 41, 1: 0}),
             "has lost records before they were archived: partition 0 lost offsets 40 to 40",

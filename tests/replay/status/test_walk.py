@@ -72,7 +72,7 @@ DAMAGES: Mapping[str, Callable[[bytes, random.Random], bytes | None]] = {
 # What nobody can tell from a document that was never put: without one, all is as it was before it.
 FORGOTTEN = re.compile(
     r".*\.newest|root_copy\.json|run/.*"
-    r"|builds/[^/]+/(begun|split|verification|birth_copy|views-checked)\.json"
+    r"|builds/[^/]+/(begun|split|verification|birth_copy|views-checked|view-costs)\.json"
     r"|builds/[^/]+/identities/.*"
     r"|(alerts|cache|collector|leases|schemas)/.*"
 )

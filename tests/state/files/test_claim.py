@@ -203,7 +203,7 @@ def test_a_server_that_puts_whatever_the_condition_has_no_root(tmp_path, ignored
         store = Store("s3://bucket/kappa", storage=storage, local=tmp_path)
         try:
             if ignored:
-                with pytest.raises(SettingsError, match="does not heed If-None-Match"):
+                with pytest.raises(SettingsError, match="ignores If-None-Match"):
                     store.control.take(over=False)
             else:
                 store.control.take(over=False)

@@ -332,7 +332,7 @@ def test_after_an_answer_that_is_lost_at_a_table_it_is_there_once(store, between
 # No bucket has these documents: they are of a host, or of files that only a disk has.
 OF_A_HOST = {
     *("Begun", "Cuts", "JoinedSums", "RememberedFiles", "Running", "RunningServer"),
-    *("SinkState", "SliceProgress", "SupervisorReport", "VerificationProgress"),
+    *("SinkState", "SliceProgress", "SupervisorReport", "VerificationProgress", "ViewCosts"),
 }
 # The programs that put what is no document, by their doors.
 BY_HAND = {
