@@ -25,10 +25,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def warm_spark() -> Iterator[None]:
+def warm_spark(request: pytest.FixtureRequest) -> Iterator[None]:
     """Keeps a Spark session for `tables_of` and the laws until the last test has ended."""
     # A run without tests on Spark does not wait for this import.
     from kappa.engine.children.rehearsal import local_session  # noqa: PLC0415
 
-    with local_session():
+    with local_session(request.config.rootpath):
         yield

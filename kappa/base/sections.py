@@ -48,7 +48,9 @@ class JarsSettings(Section, frozen=True):
     """`[jars]`: the source of jars."""
 
     repository: Annotated[str | None, "another Maven repository than the default one"] = None
-    cache: Annotated[Path | None, "another folder than the user's cache"] = None
+    cache: Annotated[
+        Path | None, "another folder than the user's cache, relative to kappa.toml"
+    ] = None
 
 
 class RolloutSettings(Section, frozen=True):

@@ -159,7 +159,7 @@ def _settings_of(project: Path, flags: Mapping[str, Any]) -> Settings:
         in_file = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise SettingsError(
-            f"{file} cannot be read: {error}", hint="mend the file; it is TOML"
+            f"{file} cannot be read: {error}", hint="fix the file: it is TOML"
         ) from error
     if "project" in in_file:
         raise SettingsError(
@@ -167,8 +167,8 @@ def _settings_of(project: Path, flags: Mapping[str, Any]) -> Settings:
         )
     for name, mend in secrets_in(in_file, _WITHOUT_SECRETS, _PREFIX):
         raise SettingsError(
-            f"{name} is in {project / FILE}, which is copied with the project and is no place for "
-            "it",
+            f"{name} is in {project / FILE}, which may not have secrets: it is copied with the "
+            "project",
             hint=f"{mend}; and change it, if others had the file",
         )
     settings: Settings = _read(Settings, _beaten(in_file, _in_environment()), [], project)
@@ -180,6 +180,10 @@ def _settings_of(project: Path, flags: Mapping[str, Any]) -> Settings:
             f"setting local is {settings.local}, and locks are on a disk of this host",
             hint=f"give a folder, such as .kappa ({project / FILE})",
         )
+    if settings.jars.cache is not None:
+        # Commands are typed in any folder of the project.
+        cache = project / settings.jars.cache
+        settings = replace(settings, jars=replace(settings.jars, cache=cache))
     given = {flag: value for flag, value in flags.items() if value is not None}
     return replace(settings, project=project, **given)
 
@@ -258,7 +262,7 @@ def _path_of(kind: type, given: Any) -> Path:
 
 
 def _wrong(kind: Any, given: Any, path: list[str], project: Path, why: str) -> SettingsError:
-    hint = f"mend it in {project / FILE} or in {_PREFIX}{'__'.join(path).upper()}"
+    hint = f"fix it in {project / FILE} or in {_PREFIX}{'__'.join(path).upper()}"
     # A whole section, in any form, has secrets.
     hidden = is_secret(kind) or _is_section(kind)
     value = f"of the type {type(given).__name__}" if hidden else repr(given)

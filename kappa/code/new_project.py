@@ -49,13 +49,15 @@ def next_commands(template: str) -> tuple[str, ...]:
     return tuple(first[1].splitlines())
 
 
-def create_project(name: str, template: str) -> tuple[str, ...]:
+def create_project(name: str, template: str, *, beside: Path = Path()) -> tuple[str, ...]:
     """Writes the files of a template into the folder `name`, and returns their paths.
 
-    Raises UsageError, and writes nothing, if the name is not valid, if there is no such template,
-    or if one of the files exists.
+    A relative `name` is a folder in the folder `beside`. Raises UsageError, and writes nothing, if
+    the name is not valid, if there is no such template, or if one of the files exists.
     """
-    folder = _project_folder(name)
+    folder = beside / _project_folder(name)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file, and a project is a folder", hint="give another name")
     files = template_files(template)
     taken = [path for path in files if _is_taken(folder, path)]
     if taken:
@@ -97,8 +99,6 @@ def _project_folder(name: str) -> Path:
             hint="a name has letters, digits, _, - and . in it: kappa init shop; "
             "this folder: kappa init .",
         )
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{name} is a file, and a project is a folder", hint="give another name")
     return folder
 
 

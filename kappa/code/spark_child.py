@@ -89,7 +89,7 @@ def ask_program(
             request = {"folder": str(folder), "pipelines": pending, **more()}
             (place / "request.json").write_text(json.dumps(request), encoding="utf-8")
             ran = child.run(Task(program, (str(place),)), partial(_of_left, seconds, pending), say)
-            child.is_cold = False
+            was_cold, child.is_cold = child.is_cold, False
             answers |= _read_answers(place)
             is_over = answers.keys() >= pending.keys()
             last = None
@@ -101,6 +101,9 @@ def ask_program(
                     continue
                 last = (ran.lines or [f"it ended{child.exit_code()} and said nothing"])[-1]
                 children.end()
+                # A process that has answered before ended for a reason of its own, such as a kill.
+                if ran.begun is None and not was_cold:
+                    continue
             elif not is_over:
                 last = (ran.lines or ["it said nothing"])[-1]
             if is_over:

@@ -50,7 +50,7 @@ def test(
     from kappa.engine.spark.session import booting_session
 
     settings = here_of(context).settings
-    with booting_session() as session:
+    with booting_session(settings.jars) as session:
         # The JVM boots meanwhile.
         from kappa.develop.suite import run_tests
 

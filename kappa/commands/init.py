@@ -9,8 +9,12 @@ from typing import Annotated
 
 import typer
 
+from kappa.base.errors import UsageError
+from kappa.commands.terminal.options import here_of
+
 
 def init(
+    context: typer.Context,
     name: Annotated[
         str, typer.Argument(help="the folder to make; . is this folder", show_default=False)
     ],
@@ -19,19 +23,26 @@ def init(
         typer.Option(
             "--template",
             "-t",
-            help="what the project begins with: ads, cdc, connect, empty, fraud, iot, page-hits, "
+            help="the template: ads, cdc, connect, empty, fraud, iot, page-hits, "
             "searches, sessions, shop or trending",
         ),
     ] = "page-hits",
 ) -> None:
     """Make a project: a pipeline, sample events, tests, a board, and notes for CI and assistants.
 
-    Files that exist are never changed: if one of them is there, nothing is written.
+    Existing files are never changed: if one of the files exists, nothing is written.
     """
     from kappa.code.new_project import create_project, next_commands
 
-    written = create_project(name, template)
-    goes = [] if Path(name) == Path() else [f"cd {shlex.quote(name)}"]
+    here = here_of(context)
+    if here.root_flag is not None:
+        raise UsageError(
+            "a new project has no root yet, so --root names none",
+            hint="make the project first, then set root in its kappa.toml",
+        )
+    written = create_project(name, template, beside=here.start)
+    folder = here.start / name
+    goes = [] if folder.resolve() == Path.cwd() else [f"cd {shlex.quote(str(folder))}"]
     lines = [
         f"made from template {template}:",
         *(f"  {path}" for path in written),

@@ -118,7 +118,7 @@ def read_rows(file: Path) -> list[Row] | None:
         except ValueError as error:
             raise UsageError(f"{file}:{number}: this is not JSON: {error}", hint=_WRITES) from None
         if not isinstance(row, dict):
-            raise UsageError(f"{file}:{number}: this is no row", hint=_WRITES)
+            raise UsageError(f"{file}:{number}: this is not a row", hint=_WRITES)
         found.append(row)
     return found
 

@@ -7,6 +7,7 @@ whose fixture `warm_spark` finds the session.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import time
@@ -82,7 +83,11 @@ def run_tests(
             "that come out of them: kappa test --update",
         )
     suite = _Suite(project, update=update, show=show, step=step)
+    has_pytest = importlib.util.find_spec("pytest") is not None
     with step("starting Spark"):
+        if files and has_pytest:
+            # The JVM boots meanwhile.
+            importlib.import_module("pytest")
         # The top of a file is run without a session, as in a deploy.
         pipelines = load_project(project).pipelines
         if settings.registry.url is not None:
@@ -90,7 +95,6 @@ def run_tests(
         session()
     for case in cases:
         suite.run_case(case, pipelines)
-    has_pytest = importlib.util.find_spec("pytest") is not None
     if files and has_pytest:
         suite.run_pytest()
     failed = f", {suite.failed} failed" if suite.failed else ""

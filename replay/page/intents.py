@@ -84,6 +84,7 @@ class Intent(BaseModel):
     to: int | None = Field(
         default=None, ge=1, description="of an undo: to the build of that generation"
     )
+    reason: str = Field(default="", max_length=2000, description="why; the history keeps it")
     dry_run: bool = Field(default=False, description="only tell what would be done, or why not")
 
 
@@ -117,7 +118,7 @@ def explain_intent(here: ProjectContext, state: State, wanted: Intent) -> str:
             live = state.serving.get(ended.pipeline)
             return (
                 f"rollout {ended.number} of pipeline {ended.pipeline} is given up: {after}; "
-                f"{f'build {live} goes on serving' if live else 'nothing serves, as before'}"
+                f"{f'build {live} keeps serving' if live else 'nothing serves, as before'}"
             )
         case "verify":
             again = (
@@ -141,12 +142,12 @@ def explain_intent(here: ProjectContext, state: State, wanted: Intent) -> str:
             name = _the_pipeline(state, wanted)
             if not may_pause(state, name):
                 return f"nothing: pipeline {name} is {state.paused[name].text}"
-            return f"the jobs of pipeline {name} stop, and its tables go on serving as they are"
+            return f"the jobs of pipeline {name} stop, and its tables keep serving as they are"
         case "resume":
             name = _the_pipeline(state, wanted)
             if not may_resume(state, name):
                 return f"nothing: pipeline {name} is not paused"
-            return f"the jobs of pipeline {name} go on from where they were"
+            return f"the jobs of pipeline {name} continue where they stopped"
 
 
 def intent_details(here: ProjectContext, state: State, wanted: Intent) -> tuple[str, ...]:
@@ -207,25 +208,30 @@ def _append_intent(here: ProjectContext, state: State, wanted: Intent) -> Journa
     match wanted.intent:
         case "promote":
             return ask_promote(
-                here.store, seen=[each.id for each in _rollouts_to_promote(state, wanted)]
+                here.store,
+                seen=[each.id for each in _rollouts_to_promote(state, wanted)],
+                reason=wanted.reason,
             )
         case "undo":
-            return ask_undo(here.store, pipeline, to=wanted.to, seen=state)
+            return ask_undo(here.store, pipeline, to=wanted.to, seen=state, reason=wanted.reason)
         case "abandon":
-            return abandon_rollout(here.store, pipeline, reason="abandoned over HTTP", seen=seen)
+            return abandon_rollout(
+                here.store, pipeline, reason=wanted.reason or "abandoned over HTTP", seen=seen
+            )
         case "verify":
-            return ask_verify(here.store, pipeline, seen=seen)
+            return ask_verify(here.store, pipeline, seen=seen, reason=wanted.reason)
         case "retire":
             return ask_retire(
                 here.store,
                 _the_pipeline(state, wanted),
                 kept_seconds=here.settings.rollout.soak_seconds,
                 seen=state,
+                reason=wanted.reason,
             )
         case "pause":
-            return ask_pause(here.store, _the_pipeline(state, wanted))
+            return ask_pause(here.store, _the_pipeline(state, wanted), reason=wanted.reason)
         case "resume":
-            return ask_resume(here.store, _the_pipeline(state, wanted))
+            return ask_resume(here.store, _the_pipeline(state, wanted), reason=wanted.reason)
 
 
 def _the_pipeline(state: State, wanted: Intent) -> str:

@@ -43,17 +43,22 @@ class ProjectContext:
         """The root that the flag `--root` names; None if the flag is not given."""
         return self._root
 
-    @cached_property
-    def settings(self) -> Settings:
-        """The project's settings."""
-        from kappa.base.settings import load_settings
-
+    @property
+    def start(self) -> Path:
+        """The folder from which the project is looked for: that of `--project`, or this one."""
         if self._project is not None and not self._project.is_dir():
             raise UsageError(
                 f"there is no folder {self._project}",
                 hint="give --project the folder that holds kappa.toml",
             )
-        return load_settings(self._project or Path.cwd(), root=self._root)
+        return self._project or Path()
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The project's settings."""
+        from kappa.base.settings import load_settings
+
+        return load_settings(self.start, root=self._root)
 
     @cached_property
     def store(self) -> Store:

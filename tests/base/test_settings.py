@@ -88,7 +88,7 @@ def test_values_have_the_types_of_their_settings(
     assert (found.durability, found.syncs) == (Durability.PROCESS, False)
     assert (found.engine.rest_after, type(found.engine.rest_after)) == (5.0, float)
     assert (found.engine.cores, found.verify.threads) == (2, 3)
-    assert (found.jars.cache, found.kafka.bootstrap_servers) == (Path("jars"), "null")
+    assert (found.jars.cache, found.kafka.bootstrap_servers) == (project / "jars", "null")
     assert (found.project, found.serve) == (project, ServeSettings())
 
 
@@ -117,7 +117,7 @@ def test_a_value_of_another_type_or_beyond_its_bounds_is_named(
         load_settings(project)
 
     assert told.value.message.startswith(message)
-    assert told.value.hint.startswith(f"mend it in {project / 'kappa.toml'} or in KAPPA__")
+    assert told.value.hint.startswith(f"fix it in {project / 'kappa.toml'} or in KAPPA__")
 
 
 @pytest.mark.parametrize(
@@ -430,8 +430,8 @@ def test_the_place_of_a_secret_may_be_in_the_file(project: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ('master = "local[4]"', "engine.master is local[4], which is no cluster"),
-        ('master = "spark://one"', "engine.master is spark://one, which is no cluster"),
+        ('master = "local[4]"', "engine.master is local[4], which is not a cluster"),
+        ('master = "spark://one"', "engine.master is spark://one, which is not a cluster"),
         ('master = "yarn"', "engine.driver_host is missing"),
         (
             f'{YARN}conf = {{"spark.yarn.stagingDir" = "hdfs://h/x"}}',
@@ -451,19 +451,19 @@ def test_the_place_of_a_secret_may_be_in_the_file(project: Path) -> None:
         ),
         (
             f'{YARN}conf = {{"spark.hadoop.yarn.resourcemanager.hostname" = "h", {MUCH}}}',
-            "engine.conf.spark.executor.memory is no size",
+            "engine.conf.spark.executor.memory is not a size",
         ),
-        ('master = "spark://a..b:7077"', "engine.master is spark://a..b:7077, which is no cluster"),
-        ('master = "spark://a:99999"', "engine.master is spark://a:99999, which is no cluster"),
+        ('master = "spark://a..b:7077"', "engine.master is spark://a..b:7077, which is not a cluster"),
+        ('master = "spark://a:99999"', "engine.master is spark://a:99999, which is not a cluster"),
         ('master = "k8s://https://h:abc"', "engine.master is k8s://https://h:abc, which is no"),
         ('master = "k8s://https://h:99999"', "engine.master is k8s://https://h:99999, which is"),
-        ('master = "k8s://https://[x"', "engine.master is k8s://https://[x, which is no cluster"),
+        ('master = "k8s://https://[x"', "engine.master is k8s://https://[x, which is not a cluster"),
         ('master = "k8s://https://:443"', "engine.master is k8s://https://:443, which is no"),
         ('master = "spark://one:7077"', "engine.driver_host is missing"),
-        ('conf = {"spark.cores.max" = "all"}', "engine.conf.spark.cores.max is no whole number"),
+        ('conf = {"spark.cores.max" = "all"}', "engine.conf.spark.cores.max is not a whole number"),
         (
             'conf = {"spark.dynamicAllocation.maxExecutors" = "infinity"}',
-            "engine.conf.spark.dynamicAllocation.maxExecutors is no whole number",
+            "engine.conf.spark.dynamicAllocation.maxExecutors is not a whole number",
         ),
     ],
 )

@@ -434,11 +434,13 @@ def test_a_yes_is_the_commands_own_record_once_and_the_page_follows(
 ) -> None:
     with ready(chromium, tmp_path) as (world, page, _):
         look(page, "Promote")
+        page.get_by_label("Reason").fill("ticket 7")
         page.locator("#plan-yes").dblclick()
         expect(page.locator(".stages [aria-current]")).to_contain_text("Switch")
         expect(page.get_by_role("button", name="Promote")).to_have_count(0)
 
-    assert [type(record.event) for record in world.journal.after(16)] == [PromoteAsked]
+    asked = [(type(record.event), record.reason) for record in world.journal.after(16)]
+    assert asked == [(PromoteAsked, "ticket 7")]
 
 
 @pytest.mark.long

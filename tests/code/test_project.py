@@ -253,7 +253,7 @@ def test_no_hint_installs_a_name_of_the_project(tmp_path: Path, line: str) -> No
 
     with pytest.raises(DeclarationError, match="there is no module") as error:
         load_pipelines(tmp_path)
-    assert error.value.hint == "mend the import"
+    assert error.value.hint == "fix the import"
 
 
 def test_udfs_are_declared_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

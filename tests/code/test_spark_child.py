@@ -119,6 +119,18 @@ def test_requests_of_one_block_have_one_child_and_others_have_one_each(asked: An
     assert not Path(f"/proc/{third}").exists()
 
 
+def test_a_child_that_was_killed_between_requests_has_a_successor(asked: Any) -> None:
+    with one_child(asked.settings):
+        first = asked()[0]["pid"]
+        os.kill(first, signal.SIGKILL)
+        second, said = asked()
+        with pytest.raises(KappaError, match="no answer about web: a warning of Spark"):
+            asked(first="os._exit(3)")
+
+    assert second["pid"] != first
+    assert said[0] == "starts Spark"
+
+
 # A command of the project's own file that asks a child as plan and deploy do.
 ASKING = """
 import sys

@@ -154,6 +154,23 @@ def test_a_bad_name_is_refused(name: str, kappa: Typed, tmp_path: Path) -> None:
     assert files_below(tmp_path) == set()
 
 
+def test_the_folder_of_the_flag_project_takes_the_new_project(kappa: Typed, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+
+    code, out, _ = kappa("--project", "work", "init", "shop", "--template", "empty")
+
+    assert code == 0
+    assert "  cd work/shop\n" in out
+    assert files_below(tmp_path / "work" / "shop") == {*template_files("empty")}
+    code, out, _ = kappa("--project", "work", "init", ".", "--template", "empty")
+    assert (code, "  cd work\n" in out) == (0, True)
+    code, _, err = kappa("--project", "wrok", "init", "shop")
+    assert (code, "there is no folder wrok" in err) == (2, True)
+    code, _, err = kappa("--root", "elsewhere", "init", "other")
+    assert (code, "set root in its kappa.toml" in err) == (2, True)
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_file_of_that_name_is_refused(kappa: Typed, tmp_path: Path) -> None:
     (tmp_path / "shop").touch()
 

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from kappa.base.clock import Stopwatch
+from kappa.base.settings import load_settings_anywhere
 from kappa.code.fingerprint import SEMANTICS
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.values.arrow import arrow_schema
@@ -249,7 +250,7 @@ class Rehearsal:
         self.slices.run_slice(piece, lambda: self._spark, self._log, publisher, watch)  # type: ignore[arg-type]  # what a source gives, from memory
         # A build goes on without a failing view; a test of a pipeline has to report the failure.
         for why in publisher.newest.failing.values():
-            raise Unfit(why, hint="mend the view's query, or its keys")
+            raise Unfit(why, hint="fix the view's query, or its keys")
 
     def table(self, name: str) -> pa.Table:
         """Reads the rows of a table at the frontier, with the platform's own columns."""
@@ -281,13 +282,16 @@ class _Dying:
 
 
 @contextmanager
-def local_session() -> Iterator[SparkSession]:
-    """Gives this process's session, or a session that ends with the block."""
+def local_session(start: Path = Path()) -> Iterator[SparkSession]:
+    """Gives this process's session, or a session that ends with the block.
+
+    The jars of a new session are those of the project around the folder `start`, if there is one.
+    """
     spark = SparkSession.getActiveSession()
     if spark is not None:
         yield spark
         return
-    with booting_session() as session:
+    with booting_session(load_settings_anywhere(start).jars) as session:
         yield session()
 
 

@@ -134,7 +134,7 @@ def _told_of_views(build: Rehearsal, name: str) -> Iterator[None]:
                 raise DeclarationError(
                     f"{view.source}: view {name} cannot be computed over these records: "
                     f"{without_kind(told_by(error)[0])}",
-                    hint="mend its query: other records may be fit for it, and these are not",
+                    hint="fix its query: other records may be fit for it, and these are not",
                 ) from error
         raise
 

@@ -125,7 +125,7 @@ def _fields_of_line(line: bytes) -> dict[str, Any]:
             f"is not JSON: {error}", hint="an event is one JSON object a line"
         ) from None
     if not isinstance(fields, dict):
-        raise UsageError("is no object", hint="an event is one JSON object a line")
+        raise UsageError("is not an object", hint="an event is one JSON object a line")
     return fields
 
 

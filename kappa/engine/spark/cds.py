@@ -10,7 +10,6 @@ from pathlib import Path
 from kappa.base.java.class_archive import ClassArchive
 from kappa.base.java.jars import Jars, spark_home
 from kappa.base.java.java import locate_java
-from kappa.kafka.broker.broker import broker_archive
 
 
 def spark_archive(jars: Jars, java: str) -> ClassArchive:
@@ -33,6 +32,9 @@ def _large_first(files: Iterable[Path]) -> list[Path]:
 
 def missing_archives(jars: Jars) -> list[ClassArchive]:
     """Returns the archives that do not exist."""
+    # A session's JVM starts before this import.
+    from kappa.kafka.broker.broker import broker_archive  # noqa: PLC0415
+
     java = locate_java()
     wanted = [spark_archive(jars, java), broker_archive(jars, java)]
     return [archive for archive in wanted if not archive.path.exists()]

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kappa.base.section.storage import StorageSettings
+    from kappa.base.sections import JarsSettings
     from kappa.base.settings import Settings
 
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
@@ -222,9 +223,10 @@ def boot(
 
 
 @contextmanager
-def booting_session() -> Iterator[Callable[[], SparkSession]]:
+def booting_session(settings: JarsSettings) -> Iterator[Callable[[], SparkSession]]:
     """Boots a JVM that ends with the block. Gives the function that waits for its session.
 
+    `settings` are those of the project's section `[jars]`.
     Workers of the session import the sources that this process has opened by then, if any.
     """
     with tempfile.TemporaryDirectory(prefix="kappa-spark-") as folder:
@@ -232,7 +234,7 @@ def booting_session() -> Iterator[Callable[[], SparkSession]]:
             profile=Profile.TAIL,
             name="rehearsal",
             memory="1g",
-            jars=ensure_jars(find_java()),
+            jars=ensure_jars(find_java(), cache=settings.cache, repository=settings.repository),
             local_dir=Path(folder),
         )
 

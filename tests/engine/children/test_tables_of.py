@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import subprocess
 import sys
 from decimal import Decimal
@@ -340,6 +341,26 @@ def test_the_fixture_keeps_one_spark_for_all_tests_of_a_run(tmp_path: Path) -> N
     )
 
     assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("asks_by", ["warm_spark", "tables_of"])
+def test_a_session_has_the_jars_of_the_project(tmp_path: Path, asks_by: str) -> None:
+    """Where the cache of `[jars]` cannot be made, the test says so before a JVM starts."""
+    (tmp_path / "cache").touch()
+    (tmp_path / "kappa.toml").write_text('[jars]\ncache = "cache/jars"\n', encoding="utf-8")
+    tests = TESTS if asks_by == "warm_spark" else TESTS.replace("pytestmark", "unused")
+    (tmp_path / "test_hits.py").write_text(tests, encoding="utf-8")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."],
+        cwd=tmp_path,
+        env={name: each for name, each in os.environ.items() if name[:7] != "KAPPA__"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert f"the jar cache {tmp_path / 'cache' / 'jars'} cannot be written" in done.stdout
 
 
 def test_tests_import_the_pipelines_of_their_project(tmp_path: Path) -> None:

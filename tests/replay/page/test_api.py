@@ -35,6 +35,7 @@ from kappa.replay.status.status import BuildStatus, Status, Unread
 from kappa.serving.outlets.sinks.sink_status import SinkState, SinkStatus
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.build import put_birth
+from kappa.state.build_status import ViewCost
 from kappa.state.journal.events import Abandoned, CaughtUp, Event, PromoteAsked, SwitchAsked
 from kappa.state.journal.journal import Journal
 from kappa.state.journal.projections import Pause
@@ -122,6 +123,18 @@ def test_a_rollout_is_at_its_number_and_a_promote_may_name_it(project: Project) 
     assert problem(project.server.ask("GET", f"{ROLLOUTS}/3"))[0] == 404
     asked = project.wants({"intent": "promote", "pipelines": ["2"]}, generation=1).document
     assert (asked["rollout"], asked["event"]["rollout"]) == (2, 5)
+
+
+@pytest.mark.parametrize("intent", ["promote", "verify", "abandon"])
+def test_a_reason_is_in_the_record_of_an_intent(project: Project, intent: str) -> None:
+    project.append(*ready())
+    project.be_up()
+
+    asked = project.wants({"intent": intent, "reason": "ticket 7"}).document
+
+    (record,) = project.journal.after(3)
+    found = asked["event"]["reason"] if intent == "abandon" else record.reason
+    assert found == "ticket 7"
 
 
 def test_what_is_asked_again_with_the_same_key_is_done_once(project: Project) -> None:
@@ -379,6 +392,7 @@ def test_metrics_have_the_names_and_labels_that_boards_know() -> None:
             {("flights", "no_json"): 4},
             supervised=True,
             alerts={"late": (5, 1, 2)},
+            views={"b1": {"busy": ViewCost("whole", 9, 3, 0.25, "then")}},
             sinks=(
                 SinkStatus(
                     SinkState("out", "t", "web", "follows", written=7, error="no"), "follows", 2.5
@@ -390,6 +404,8 @@ def test_metrics_have_the_names_and_labels_that_boards_know() -> None:
     )
 
     assert 'kappa_alert_delivered_total{alert="late"} 5\n' in told
+    assert 'build="b1",role="live",view="busy"} 0.25\n' in told
+    assert 'build="b1",role="live",view="busy"} 3\n' in told
     assert 'kappa_alert_dead_letters{alert="late"} 2\n' in told
     assert 'kafka_consumergroup_lag{consumergroup="b1",topic="flights",partition="0"} 10\n' in told
     assert 'kafka_consumergroup_lag{consumergroup="b1",topic="flights",partition="1"} 3\n' in told

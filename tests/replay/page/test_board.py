@@ -38,9 +38,9 @@ def test_a_board_is_its_title_and_its_charts_in_order() -> None:
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ('title "x"', r"boards/pages\.toml is no TOML: .*line 1", r"\[\[chart\]\]"),
-        (b"title = '\xff'", "is no TOML", "a board is"),
-        ("x = " + "[" * 20_000, "is no TOML", "a board is"),
+        ('title "x"', r"boards/pages\.toml is not TOML: .*line 1", r"\[\[chart\]\]"),
+        (b"title = '\xff'", "is not TOML", "a board is"),
+        ("x = " + "[" * 20_000, "is not TOML", "a board is"),
         (CHART, r"^boards/pages\.toml has no title$", 'write: title = "'),
         (f"title = 7\n{CHART}", "has no text as its title: 7", 'write: title = "'),
         (f'title = " "\n{CHART}', "has no text as its title: ' '", 'write: title = "'),

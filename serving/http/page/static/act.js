@@ -6,6 +6,7 @@ const title = document.getElementById("plan-title");
 const shown = document.getElementById("plan-shown");
 const details = document.getElementById("plan-details");
 const hint = document.getElementById("plan-hint");
+const reason = document.getElementById("plan-reason");
 const yes = document.getElementById("plan-yes");
 
 async function ask(wanted, generation, key) {
@@ -31,6 +32,7 @@ function refused(problem) {
   list([]);
   shown.textContent = problem.detail ?? "It was refused.";
   hint.textContent = problem.hint ?? "";
+  reason.parentElement.hidden = true;
   yes.hidden = true;
 }
 
@@ -53,6 +55,8 @@ async function begin(button) {
   hint.textContent = "";
   list([]);
   yes.className = button.classList.contains("danger") ? "danger" : "main";
+  reason.value = "";
+  reason.parentElement.hidden = false;
   yes.hidden = false;
   yes.disabled = true;
   yes.textContent = button.textContent.trim().replace("…", "");
@@ -75,7 +79,7 @@ async function close(mine, button, wanted, generation, key) {
   if (dialog.returnValue !== "yes") { if (mine === current) current++; button.focus(); return; }
   asking = true;
   try {
-    const { rollout: number } = await ask(wanted, generation, key);
+    const { rollout: number } = await ask({ ...wanted, reason: reason.value.trim() }, generation, key);
     const place = `/rollouts/${number}`;
     if (location.pathname !== place) location.assign(place);
   } catch (problem) {
