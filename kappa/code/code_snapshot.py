@@ -87,7 +87,7 @@ def load_with_place(store: Store, birth: Birth) -> tuple[PipelinePlace, Pipeline
     except DeclarationError as error:
         hint = (
             f"its libraries may have changed since {birth.born_at}; install those of its birth, "
-            f"or build anew: kappa replay {birth.pipeline}"
+            f"or rebuild: kappa replay {birth.pipeline}"
         )
         raise Broken(
             f"the code of build {birth.build} does not run any more: {error.message}", hint=hint
@@ -95,7 +95,7 @@ def load_with_place(store: Store, birth: Birth) -> tuple[PipelinePlace, Pipeline
     if not found:
         raise Broken(
             f"the code of build {birth.build} declares no pipeline {birth.pipeline}",
-            hint=f"build anew: kappa replay {birth.pipeline}",
+            hint=f"rebuild: kappa replay {birth.pipeline}",
         )
     return found[0]
 
@@ -113,7 +113,7 @@ def ensure_unchanged(store: Store, birth: Birth) -> None:
             what = "is missing from" if path not in there else "was changed in"
             raise Broken(
                 f"{path} {what} the code snapshot of build {birth.build}",
-                hint=f"put it back as it was, or build anew: kappa replay {birth.pipeline}",
+                hint=f"put it back as it was, or rebuild: kappa replay {birth.pipeline}",
             )
     added = sorted(there.keys() - birth.sources.keys())
     if added:

@@ -232,7 +232,7 @@ def _explained_error(error: BaseException, folder: Path, file: str) -> Declarati
             there = [each for each in sorted(names) if not each.startswith("_")]
             return DeclarationError(
                 f"{where}: module {name} has no {missing}",
-                hint=did_you_mean(missing, there) or "mend the import",
+                hint=did_you_mean(missing, there) or "fix the import",
             )
         case ModuleNotFoundError(name=str(name)):
             top = name.partition(".")[0]
@@ -242,7 +242,7 @@ def _explained_error(error: BaseException, folder: Path, file: str) -> Declarati
             )
             return DeclarationError(
                 f"{where}: there is no module {name}",
-                hint="mend the import"
+                hint="fix the import"
                 + (f", or install what provides it: pip install {top}" if is_installed else ""),
             )
         case _ if _wants_session(error):

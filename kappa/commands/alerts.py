@@ -12,7 +12,7 @@ from kappa.commands.terminal.output import print_listing, say
 from kappa.serving.query.render import Form
 
 app = Commands(
-    text="The alerts of what serves: list them and their dead letters, send those again.",
+    text="List the alerts and their dead letters, and send dead letters again.",
 )
 
 
@@ -24,9 +24,9 @@ def list_alerts(
     ] = False,
     output: As = Form.TABLE,
 ) -> None:
-    """List the alerts: what was delivered, what waits, what was given up, and the last error.
+    """List the alerts: messages delivered, waiting and given up, and the last error.
 
-    With --dead, list the messages that were given up, the oldest first, each with the reason.
+    With --dead, list the dead letters, the oldest first, each with the reason.
     """
     from kappa.replay.status.alerts import alert_statuses, alerts_listing, dead_letters_listing
 
@@ -40,17 +40,18 @@ def list_alerts(
 def retry_dead_letters(
     context: typer.Context,
     alert: Annotated[
-        str | None, typer.Argument(metavar="[ALERT]", show_default=False, help="those of one alert")
+        str | None,
+        typer.Argument(metavar="[ALERT]", show_default=False, help="the letters of one alert"),
     ] = None,
     id_: Annotated[
         str | None,
-        typer.Option("--id", help="the one with this message's id", show_default=False),
+        typer.Option("--id", help="the letter with this message id", show_default=False),
     ] = None,
     output: As = Form.TABLE,
 ) -> None:
-    """Send dead letters again, each once: all, those of one alert, or one.
+    """Send dead letters again, once each: all, the letters of one alert, or one letter.
 
-    The platform sends them, at once or when it is up. One that fails again stays a dead letter.
+    The platform sends them, at once or as soon as it is up. A letter that fails again is kept.
     """
     from kappa.replay.status.alerts import dead_letters_listing
     from kappa.serving.outlets.alerts.outbox import ask_for_dead_letters

@@ -14,7 +14,7 @@ from kappa.commands.terminal.output import print_listing
 from kappa.serving.query.render import Form
 
 app = Commands(
-    text="The archives of topics with archive=True: show them, and compare them with the topics.",
+    text="Show the archives of topics with archive=True, and compare them with the topics.",
 )
 
 
@@ -42,14 +42,15 @@ def archive_status(context: typer.Context, output: As = Form.TABLE) -> None:
 def verify_archives(
     context: typer.Context,
     topic: Annotated[
-        str | None, typer.Argument(metavar="[TOPIC]", show_default=False, help="that of one topic")
+        str | None,
+        typer.Argument(metavar="[TOPIC]", show_default=False, help="the archive of one topic"),
     ] = None,
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Check that archives have no gap and nothing twice, and compare them with their topics.
+    """Check archives for gaps and duplicates, and compare them with their topics.
 
-    What the topics still have is decoded again. Exit code 4 if anything differs.
+    Records that the topics still have are decoded again. Exit code 4 if anything differs.
     """
     from kappa.base.errors import VerificationFailed
     from kappa.replay.status.archive import checked_listing

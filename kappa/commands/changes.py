@@ -36,7 +36,7 @@ def changes(
         str, typer.Argument(help="a served table, or maintained view", show_default=False)
     ],
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="go on with each change as it is served")
+        bool, typer.Option("-f", "--follow", help="keep printing each change as it is served")
     ] = False,
     since: Annotated[
         str | None,
@@ -68,7 +68,7 @@ def changes(
         ),
     ] = None,
     output: Annotated[
-        ChangesForm, typer.Option("-o", "--output", help="what is printed")
+        ChangesForm, typer.Option("-o", "--output", help="the form of the output")
     ] = ChangesForm.TEXT,
 ) -> None:
     """Print a table's rows, then its net changes, across promotes and undos.

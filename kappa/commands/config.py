@@ -11,7 +11,7 @@ from kappa.commands.terminal.options import As, here_of
 from kappa.commands.terminal.output import print_listing, say
 from kappa.serving.query.render import Form, Listing
 
-app = Commands(text="The settings of the project, and where each comes from.")
+app = Commands(text="Show the settings of the project, and where each comes from.")
 
 
 @app.command("show")

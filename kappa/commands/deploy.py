@@ -54,9 +54,9 @@ def validate(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Check what the project's files alone show. No broker is needed.
+    """Check the project's files. No broker is needed.
 
-    These are declarations, keys, folds, views, determinism, boards, and the topics to collect.
+    It checks declarations, keys, folds, views, determinism, boards, and the topics to collect.
     """
     from kappa.replay.rollout.plan.finding import parse_allowances
     from kappa.replay.rollout.plan.validate import (
@@ -85,7 +85,7 @@ def plan(
     context: typer.Context,
     pipelines: SomePipelines = None,
     detailed_exitcode: Annotated[
-        bool, typer.Option("--detailed-exitcode", help="exit with 3 where there are changes")
+        bool, typer.Option("--detailed-exitcode", help="exit with 3 if there are changes")
     ] = False,
     out: Annotated[
         Path | None,
@@ -172,7 +172,7 @@ def deploy(
             "--plan",
             metavar="FILE",
             show_default=False,
-            help="apply a plan that was saved, with no question; refused when stale",
+            help="apply a saved plan without a question; a stale plan is refused",
         ),
     ] = None,
     allow_breaking: AllowBreaking = False,
@@ -185,7 +185,7 @@ def deploy(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Bring what the project declares to serve: replay beside what serves, verify, promote."""
+    """Deploy the project's pipelines: replay beside the live builds, verify, promote."""
     from kappa.replay.rollout.plan.finding import Allowances, parse_allowances
 
     accepted = parse_allowances(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
@@ -221,7 +221,7 @@ def replay(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Make a new build of the same code from the log's beginning, to promote like any other."""
+    """Rebuild the same code from the beginning of the log, verify and promote."""
     from kappa.replay.rollout.plan.finding import parse_allowances
 
     accepted = parse_allowances(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
@@ -256,13 +256,13 @@ def branch(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Build what is declared now on the state that the live build had at these offsets.
+    """Start the code as declared now from the tables of the live build at these offsets.
 
-    It is for changes that concern only the future: what is before the offsets stays as it was
-    folded. Topics, tables, keys, folds and columns must be the same. It is promoted like any other
-    build, and marked as a branch wherever it is shown. Its version is that of the code alone, as if
-    it were no branch. So kappa deploy of the same code changes nothing then, and kappa replay
-    builds it from the log's beginning.
+    A branch is for changes that concern only the future: rows from before the offsets stay as they
+    are. Topics, tables, keys, folds and columns must be the same. A branch is promoted like any
+    other build, and every list marks it as a branch. Its version is the version of the code, so
+    kappa deploy of the same code changes nothing afterwards. kappa replay builds the code from the
+    beginning of the log.
     """
     from kappa.replay.rollout.plan.branch import Branching
     from kappa.replay.rollout.plan.finding import parse_allowances
@@ -312,9 +312,9 @@ def retry(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Begin a rollout again that failed or was abandoned, as a new build of the same code.
+    """Start a failed or abandoned rollout again, as a new build of the same code.
 
-    What was let through then is let through again.
+    Whatever was allowed for that rollout is allowed again.
     """
     from kappa.replay.rollout.plan.retry import ended_without_serving, plan_again
 
@@ -342,9 +342,9 @@ def stage(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Begin the rollouts of a deploy and return.
+    """Start the rollouts of a deploy, and return.
 
-    They replay and are verified, and then wait for `kappa promote`.
+    The candidates replay, are verified, and then wait for `kappa promote`.
     """
     from kappa.replay.rollout.plan.finding import parse_allowances
 

@@ -41,7 +41,7 @@ def doctor(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Look for damaged records and files, and say what follows from each.
+    """Find damaged records and files, and say what each damage means.
 
     Exit code 1 if anything is damaged and was not repaired. A repair needs `kappa down` first, and
     deletes nothing. What follows from other files is moved aside and told without --repair, since
@@ -198,11 +198,11 @@ def _print_acls(here: ProjectContext, output: Form, *, script: bool) -> None:
 
 
 def scrub(context: typer.Context, _quiet: Quiet = False, output: As = Form.TABLE) -> None:
-    """Read every data file that is needed, and compare it with what was written.
+    """Read all needed data files, and compare their bytes with the stored checksums.
 
-    Those are the files of all builds, of what is kept of the past, and of the archives. It changes
-    nothing, and kappa may be up. It reads all bytes from the disk: run it in a quiet hour. Exit
-    code 1 if a file is not as it was written, or gone: it is named, with what to do.
+    It reads the files of all builds, of the past that is kept, and of the archives. It changes
+    nothing, and the platform may be up. It reads every byte from the disk, so run it in a quiet
+    hour. Exit code 1 if a file is damaged or missing: its name is printed, with the next step.
     """
     from kappa.base.units import count_of, size
     from kappa.replay.status.doctor.scrub import scrub_root as scrubbed

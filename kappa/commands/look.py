@@ -34,10 +34,10 @@ _TOGETHER_SECONDS = 60.0
 
 def status(
     context: typer.Context,
-    watch: Annotated[bool, typer.Option("-w", "--watch", help="go on showing it")] = False,
+    watch: Annotated[bool, typer.Option("-w", "--watch", help="keep showing it")] = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Show what serves, what is on its way, how far behind each build is, and what runs."""
+    """Show the live builds, rollouts in progress, lag, and the running processes."""
     here = here_of(context)
     if not watch:
         text, damaged = _status_text(here, output)
@@ -65,7 +65,9 @@ def history(
     context: typer.Context,
     pipeline: Annotated[
         str | None,
-        typer.Argument(metavar="[PIPELINE]", help="that of one pipeline", show_default=False),
+        typer.Argument(
+            metavar="[PIPELINE]", help="the history of one pipeline", show_default=False
+        ),
     ] = None,
     limit: Annotated[
         int | None,
@@ -73,9 +75,9 @@ def history(
     ] = None,
     output: As = Form.TABLE,
 ) -> None:
-    """List every rollout with its receipt, every proof, and what was retired or paused.
+    """List all rollouts with their receipts, all proofs, retirements and pauses.
 
-    Each says who, when, which build, why, and how it ended. The newest is the last.
+    Each line says who, when, which build, why, and how it ended. The newest is last.
     """
     from kappa.replay.rollout.history import (
         ensure_known,
@@ -171,13 +173,13 @@ def diff(
         str | None,
         typer.Argument(
             metavar="[BUILD|ROLLOUT]",
-            help="another one; default: the candidate, else the one that serves",
+            help="another build; default: the candidate, else the live build",
             show_default=False,
         ),
     ] = None,
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", "-t", help="only this table; again for more", show_default=False),
+        typer.Option("--table", "-t", help="only this table; repeat for more", show_default=False),
     ] = None,
     sample: Annotated[
         int, typer.Option("--sample", min=0, max=10_000, help="so many rows of each kind are shown")
@@ -187,7 +189,7 @@ def diff(
 ) -> None:
     """Compare the rows of two builds of a pipeline at equal offsets.
 
-    Shown are rows that were added, removed, and changed, by column.
+    It shows added, removed and changed rows, by column.
     """
     from kappa.replay.rollout.verify.diff_listing import diff_document, diff_listing, diff_text
     from kappa.replay.rollout.verify.pairs import builds_to_compare, compare_pair, pin_equal
@@ -257,7 +259,7 @@ def prove(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Fold the log again in other slices, beside what serves, and compare the rows.
+    """Fold the log again in other slices, beside the live build, and compare the rows.
 
     The result is equal rows with their hash, or the rows that differ (exit code 4). Exit code 1 if
     nothing can be proved.
@@ -298,16 +300,14 @@ def logs(
             "a pipeline, or the number of a rollout; all, if none is named",
         ),
     ] = None,
-    follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="go on with what is written")
-    ] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="keep printing new lines")] = False,
     lines: Annotated[
         int, typer.Option("-n", "--lines", min=0, help="how many of the last lines")
     ] = 40,
 ) -> None:
-    """Show the logs of all processes, or the log of one: of the supervisor, or of a build's job.
+    """Show the logs of all processes, or of one process: the supervisor, or a build's job.
 
-    Of all processes, each line begins with the name of its process.
+    In the logs of all processes, each line begins with the name of its process.
     """
     from kappa.replay.status.logs import follow_file, last_lines, log_file
 
@@ -386,7 +386,7 @@ def _status_of(here: ProjectContext, form: Form) -> tuple[str, bool]:
 
 
 def sinks(context: typer.Context, output: As = Form.TABLE) -> None:
-    """Show each sink: what it has sent, how far it is behind what serves, and its last error."""
+    """Show each sink: records sent, how far it is behind the tables, and the last error."""
     from kappa.serving.outlets.sinks.sink_status import sink_statuses, sinks_listing
 
     print_listing(output, sinks_listing(sink_statuses(here_of(context).store, time.time())))

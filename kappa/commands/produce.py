@@ -51,7 +51,7 @@ def produce(
     wait: Annotated[
         bool,
         typer.Option(
-            "--wait", help="wait also until what serves and reads the topic shows all of them"
+            "--wait", help="wait also until all live builds that read the topic show the events"
         ),
     ] = False,
     timeout: WaitSeconds = None,
@@ -60,7 +60,7 @@ def produce(
 ) -> None:
     """Send the events of a file to a topic, and wait until all are acknowledged.
 
-    Prints a write token, with which a query waits for them: kappa query --after TOKEN.
+    Prints a write token. A query with the token waits for the events: kappa query --after TOKEN.
     """
     from kappa.records.lines.produce import produce_placed
     from kappa.serving.query.pin.moments import written_offsets

@@ -20,9 +20,9 @@ def wait(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Wait until a rollout serves, or has passed its verification and waits for a yes.
+    """Wait until a rollout serves, or has passed verification and waits for a promote.
 
-    Of a rollout that has ended already, it shows how.
+    If the rollout has ended already, it shows how.
     """
     from kappa.replay.rollout.operator_requests import awaited_rollout
 
@@ -47,7 +47,7 @@ def verify(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Verify a candidate that is ready once more, at a newer frontier of what serves."""
+    """Verify a ready candidate again, at a newer frontier of the live build."""
     from kappa.replay.rollout.operator_requests import ask_verify
     from kappa.state.journal.events import VerifyAsked
 
@@ -68,7 +68,7 @@ def promote(
         typer.Argument(
             metavar="[PIPELINES|ROLLOUTS]...",
             show_default=False,
-            help="pipelines, or numbers of rollouts; the one that is ready, if none is named",
+            help="pipelines, or numbers of rollouts; default: the only ready one",
         ),
     ] = None,
     yes: Yes = False,
@@ -77,9 +77,9 @@ def promote(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Let candidates serve that have passed their verification.
+    """Promote candidates that have passed verification: they serve from then on.
 
-    Those that are named together begin to serve in one generation.
+    Candidates that are named together switch in one generation.
     """
     from kappa.replay.rollout.operator_requests import ready_rollouts
     from kappa.replay.status.follow import verification_text
@@ -120,7 +120,7 @@ def undo(
 ) -> None:
     """Go back to the build that served before. Run it again to redo.
 
-    A pipeline that was retired serves again.
+    A retired pipeline serves again.
     """
     from kappa.replay.rollout.operator_requests import ask_undo, undo_target
 
@@ -152,7 +152,7 @@ def abandon(
     reason: Reason = "",
     output: As = Form.TABLE,
 ) -> None:
-    """Give up a rollout that does not serve yet; what serves goes on serving."""
+    """Abandon a rollout that does not serve yet. The live build keeps serving."""
     from kappa.replay.rollout.operator_requests import abandon_rollout as give_up
     from kappa.state.journal.events import Abandoned
 

@@ -69,10 +69,10 @@ def query(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Answer a query from the tables that serve now, or served in the past.
+    """Answer a query from the tables that are served now, or were in the past.
 
-    All tables of a build are read at one frontier. With --after, one that covers a write. Several
-    statements of a file or of stdin are answered one after the other, from one snapshot.
+    All tables of a build are read at one frontier; with --after, at a frontier that covers a write.
+    Several statements of a file or of stdin are answered in order, from one snapshot.
     """
     from kappa.serving.query.pin.moments import parse_offsets
     from kappa.serving.query.query import answer_queries, save_answer
@@ -117,7 +117,7 @@ def query(
 
 
 def shell(context: typer.Context) -> None:
-    r"""Open a SQL prompt on a snapshot of the tables that serve.
+    r"""Open a SQL prompt on a snapshot of the served tables.
 
     Every answer is of that snapshot until `\pin` takes a new one. `\?` lists the commands.
     """
@@ -206,10 +206,10 @@ def tables(
     at_event_time: PastEventTime = None,
     output: As = Form.TABLE,
 ) -> None:
-    """List the tables that are served, or were; or describe one table.
+    """List the served tables, now or in the past, or describe one table.
 
-    With -o json also path and version, for Spark, Polars and others. The description of a table has
-    its columns with types and folds, its rows and files, who writes it, and who reads it.
+    With -o json the list has paths and versions, for Spark, Polars and others. The description of a
+    table has its columns with types and folds, its rows and files, its writer and its readers.
     """
     from kappa.serving.query.tables import served_tables, tables_listing
 

@@ -46,14 +46,16 @@ Start = Annotated[
 ]
 Partitions = Annotated[
     list[int] | None,
-    typer.Option("--partition", "-p", show_default=False, help="this one; again for more"),
+    typer.Option("--partition", "-p", show_default=False, help="this partition; repeat for more"),
 ]
 
 
 def tail(
     context: typer.Context,
     topic: OneTopic,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="go on with what comes")] = False,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="keep printing new records")
+    ] = False,
     count: Annotated[
         int | None,
         typer.Option(
@@ -61,13 +63,13 @@ def tail(
             "--num",
             min=0,
             show_default=False,
-            help="so many records at most; without --from the newest, 10",
+            help="at most so many records; without --from: the newest 10",
         ),
     ] = None,
     start: Start = None,
     partitions: Partitions = None,
     key: Annotated[
-        str | None, typer.Option("--key", show_default=False, help="records of this key alone")
+        str | None, typer.Option("--key", show_default=False, help="only records of this key")
     ] = None,
     where: Annotated[
         list[str] | None,
@@ -75,14 +77,14 @@ def tail(
             "--where",
             metavar="FIELD=VALUE",
             show_default=False,
-            help="records whose event has this value; again for more",
+            help="only records whose event has this value; repeat for more",
         ),
     ] = None,
     output: Annotated[SeenAs, typer.Option("-o", "--output", help="what is printed")] = SeenAs.TEXT,
 ) -> None:
-    """Show records of a topic, decoded as it is declared; an invalid one with its reason.
+    """Show records of a topic, decoded as declared; invalid records with the reason.
 
-    Without --from these are the newest. A line of JSON is an envelope, as kappa produce reads it.
+    Without --from, the newest records. A line of JSON is an envelope that kappa produce reads.
     """
     from kappa.replay.status.topics.records import (
         begin_of,
@@ -137,13 +139,13 @@ def export(
     partitions: Partitions = None,
     decoded: Annotated[
         bool,
-        typer.Option("--decoded", help="add each event as it is declared, or why it is none"),
+        typer.Option("--decoded", help="add each decoded event, or why the record is invalid"),
     ] = False,
     _quiet: Quiet = False,
 ) -> None:
-    """Write a topic's records to a file: places, times, keys, values and headers, byte for byte.
+    """Export a topic's records to a file: offsets, timestamps, keys, values and headers.
 
-    These are the committed records up to the end that the log has now.
+    It exports the committed records up to the current end of the log, byte for byte.
     """
     from kappa.replay.status.topics.records import (
         PARQUET,
@@ -188,14 +190,14 @@ def import_(
     ],
     partitions: Annotated[
         bool,
-        typer.Option("--keep-partitions", help="each record to the partition it was in"),
+        typer.Option("--keep-partitions", help="produce each record to its original partition"),
     ] = False,
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
     """Produce exported records again, in order, and wait until all are acknowledged.
 
-    Keys, values, headers and times are what they were; offsets are new.
+    Keys, values, headers and timestamps are kept; offsets are new.
     """
     from kappa.replay.status.topics.records import PARQUET, import_lines, import_parquet
 

@@ -31,7 +31,7 @@ class _Rejects(GroupHelp):
 
 app = Commands(
     cls=_Rejects,
-    text="The invalid records: list and show them, export them to fix, redrive the fixed ones.",
+    text="List and show invalid records, export them to fix them, and redrive fixed records.",
 )
 
 
@@ -40,13 +40,13 @@ def list_rejects(
     context: typer.Context,
     pipeline: OnePipeline = None,
     lines: Annotated[
-        int, typer.Option("-n", "--lines", min=0, help="how many of the newest; 0 for all")
+        int, typer.Option("-n", "--lines", min=0, help="at most so many of the newest; 0: all")
     ] = 20,
     reason: Annotated[
         str | None,
         typer.Option(
             "--reason",
-            help="only those with this reason: wrong_type, missing_field, ...",
+            help="only rejects with this reason: wrong_type, missing_field, ...",
             show_default=False,
         ),
     ] = None,
@@ -54,7 +54,7 @@ def list_rejects(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """List the newest rejects: their position, their content, and the reason.
+    """List the newest rejects: position, content and reason.
 
     `kappa rejects` alone does the same.
     """
@@ -87,7 +87,7 @@ def show_reject(
     build: OfBuild = None,
     output: As = Form.TABLE,
 ) -> None:
-    """Show all of one record that was rejected, once for each pipeline that has rejected it."""
+    """Show one rejected record in full, once for each pipeline that has rejected it."""
     from kappa.records.redrive import parse_position
     from kappa.replay.rollout.rollout_numbers import part_named
     from kappa.replay.status.listings import reject_text, rejects_listing
@@ -122,18 +122,19 @@ def export_rejects(
         ),
     ],
     reason: Annotated[
-        str | None, typer.Option("--reason", help="only those with this reason", show_default=False)
+        str | None,
+        typer.Option("--reason", help="only rejects with this reason", show_default=False),
     ] = None,
     _quiet: Quiet = False,
 ) -> None:
-    """Write the rejects that are not fixed yet as lines of JSON, to fix and then to redrive.
+    """Export the rejects that are not fixed yet as lines of JSON, to fix and redrive them.
 
     A line is an envelope as `kappa produce --envelope` reads it. "value" is a JSON object, or a
-    text. Bytes that are no UTF-8 are in base 64, and "base64" names them. The header kappa-redrive
-    names the original, and has to stay.
+    text. Bytes that are not UTF-8 are in base 64, and "base64" names them. Keep the header
+    kappa-redrive: it names the original record.
 
     Late and expired rejects are left out: a redriven record is as late as its original. If their
-    times are what is wrong, --reason late or --reason expired exports them.
+    timestamps are wrong, export them with --reason late or --reason expired.
     """
     from kappa.base.units import count_of
     from kappa.replay.rollout.rollout_numbers import part_named
@@ -173,7 +174,7 @@ def redrive_rejects(
     file: Annotated[
         str,
         typer.Argument(
-            help="a file with mended lines of kappa rejects export, or - for stdin",
+            help="a file with fixed lines of kappa rejects export, or - for stdin",
             show_default=False,
         ),
     ],
@@ -183,7 +184,7 @@ def redrive_rejects(
 ) -> None:
     """Produce fixed rejects again.
 
-    Each is folded once, in place of the record that its header names.
+    Each record is folded once, in place of the original that its header names.
     """
     from kappa.base.units import count_of
     from kappa.serving.query.redrive import plan_redrive, read_lines

@@ -11,7 +11,7 @@ from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import Quiet, here_of
 from kappa.commands.terminal.output import say
 
-app = Commands(text="All that Kappa keeps, as a whole.")
+app = Commands(text="Copy the root, which has all data of a project, or adopt a copy.")
 
 
 @app.command("copy")
@@ -32,8 +32,7 @@ def copy(
 ) -> None:
     """Copy the project's root to another folder or bucket, while the platform is down.
 
-    A copy that was cut short is gone on with when this is typed again. The root itself is not
-    changed.
+    Run it again to continue a copy that was cut short. The root itself is not changed.
     """
     from kappa.replay.platform.copy import copy_root
 
@@ -60,9 +59,9 @@ def adopt(
         ),
     ] = False,
 ) -> None:
-    """Make a copied root a root of its own: a copy of folder, disk or bucket is changed by nobody.
+    """Make a copied root a root of its own. Until then, no process changes a copy.
 
-    It gets a new id. Its sinks, alerts and pulled sources are off until this is typed with --send.
+    The root gets a new id. Its sinks, alerts and pulled sources stay off without --send.
     """
     from kappa.replay.platform.copy import adopt_copy as adopt_root
     from kappa.state.root import SENDS_NOT
@@ -70,4 +69,4 @@ def adopt(
     store = here_of(context).store
     root = adopt_root(store, sends=send)
     say(f"{store.url} is root {root.id}, adopted from root {root.adopted_from}")
-    say("kappa up goes on from it" if root.sends else f"kappa up goes on from it; {SENDS_NOT}")
+    say("kappa up continues from it" if root.sends else f"kappa up continues from it; {SENDS_NOT}")

@@ -35,8 +35,8 @@ def up(
 ) -> None:
     """Start the platform: broker, jobs, controller and HTTP.
 
-    The broker is not started if another one is configured. Each build has a job of its own. A root
-    in a bucket has one host on which this runs.
+    No broker is started if kappa.toml names a Kafka cluster. Each build has a job of its own. A
+    root in a bucket has one host that runs the platform.
     """
     from kappa.replay.platform import supervisor
     from kappa.replay.platform.http_port import PORT, read_kept_port
@@ -65,9 +65,9 @@ def up(
 
 
 def down(context: typer.Context, _quiet: Quiet = False) -> None:
-    """Stop the platform; everything is kept.
+    """Stop the platform. All data are kept.
 
-    It also ends the HTTP server that a killed platform has left, and no `kappa serve`.
+    It also ends an HTTP server that a killed platform has left, but no `kappa serve`.
     """
     from kappa.replay.platform import supervisor
 
@@ -101,7 +101,7 @@ def serve(
 ) -> None:
     """Serve HTTP alone, without the rest of the platform. `kappa up` does it too.
 
-    It answers untrusted queries, and shows what runs.
+    It answers queries of untrusted clients, and serves the page.
     """
     from kappa.replay.platform.serve import serve_alone as serve_http
 
@@ -120,7 +120,7 @@ def collect(
         ),
     ] = None,
 ) -> None:
-    """Take events over the network alone, without the rest of the platform.
+    """Collect events from the network, without the rest of the platform.
 
     `kappa up` does it too, if kappa.toml names topics in [collect].
     """
@@ -140,7 +140,7 @@ def gc(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Delete what is not needed: retired builds, unreferenced files, expired leases.
+    """Delete data that are not needed: retired builds, unreferenced files, expired leases.
 
     On a terminal it first shows what would be deleted, and asks. Running jobs clean up their own
     builds.

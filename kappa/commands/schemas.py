@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kappa.kafka.registry import RegistryClient
     from kappa.replay.status.context import ProjectContext
 
-app = Commands(text="The subjects of the schema registry, and those that are pinned.")
+app = Commands(text="List, show, pin and check subjects of the schema registry.")
 _Name = Annotated[str, typer.Argument(metavar="SUBJECT", show_default=False, help="its subject")]
 _Version = Annotated[
     int | None,
@@ -27,7 +27,7 @@ _Version = Annotated[
 
 @app.command("list")
 def list_schemas(context: typer.Context, output: As = Form.TABLE) -> None:
-    """List the subjects of the registry, their newest versions, and the pinned ones."""
+    """List the subjects of the registry, with their newest and pinned versions."""
     from kappa.declare.formats.registry_schemas import pinned_in
 
     here = here_of(context)
@@ -65,9 +65,9 @@ def pin_schema(context: typer.Context, subject: _Name, version: _Version = None)
 
 @app.command("check")
 def check_schemas(context: typer.Context, output: As = Form.TABLE) -> None:
-    """Ask the registry whether what the project declares is compatible with its subjects.
+    """Ask the registry whether the project's declarations are compatible with its subjects.
 
-    The exit code is 1 if something is not.
+    Exit code 1 if a declaration is not compatible.
     """
     from kappa.replay.status.schemas import checked_topics
 

@@ -22,10 +22,10 @@ def retire(
     reason: Reason = "",
     output: As = Form.TABLE,
 ) -> None:
-    """Take a pipeline out of service: its tables and views leave, in a new generation.
+    """Take a pipeline out of service: a new generation is without its tables and views.
 
-    It shows first what leaves and who reads it now. The build is kept for `rollout.soak`, and
-    within that time `kappa undo` lets it serve again. Then its data are deleted.
+    It first lists the tables that leave, and their readers. The build is kept for `rollout.soak`:
+    within that time `kappa undo` lets the build serve again. Then its data are deleted.
     """
     from kappa.replay.rollout.pipeline_retirement import (
         ask_retire,
@@ -58,7 +58,7 @@ def retire(
 
 
 def pause(context: typer.Context, pipeline: ThePipeline, reason: Reason = "") -> None:
-    """Stop the jobs of a pipeline; its tables go on serving as they are, until `kappa resume`.
+    """Stop the jobs of a pipeline until `kappa resume`; its tables keep serving as they are.
 
     The pause outlives `kappa down`. Nothing can be deployed meanwhile, but an undo can.
     """
@@ -73,7 +73,7 @@ def pause(context: typer.Context, pipeline: ThePipeline, reason: Reason = "") ->
 
 
 def resume(context: typer.Context, pipeline: ThePipeline, reason: Reason = "") -> None:
-    """Let the jobs of a paused pipeline go on, from where they were."""
+    """Resume a paused pipeline: its jobs continue where they stopped."""
     from kappa.replay.rollout.operator_requests import ask_resume
     from kappa.replay.rollout.rollout_numbers import serving_pipeline
 
@@ -83,5 +83,5 @@ def resume(context: typer.Context, pipeline: ThePipeline, reason: Reason = "") -
     print(
         f"{pipeline} is not paused"
         if record is None
-        else f"{pipeline} is resumed: its jobs go on from their frontiers"
+        else f"{pipeline} is resumed: its jobs continue from their frontiers"
     )

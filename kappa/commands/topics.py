@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kappa.replay.status.topics.describe import TopicDescription, TopicUser
 
 
-app = Commands(text="The topics that the project declares, and those on the broker.")
+app = Commands(text="List, create, change, read, copy and delete topics.")
 app.command("tail")(records.tail)
 app.command("export")(records.export)
 app.command("import")(records.import_)
@@ -35,13 +35,18 @@ def join_topics(
     patterns: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PATTERNS]...", show_default=False, help="all declared ones, if none is given"
+            metavar="[PATTERNS]...",
+            show_default=False,
+            help="all declared patterns, if none is given",
         ),
     ] = None,
     leave: Annotated[
         list[str] | None,
         typer.Option(
-            "--leave", metavar="TOPIC", show_default=False, help="leave it out; again for more"
+            "--leave",
+            metavar="TOPIC",
+            show_default=False,
+            help="remove this topic; repeat for more",
         ),
     ] = None,
     output: As = Form.TABLE,
@@ -109,7 +114,7 @@ def create_topics(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TOPICS]...", show_default=False, help="all declared ones, if none is named"
+            metavar="[TOPICS]...", show_default=False, help="all declared topics, if none is named"
         ),
     ] = None,
     partitions: Annotated[
@@ -118,15 +123,15 @@ def create_topics(
             "--partitions",
             min=1,
             show_default=False,
-            help="make topics that no pipeline declares, with so many partitions",
+            help="create topics that no pipeline declares, with so many partitions",
         ),
     ] = None,
     output: As = Form.TABLE,
 ) -> None:
-    """Make the declared topics on the broker; one that is there stays as it is.
+    """Create the declared topics on the broker; existing topics stay as they are.
 
-    The state of each is `made` or `was there`. With --partitions, make named topics that no
-    pipeline declares, to import into for example.
+    The state of each topic is `made` or `was there`. With --partitions, it creates topics that no
+    pipeline declares, for example for an import.
     """
     here = here_of(context)
     if partitions is not None:
@@ -164,7 +169,7 @@ def create_topics(
 
 @app.command("list")
 def list_topics(context: typer.Context, output: As = Form.TABLE) -> None:
-    """List the topics on the broker, and those that are only declared."""
+    """List the topics on the broker, and declared topics that do not exist yet."""
     from kappa.replay.status.listings import topics_listing
 
     here = here_of(context)
@@ -176,7 +181,7 @@ def list_topics(context: typer.Context, output: As = Form.TABLE) -> None:
 def describe_topic(
     context: typer.Context, topic: records.OneTopic, output: As = Form.TABLE
 ) -> None:
-    """Show one topic: settings as declared and as they are, partitions, and what uses it."""
+    """Show one topic: declared and actual settings, partitions, and the pipelines that use it."""
     from kappa.replay.status.topics import describe
 
     found = _described(here_of(context), topic)
@@ -195,18 +200,18 @@ def alter_topic(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="NAME=VALUE", show_default=False, help="a setting; again for more"
+            "--set", metavar="NAME=VALUE", show_default=False, help="a setting; repeat for more"
         ),
     ] = None,
     partitions: Annotated[
         int | None,
         typer.Option(
-            "--partitions", min=1, show_default=False, help="how many there are afterwards"
+            "--partitions", min=1, show_default=False, help="the number of partitions afterwards"
         ),
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Change a topic's settings, or add partitions: what is named, else what is declared."""
+    """Change a topic's settings or partitions: to the given values, else to the declared."""
     from kappa.kafka.topic_config import set_config
     from kappa.replay.status.topics.alter import change_of, change_text, parse_settings
 
@@ -241,12 +246,12 @@ def delete_topic(
             "--allow",
             metavar="PIPELINE",
             show_default=False,
-            help="delete it though this pipeline uses it; again for more",
+            help="delete it although this pipeline uses it; repeat for more",
         ),
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Delete a topic with all its records; one that a pipeline uses only if that is allowed."""
+    """Delete a topic with all its records; if a pipeline uses it, only with --allow."""
     from kappa.replay.status.topics.describe import refuse_used
 
     here = here_of(context)

@@ -156,7 +156,7 @@ class RegistryClient:
             return None
         if status in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
             raise Unreachable(
-                f"the schema registry at {self._shown} lets nobody in: it answered {status}",
+                f"the schema registry at {self._shown} refuses this user: it answered {status}",
                 hint=_NO_LOGIN,
             )
         try:
@@ -168,7 +168,7 @@ class RegistryClient:
         return found
 
     def _odd(self) -> Unreachable:
-        return Unreachable(f"the answer of {self._shown} is no schema", hint=_AWAY)
+        return Unreachable(f"the answer of {self._shown} is not a schema", hint=_AWAY)
 
     def _connection(self) -> http.client.HTTPConnection:
         seconds = self._settings.timeout_seconds

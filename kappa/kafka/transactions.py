@@ -107,7 +107,7 @@ class Transactions:
     def position(self) -> str | None:
         """Returns the position that was sent last, by any writer.
 
-        Returns None if no position is known: none was ever sent, or the topic was made anew.
+        Returns None if no position is known: none was ever sent, or the topic was created again.
         """
         part = TopicPartition(self._topic, 0)
         try:

@@ -162,7 +162,7 @@ def why_stopped(
         return f"topic {mark.topic} is gone; its archive stays as it is"
     if topic_id != mark.topic_id:
         return (
-            f"topic {mark.topic} was made anew: its id is {topic_id}, "
+            f"topic {mark.topic} was created again: its id is {topic_id}, "
             f"and the archive is of {mark.topic_id}"
         )
     lost = [

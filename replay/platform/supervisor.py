@@ -3,7 +3,7 @@
 The supervisor owns the broker, the child processes and the loop. All its knowledge is in the
 journal and the folders of the builds, so the next `kappa up` continues after a supervisor that was
 killed. The children end with the supervisor, however the supervisor ends; only the keeper of HTTP
-goes on serving after a kill. A lock admits a single supervisor per root. Run as a program, this
+keeps serving after a kill. A lock admits a single supervisor per root. Run as a program, this
 module is the detached supervisor.
 """
 
@@ -113,7 +113,7 @@ def end_platform(settings: Settings) -> bool:
         if time.monotonic() > deadline:
             raise TimedOut(
                 f"the supervisor (process {process.pid}) is still ending",
-                hint=f"wait, or end it with: kill -9 {process.pid}; kappa up goes on from there",
+                hint=f"wait, or end it with: kill -9 {process.pid}; kappa up continues from there",
             )
         time.sleep(_NAP_SECONDS)
     return True

@@ -415,7 +415,7 @@ def _moved_on(state: State, rollout: Rollout) -> Conflict:
             )
             active = state.active(name)
             if active is None:
-                return Conflict(ended, hint=f"to begin anew: kappa deploy {name}")
+                return Conflict(ended, hint=f"to start again: kappa deploy {name}")
             return Conflict(
                 f"{ended}; rollout {active.number}, begun by {active.by}, is "
                 f"{active.phase} now, with build {active.build}",

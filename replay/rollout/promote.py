@@ -54,7 +54,7 @@ def next_promote_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
         return Append(
             Failed(
                 rollout.id,
-                f"topic {sight.recreated} was created anew since build {rollout.build} was born",
+                f"topic {sight.recreated} was created again since build {rollout.build} was born",
                 "stage a new build: kappa deploy",
             )
         )
@@ -157,7 +157,7 @@ def _missing_condition(sight: Sight) -> str | None:
         return (
             None
             if sight.recreated is None
-            else f"rollout {rollout.number}, whose topic {sight.recreated} was created anew"
+            else f"rollout {rollout.number}, whose topic {sight.recreated} was created again"
         )
     if rollout.phase is not Phase.HOLDING or live is None:
         return f"build {sight.live_build} to be held"

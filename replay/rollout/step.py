@@ -77,7 +77,7 @@ class Sight:
     at the first look at the rollout in its phase. `tails`: the candidate's tail has begun.
     `alignment` is the newest kept alignment with the live build. `live_stopped` and `stopped` are
     why the job of the live build, or of the candidate, is not started again. `deaths` counts deaths
-    of the candidate's job in a row. `recreated` names a topic that was created anew since the
+    of the candidate's job in a row. `recreated` names a topic that was created again since the
     candidate's birth. `code` and `live_code` are hashes of both builds' sources; `base` is the
     start of a candidate that is a branch. `others` are the sights of the rollouts promoted together
     with this rollout; `unseen` is why these rollouts could not be looked at, or "".

@@ -153,8 +153,8 @@ def follow_rollout(
         seen_up = now if up else seen_up
         if now - seen_up > _PATIENCE_SECONDS:
             raise Unreachable(
-                f"rollout {rollout.number} is {rollout.phase}, and nobody is there to bring it on",
-                hint="kappa up -d goes on with it; kappa status shows it",
+                f"rollout {rollout.number} is {rollout.phase}, and the platform is not running",
+                hint="kappa up -d continues it; kappa status shows it",
             )
         if timeout is not None and now - begun > timeout:
             raise TimedOut(
@@ -286,7 +286,7 @@ def raise_unless_served(rollout: Rollout) -> None:
                 f"{rollout.reason}",
                 hint=rollout.hint
                 or f"{_AFTER[rollout.verified.verdict].format(pipeline=rollout.pipeline)}; what "
-                "served goes on serving",
+                "served keeps serving",
             )
         case Phase.FAILED:
             raise KappaError(
@@ -298,7 +298,7 @@ def raise_unless_served(rollout: Rollout) -> None:
             raise Conflict(
                 f"rollout {rollout.number} of pipeline {rollout.pipeline} was given up by "
                 f"{rollout.asked_by}: {rollout.reason}",
-                hint=f"to begin anew: kappa deploy {rollout.pipeline}",
+                hint=f"to start again: kappa deploy {rollout.pipeline}",
             )
         case _:
             return

@@ -92,7 +92,7 @@ def status_heading(
         if each.beyond
     )
     loud += "".join(
-        f"WARNING: {why}: all else is served; mend it and deploy again\n"
+        f"WARNING: {why}: all other tables are served; fix it and deploy again\n"
         for each in status.builds
         for why in each.broken
     )

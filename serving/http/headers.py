@@ -57,7 +57,7 @@ def place_of(headers: dict[str, str], name: str) -> SplitResult:
     except ValueError:
         raise HttpError(
             400,
-            f"{value[:80]!r} is no {name.capitalize()}",
+            f"{value[:80]!r} is not a valid {name.capitalize()}",
             hint="call the server by its name or address, and port",
         ) from None
     return found

@@ -256,7 +256,7 @@ def _check_topic(line: Line, birth: Birth, facts: TopicFacts | None) -> None:
         )
     if facts is None or facts.id != topic.id:
         raise Conflict(
-            f"topic {topic.name} {'is gone' if facts is None else 'was made anew'} "
+            f"topic {topic.name} {'is gone' if facts is None else 'was created again'} "
             f"since {line.names} was rejected; nothing was sent",
             hint="its rejects are those of a log that no longer exists",
         )

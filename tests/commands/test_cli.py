@@ -1288,7 +1288,7 @@ def test_an_undo_to_a_generation_is_to_the_build_that_served_in_it(
     assert (nothing.code, nothing.out) == (2, "")
     assert "pipeline web of generation 2 serves now: there is nothing to undo" in nothing.err
     assert "there is no generation 3" in kappa("undo", "--to", "3", "--yes").err
-    assert "to go on: kappa undo --to 1 --yes" in kappa("undo", "--to", "1").err
+    assert "to continue: kappa undo --to 1 --yes" in kappa("undo", "--to", "1").err
 
     undone = kappa("undo", "--to", "1", "--yes", "--timeout", "0")
 

@@ -466,7 +466,7 @@ def test_a_plan_whose_topic_moved_is_refused(web: Project) -> None:
     refused = web.kappa("deploy", "--plan", "plan.json")
 
     assert refused.code == 6
-    assert "topics: web.hits was deleted and made anew" in refused.err
+    assert "topics: web.hits was deleted and created again" in refused.err
     assert web.state.last == 0
 
 
@@ -643,7 +643,7 @@ def test_a_no_to_the_plan_begins_nothing(
     refused = served.kappa(command, "web", *flags)
 
     assert refused.code == 7
-    assert f"what serves was not changed\nhint: to go on: kappa {command} web\n" in refused.err
+    assert f"what serves was not changed\nhint: to continue: kappa {command} web\n" in refused.err
     assert served.state == before
 
 
@@ -655,7 +655,7 @@ def test_a_no_to_the_verification_leaves_the_candidate_waiting(
     refused = served.kappa("deploy")
 
     assert refused.code == 7
-    assert "hint: to go on: kappa promote web\n" in refused.err
+    assert "hint: to continue: kappa promote web\n" in refused.err
     assert (served.state.generation, served.rollout.waits) == (1, True)
 
 

@@ -127,7 +127,7 @@ def test_the_past_is_pinned_and_left(typed: Typed, platform: Platform) -> None:
         count("\\pin"),
     ] == ["3", "1", "6", "1", "1", "1"]
     assert "nothing was served yet" in typed.error("\\at 2013-01-01T00:00Z")
-    assert "'x' is no number" in typed.error("\\generation x")
+    assert "'x' is not the number" in typed.error("\\generation x")
     assert "is not a time" in typed.error("\\at noon")
 
 

@@ -103,7 +103,7 @@ def test_files_that_no_table_writes(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [('{"a": 1}\n{"a"', ":2: this is not JSON"), ("[1]", ":1: this is no row")]
+    ("text", "told"), [('{"a": 1}\n{"a"', ":2: this is not JSON"), ("[1]", ":1: this is not a row")]
 )
 def test_a_line_that_is_no_row_is_named(case: Case, text: str, told: str) -> None:
     case.rows.mkdir()

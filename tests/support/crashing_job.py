@@ -111,7 +111,7 @@ class FakeLog:
 
 
 class JobLog:
-    """The log as one build's job sees it: to a cursed one the topic was made anew."""
+    """The log as one build's job sees it: to a cursed one the topic was created again."""
 
     def __init__(self, log: FakeLog, *, cursed: bool) -> None:
         self._log, self._cursed = log, cursed

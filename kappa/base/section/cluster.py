@@ -95,7 +95,7 @@ def problems(engine: EngineSettings) -> Iterator[tuple[str, str, str]]:
     if engine.master and not _is_master(engine.master):
         yield (
             "engine.master",
-            f"is {without_secrets(engine.master)}, which is no cluster that legs can run on",
+            f"is {without_secrets(engine.master)}, which is not a cluster that replays can run on",
             "give spark://HOST:PORT, k8s://URL or yarn, or nothing: then this machine folds",
         )
     elif engine.master and not engine.driver_host:
@@ -112,7 +112,7 @@ def problems(engine: EngineSettings) -> Iterator[tuple[str, str, str]]:
             mend = _MENDS.get(rule, "take it away")
             yield f"engine.conf.{name}", f"is refused: {why}", mend
         elif name in NUMBERS and not engine.conf[name].isdecimal():
-            yield f"engine.conf.{name}", "is no whole number", "give one"
+            yield f"engine.conf.{name}", "is not a whole number", "give one"
 
 
 def _problems_of_yarn(conf: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
@@ -132,7 +132,7 @@ def _problems_of_yarn(conf: Mapping[str, str]) -> Iterator[tuple[str, str, str]]
             f"give {INSTANCES} and {EXECUTOR_CORES}",
         )
     if not _SIZE.fullmatch(conf.get(HEAP, HEAP_UNLESS_SET)):
-        yield f"engine.conf.{HEAP}", "is no size", "give one such as 2g"
+        yield f"engine.conf.{HEAP}", "is not a size", "give one such as 2g"
     if _STAGING not in conf:
         yield (
             f"engine.conf.{_STAGING}",

@@ -48,5 +48,5 @@ def problems(storage: StorageSettings) -> Iterator[tuple[str, str, str]]:
         yield (
             "storage.endpoint",
             "is not the URL of a server",
-            "give http://HOST:PORT or https://HOST without a path; credentials are no part of it",
+            "give http://HOST:PORT or https://HOST without a path; credentials are not part of it",
         )

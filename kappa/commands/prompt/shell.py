@@ -347,7 +347,7 @@ class SqlShell:
             return
         if not argument.isascii() or not argument.isdigit():
             raise UsageError(
-                f"{argument!r} is no number of a generation", hint="kappa history lists them"
+                f"{argument!r} is not the number of a generation", hint="kappa history lists them"
             )
         self._pin(AtGeneration(int(argument)))
 

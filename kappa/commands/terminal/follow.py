@@ -130,7 +130,7 @@ def _log_of(here: ProjectContext, begun: Rollout, birth: Birth) -> tuple[Log, Of
         raise Unreachable(
             f"rollout {begun.number} of pipeline {begun.pipeline} has begun, and cannot be "
             f"followed: {error.message}",
-            hint=f"kappa up -d goes on with it, kappa wait {begun.number} follows it, "
+            hint=f"kappa up -d continues it, kappa wait {begun.number} follows it, "
             f"kappa abandon {begun.number} gives it up",
         ) from error
 

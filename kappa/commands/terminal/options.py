@@ -11,7 +11,7 @@ from kappa.commands.terminal.output import set_quiet
 from kappa.replay.status.context import ProjectContext
 from kappa.serving.query.render import Form
 
-As = Annotated[Form, typer.Option("-o", "--output", help="what is printed")]
+As = Annotated[Form, typer.Option("-o", "--output", help="the form of the output")]
 
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
@@ -20,7 +20,8 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
 AutoPromote = Annotated[
     bool,
     typer.Option(
-        "--auto-promote", help="ask about the plan only: what passes its verification serves"
+        "--auto-promote",
+        help="ask about the plan only: a candidate that passes verification serves",
     ),
 ]
 
@@ -46,9 +47,7 @@ Timeout = Annotated[
 
 AllowBreaking = Annotated[
     bool,
-    typer.Option(
-        "--allow-breaking", help="let changes through that may break what reads the tables"
-    ),
+    typer.Option("--allow-breaking", help="allow changes that may break readers of the tables"),
 ]
 
 
@@ -67,7 +66,7 @@ Allow = Annotated[
         "--allow",
         metavar="NAME=REASON",
         show_default=False,
-        help="let through what the plan refuses under that name; the reason is kept",
+        help="allow what the plan refuses under that name; the reason is kept",
     ),
 ]
 
@@ -134,7 +133,7 @@ WaitSeconds = Annotated[
     typer.Option(
         "--timeout",
         min=0,
-        help="stop waiting after so many seconds; 30 if it is not given",
+        help="stop waiting after so many seconds; default: 30",
         show_default=False,
     ),
 ]
@@ -181,7 +180,7 @@ SomePipelines = Annotated[
     typer.Argument(
         metavar="[PIPELINES]...",
         show_default=False,
-        help="some pipelines; all if none is named",
+        help="pipelines; all, if none is named",
         callback=refuse_numbers,
     ),
 ]

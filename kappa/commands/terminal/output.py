@@ -157,7 +157,8 @@ def ask_consent(
         return
     if not sys.stdin.isatty():
         raise ConsentNeeded(
-            f"{what}, and there is no terminal to ask on", hint=f"to go on: kappa {command} --yes"
+            f"{what}, and there is no terminal to ask on",
+            hint=f"to continue: kappa {command} --yes",
         )
     if not typer.confirm(question, err=True):
-        raise ConsentNeeded(undone, hint=f"to go on: kappa {command}")
+        raise ConsentNeeded(undone, hint=f"to continue: kappa {command}")

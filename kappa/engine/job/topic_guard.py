@@ -61,7 +61,7 @@ class TopicGuard:
     def check_topics(self) -> None:
         """Raises Broken if a topic is not the topic of the build's birth.
 
-        A topic that was made anew has another id.
+        A topic that was created again has another id.
         """
         for name, born in self._birth.topic_ids.items():
             facts = self._log.facts(name)

@@ -99,7 +99,7 @@ def _envelope_fields(line: bytes) -> dict[str, tuple[Any, str]]:
         ) from error
     if not isinstance(whole, dict):
         raise _line_error(
-            f"is no object: {text[:40]}", f"an envelope is one JSON object a line: {EXAMPLE}"
+            f"is not an object: {text[:40]}", f"an envelope is one JSON object a line: {EXAMPLE}"
         )
     found: dict[str, tuple[Any, str]] = {}
     at = text.index("{") + 1

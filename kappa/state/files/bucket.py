@@ -181,7 +181,7 @@ class Bucket:
         except BaseError as error:
             raise SettingsError(
                 f"a variable AWS_... of the environment is wrong: {str(error).splitlines()[0]}",
-                hint="unset it, or mend it; kappa.toml says where the bucket is",
+                hint="unset it, or fix it; kappa.toml says where the bucket is",
             ) from error
 
     def address(self, name: str) -> str:
@@ -432,7 +432,7 @@ def _no_root(root: str) -> SettingsError:
     return SettingsError(
         f"the root {url} is not the URL of a folder in a bucket",
         hint="set root in kappa.toml as in s3://BUCKET/kappa; of letters, digits, _ - . =; "
-        "credentials are no part of it",
+        "credentials are not part of it",
     )
 
 

@@ -138,7 +138,7 @@ class BucketControl:
         if any(self._bucket.put_if_tag(NAME, same_claim, tag) for tag in (None, _NO_TAG)):
             self.release()
             raise SettingsError(
-                f"the server of {self._bucket.url} does not heed If-None-Match and If-Match: two "
+                f"the server of {self._bucket.url} ignores If-None-Match and If-Match: two "
                 "who put an object at once would both win",
                 hint="keep the root on a server that puts on conditions (docs/howto/bucket.md)",
             )

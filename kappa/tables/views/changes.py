@@ -117,7 +117,7 @@ _NOT_OF_ROWS = (
 # A view may spill or hold too much because of its rows, too.
 _TOO_MUCH = "No space left on device"
 _SPILLED = "max_temp_directory_size"
-_MEND = "mend its query, and kappa deploy makes a new build of it"
+_MEND = "fix its query, and kappa deploy makes a new build of it"
 
 
 class Unfit(Broken):

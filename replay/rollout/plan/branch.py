@@ -57,7 +57,7 @@ def branch_of(born: Birth, shown: Sequence[Frontier], asked: Branching) -> Branc
     """
     if not shown:
         raise UsageError(
-            f"build {born.build} has no frontier, so there is no state to branch from",
+            f"build {born.build} has no frontier, so there is nothing to branch from",
             hint=_HINT.format(born.pipeline),
         )
     newest = shown[-1]

@@ -227,7 +227,7 @@ def unreadable_findings(
         )
         yield Finding(
             message,
-            f"{examples}; mend the declaration: a default, was=, a wider type "
+            f"{examples}; fix the declaration: a default, was=, a wider type "
             "(docs/reference/events.md)",
             f"unreadable:{found.topic}",
         )

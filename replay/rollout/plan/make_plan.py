@@ -164,7 +164,7 @@ def _branched_step(observed: Observed, declared: Declared, branching: Branching)
     name, state, log = declared.pipeline.name, observed.state, observed.log
     if name not in state.serving:
         raise UsageError(
-            f"no build of pipeline {name} serves: there is no state to branch from",
+            f"no build of pipeline {name} serves: there is nothing to branch from",
             hint=f"kappa deploy {name}",
         )
     born = observed.births[state.serving[name]]

@@ -67,7 +67,7 @@ def refusals_of(
         command += f" --from {','.join(str(Offsets.parse(step.branch.base.offsets)).split())}"
     for finding in found:
         if finding.refuses and accepting.lets_through(finding) is None:
-            allow = f"let it through: {command} {allowing_flag(finding)}" if finding.name else ""
+            allow = f"allow it: {command} {allowing_flag(finding)}" if finding.name else ""
             yield Refusal(
                 step.pipeline,
                 finding.message,
@@ -125,7 +125,7 @@ def _made_anew(observed: Observed, step: PlanStep, pipeline: Pipeline) -> Iterat
             )
             if before is not None and there is not None and before != there:
                 message = (
-                    f"topic {topic.name} was deleted and made anew since build {build} was "
+                    f"topic {topic.name} was deleted and created again since build {build} was "
                     f"born: what it held then is in build {build} alone"
                 )
                 yield Finding(

@@ -283,7 +283,7 @@ def _topic_moved(name: str, then: TopicGround | None, now_: TopicGround | None) 
     if then is None or now_ is None:
         yield f"topics: {name} was {'made' if then is None else 'deleted'} since"
     elif then.id != now_.id:
-        yield f"topics: {name} was deleted and made anew"
+        yield f"topics: {name} was deleted and created again"
     elif then.partitions != now_.partitions:
         yield f"topics: {name} has {now_.partitions} partitions, and had {then.partitions}"
     else:

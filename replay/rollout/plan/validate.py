@@ -188,7 +188,7 @@ def _validated_pipeline(
                 Refusal(
                     name,
                     each.message,
-                    f"{each.hint}; or let it through: {allowing_flag(each)}",
+                    f"{each.hint}; or allow it: {allowing_flag(each)}",
                     name=each.name,
                 )
                 for each in found.doubtful

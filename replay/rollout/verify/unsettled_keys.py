@@ -107,7 +107,7 @@ def unsettled_keys(
     facts = log.facts(topic.name)
     if facts is None or facts.id != topic.id:
         raise Conflict(
-            f"topic {topic.name} was deleted{' and made anew' if facts else ''} since "
+            f"topic {topic.name} was deleted{' and created again' if facts else ''} since "
             f"build {birth.build} was born",
             hint=f"stage a new build: kappa replay {birth.pipeline}",
         )

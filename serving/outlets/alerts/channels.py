@@ -247,7 +247,7 @@ def _failure_reason(error: Exception) -> str:
         return "it closed the connection without an answer"
     if isinstance(error, OSError):
         return (error.strerror or type(error).__name__).lower()
-    return "it answered something that is no HTTP"
+    return "its answer is not HTTP"
 
 
 class Program:

@@ -36,8 +36,8 @@ class SinkPosition:
     """The cursor of the last sent change set.
 
     `part` is a hash of the part of the table that the change set was of. `topic_id` is the id of
-    the topic: a topic that was made anew has another id, and no rows. `writer` is the adopted root
-    that has sent the change set, or "".
+    the topic: a topic that was created again has another id, and no rows. `writer` is the adopted
+    root that has sent the change set, or "".
     """
 
     cursor: Cursor

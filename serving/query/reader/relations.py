@@ -290,7 +290,7 @@ def _make_schema(reader: Reader, relations: Relations) -> list[BrokenRelation]:
             # The view may read the damaged table, or another view that does.
             broken.append(replace(below, name=name, kind="view"))
             continue
-        hint = f"mend the view in the pipeline's file and deploy again; {refusal.hint}"
+        hint = f"fix the view in the pipeline's file and deploy again; {refusal.hint}"
         broken.append(BrokenRelation(relations.pipeline, name, "view", refusal.message, hint))
     reader.run_command("reset search_path")
     return broken

@@ -609,7 +609,7 @@ def test_an_archive_that_cannot_be_gone_on_with_says_why() -> None:
 
     assert why_stopped(mark, "1", {0: 50, 1: 0, 2: 9}) is None
     assert why_stopped(mark, None, {}) == "topic t is gone; its archive stays as it is"
-    assert "was made anew" in str(why_stopped(mark, "2", {0: 0}))
+    assert "was created again" in str(why_stopped(mark, "2", {0: 0}))
     assert str(why_stopped(mark, "1", {0: 55, 1: 0})).endswith("partition 0 lost offsets 50 to 54")
 
 
@@ -745,7 +745,7 @@ def test_the_archiver_killed_in_the_middle_goes_on_and_the_archive_is_the_topic(
     log.delete(topic_name)
     log.create(topic)
     log.produce((visit(n) for n in range(9_000)), topic_name)
-    wait_until(lambda: "was made anew" in (project / "said.log").read_text(), archiver)
+    wait_until(lambda: "was created again" in (project / "said.log").read_text(), archiver)
     archiver.terminate()
 
     assert archiver.wait(240) == ExitCode.INTERRUPTED

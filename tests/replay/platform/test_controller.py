@@ -566,13 +566,13 @@ def test_an_abandon_ends_a_rollout_and_the_hold_with_it(platform: Platform) -> N
 
 def test_a_candidate_whose_job_stopped_has_failed_with_its_words(platform: Platform) -> None:
     platform.stage("a")
-    platform.stopped["a"] = Stopped("topic flights was created anew", "kappa deploy", "then")
+    platform.stopped["a"] = Stopped("topic flights was created again", "kappa deploy", "then")
 
     platform.tick()
 
     assert (platform.last.phase, platform.last.reason) == (
         Phase.FAILED,
-        "the job of build a stopped: topic flights was created anew",
+        "the job of build a stopped: topic flights was created again",
     )
     assert platform.last.hint == "kappa deploy"
 

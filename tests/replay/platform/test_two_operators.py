@@ -346,7 +346,7 @@ def test_a_deploy_after_an_abandon_begins_anew_and_the_follower_learns_by_whom(
     with pytest.raises(Conflict, match="was given up by bob@work: abandoned by hand") as told:
         raise_unless_served(state(house).rollout(10))
 
-    assert told.value.hint == "to begin anew: kappa deploy flights"
+    assert told.value.hint == "to start again: kappa deploy flights"
     again = Operator("ada@home", house, monkeypatch)
     assert again.does("deploys") is None
     first, second = state(house).rollouts[-2:]

@@ -266,7 +266,7 @@ def test_state_that_new_code_would_not_keep_itself_is_refused_by_name(
 
 
 def test_a_topic_made_anew_is_refused() -> None:
-    with pytest.raises(KappaError, match="topic orders was deleted and made anew"):
+    with pytest.raises(KappaError, match="topic orders was deleted and created again"):
         planned(
             of=structs.replace(born(), topics=(structs.replace(born().topics[0], id="another"),))
         ).ensure_possible()

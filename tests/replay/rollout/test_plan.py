@@ -403,7 +403,7 @@ def test_a_topic_made_anew_refuses_until_a_replay_is_asked_for(code: str) -> Non
 
     assert (
         refused(make_plan(seen))
-        == "topic orders was deleted and made anew since build a was born: what it held then "
+        == "topic orders was deleted and created again since build a was born: what it held then "
         "is in build a alone"
     )
     assert make_plan(seen, only=("flights",), again=True).refusals == ()

@@ -199,7 +199,7 @@ def test_records_of_other_pipelines_move_nothing(file: Path) -> None:
 @pytest.mark.parametrize(
     ("facts", "says"),
     [
-        (log(ids={"orders": "another"}), "topics: orders was deleted and made anew"),
+        (log(ids={"orders": "another"}), "topics: orders was deleted and created again"),
         (log(ids={}), "topics: orders was deleted since"),
         (log(partitions=3), "topics: orders has 3 partitions, and had 2"),
         (

@@ -456,7 +456,8 @@ def test_without_a_broker_nothing_is_said_of_a_compacted_topics_keys(store: Stor
 
 
 @pytest.mark.parametrize(
-    ("topic_id", "says"), [("another", "was deleted and made anew"), (None, "was deleted since")]
+    ("topic_id", "says"),
+    [("another", "was deleted and created again"), (None, "was deleted since")],
 )
 def test_a_compacted_topic_that_is_another_one_by_now_is_inconclusive(
     store: Store, topic_id: str | None, says: str

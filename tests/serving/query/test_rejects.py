@@ -418,7 +418,7 @@ def test_a_line_that_cannot_be_redriven_is_named_and_nothing_is_sent(
             REJECTS_BIRTH,
             {"visits": TopicFacts("visits", "other", 2)},
             Conflict,
-            "topic visits was made anew since visits:0:3 was rejected",
+            "topic visits was created again since visits:0:3 was rejected",
         ),
         ("retained", REJECTS_BIRTH, {}, Conflict, "topic visits is gone"),
     ],
