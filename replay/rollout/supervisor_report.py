@@ -30,10 +30,18 @@ _WINDOW_SECONDS = 15.0
 
 
 class RolloutWait(Struct, frozen=True):
-    """The cause that a rollout waits for ("" for none), and the rate in offsets a second."""
+    """The cause that a rollout waits for ("" for none), and the rate in offsets a second.
+
+    The cause is of the rollout's `phase` at the time of the report ("" if that is not known).
+    """
 
     waits_for: str = ""
     rate: float | None = None
+    phase: str = ""
+
+    def cause_in(self, phase: str) -> str:
+        """Returns the cause, or "" if the rollout has reached another phase since the report."""
+        return self.waits_for if self.phase in {"", phase} else ""
 
 
 class Deaths(Struct, frozen=True):
@@ -157,7 +165,9 @@ class ReportWriter:
         self._woken = dict(woken)
         rollouts = {
             rollout.id: RolloutWait(
-                waits.get(rollout.id, ""), self._rollout_rate(rollout.id, rollout.build)
+                waits.get(rollout.id, ""),
+                self._rollout_rate(rollout.id, rollout.build),
+                rollout.phase,
             )
             for rollout in state.active_rollouts
         }

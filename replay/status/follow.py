@@ -87,7 +87,9 @@ class RolloutProgress:
     @property
     def waits_for(self) -> str:
         """The slow thing that the rollout waits for; "" while the progress of a step says more."""
-        return "" if self.slice is not None or self.verifying else self.waiting.waits_for
+        if self.slice is not None or self.verifying:
+            return ""
+        return self.waiting.cause_in(self.rollout.phase)
 
     def state(self, end: Offsets) -> tuple[object, ...]:
         """Returns the state that a plain line tells: counts matter only by tenths."""

@@ -405,7 +405,9 @@ def _with_state(
         build,
         kept_until=soak_end(state, build.pipeline, soak_seconds) if build.role == "idle" else None,
         # The slice says more.
-        waits_for="" if build.slice is not None else waiting.waits_for,
+        waits_for=""
+        if build.slice is not None or build.rollout is None
+        else waiting.cause_in(build.rollout.phase),
         rate=waiting.rate,
         trouble=underway.trouble(build.build),
         rests=build.build in underway.resting,

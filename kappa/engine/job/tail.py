@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from kappa.base.clock import Stopwatch
 from kappa.base.errors import Broken, KappaError, Unreachable, UsageError
+from kappa.base.units import count_of
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
 from kappa.engine.job.legs import Leg
 from kappa.engine.read.source import KafkaAccess, batch_bounds, read_tail
@@ -273,8 +274,8 @@ class _Report:
             f"{name} {seconds * 1000 / self._slices:.0f}" for name, seconds in self._seconds.items()
         )
         print(
-            f"{self._slices} slices up to {piece.leg}/{piece.number}, {self._offsets} offsets "
-            f"(mean ms: {means})",
+            f"{count_of(self._slices, 'slice')} up to {piece.leg}/{piece.number}, "
+            f"{count_of(self._offsets, 'offset')} (mean ms: {means})",
             file=sys.stderr,
             flush=True,
         )

@@ -156,8 +156,10 @@ def blocked(scopes: Scopes, select: Tree, column: Visible, number: int, name: st
         targets = modifier.get("distinct_on_targets")
         if targets and not has(each for one in targets for each in meant(one, outputs)):
             return f"rows are not distinct on {name}"
-    if not all(has(each["partitions"]) for each in _window_functions(select)):
-        return f"a window is not partitioned by {name}"
+    windows = [*_window_functions(select)]
+    if not all(has(each["partitions"]) for each in windows):
+        hint = "; give by=(...) its columns" if all(each["partitions"] for each in windows) else ""
+        return f"a window is not partitioned by {name}{hint}"
     return None
 
 

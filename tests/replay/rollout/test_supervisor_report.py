@@ -99,7 +99,9 @@ def test_what_is_said_is_read_and_taken_back(store: Counting) -> None:
     reporter.report(state, {1: "the rest of the log"}, frozenset({"a", "of another"}))
 
     found = read_supervisor_report(store)
-    assert found == SupervisorReport({1: RolloutWait("the rest of the log")}, deaths, ("a",))
+    assert found == SupervisorReport(
+        {1: RolloutWait("the rest of the log", phase="replaying")}, deaths, ("a",)
+    )
     assert found.trouble("a") == "its job died 3 times, last: exit code 1; see kappa logs a"
     assert found.trouble("b") == ""
     ensure_no_report(store)

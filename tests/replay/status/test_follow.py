@@ -96,6 +96,9 @@ def test_trouble_and_checks_are_told() -> None:
         "live build a is at the end of the log",
         "verification passed, 2 of 2 checks",
     )
+    # The supervisor's report is older than the phase.
+    stale = replace(progress, waiting=RolloutWait("its verification to start", phase="verifying"))
+    assert not any("to start" in line for line in progress_lines(stale, at(10), at(100)))
 
 
 def test_a_branch_is_told_as_one_and_its_share_is_of_what_its_job_reads() -> None:

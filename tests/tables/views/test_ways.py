@@ -71,6 +71,11 @@ WITH_NAMES = """
         (
             "auction",
             "from bids qualify rank() over (partition by bidder order by price) = 1",
+            "whole: a window is not partitioned by auction; give by=(...) its columns",
+        ),
+        (
+            "auction",
+            "from bids qualify rank() over (order by price) = 1",
             "whole: a window is not partitioned by auction",
         ),
         ("k", "select upper(category) as k from auctions", "whole: k is computed"),
