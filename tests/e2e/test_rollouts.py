@@ -18,13 +18,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
+from broker_options import clean_eagerly
 from e2e_shop import V1, V2, item, order
 from reading import (
     assert_right,
@@ -317,27 +311,6 @@ def test_an_abandoned_candidate_leaves_nothing_and_the_live_build_goes_on(bed: T
 
 
 # A segment is rolled by the next record after a moment, and cleaned as soon as it is rolled.
-EAGER = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.0001", "min.compaction.lag.ms": "0"}
-# The cleaner looks what there is to clean every 15 s otherwise.
-AT_ONCE = {"log.cleaner.backoff.ms": "100"}
-
-
-def clean_eagerly(bed: Testbed, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bed.log.bootstrap_servers})
-    for kind, name, settings in (
-        (ResourceType.TOPIC, topic, EAGER),
-        (ResourceType.BROKER, "1", AT_ONCE),
-    ):
-        entries = [
-            ConfigEntry(each, value, incremental_operation=AlterConfigOpType.SET)
-            for each, value in settings.items()
-        ]
-        for done in admin.incremental_alter_configs(
-            [ConfigResource(kind, name, incremental_configs=entries)]
-        ).values():
-            done.result(20)
-
-
 def offsets_of_item(bed: Testbed, number: int, end: Offsets) -> list[int]:
     return [
         record.offset
@@ -361,7 +334,7 @@ def test_a_key_whose_record_was_cleaned_away_is_set_aside_then_right(
 
     # The live build stands still before what is written now; the cleaner takes what it has read.
     with standing_still(job_of(bed, live)):
-        clean_eagerly(bed, "items")
+        clean_eagerly(bed.log.bootstrap_servers, "items")
         written = iter(range(10_000))
 
         def cleaned() -> bool:

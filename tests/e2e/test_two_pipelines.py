@@ -17,13 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
+from broker_options import set_topic_options
 from e2e_shop import LEAN_1, LEAN_2, expected, order
 from testbed import Testbed, platform
 
@@ -194,12 +188,7 @@ def told_of_clicks(bed: Testbed) -> dict[str, tuple[int, int]]:
 
 
 def stamped_by(bed: Testbed, topic: str, who: str) -> None:
-    entry = ConfigEntry("message.timestamp.type", who, incremental_operation=AlterConfigOpType.SET)
-    admin = AdminClient({"bootstrap.servers": bed.log.bootstrap_servers})
-    for done in admin.incremental_alter_configs(
-        [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]
-    ).values():
-        done.result(20)
+    set_topic_options(bed.log.bootstrap_servers, topic, {"message.timestamp.type": who})
 
 
 def test_both_are_switched_in_one_record_and_one_goes_back_alone(tmp_path: Path, lent: str) -> None:

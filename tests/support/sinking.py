@@ -13,16 +13,8 @@ from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
 from house import HOUSE
 
-from kappa.kafka.broker.broker import Broker
 from kappa.kafka.client import Log
 from kappa.kafka.reader import Record
 from kappa.serving.outlets.changes.filter import Filter
@@ -121,12 +113,3 @@ def courier(
     finally:
         process.kill()
         process.wait()
-
-
-def set_option(broker: Broker, topic: str, name: str, value: str) -> None:
-    """Sets an option of a topic."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    for done in admin.incremental_alter_configs([resource]).values():
-        done.result(30)

@@ -20,15 +20,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from broker_options import clean_eagerly
 from builds import Project, interpreted
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
 from house import SUPPORT
 
 from kappa.base.process import ensure_session_gone, start_tied
@@ -211,26 +205,7 @@ def some_event(draw: random.Random, name: str) -> tuple[bytes, bytes]:
 
 def produce_things(log: Log, topic: str, draw: random.Random) -> None:
     """Things that are renamed and deleted, until the cleaner has taken the first record away."""
-    eager = {
-        "segment.ms": "100",
-        "min.cleanable.dirty.ratio": "0.0001",
-        "min.compaction.lag.ms": "0",
-    }
-    # The cleaner looks what there is to clean every 15 s otherwise.
-    at_once = {"log.cleaner.backoff.ms": "100"}
-    admin = AdminClient({"bootstrap.servers": log.bootstrap_servers})
-    for kind, name, settings in (
-        (ResourceType.TOPIC, topic, eager),
-        (ResourceType.BROKER, "1", at_once),
-    ):
-        entries = [
-            ConfigEntry(each, value, incremental_operation=AlterConfigOpType.SET)
-            for each, value in settings.items()
-        ]
-        for done in admin.incremental_alter_configs(
-            [ConfigResource(kind, name, incremental_configs=entries)]
-        ).values():
-            done.result(20)
+    clean_eagerly(log.bootstrap_servers, topic)
 
     def produce(numbers: Iterable[int]) -> None:
         log.produce(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broker_options import set_topic_options
 from changing import ChangingWorld
 from examples import examples
 from losing import Restarted
@@ -22,7 +23,6 @@ from sinking import (
     records_of,
     rows_of_topic,
     served_records,
-    set_option,
     wait_for,
 )
 
@@ -340,7 +340,7 @@ def test_a_row_that_is_too_large_is_named_and_sent_once_it_fits(
                 )
             )
             assert records_of(log, topic_name) == []
-            set_option(broker, topic_name, "max.message.bytes", "100000")
+            set_topic_options(broker.bootstrap_servers, topic_name, {"max.message.bytes": "100000"})
             ensure_has_all(log, world, sink)
     finally:
         world.close()
