@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pytest
@@ -71,8 +72,9 @@ def a_query(draw: random.Random, table: str) -> tuple[str, tuple[str, ...]]:
 
 def fill(duck: Connection, name: str, rows: Sequence[tuple[object, ...]]) -> None:
     duck.execute(f"create or replace table {name} ({COLUMNS})")
-    for row in rows:
-        duck.execute(f"insert into {name} values (?, ?, ?, ?, ?)", row)
+    if rows:
+        places = ", ".join(["(?, ?, ?, ?, ?)"] * len(rows))
+        duck.execute(f"insert into {name} values {places}", [*chain.from_iterable(rows)])
 
 
 def some(draw: random.Random) -> tuple[object, ...]:
