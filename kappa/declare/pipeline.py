@@ -130,10 +130,6 @@ class Pipeline:
             and any(table.expiry is not None for table in self.tables)
         )
 
-    def topic_named(self, name: str) -> Topic:
-        """Returns the topic of that name. Raises KeyError if the pipeline reads no such topic."""
-        return {topic.name: topic for topic in self.topics}[name]
-
 
 def pipeline(
     *,

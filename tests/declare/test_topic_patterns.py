@@ -92,7 +92,7 @@ def test_a_pattern_is_read_as_the_topics_that_have_joined_it(project: Path) -> N
     assert [topic.partitions for topic in web.topics] == [2, 2, 1]
     assert [topic.of_pattern for topic in web.topics] == [PATTERN, PATTERN, None]
     assert [topic.name for topic in web.inputs["logs"]] == ["logs.a", "logs.b"]
-    assert web.parameters_of(web.topic_named("logs.b")) == ["logs"]
+    assert web.parameters_of(web.topics[1]) == ["logs"]
     # A build runs from its snapshot, so the list is in it.
     assert joined_path(PATTERN) in snapshot_files("pipelines.web", loaded.sources.find)
 

@@ -49,7 +49,7 @@ from kappa.declare.values.reason import Reason, Rejected
 from kappa.declare.values.value import FIRST_MICROS, LAST_MICROS, Check, check_of
 
 _DECIMAL = Decimal(20, 0)
-_BYTES, _ENUM, _GROUP, _MESSAGE = 12, 14, 10, 11
+_BYTES, _ENUM, _MESSAGE = 12, 14, 11
 _SCALARS: dict[int, Type] = {
     1: Scalar("double"),
     2: Scalar("float"),

@@ -226,10 +226,6 @@ class Rehearsal:
         self._fold(piece, self.publisher, watch)
         return piece
 
-    def fold_slice(self, piece: Slice) -> None:
-        """Folds exactly this slice."""
-        self._fold(piece, self.publisher)
-
     def die_before_the_frontier_of(self, end: Offsets) -> None:
         """Commits the next slice, up to `end`, without a frontier.
 

@@ -77,13 +77,7 @@ class Pull:
                 self._failed_in_turn = 0
             except SourceAway as error:
                 away, asked = error.why, error.wait_seconds
-            except (
-                OSError,
-                EOFError,
-                UnicodeError,
-                h11.ProtocolError,
-                WebSocketException,
-            ) as error:
+            except _FAILED as error:
                 away = _failure_reason(error)
             if away:
                 self._gone(away)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import date
 from io import BytesIO
 from typing import Any
 
@@ -52,7 +51,6 @@ OTHERS: dict[int, Any] = {
     5: {**SCHEMA, "fields": [*SCHEMA["fields"], {"name": "more", "type": "bytes"}]},
 }
 ALL = {1: SCHEMA, **OTHERS}
-_EPOCH_DAY = date(1970, 1, 1).toordinal()
 LONGS = st.integers(-(2**63), 2**63 - 1)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 EVENTS = st.fixed_dictionaries(

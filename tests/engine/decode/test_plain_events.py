@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from datetime import date
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +31,6 @@ TOPIC = Topic("t", event=EVENT)
 FRAMED = Topic("t", event=EVENT, format=Json(framed=True))
 KEYED = Topic("t", event="id int not null, name string", key="id")
 NAMED = Topic("t", event="id string, x double", key="id", kind="compacted")
-_EPOCH_DAY = date(1970, 1, 1).toordinal()
 
 
 def event(**fields: str) -> bytes:

@@ -930,7 +930,7 @@ def test_a_slice_that_does_not_follow_stops_the_job(build: Build) -> None:
         Slice(2, 0, second, second),
     ):
         with pytest.raises(Broken, match="has folded up to"):
-            built.fold_slice(piece)
+            built._fold(piece, built.publisher)
     assert built.publisher.newest.offsets.equals(first)
 
 
@@ -1534,6 +1534,6 @@ def _commit_only(built: Rehearsal, piece: Slice, *, tables: tuple[str, ...]) -> 
 
     built.publisher.publish = die  # type: ignore[method-assign, assignment]
     with pytest.raises(Died):
-        built.fold_slice(piece)
+        built._fold(piece, built.publisher)
     built.publisher.publish = publish  # type: ignore[method-assign]
     built.slices.writers = writers

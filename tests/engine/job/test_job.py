@@ -201,11 +201,11 @@ def test_a_topic_that_was_re_created_stops_the_job_for_good(
     project: Project, log: Log, topic_name: str, jobs: list[JobProcess], longer: bool
 ) -> None:
     project.bear("b-1", source(topic_name), OUTPUTS)
-    pipeline = project.pipeline("b-1")
     story = Story(log, topic_name, seed=5)
     story.produce(20)
     log.delete(f"{topic_name}.people")
-    log.create(pipeline.topic_named(f"{topic_name}.people"))
+    _, people = project.pipeline("b-1").topics
+    log.create(people)
     if longer:
         story.produce(60)
 
