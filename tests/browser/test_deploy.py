@@ -23,7 +23,7 @@ from demo.producer.events import Event, first_events
 from kappa.kafka.producer import ProducedRecord
 from kappa.replay.status.run_records import served_at
 
-pytestmark = [pytest.mark.browser, pytest.mark.jvm]
+pytestmark = [pytest.mark.browser, pytest.mark.jvm, pytest.mark.long]
 
 # As the tree has it, but for the view that the board shows: here it is a maintained one.
 V1 = (

@@ -166,6 +166,7 @@ def test_what_is_not_valid_is_rejected_with_its_reason_and_the_rest_is_folded(
     assert bed.state().generation == 1
 
 
+@pytest.mark.long
 def test_an_open_transaction_is_waited_for_and_named(bed: Testbed) -> None:
     before, folded = bed.log.end(["orders"]), bed.rows("select count(*) as n from order_log")
     producer = Producer(
@@ -200,6 +201,7 @@ def test_an_open_transaction_is_waited_for_and_named(bed: Testbed) -> None:
     assert_tally_adds_up(bed)
 
 
+@pytest.mark.long
 def test_a_candidate_that_rejects_too_much_is_stopped_and_what_serves_goes_on(bed: Testbed) -> None:
     before = bed.state().generation
     bed.log.produce([ProducedRecord(b"{", key=b"a") for _ in range(5)], "orders")

@@ -262,6 +262,7 @@ def test_a_deploy_of_the_kept_version_needs_no_replay(bed: Testbed) -> None:
     assert_served(bed, version=version_served(bed))
 
 
+@pytest.mark.long
 def test_a_failed_check_swaps_nothing_and_the_exit_code_says_so(bed: Testbed) -> None:
     before, text = bed.state(), (bed.folder / "pipelines" / "shop.py").read_text(encoding="utf-8")
     bed.declare("shop", text.replace('checks=["orders > 0"', 'checks=["most < 0", "orders > 0"'))
@@ -310,7 +311,6 @@ def test_an_abandoned_candidate_leaves_nothing_and_the_live_build_goes_on(bed: T
     assert_served(bed, version=version_served(bed))
 
 
-# A segment is rolled by the next record after a moment, and cleaned as soon as it is rolled.
 def offsets_of_item(bed: Testbed, number: int, end: Offsets) -> list[int]:
     return [
         record.offset
@@ -319,6 +319,7 @@ def offsets_of_item(bed: Testbed, number: int, end: Offsets) -> list[int]:
     ]
 
 
+@pytest.mark.long
 def test_a_key_whose_record_was_cleaned_away_is_set_aside_then_right(
     bed: Testbed,
 ) -> None:
@@ -368,6 +369,7 @@ def test_a_key_whose_record_was_cleaned_away_is_set_aside_then_right(
     assert any(row["title"].startswith("new") for row in bed.rows("select title from items"))
 
 
+@pytest.mark.long
 def test_no_hold_is_begun_while_the_kept_build_is_behind(bed: Testbed) -> None:
     ensure_pair(bed)
     before = bed.state()

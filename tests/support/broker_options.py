@@ -12,6 +12,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+# A segment is rolled by the next record after a moment, and cleaned as soon as it is rolled.
 _EAGER = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.0001", "min.compaction.lag.ms": "0"}
 # The cleaner looks for work every 15 s otherwise.
 _AT_ONCE = {"log.cleaner.backoff.ms": "100"}
