@@ -22,6 +22,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from kappa.base.errors import DeclarationError, KappaError, UsageError
 from kappa.base.sql import quoted
 from kappa.declare.board import board_name, boards_in
+from kappa.declare.options import REJECTS
 from kappa.replay.page.api import desk_of
 from kappa.replay.page.boards import BoardAnswer, DrawnRows, answer_board, is_behind, typed_rows
 from kappa.replay.page.build_rates import BuildHistories
@@ -554,7 +555,14 @@ def show_rejects(
             )
         except KappaError as error:
             trouble = error
-    counted = desk.counted_rejects(state.generation) if state.generation else {}
+    readable = asker(request).tables
+    counted = {
+        key: count
+        for key, count in (
+            desk.counted_rejects(state.generation) if state.generation else {}
+        ).items()
+        if readable.allows(key[0], REJECTS)
+    }
     asked = {"pipeline": pipeline, "reason": reason, "build": build}
     return render_page(
         request,

@@ -192,8 +192,9 @@ def show_document(found: GenerationDetails) -> dict[str, Any]:
 
 
 def _switch_lines(rollout: Rollout, receipt: Receipt, generation: int) -> Iterator[str]:
+    yes = f", promoted by {rollout.asked_by}" if rollout.asked_by != rollout.by else ""
     yield (
-        f"rollout {rollout.number}, asked for {time_text(rollout.at)} by {rollout.by}: "
+        f"rollout {rollout.number}, asked for {time_text(rollout.at)} by {rollout.by}{yes}: "
         f"{'; '.join((*rollout.given_reasons, *receipt.reasons)) or 'no reason was given'}"
     )
     instead = (
@@ -220,6 +221,7 @@ def _switch_document(rollout: Rollout, receipt: Receipt) -> dict[str, Any]:
         "rollout": rollout.number,
         "asked_at": rollout.at,
         "asked_by": rollout.by,
+        "promoted_by": rollout.asked_by,
         "pipeline": receipt.pipeline,
         "build": receipt.build,
         "version": receipt.version,

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kappa.base.errors import SettingsError
+from kappa.base.section.access import Role
+from kappa.base.section.collect import CollectSettings, SourceSettings
 from kappa.kafka.live_producer import Placed, Undelivered
-from kappa.serving.collect.callers import Rate
+from kappa.serving.access.accounts import Accounts
+from kappa.serving.access.roles import Forbidden
+from kappa.serving.access.tokens import TokenFile
+from kappa.serving.collect.callers import Callers, Rate
 from kappa.serving.collect.lines import Invalid, Lines, reply_of, token_of
 from kappa.serving.collect.remembered import Remembered, go_on, key_of
 from kappa.serving.http.problem import HttpError
+from kappa.serving.http.token import WaitingLine
 
 
 def lines(*outcomes: object) -> Lines:
@@ -75,3 +84,62 @@ def test_what_is_remembered_is_bounded() -> None:
         assert len(remembered._entries) <= 11
 
     asyncio.run(play())
+
+
+def callers_of(file: TokenFile, **settings: Any) -> Callers:
+    """Returns the callers of a collector for two topics, at this machine."""
+    chosen = CollectSettings(topics=["visits", "orders"], **settings)
+    return Callers(chosen, "127.0.0.1", WaitingLine(0), Accounts(file=TokenFile(file.path)))
+
+
+def test_a_token_to_collect_sends_to_its_topics(tmp_path: Path) -> None:
+    """A token by name is a caller at once, and a token of another role is none."""
+    file = TokenFile(tmp_path / "tokens.json")
+    callers = callers_of(file)
+    assert callers.known("") is not None
+    reader = file.add_token("grafana", [Role.READ], made_by="me")
+    assert callers.known("") is not None, "a token to read asks no sender for one"
+
+    sender = file.add_token("shop", [Role.COLLECT], topics=["visits"], made_by="me")
+    found, other = callers.known(sender), callers.known(reader)
+
+    assert callers.known("") is None
+    assert callers.admitted_at_once({"host": "127.0.0.1"}) is None
+    assert found is not None
+    assert found.topics_of(["visits", "orders"]) == {"visits"}
+    found.ensure_may("visits")
+    with pytest.raises(Forbidden, match="token shop may not send to orders"):
+        found.ensure_may("orders")
+    assert other is not None
+    with pytest.raises(Forbidden, match="needs the role collect, and it has read"):
+        other.ensure_may("visits")
+    file.remove_token("shop")
+    assert callers.known(sender) is None
+    assert callers.known("") is None, "the door stays shut"
+
+
+def test_a_source_of_the_settings_sends_as_before(tmp_path: Path) -> None:
+    """A source's topics and rate are those of the settings."""
+    source = SourceSettings(token="0123456789abcdef", topics=["orders"], rate=1)
+    callers = callers_of(TokenFile(tmp_path / "tokens.json"), sources={"till": source})
+
+    found = callers.known("0123456789abcdef")
+    assert found is not None
+    found.ensure_may("orders")
+    with pytest.raises(Forbidden, match="source till may not send to visits"):
+        found.ensure_may("visits")
+    found.ensure_rate(1, now=1.0)
+    with pytest.raises(HttpError, match="source till sends more events a second"):
+        found.ensure_rate(1, now=1.0)
+
+
+def test_other_machines_send_with_tokens_alone(tmp_path: Path) -> None:
+    """At an address of the network the collector begins only if somebody has a token."""
+    file = TokenFile(tmp_path / "tokens.json")
+    file.add_token("grafana", [Role.READ], made_by="me")
+    chosen = CollectSettings(topics=["visits"])
+
+    with pytest.raises(SettingsError, match="other machines could ask"):
+        Callers(chosen, "0.0.0.0", WaitingLine(0), Accounts(file=file))
+    file.add_token("shop", [Role.COLLECT], made_by="me")
+    Callers(chosen, "0.0.0.0", WaitingLine(0), Accounts(file=file))

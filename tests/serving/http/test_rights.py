@@ -1,0 +1,369 @@
+"""Rights at every address: a server with tokens of each role, and readers of some tables."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asking import Answered, Server, problem
+from fastapi.routing import APIWebSocketRoute, iter_route_contexts
+from oidc_issuer import AUDIENCE, OidcIssuer
+from page_world import World
+
+from kappa.base.section.access import AccessSettings, GrantSettings, OidcSettings, Role
+from kappa.replay.page import api, routes
+from kappa.serving.access.accounts import Accounts
+from kappa.serving.access.oidc import Issuer
+from kappa.serving.access.roles import LEAST_ROLE, Act
+from kappa.serving.access.tokens import TokenFile
+from kappa.serving.http import changes, events
+from kappa.serving.http.http import make_app
+from kappa.serving.http.rights import need_of
+from kappa.serving.http.token import COOKIE
+from kappa.serving.outlets.changes.hub import ChangeHub
+from kappa.serving.query.sandbox.question import Allowance
+from kappa.state.journal.journal import Journal
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "roles.md"
+HTML = "text/html"
+ALL = (Role.READ, Role.COLLECT, Role.STAGE, Role.OPERATE, Role.ADMIN)
+
+
+def routes_of() -> Iterator[tuple[str, object]]:
+    """Yields each address of the server as `kappa up` makes it, with the route's function."""
+    routers = (events.router, changes.router, api.router, *routes.ROUTERS)
+    app: Any = make_app(None, accounts=Accounts(), routers=routers)._inside  # type: ignore[arg-type]
+    for each in iter_route_contexts(app.routes):
+        methods = (
+            ["WEBSOCKET"] if isinstance(each.original_route, APIWebSocketRoute) else each.methods
+        )
+        for method in sorted({*(methods or ())} - {"HEAD"}):
+            yield f"{method} {each.path}", each.endpoint
+
+
+def told_acts() -> Mapping[str, tuple[str, list[str]]]:
+    """Reads the table of the docs: each act with its least role and its addresses."""
+    rows = re.findall(
+        r"^\| `?(\w+)`? \| `?(\w+)`? \| .*? \| (.*?) \|$",
+        PAGE.read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    return {act: (role, re.findall(r"`([A-Z]+ /[^`]*)`", places)) for act, role, places in rows}
+
+
+def test_each_address_names_its_act_as_the_docs_tell() -> None:
+    """A route that names no act is refused, and the docs have every address once."""
+    told = {place: act for act, (_, places) in told_acts().items() for place in places}
+    found = {
+        place: need.act or "none"
+        for place, route in routes_of()
+        if (need := need_of(route)) is not None
+    }
+
+    # The description of the API is for every client that is known, whatever it may do.
+    assert {place for place, route in routes_of() if need_of(route) is None} == {
+        "GET /api/v1/openapi.json"
+    }
+    assert found == told
+
+
+def test_the_docs_tell_the_least_role_of_each_act() -> None:
+    """The table of acts is that of the code."""
+    told = {act: role for act, (role, _) in told_acts().items()}
+
+    assert {act: told[act] for act in Act} == {act: str(role) for act, role in LEAST_ROLE.items()}
+
+
+class Clients:
+    """A server with a token for each role, for readers of some tables, and people of an issuer."""
+
+    waiting = 0
+
+    def __init__(self, world: World, folder: Path, issuer: OidcIssuer) -> None:
+        file = TokenFile(folder / "tokens.json")
+        self.tokens = {str(role): file.add_token(role, [role], made_by="me") for role in ALL}
+        for name, tables in (
+            ("pages", ["page_hits"]),
+            ("view", ["by_page"]),
+            ("rejected", ["web.rejects"]),
+        ):
+            self.tokens[name] = file.add_token(name, [Role.READ], tables, made_by="me")
+        self.file = file
+        self.issuer = issuer
+        access = AccessSettings(
+            oidc=OidcSettings(issuer=issuer.url, audience=AUDIENCE),
+            people={"alice@example.com": GrantSettings(roles=[Role.OPERATE])},
+        )
+        self.world = world
+        self.server = Server(
+            world.store,
+            Allowance(at_once=2),
+            accounts=Accounts(file=TokenFile(file.path), issuer=Issuer(access)),
+            router=api.router,
+            more=(events.router, changes.router, *routes.ROUTERS),
+            desk=world.desk,
+            changes=ChangeHub(world.store, lease_seconds=60, keep_seconds=60, limits=None),
+        )
+
+    def ask(self, who: str, method: str, path: str, body: object = None, **more: str) -> Answered:
+        token = self.tokens.get(who, who)
+        return self.server.ask(method, path, body, Authorization=f"Bearer {token}", **more)
+
+    def query(self, who: str, sql: str, **more: str) -> Answered:
+        return self.ask(who, "POST", "/api/v1/query", {"sql": sql}, **more)
+
+    def intent(self, who: str, key: str, **wanted: object) -> Answered:
+        return self.ask(who, "POST", "/api/v1/rollouts", wanted, If_Match="*", Idempotency_Key=key)
+
+
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
+    folder = tmp_path_factory.mktemp("rights")
+    (folder / "project").mkdir()
+    world = World(folder / "project")
+    waiting = world.lives()
+    world.build("shop-1", pipeline="shop")
+    world.goes_live("shop-1", 3, pipeline="shop")
+    world.be_up()
+    world.declares_board(
+        "hits",
+        'title = "Hits"\n'
+        '[[chart]]\ntitle = "Mine"\nkind = "number"\n'
+        'sql = "select sum(hits)::bigint as n from page_hits"\n'
+        '[[chart]]\ntitle = "Theirs"\nkind = "number"\nsql = "select count(*) as n from by_page"\n',
+    )
+    with OidcIssuer() as issuer:
+        found = Clients(world, folder, issuer)
+        found.waiting = waiting
+        with found.server:
+            yield found
+
+
+def test_a_reader_of_a_table_reads_it_and_no_other(clients: Clients) -> None:
+    """A query that names another table is refused by name, be there such a table or not."""
+    assert clients.query("pages", "select count(*) as n from page_hits").document["rows"] == [
+        {"n": 40}
+    ]
+    assert clients.query("pages", "from web.page_hits limit 1").status == 200
+    for sql, name in (
+        ("from by_page", "by_page"),
+        ("from web.by_page", "web.by_page"),
+        ("from rejects", "rejects"),
+        ("from web.rejects", "web.rejects"),
+        ('from "hits_shop-1"', "hits_shop-1"),
+        ("from nothing_of_the_kind", "nothing_of_the_kind"),
+        ("select (select max(hits) from by_page) from page_hits", "by_page"),
+        ("with page_hits as (from by_page) from page_hits", "by_page"),
+        ("from page_hits union all by name from by_page", "by_page"),
+    ):
+        status, kind, told = problem(clients.query("pages", sql))
+        assert (status, kind, told) == (403, "forbidden", f"token pages may not read {name}")
+    assert clients.query("read", "from by_page").status == 200
+
+
+def test_the_head_of_an_answer_tells_no_other_table(clients: Clients) -> None:
+    """Headers and document name the versions of the tables that the reader may read."""
+    found = clients.query("pages", "select 1 as one from page_hits limit 1")
+
+    (build,) = json.loads(found.headers["x-kappa-builds"]).values()
+    versions = json.loads(found.headers["x-kappa-versions"])
+    assert {*versions[build]} == {"page_hits"}
+    assert found.document["builds"].keys() == {"web"}
+    assert {*found.document["builds"]["web"]["versions"]} == {"page_hits"}
+
+
+def test_a_view_is_read_without_its_tables(clients: Clients) -> None:
+    """A view that may be read reads its tables, which its reader may not name."""
+    assert len(clients.query("view", "from by_page").document["rows"]) == 9
+    assert problem(clients.query("view", "from page_hits"))[2] == (
+        "token view may not read page_hits"
+    )
+    assert problem(clients.query("view", "from web.page_hits"))[0] == 403
+
+
+def test_rejects_of_one_pipeline_are_read_alone(clients: Clients) -> None:
+    """`web.rejects` is that pipeline's share of all rejects."""
+    found = clients.query("rejected", "select distinct pipeline from rejects")
+
+    assert found.document["rows"] == [{"pipeline": "web"}]
+    assert clients.ask("rejected", "GET", "/api/v1/rejects?pipeline=web").status == 200
+    assert clients.ask("rejected", "GET", "/api/v1/rejects").status == 403
+    assert clients.ask("rejected", "GET", "/api/v1/rejects?pipeline=shop").status == 403
+    assert clients.ask("rejected", "GET", "/api/v1/rejects?pipeline=web&build=shop-1").status == 400
+
+
+def test_a_pinned_snapshot_gives_nobody_more(clients: Clients) -> None:
+    """A snapshot that another client has pinned has the tables of who asks."""
+    pinned = clients.query("read", "from by_page", X_Kappa_Snapshot="new").headers[
+        "x-kappa-snapshot"
+    ]
+
+    assert clients.query("pages", "from page_hits", X_Kappa_Snapshot=pinned).status == 200
+    assert clients.query("pages", "from by_page", X_Kappa_Snapshot=pinned).status == 403
+
+
+def test_changes_are_of_readable_tables_alone(clients: Clients) -> None:
+    """Streams are refused by the table's name, as queries are."""
+    for path in (
+        "/api/v1/tables/by_page/changes",
+        "/api/v1/tables/nothing/changes",
+        "/api/v1/changes?table=page_hits&table=by_page",
+    ):
+        status, kind, told = problem(clients.ask("pages", "GET", path))
+        assert (status, kind) == (403, "forbidden")
+        assert "token pages may not read" in told
+    handshake = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+    }
+    refused = clients.ask("pages", "GET", "/api/v1/tables/by_page/changes", None, **handshake)
+    assert problem(refused)[0] == 403
+
+
+def test_lists_pages_and_files_have_readable_tables(clients: Clients) -> None:
+    """What is not readable is on no list, no page, no file and no board."""
+    listed = clients.ask("pages", "GET", "/api/v1/tables").document
+    assert [each["table"] for each in listed] == ["page_hits"]
+    page = clients.ask("pages", "GET", "/tables", Accept=HTML).body.decode()
+    assert "page_hits" in page
+    assert "by_page" not in page
+    assert "by_page" not in clients.ask("pages", "GET", "/query", Accept=HTML).body.decode()
+    assert clients.ask("pages", "GET", "/tables/web/page_hits", Accept=HTML).status == 200
+    refused = clients.ask("pages", "GET", "/tables/web/by_page", Accept=HTML)
+    assert refused.status == 403
+    assert "Token pages may not read by_page." in refused.body.decode()
+    assert clients.ask("pages", "GET", "/query.csv?sql=from%20page_hits").status == 200
+    assert clients.ask("pages", "GET", "/query.csv?sql=from%20by_page").status == 403
+    board = clients.ask("pages", "GET", "/boards/hits", Accept=HTML).body.decode()
+    assert "820" in board
+    assert "may not read" in board
+    assert (
+        "may not read" not in clients.ask("read", "GET", "/boards/hits", Accept=HTML).body.decode()
+    )
+
+
+def test_a_reader_of_tables_sees_no_platform(clients: Clients) -> None:
+    """Pipelines, rollouts, topics, logs and metrics are not of a table."""
+    for path in (
+        *("builds", "pipelines", "rollouts", "history", "topics", "sinks", "alerts", "events"),
+    ):
+        assert clients.ask("pages", "GET", f"/api/v1/{path}").status == 403, path
+    for path in ("/metrics", "/history", "/topics", "/topics/visits", "/alerts", "/logs/http"):
+        assert clients.ask("pages", "GET", path).status == 403, path
+    overview = clients.ask("pages", "GET", "/", Accept=HTML)
+    assert (overview.status, overview.headers["location"]) == (303, "/tables")
+    assert 'href="/history"' not in clients.ask("pages", "GET", "/tables").body.decode()
+
+
+@pytest.mark.parametrize(
+    ("who", "may_look", "may_inspect", "may_query"),
+    [
+        ("read", 200, 403, 200),
+        ("collect", 403, 403, 403),
+        ("stage", 200, 200, 200),
+        ("operate", 200, 200, 200),
+        ("admin", 200, 200, 200),
+    ],
+)
+def test_each_role_has_its_addresses(
+    clients: Clients, who: str, may_look: int, may_inspect: int, may_query: int
+) -> None:
+    """Raw records and logs are for those who stage, tables for those who read."""
+    assert clients.ask(who, "GET", "/api/v1/builds").status == may_look
+    assert clients.ask(who, "GET", "/topics/visits").status == may_inspect
+    assert clients.query(who, "select 1 as n").status == may_query
+    assert clients.ask(who, "GET", "/api/v1/openapi.json").status == 200
+
+
+@pytest.mark.parametrize("who", ["read", "collect", "pages", "stage"])
+@pytest.mark.parametrize("intent", ["promote", "undo", "retire", "pause", "resume"])
+def test_nobody_moves_the_serving_map_without_the_role(
+    clients: Clients, who: str, intent: str
+) -> None:
+    """A request without the right leaves no record, as a dry run neither."""
+    before = Journal(clients.world.store).last_served()
+
+    for dry_run in (False, True):
+        refused = clients.intent(
+            who, f"{who}-{intent}", intent=intent, pipelines=["web"], dry_run=dry_run
+        )
+        assert problem(refused)[:2] == (403, "forbidden")
+    assert Journal(clients.world.store).last_served() == before
+
+
+def test_the_journal_names_who_asked(clients: Clients) -> None:
+    """A record over HTTP is by its client, and not by the user of the server."""
+    paused = clients.intent("operate", "k1", intent="pause", pipelines=["shop"])
+    alice = clients.issuer.token()
+    resumed = clients.intent(alice, "k2", intent="resume", pipelines=["shop"])
+
+    assert (paused.status, paused.document["by"]) == (202, "token operate")
+    assert (resumed.status, resumed.document["by"]) == (202, "alice@example.com")
+    history = clients.ask("operate", "GET", "/history", Accept=HTML).body.decode()
+    assert "token operate" in history
+    assert "alice@example.com" in history
+
+
+def test_a_page_says_why_a_button_is_not_there(clients: Clients) -> None:
+    """A reader without the right sees which role a button needs."""
+    number = clients.waiting
+    for path, intent in (("/", "retire"), (f"/rollouts/{number}", "promote")):
+        reader = clients.ask("read", "GET", path, Accept=HTML).body.decode()
+        operator = clients.ask("operate", "GET", path, Accept=HTML).body.decode()
+
+        why = f"token read may not {intent}: that needs the role operate, and it has read"
+        assert f'data-intent="{intent}"' not in reader
+        assert why in reader
+        assert f'data-intent="{intent}"' in operator
+        assert "may not" not in operator
+    stager = clients.ask("stage", "GET", f"/rollouts/{number}", Accept=HTML).body.decode()
+    assert 'data-intent="verify"' in stager
+    assert 'data-intent="promote"' not in stager
+
+
+def test_a_cookie_is_of_its_token_and_ends_with_it(clients: Clients) -> None:
+    """The page asks for a token once; whose token is removed is signed out."""
+    token = clients.file.add_token("guest", [Role.READ], ["page_hits"], made_by="me")
+    sent = clients.server.ask(
+        "POST",
+        "/login",
+        f"token={token}&next=/tables".encode(),
+        Content_Type="application/x-www-form-urlencoded",
+    )
+    cookie = sent.headers["set-cookie"].partition(";")[0]
+    assert token not in cookie
+
+    page = clients.server.ask("GET", "/tables", Accept=HTML, Cookie=cookie)
+    assert page.status == 200
+    assert "token guest" in page.body.decode()
+    assert clients.server.ask("GET", "/history", Accept=HTML, Cookie=cookie).status == 403
+    forged = cookie[:-1] + ("0" if cookie[-1] != "0" else "1")
+    for wrong in (forged, f"{COOKIE}=1.x.y", f"{COOKIE}=9.{'e30='}.aa", f"{COOKIE}=..", COOKIE):
+        assert clients.server.ask("GET", "/tables", Accept=HTML, Cookie=wrong).status == 303
+
+    clients.file.remove_token("guest")
+    assert clients.server.ask("GET", "/tables", Accept=HTML, Cookie=cookie).status == 303
+    again = clients.file.add_token("guest", [Role.ADMIN], made_by="me")
+    assert clients.server.ask("GET", "/tables", Accept=HTML, Cookie=cookie).status == 303
+    assert clients.ask(again, "GET", "/api/v1/builds").status == 200
+    clients.file.remove_token("guest")
+
+
+def test_a_token_of_the_issuer_that_is_wrong_says_why(clients: Clients) -> None:
+    """A person whose token has expired is told so, and is not let in."""
+    expired = clients.issuer.token(exp=1_000_000_000)
+    stranger = clients.issuer.token(email="eve@example.com", groups=[])
+
+    refused = clients.ask(expired, "GET", "/api/v1/builds")
+    assert problem(refused)[::2] == (401, "the issuer's token was refused: it has expired")
+    assert refused.headers["www-authenticate"] == "Bearer"
+    assert problem(clients.ask(stranger, "GET", "/api/v1/builds"))[::2] == (
+        403,
+        "eve@example.com may not look: that needs the role read, and it has none",
+    )
