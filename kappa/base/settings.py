@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from kappa.base.errors import SettingsError, near_or_all
 from kappa.base.kafka_settings import KafkaAuth, KafkaSettings
-from kappa.base.section.access import AccessSettings, TokenSettings
+from kappa.base.section.access import AccessSettings, OidcSettings, TokenSettings
 from kappa.base.section.cluster import problems as problems_of_cluster
 from kappa.base.section.collect import CollectSettings, PullSettings
 from kappa.base.section.engine import EngineSettings
@@ -53,6 +53,7 @@ _WITHOUT_SECRETS: Mapping[tuple[str, ...], type[Section]] = {
     # `*` stands for any name.
     ("collect", "pull", "*"): PullSettings,
     ("access", "tokens", "*"): TokenSettings,
+    ("access", "oidc"): OidcSettings,
 }
 
 

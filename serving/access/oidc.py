@@ -7,11 +7,17 @@ away, the keys are used for a day.
 
 Only signatures by a public key count: a token without a signature, or one that is signed by a
 shared secret, is refused whatever its header says.
-Sources: OpenID Connect Discovery 1.0; RFC 7519; RFC 8725, 3.1.
+
+On the page people sign in at the issuer, by a code that this server exchanges for their token
+(authorization code flow, with PKCE).
+Sources: OpenID Connect Core 1.0, 3.1; OpenID Connect Discovery 1.0; RFC 7519; RFC 7636; RFC 8725.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import json
 import threading
 import time
@@ -19,7 +25,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from kappa.base.errors import KappaError, SettingsError, Unreachable
 from kappa.base.section.access import AccessSettings, GrantSettings, Role
@@ -65,6 +71,7 @@ class Issuer:
         self._clock, self._fetch = clock, fetch or _fetched_json
         self._lock = threading.Lock()
         self._keys: KeySet | None = None
+        self._known_document: Mapping[str, Any] | None = None
         self._fetched_at = self._tried_at = float("-inf")
         self._check_settings()
 
@@ -72,6 +79,11 @@ class Issuer:
     def name(self) -> str:
         """Returns the issuer and the audience, as one text."""
         return f"{self._oidc.issuer} {self._oidc.audience}"
+
+    @property
+    def host(self) -> str:
+        """Returns the host of the issuer, as people know it."""
+        return urlsplit(self._oidc.issuer).netloc
 
     def identity(self, bearer: str) -> Identity:
         """Returns the person of a token. Blocks while keys are fetched.
@@ -110,8 +122,75 @@ class Issuer:
             raise _wrong(f"its {_part_of(error)} is wrong") from None
         return token.claims
 
+    @property
+    def signs_people_in(self) -> bool:
+        """Returns True if people can sign in at the issuer, on a page of this server."""
+        return bool(self._oidc.client)
+
+    def sign_in_url(self, back: str, *, state: str, nonce: str, verifier: str) -> str:
+        """Returns the issuer's URL at which a person signs in. Blocks while the issuer is asked.
+
+        The issuer sends the person to the URL `back`, with `state` and a code. `verifier` is the
+        secret of PKCE. Raises Unreachable if the issuer is away.
+        """
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest())
+        asked = {
+            "response_type": "code",
+            "client_id": self._oidc.client,
+            "redirect_uri": back,
+            "scope": "openid profile email",
+            "state": state,
+            "nonce": nonce,
+            "code_challenge": challenge.rstrip(b"=").decode(),
+            "code_challenge_method": "S256",
+        }
+        url = self._endpoint("authorization_endpoint")
+        return f"{url}{'&' if '?' in url else '?'}{urlencode(asked)}"
+
+    def claims_of_code(
+        self, code: str, back: str, *, nonce: str, verifier: str
+    ) -> Mapping[str, Any]:
+        """Exchanges the code of a person who has signed in. Blocks while the issuer is asked.
+
+        Raises TokenRefused if the code or the token is wrong, and Unreachable if the issuer is
+        away.
+        """
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": back,
+            "client_id": self._oidc.client,
+            "code_verifier": verifier,
+        }
+        request = urllib.request.Request(  # noqa: S310  # see _ensure_private
+            self._endpoint("token_endpoint"), urlencode(form).encode()
+        )
+        if self._oidc.client_secret:
+            login = f"{quote(self._oidc.client)}:{quote(self._oidc.client_secret)}".encode()
+            request.add_header("Authorization", f"Basic {base64.b64encode(login).decode()}")
+        try:
+            token = _fetched_json(request)["id_token"]
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise _wrong(f"it answered {error.code} to the code") from None
+        except (KeyError, TypeError, ValueError):
+            raise _wrong("its answer to the code has no token") from None
+        except OSError as error:
+            raise self._away(str(getattr(error, "reason", error))) from error
+        claims = self.claims(str(token), self._oidc.client)
+        if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
+            raise _wrong("it is of another sign-in")
+        return claims
+
     def identity_by_claims(self, claims: Mapping[str, Any]) -> Identity:
         """Returns the person of claims that were checked. Raises TokenRefused without a name."""
+        return self.identity_of_person(*self.person(claims))
+
+    def person(self, claims: Mapping[str, Any]) -> tuple[str, list[str]]:
+        """Returns the name and the groups in claims that were checked.
+
+        Raises TokenRefused without a name.
+        """
         name = claims.get(self._oidc.name)
         if not isinstance(name, str) or not name.isprintable() or not name.strip():
             raise _wrong(f"its claim {self._oidc.name} names nobody")
@@ -121,8 +200,7 @@ class Issuer:
             raise _wrong("its email is not verified")
         groups = claims.get(self._oidc.groups, ())
         groups = [groups] if isinstance(groups, str) else groups
-        named = [each for each in groups if isinstance(each, str)] if _is_list(groups) else []
-        return self.identity_of_person(name, named)
+        return name, [each for each in groups if isinstance(each, str)] if _is_list(groups) else []
 
     def identity_of_person(self, name: str, groups: Iterable[str]) -> Identity:
         """Returns a person with the grants that the settings have now."""
@@ -159,12 +237,24 @@ class Issuer:
         if document["issuer"] != self._oidc.issuer:
             raise ValueError("its document names another issuer")
         _ensure_private(document["jwks_uri"])
+        self._known_document = document
         found: Mapping[str, Any] = document
         return found
 
+    def _endpoint(self, name: str) -> str:
+        """Returns an endpoint of the issuer. Raises Unreachable if the issuer names none."""
+        try:
+            url = str((self._known_document or self._document())[name])
+            _ensure_private(url)
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._away(f"its document cannot be used: {error}") from error
+        except OSError as error:
+            raise self._away(str(getattr(error, "reason", error))) from error
+        return url
+
     def _away(self, why: str) -> Unreachable:
         return Unreachable(
-            f"the issuer {self._oidc.issuer} could not be asked for its keys: {why}",
+            f"the issuer {self._oidc.issuer} could not be asked: {why}",
             hint="see whether this machine reaches it; tokens of Kappa work meanwhile",
         )
 
@@ -233,9 +323,10 @@ def _ensure_private(url: str) -> None:
     raise ValueError("it must begin with https://")
 
 
-def _fetched_json(url: str) -> Any:
-    """Returns the JSON document at a URL. Raises OSError or ValueError."""
-    request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310  # see _ensure_private
+def _fetched_json(asked: str | urllib.request.Request) -> Any:
+    """Returns the JSON document that is the answer to a request. Raises OSError or ValueError."""
+    request = urllib.request.Request(asked) if isinstance(asked, str) else asked  # noqa: S310  # see _ensure_private
+    request.add_header("Accept", "application/json")
     with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310
         content = answer.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:

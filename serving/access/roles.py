@@ -1,4 +1,4 @@
-"""Who may do what: acts, roles, identities, and the one function that decides. Pure.
+"""Acts, roles and identities, and the one function that decides who may do what. Pure.
 
 Each route names its act, and `may` decides before the route runs: for HTTP, the page, the
 collector, and every other door of the network. docs/reference/roles.md has the same table.

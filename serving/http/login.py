@@ -1,21 +1,44 @@
-"""The login of a browser: a form for the token, and a cookie in the token's place.
+"""The login of a browser: a form for the token, or the issuer's page, and then a cookie.
+
+A person who signs in at the issuer comes back with a code. What the server must know again then (a
+state, a nonce and the secret of PKCE) is in a signed cookie for ten minutes, which browsers send
+when another site leads here. The cookie of the session itself is only sent by pages of this server,
+so the way back ends with a page that goes on by itself.
 
 No script can read the cookie, and no other site's page can make a browser send the cookie.
 """
 
 from __future__ import annotations
 
+import hmac
+import secrets
 import time
+from functools import partial
 from urllib.parse import parse_qs, quote
 
+import anyio
 from fastapi import APIRouter, Request, Response
 
 from kappa.serving.access.accounts import Accounts
+from kappa.serving.access.oidc import Issuer, TokenRefused
 from kappa.serving.http.gate import LOGIN, LOGOUT
 from kappa.serving.http.page.render import HEADERS, page_html
+from kappa.serving.http.problem import HttpError
 from kappa.serving.http.rights import open_to_all
 from kappa.serving.http.stand import line_of, place_of
-from kappa.serving.http.token import COOKIE, COOKIE_SECONDS, session_of_token
+from kappa.serving.http.token import (
+    COOKIE,
+    COOKIE_SECONDS,
+    SIGN_IN_COOKIE,
+    SIGN_IN_SECONDS,
+    SignIn,
+    begun_sign_in,
+    session_of_person,
+    session_of_token,
+    signed_sign_in,
+)
+
+SIGN_IN = f"{LOGIN}/oidc"
 
 router = APIRouter(include_in_schema=False)
 
@@ -44,17 +67,73 @@ async def login(request: Request) -> Response:
         await line_of(request).wait()
         return _login_form(request, meant, wrong=True)
     answer = _sent_to(meant)
-    # Strict: browsers send the cookie with no request from a page of another site.
-    # Secure: behind a proxy with TLS, browsers send the cookie by TLS only.
+    _set_session(request, answer, cookie)
+    return answer
+
+
+@router.get(SIGN_IN)
+@open_to_all
+def sign_in(request: Request, next: str = "/") -> Response:  # noqa: A002
+    """Redirects to the issuer, at which the person signs in."""
+    accounts, issuer = _accounts_of(request), _issuer_of(request)
+    state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+    begun = SignIn(state, nonce, verifier, _local_place(next))
+    url = issuer.sign_in_url(
+        _way_back(request), state=state, nonce=nonce, verifier=verifier
+    )
+    answer = Response(status_code=303, headers={**HEADERS, "Location": url})
     answer.set_cookie(
-        COOKIE,
-        cookie,
+        SIGN_IN_COOKIE,
+        signed_sign_in(accounts, begun, time.time()),
         httponly=True,
-        samesite="strict",
+        samesite="lax",
         secure=request.url.scheme == "https",
-        max_age=COOKIE_SECONDS,
+        path=SIGN_IN,
+        max_age=SIGN_IN_SECONDS,
     )
     return answer
+
+
+@router.get(f"{SIGN_IN}/back")
+@open_to_all
+async def come_back(request: Request, code: str = "", state: str = "", error: str = "") -> Response:
+    """Sets the cookie of a person who has signed in at the issuer."""
+    accounts, issuer = _accounts_of(request), _issuer_of(request)
+    begun = begun_sign_in(accounts, request.cookies.get(SIGN_IN_COOKIE, ""), time.time())
+    try:
+        begun = _ensure_begun(begun, code, state, error)
+        claims = await anyio.to_thread.run_sync(
+            partial(
+                issuer.claims_of_code,
+                code,
+                _way_back(request),
+                nonce=begun.nonce,
+                verifier=begun.verifier,
+            )
+        )
+        name, groups = issuer.person(claims)
+    except TokenRefused:
+        await line_of(request).wait()
+        raise
+    page = page_html("signed_in", place=place_of(request), person=name, next=begun.next)
+    answer = Response(page, headers=dict(HEADERS), media_type="text/html")
+    answer.delete_cookie(SIGN_IN_COOKIE, path=SIGN_IN)
+    _set_session(request, answer, session_of_person(accounts, name, groups, time.time()))
+    return answer
+
+
+def _ensure_begun(begun: SignIn | None, code: str, state: str, error: str) -> SignIn:
+    """Returns the sign-in that a person ends. Raises TokenRefused if it was not begun here."""
+    if error:
+        raise TokenRefused(
+            f"the issuer let nobody in: {error[:80]}", hint="sign in again, or ask who runs it"
+        )
+    if begun is None or not code or not hmac.compare_digest(begun.state.encode(), state.encode()):
+        raise TokenRefused(
+            "this is not the end of a sign-in that was begun here within ten minutes",
+            hint=f"begin anew: {LOGIN}",
+        )
+    return begun
 
 
 @router.post(LOGOUT)
@@ -66,9 +145,46 @@ async def logout() -> Response:
     return answer
 
 
+def _set_session(request: Request, answer: Response, cookie: str) -> None:
+    # Strict: browsers send the cookie with no request from a page of another site.
+    # Secure: behind a proxy with TLS, browsers send the cookie by TLS only.
+    answer.set_cookie(
+        COOKIE,
+        cookie,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+        max_age=COOKIE_SECONDS,
+    )
+
+
+def _way_back(request: Request) -> str:
+    """Returns the URL to which the issuer sends a person: the issuer knows it beforehand."""
+    return str(request.base_url).rstrip("/") + f"{SIGN_IN}/back"
+
+
+def _issuer_of(request: Request) -> Issuer:
+    issuer = _accounts_of(request).issuer
+    if issuer is None or not issuer.signs_people_in:
+        raise HttpError(
+            404,
+            "nobody signs in at an issuer here",
+            hint=f"give a token at {LOGIN}; access.oidc.client in kappa.toml names the client",
+        )
+    return issuer
+
+
 def _login_form(request: Request, meant: str, *, wrong: bool) -> Response:
+    issuer = _accounts_of(request).issuer
     return Response(
-        page_html("login", place=place_of(request), next=_local_place(meant), wrong=wrong),
+        page_html(
+            "login",
+            place=place_of(request),
+            next=_local_place(meant),
+            wrong=wrong,
+            issuer="" if issuer is None or not issuer.signs_people_in else issuer.host,
+            sign_in=f"{SIGN_IN}?next={quote(_local_place(meant), safe='')}",
+        ),
         401 if wrong else 200,
         dict(HEADERS),
         media_type="text/html",

@@ -31,7 +31,7 @@ _MARK = "kappa_needs"
 
 @dataclass(frozen=True, slots=True)
 class RouteNeed:
-    """What a route needs: an act to each of the objects of a request; no act if it is open."""
+    """The act that a route needs, to each of the objects of a request; no act if it is open."""
 
     act: Act | None
     objects: Objects

@@ -25,6 +25,8 @@ COOKIE = "kappa"
 COOKIE_SECONDS = 30 * 86_400
 # An issuer may withdraw a person at any time, and is asked again after so long.
 PERSON_SECONDS = 12 * 3_600
+SIGN_IN_COOKIE = "kappa_sign_in"
+SIGN_IN_SECONDS = 600
 # Each request in the line keeps a connection, and other requests need some too.
 _LONGEST_LINE = 256
 
@@ -114,6 +116,38 @@ def _signed_session(accounts: Accounts, session: _Session, issued: float, secret
 
 def _issuer_of(accounts: Accounts) -> str:
     return "" if accounts.issuer is None else accounts.issuer.name
+
+
+class SignIn(Struct, frozen=True):
+    """A sign-in at the issuer that was begun: the secrets that its end must bring or match."""
+
+    state: str
+    nonce: str
+    verifier: str
+    next: str
+
+
+def signed_sign_in(accounts: Accounts, begun: SignIn, at: float) -> str:
+    """Returns the cookie of a sign-in that was begun now."""
+    content = base64.urlsafe_b64encode(msgspec.json.encode(begun)).decode()
+    text = f"kappa sign-in {int(at)} {content}"
+    signed = hmac.new(accounts.page_key(), text.encode(), hashlib.sha256).hexdigest()
+    return f"{int(at)}.{content}.{signed}"
+
+
+def begun_sign_in(accounts: Accounts, cookie: str, now: float) -> SignIn | None:
+    """Returns the sign-in of a cookie; None if it was not begun here, or too long ago."""
+    at, _, rest = cookie.partition(".")
+    if not (at.isascii() and at.isdecimal() and len(at) < 16):
+        return None
+    try:
+        content = base64.urlsafe_b64decode(rest.partition(".")[0])
+        begun = msgspec.json.decode(content, type=SignIn)
+    except ValueError:
+        return None
+    expected = signed_sign_in(accounts, begun, int(at))
+    is_ours = hmac.compare_digest(cookie.encode(errors="replace"), expected.encode())
+    return begun if is_ours and now - int(at) < SIGN_IN_SECONDS else None
 
 
 class WaitingLine:

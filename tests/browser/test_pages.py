@@ -705,7 +705,7 @@ def test_with_a_token_a_browser_signs_in_sees_what_is_new_asks_and_signs_out(
         ensure_accessible(page)
         page.get_by_label("Token").fill("guessed")
         page.get_by_role("button", name="Sign in").click()
-        expect(page.get_by_text("This is not the token.")).to_be_visible()
+        expect(page.get_by_text("This is no token of this server.")).to_be_visible()
         seen.complaints.clear()
         page.get_by_label("Token").fill("s3cret")
         page.get_by_role("button", name="Sign in").click()

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import secrets
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
+from urllib.parse import parse_qsl, urlsplit
 
 from joserfc import jwt
 from joserfc.jwk import ECKey, RSAKey
 
 Key = ECKey | RSAKey
 
-AUDIENCE = "kappa"
+AUDIENCE, CLIENT_SECRET = "kappa", "s3cret-of-the-client"
 
 
 class OidcIssuer:
@@ -23,6 +27,7 @@ class OidcIssuer:
         self.asked: list[str] = []
         self.is_away = False
         self.keys: list[Key] = [new_key("one")]
+        self._codes: dict[str, tuple[dict[str, str], dict[str, Any]]] = {}
         issuer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -39,6 +44,17 @@ class OidcIssuer:
                 self.end_headers()
                 self.wfile.write(body)
 
+            def do_POST(self) -> None:
+                size = int(self.headers.get("Content-Length", 0))
+                asked = dict(parse_qsl(self.rfile.read(size).decode()))
+                login = self.headers.get("Authorization", "")
+                status, found = issuer.exchanged(asked, login)
+                body = json.dumps(found).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
             def log_message(self, *_: Any) -> None:
                 pass
 
@@ -50,7 +66,12 @@ class OidcIssuer:
         """Returns the document at a path; None if nothing is there."""
         match path:
             case "/.well-known/openid-configuration":
-                return {"issuer": self.url, "jwks_uri": f"{self.url}/keys"}
+                return {
+                    "issuer": self.url,
+                    "jwks_uri": f"{self.url}/keys",
+                    "authorization_endpoint": f"{self.url}/authorize",
+                    "token_endpoint": f"{self.url}/token",
+                }
             case "/keys":
                 return {"keys": [key.as_dict(private=False) for key in self.keys]}
             case _:
@@ -75,6 +96,28 @@ class OidcIssuer:
         key = key or self.keys[-1]
         header = {"alg": "RS256" if isinstance(key, RSAKey) else "ES256", "kid": key.kid}
         return jwt.encode(header, self.claims(**changes), key)
+
+    def signs_in(self, url: str, **changes: Any) -> dict[str, str]:
+        """Signs a person in who was sent to `url`; returns what the person brings back."""
+        asked = dict(parse_qsl(urlsplit(url).query))
+        assert url.startswith(f"{self.url}/authorize?")
+        assert (asked["response_type"], asked["client_id"]) == ("code", AUDIENCE)
+        code = secrets.token_urlsafe(8)
+        self._codes[code] = asked, {"nonce": asked["nonce"]} | changes
+        return {"code": code, "state": asked["state"]}
+
+    def exchanged(self, asked: dict[str, str], login: str) -> tuple[int, dict[str, str]]:
+        """Exchanges a code, once, for whoever began the sign-in."""
+        begun, changes = self._codes.pop(asked.get("code", ""), ({}, {}))
+        digest = hashlib.sha256(asked.get("code_verifier", "").encode()).digest()
+        challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+        expected = base64.b64encode(f"{AUDIENCE}:{CLIENT_SECRET}".encode()).decode()
+        is_right = (
+            begun.get("code_challenge") == challenge
+            and begun.get("redirect_uri") == asked.get("redirect_uri")
+            and login == f"Basic {expected}"
+        )
+        return (200, {"id_token": self.token(**changes)}) if is_right else (400, {})
 
     def close(self) -> None:
         """Ends the server."""

@@ -54,6 +54,12 @@ class OidcSettings(Section, frozen=True):
         str, "the issuer's URL, as its tokens have it; nothing: people need tokens of Kappa"
     ] = ""
     audience: Annotated[str, "the audience that a token must name, such as the client's id"] = ""
+    client: Annotated[
+        str, "the client's id, by which people sign in on the page; nothing: by a token alone"
+    ] = ""
+    client_secret: Annotated[
+        str, "the client's secret, if it has one; from the environment alone", SECRET
+    ] = ""
     name: Annotated[str, "the claim that names a person"] = "email"
     groups: Annotated[str, "the claim that lists a person's groups"] = "groups"
 

@@ -111,7 +111,7 @@ def test_while_the_issuer_is_away_its_keys_are_used_for_a_day(provider: OidcIssu
     clock.ahead = 7200
     assert issuer.identity(provider.token(exp=later)).name == "alice@example.com"
     clock.ahead = 90_000
-    with pytest.raises(Unreachable, match="could not be asked for its keys"):
+    with pytest.raises(Unreachable, match="could not be asked"):
         issuer.identity(provider.token(exp=later))
 
 
@@ -121,7 +121,7 @@ def test_an_issuer_that_was_never_reached_is_said(provider: OidcIssuer) -> None:
     issuer = issuer_of(provider)
 
     for _ in range(2):
-        with pytest.raises(Unreachable, match="could not be asked for its keys"):
+        with pytest.raises(Unreachable, match="could not be asked"):
             issuer.identity(provider.token())
 
 

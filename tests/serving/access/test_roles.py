@@ -1,4 +1,4 @@
-"""Who may do what: the table of acts and roles, by `may` alone."""
+"""The table of acts and roles, by `may` alone."""
 
 from __future__ import annotations
 

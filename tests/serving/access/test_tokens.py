@@ -201,7 +201,7 @@ def test_a_file_that_may_not_be_read_is_said(tmp_path: Path) -> None:
 
 
 def test_a_secret_token_is_in_no_settings_that_are_shown() -> None:
-    """What shows settings shows no token."""
+    """Settings that are printed show no token."""
     given = TokenSettings(token="0123456789abcdef", roles=[Role.READ])
     settings = Settings(access=AccessSettings(tokens={"shop": given}), collect=CollectSettings())
 

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import pytest
 from asking import Answered, Server, problem
 from fastapi.routing import APIWebSocketRoute, iter_route_contexts
-from oidc_issuer import AUDIENCE, OidcIssuer
+from oidc_issuer import AUDIENCE, CLIENT_SECRET, OidcIssuer
 from page_world import World
 
 from kappa.base.section.access import AccessSettings, GrantSettings, OidcSettings, Role
@@ -95,7 +96,12 @@ class Clients:
         self.file = file
         self.issuer = issuer
         access = AccessSettings(
-            oidc=OidcSettings(issuer=issuer.url, audience=AUDIENCE),
+            oidc=OidcSettings(
+                issuer=issuer.url,
+                audience="kappa-api",
+                client=AUDIENCE,
+                client_secret=CLIENT_SECRET,
+            ),
             people={"alice@example.com": GrantSettings(roles=[Role.OPERATE])},
         )
         self.world = world
@@ -227,7 +233,7 @@ def test_changes_are_of_readable_tables_alone(clients: Clients) -> None:
 
 
 def test_lists_pages_and_files_have_readable_tables(clients: Clients) -> None:
-    """What is not readable is on no list, no page, no file and no board."""
+    """A table that is not readable is on no list, no page, no file and no board."""
     listed = clients.ask("pages", "GET", "/api/v1/tables").document
     assert [each["table"] for each in listed] == ["page_hits"]
     page = clients.ask("pages", "GET", "/tables", Accept=HTML).body.decode()
@@ -300,7 +306,7 @@ def test_nobody_moves_the_serving_map_without_the_role(
 def test_the_journal_names_who_asked(clients: Clients) -> None:
     """A record over HTTP is by its client, and not by the user of the server."""
     paused = clients.intent("operate", "k1", intent="pause", pipelines=["shop"])
-    alice = clients.issuer.token()
+    alice = clients.issuer.token(aud="kappa-api")
     resumed = clients.intent(alice, "k2", intent="resume", pipelines=["shop"])
 
     assert (paused.status, paused.document["by"]) == (202, "token operate")
@@ -357,8 +363,8 @@ def test_a_cookie_is_of_its_token_and_ends_with_it(clients: Clients) -> None:
 
 def test_a_token_of_the_issuer_that_is_wrong_says_why(clients: Clients) -> None:
     """A person whose token has expired is told so, and is not let in."""
-    expired = clients.issuer.token(exp=1_000_000_000)
-    stranger = clients.issuer.token(email="eve@example.com", groups=[])
+    expired = clients.issuer.token(aud="kappa-api", exp=1_000_000_000)
+    stranger = clients.issuer.token(aud="kappa-api", email="eve@example.com", groups=[])
 
     refused = clients.ask(expired, "GET", "/api/v1/builds")
     assert problem(refused)[::2] == (401, "the issuer's token was refused: it has expired")
@@ -367,3 +373,82 @@ def test_a_token_of_the_issuer_that_is_wrong_says_why(clients: Clients) -> None:
         403,
         "eve@example.com may not look: that needs the role read, and it has none",
     )
+
+
+def begun(clients: Clients, meant: str = "/history") -> tuple[str, str]:
+    """Begins a sign-in; returns the issuer's URL and the cookie of the beginning."""
+    sent = clients.server.ask("GET", f"/login/oidc?next={quote(meant, safe='')}", Accept=HTML)
+    assert sent.status == 303
+    return sent.headers["location"], sent.headers["set-cookie"].partition(";")[0]
+
+
+def come_back(clients: Clients, cookie: str, **brought: str) -> Answered:
+    return clients.server.ask(
+        "GET", f"/login/oidc/back?{urlencode(brought)}", Accept="application/json", Cookie=cookie
+    )
+
+
+def test_a_person_signs_in_at_the_issuer(clients: Clients) -> None:
+    """The page leads to the issuer and back, and knows the person from then on."""
+    form = clients.server.ask("GET", "/login?next=/history", Accept=HTML).body.decode()
+    assert f"Sign in at {clients.issuer.url.removeprefix('http://')}" in form
+    url, cookie = begun(clients)
+
+    back = come_back(clients, cookie, **clients.issuer.signs_in(url))
+
+    assert back.status == 200
+    assert 'content="0; url=/history"' in back.body.decode()
+    session = back.headers["set-cookie"]
+    assert session.startswith(f"{COOKIE}=")
+    assert "samesite=strict" in session.lower()
+    assert "HttpOnly" in session
+    page = clients.server.ask("GET", "/", Accept=HTML, Cookie=session.partition(";")[0])
+    assert page.status == 200
+    assert "alice@example.com" in page.body.decode()
+
+
+def test_a_sign_in_that_was_not_begun_here_ends_nowhere(clients: Clients) -> None:
+    """A code, a state or a token of another sign-in lets nobody in (RFC 6749, 10.12)."""
+    url, cookie = begun(clients)
+    brought = clients.issuer.signs_in(url)
+    other_url, other_cookie = begun(clients)
+    code = clients.issuer.signs_in(other_url)["code"]
+
+    for wrong in (
+        come_back(clients, "", **brought),
+        come_back(clients, other_cookie, **brought),
+        come_back(clients, cookie + "0", **brought),
+        come_back(clients, cookie, **(brought | {"state": ""})),
+        come_back(clients, cookie, state=brought["state"]),
+        come_back(clients, cookie, error="access_denied"),
+        # A code that an attacker has got for their own sign-in.
+        come_back(clients, cookie, **(brought | {"code": code})),
+        come_back(clients, cookie, **(brought | {"code": "made-up"})),
+    ):
+        assert problem(wrong)[:2] == (401, "token-refused")
+        assert f"{COOKIE}=" not in wrong.headers.get("set-cookie", "")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"nonce": "another"}, {"nonce": None}, {"aud": "kappa-api"}, {"exp": 1}, {"email": None}],
+)
+def test_a_token_of_another_sign_in_is_refused(
+    clients: Clients, changes: dict[str, object]
+) -> None:
+    """The issuer's token must be for this client, of this sign-in, and of a person."""
+    url, cookie = begun(clients)
+
+    refused = come_back(clients, cookie, **clients.issuer.signs_in(url, **changes))
+
+    assert problem(refused)[:2] == (401, "token-refused")
+
+
+@pytest.mark.parametrize("meant", ["//evil.example", "https://evil.example", "/\\evil.example"])
+def test_after_a_sign_in_nobody_is_sent_elsewhere(clients: Clients, meant: str) -> None:
+    """The way back is on this server, whatever the link to the sign-in said."""
+    url, cookie = begun(clients, meant)
+
+    back = come_back(clients, cookie, **clients.issuer.signs_in(url))
+
+    assert 'content="0; url=/"' in back.body.decode()
