@@ -55,6 +55,7 @@ class Accounts:
         self._key_file = key_file
         self._key = b""
         self._was_guarded = False
+        self._takes: tuple[tuple[NamedToken, ...], bool] | None = None
 
     @classmethod
     def of(cls, settings: Settings, local: Path, *, token: str | None = None) -> Self:
@@ -101,7 +102,12 @@ class Accounts:
 
     def takes_events(self) -> bool:
         """Returns True if a token of a name was made for sending events."""
-        return any(may(each.identity, Act.COLLECT) for each in self.named_tokens())
+        stored = () if self._file is None else self._file.tokens()
+        if self._takes is None or self._takes[0] is not stored:
+            # Each event asks, and tokens seldom change.
+            all_ = (*self._given, *stored)
+            self._takes = stored, any(may(each.identity, Act.COLLECT) for each in all_)
+        return self._takes[1]
 
     def known(self, token: str) -> Identity | None:
         """Returns the client that has a token of Kappa; None if nobody has."""

@@ -60,20 +60,18 @@ def connection_of(scope: Scope) -> Connection:
     return found
 
 
-def put_client(scope: Scope, client: Client) -> None:
-    """Puts the client of a request where its route finds the client."""
-    scope.setdefault("state", {})[_CLIENT] = client
+def put_client(scope: Scope, client: Client, identity: Identity | None) -> None:
+    """Puts the client of a request, and who it is, where the route of the request finds both.
+
+    `identity` is None for anybody.
+    """
+    scope.setdefault("state", {}).update({_CLIENT: client, _IDENTITY: identity})
 
 
 def client_of(scope: Scope) -> Client:
     """Returns the client of a request."""
     found: Client = scope.get("state", {}).get(_CLIENT) or Client()
     return found
-
-
-def put_identity(scope: Scope, identity: Identity | None) -> None:
-    """Puts who asks where the route of a request finds it; None for anybody."""
-    scope.setdefault("state", {})[_IDENTITY] = identity
 
 
 def identity_in(scope: Scope) -> Identity | None:

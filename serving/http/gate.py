@@ -36,7 +36,6 @@ from kappa.serving.http.bounds import (
     connection_of,
     ensure_room,
     put_client,
-    put_identity,
 )
 from kappa.serving.http.headers import (
     bearer_of,
@@ -66,8 +65,12 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 WEBSOCKET = "WEBSOCKET"
 
 
+# How often it is looked whether the client of a long answer may still have the answer.
+_LOOK_SECONDS = 5.0
+
+
 class _Left(Exception):
-    """The end of an answer that the client no longer reads."""
+    """The end of an answer that the client no longer reads, or may no longer have."""
 
 
 class Gate:
@@ -108,8 +111,7 @@ class Gate:
             return
         given, answered = False, False
         client = Client()
-        put_client(scope, client)
-        put_identity(scope, identity)
+        put_client(scope, client, identity)
 
         async def again() -> Message:
             nonlocal given
@@ -119,8 +121,11 @@ class Gate:
             given = True
             return {"type": "http.request", "body": body, "more_body": False}
 
+        still = _StillKnown(self._known_by, headers, identity)
+
         async def patiently(message: Message) -> None:
             nonlocal answered
+            await still.ensure()
             answered = message["type"] == "http.response.body" and not message.get("more_body")
             try:
                 async with asyncio.timeout(self._bounds.send_seconds):
@@ -161,16 +166,19 @@ class Gate:
             await refuse_websocket(error, send)
             return
 
-        put_identity(scope, identity)
+        put_client(scope, Client(), identity)
+
+        still = _StillKnown(self._known_by, headers, identity)
 
         async def patiently(message: Message) -> None:
+            await still.ensure()
             async with asyncio.timeout(self._bounds.send_seconds):
                 await send(message)
 
         try:
             with acting_as(_name_of(identity)):
                 await self._inside(scope, receive, patiently)
-        except TimeoutError:
+        except (TimeoutError, _Left):
             await _cut_connection(connection)
 
     async def _admitted(self, scope: Scope, headers: dict[str, str]) -> Identity | None:
@@ -182,6 +190,25 @@ class Gate:
         if identity is not None:
             connection.welcome()
         return identity
+
+    async def _known_by(self, headers: dict[str, str]) -> Identity | None:
+        """Returns the client of a request that was let in before; None if it is known no more."""
+        if not self._accounts.is_guarded:
+            return THIS_MACHINE
+        try:
+            found = await self._accounts.identity(bearer_of(headers))
+        except KappaError:
+            # It has expired; or the tokens cannot be read just now.
+            return None
+        return found or self._known_by_cookie(headers)
+
+    def _known_by_cookie(self, headers: dict[str, str]) -> Identity | None:
+        # A browser has a single cookie, or two with different paths.
+        mine = (
+            identity_of_cookie(self._accounts, each, time.time())
+            for each in islice(cookies(headers), 2)
+        )
+        return next((each for each in mine if each is not None), None)
 
     def _ensure_short(self, scope: Scope) -> None:
         target = scope.get("raw_path", b""), scope.get("query_string", b"")
@@ -221,12 +248,7 @@ class Gate:
             # Logging out does not require a valid session.
             if path == LOGOUT and is_from_here(headers):
                 return None
-            # A browser has a single cookie, or two with different paths.
-            mine = (
-                identity_of_cookie(self._accounts, each, time.time())
-                for each in islice(cookies(headers), 2)
-            )
-            known = next((each for each in mine if each is not None), None)
+            known = self._known_by_cookie(headers)
             if known is None:
                 # A guessed token can also be sent as a cookie.
                 if "authorization" in headers or any(cookies(headers)):
@@ -253,6 +275,33 @@ class Gate:
                 hint="start the server with --token, and send it, to let others in",
             )
         return THIS_MACHINE
+
+
+class _StillKnown:
+    """Looks whether the client of a long answer may still have the answer.
+
+    A token may be removed, expire or get other roles while a stream goes on. Then the connection is
+    cut, and the client is judged anew when it comes back.
+    """
+
+    def __init__(
+        self,
+        known_by: Callable[[dict[str, str]], Awaitable[Identity | None]],
+        headers: dict[str, str],
+        identity: Identity | None,
+    ) -> None:
+        self._known_by = known_by
+        self._headers = headers
+        self._identity = identity
+        self._looked_at = time.monotonic()
+
+    async def ensure(self) -> None:
+        """Raises _Left if the client is no longer the client that was let in."""
+        if self._identity is None or time.monotonic() - self._looked_at < _LOOK_SECONDS:
+            return
+        self._looked_at = time.monotonic()
+        if await self._known_by(self._headers) != self._identity:
+            raise _Left
 
 
 def _name_of(identity: Identity | None) -> str | None:

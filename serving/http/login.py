@@ -78,9 +78,7 @@ def sign_in(request: Request, next: str = "/") -> Response:  # noqa: A002
     accounts, issuer = _accounts_of(request), _issuer_of(request)
     state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
     begun = SignIn(state, nonce, verifier, _local_place(next))
-    url = issuer.sign_in_url(
-        _way_back(request), state=state, nonce=nonce, verifier=verifier
-    )
+    url = issuer.sign_in_url(_way_back(request), state=state, nonce=nonce, verifier=verifier)
     answer = Response(status_code=303, headers={**HEADERS, "Location": url})
     answer.set_cookie(
         SIGN_IN_COOKIE,

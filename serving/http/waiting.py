@@ -12,7 +12,9 @@ from functools import partial
 import anyio
 from fastapi import Request
 
+from kappa.base.errors import TimedOut, UsageError
 from kappa.serving.http.problem import HttpError
+from kappa.serving.http.rights import asker
 from kappa.serving.http.stand import SharedLook, stand_of
 from kappa.serving.query.pin.moments import parse_offsets
 from kappa.serving.query.pin.write_token import (
@@ -54,13 +56,26 @@ async def ensure_covered(request: Request, token: str, seconds: float | None) ->
             headers={"Retry-After": "1"},
         )
     line.length += 1
+    # A client of some tables is told no names of pipelines and topics.
+    names = asker(request).tables.is_all
     try:
         due = asyncio.get_running_loop().time() + seconds
         while behind := pipelines_behind(offsets, await line.look.seen()):
+            if asyncio.get_running_loop().time() >= due and not names:
+                raise TimedOut(
+                    f"readers do not see all of the write after {seconds:g} s",
+                    hint="ask again, or wait longer: Kappa-Wait",
+                )
             if asyncio.get_running_loop().time() >= due:
                 late = partial(timeout_error, stand.store, behind, seconds)
                 raise await anyio.to_thread.run_sync(late, limiter=line.late)
             await asyncio.sleep(LOOK_SECONDS)
+    except UsageError as error:
+        if names:
+            raise
+        raise UsageError(
+            "the write token names a topic that nothing reads", hint="leave Kappa-After out"
+        ) from error
     finally:
         line.length -= 1
 

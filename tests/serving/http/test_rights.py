@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import closing
+from http.client import HTTPConnection, IncompleteRead
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -21,7 +23,7 @@ from kappa.serving.access.accounts import Accounts
 from kappa.serving.access.oidc import Issuer
 from kappa.serving.access.roles import LEAST_ROLE, Act
 from kappa.serving.access.tokens import TokenFile
-from kappa.serving.http import changes, events
+from kappa.serving.http import changes, events, gate
 from kappa.serving.http.http import make_app
 from kappa.serving.http.rights import need_of
 from kappa.serving.http.token import COOKIE
@@ -165,6 +167,12 @@ def test_a_reader_of_a_table_reads_it_and_no_other(clients: Clients) -> None:
         ("select (select max(hits) from by_page) from page_hits", "by_page"),
         ("with page_hits as (from by_page) from page_hits", "by_page"),
         ("from page_hits union all by name from by_page", "by_page"),
+        ("describe by_page", "by_page"),
+        ("summarize web.by_page", "web.by_page"),
+        ("FROM BY_PAGE", "BY_PAGE"),
+        ('from "main"."by_page"', "main.by_page"),
+        ("from memory.main.page_hits", "memory.main.page_hits"),
+        ("from information_schema.tables", "information_schema.tables"),
     ):
         status, kind, told = problem(clients.query("pages", sql))
         assert (status, kind, told) == (403, "forbidden", f"token pages may not read {name}")
@@ -180,6 +188,18 @@ def test_the_head_of_an_answer_tells_no_other_table(clients: Clients) -> None:
     assert {*versions[build]} == {"page_hits"}
     assert found.document["builds"].keys() == {"web"}
     assert {*found.document["builds"]["web"]["versions"]} == {"page_hits"}
+
+
+def test_a_wait_for_a_write_tells_no_names(clients: Clients) -> None:
+    """A client of some tables learns neither pipelines nor topics from a wait."""
+    for token, told in (("visits:0=999999999", "do not see"), ("nothing:0=1", "nothing reads")):
+        late = {"Kappa_After": token, "Kappa_Wait": "0"}
+        mine, theirs = (clients.query(who, "from page_hits", **late) for who in ("pages", "read"))
+        assert told in problem(mine)[2]
+        assert mine.status == theirs.status
+        assert b"shop" not in mine.body
+        assert b"web" not in mine.body
+        assert b"web" in theirs.body or b"visits" in theirs.body
 
 
 def test_a_view_is_read_without_its_tables(clients: Clients) -> None:
@@ -359,6 +379,30 @@ def test_a_cookie_is_of_its_token_and_ends_with_it(clients: Clients) -> None:
     assert clients.server.ask("GET", "/tables", Accept=HTML, Cookie=cookie).status == 303
     assert clients.ask(again, "GET", "/api/v1/builds").status == 200
     clients.file.remove_token("guest")
+
+
+def test_a_stream_ends_with_its_token(clients: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An open stream gives a client nothing more once its token is removed."""
+    monkeypatch.setattr(gate, "_LOOK_SECONDS", 0.0)
+    token = clients.file.add_token("leaving", [Role.READ], made_by="me")
+    connection = HTTPConnection("127.0.0.1", clients.server.port, timeout=30)
+    with closing(connection):
+        headers = {"Authorization": f"Bearer {token}"}
+        connection.request("GET", "/api/v1/events", headers=headers)
+        stream = connection.getresponse()
+        assert stream.readline().startswith(b"retry")
+        clients.intent("operate", "k3", intent="pause", pipelines=["shop"])
+        seen = b""
+        while b"event: paused" not in seen:
+            seen += stream.readline()
+
+        clients.file.remove_token("leaving")
+        clients.intent("operate", "k4", intent="resume", pipelines=["shop"])
+        try:
+            rest = stream.read()
+        except (IncompleteRead, ConnectionError) as error:
+            rest = getattr(error, "partial", b"")
+        assert b"event: resumed" not in rest
 
 
 def test_a_token_of_the_issuer_that_is_wrong_says_why(clients: Clients) -> None:
