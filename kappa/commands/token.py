@@ -65,6 +65,7 @@ def add_token(
 def list_tokens(context: typer.Context, output: As = Form.TABLE) -> None:
     """List the tokens: what each may do, who made it, and when."""
     from kappa.serving.access.accounts import Accounts
+    from kappa.serving.access.roles import Act, may
 
     here = here_of(context)
     accounts = Accounts.of(here.settings, here.store.local.folder)
@@ -72,8 +73,8 @@ def list_tokens(context: typer.Context, output: As = Form.TABLE) -> None:
         (
             each.name,
             ", ".join(each.roles),
-            ", ".join(each.tables) or None,
-            ", ".join(each.topics) or None,
+            ", ".join(each.tables) or ("all" if may(each.identity, Act.READ) else None),
+            ", ".join(each.topics) or ("all" if may(each.identity, Act.COLLECT) else None),
             each.made_at or None,
             each.made_by or "the environment",
         )
@@ -84,6 +85,7 @@ def list_tokens(context: typer.Context, output: As = Form.TABLE) -> None:
         Listing(
             ("token", "roles", "tables", "topics", "made_at", "made_by"),
             rows,
+            is_report=True,
             times=frozenset({"made_at"}),
             empty="there is no token by name yet: kappa token add NAME --role read",
         ),

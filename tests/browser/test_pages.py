@@ -24,11 +24,15 @@ from browsing import (
     picture,
 )
 from msgspec.structs import replace
+from oidc_issuer import AUDIENCE, CLIENT_SECRET, OidcIssuer
 from page_world import EVIL, World
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from kappa.base.clock import now
+from kappa.base.section.access import AccessSettings, GrantSettings, OidcSettings, Role
 from kappa.replay.page import api, routes
+from kappa.serving.access.accounts import Accounts
+from kappa.serving.access.oidc import Issuer
 from kappa.serving.http import changes, events
 from kappa.serving.outlets.changes.hub import ChangeHub
 from kappa.serving.query.sandbox.question import Allowance
@@ -99,11 +103,18 @@ sql = "from page_hitz"
 """
 
 
-def serving(world: World, *, token: str | None = None, port: int = 0) -> Server:
+def serving(
+    world: World,
+    *,
+    token: str | None = None,
+    accounts: Accounts | None = None,
+    port: int = 0,
+) -> Server:
     return Server(
         world.store,
         Allowance(at_once=2),
         token=token,
+        accounts=accounts,
         router=api.router,
         more=(events.router, changes.router, *routes.ROUTERS),
         desk=world.desk,
@@ -719,6 +730,39 @@ def test_with_a_token_a_browser_signs_in_sees_what_is_new_asks_and_signs_out(
         page.get_by_role("button", name="Sign out").click()
         page.goto("/history")
         expect(page.get_by_label("Token")).to_be_visible()
+
+
+def test_a_person_signs_in_at_the_issuer_and_reads_some_tables(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    """The way to another site and back ends signed in, and a limited page stays calm."""
+    world = lived(tmp_path)
+    analyst = GrantSettings(roles=[Role.READ], tables=["page_hits"])
+    # `localhost` is another site than 127.0.0.1, as an issuer is.
+    with OidcIssuer("localhost") as issuer:
+        oidc = OidcSettings(
+            issuer=issuer.url, audience=AUDIENCE, client=AUDIENCE, client_secret=CLIENT_SECRET
+        )
+        access = AccessSettings(oidc=oidc, groups={"analysts": analyst})
+        accounts = Accounts(issuer=Issuer(access), key_file=tmp_path / "page.key")
+        with (
+            serving(world, accounts=accounts) as server,
+            opened(chromium, at(server), axe=True) as (page, seen),
+        ):
+            page.goto("/tables")
+            ensure_accessible(page)
+            page.get_by_role("link", name="Sign in at").click()
+            expect(page).to_have_url(f"{at(server)}/tables")
+            expect(page.locator("header")).to_contain_text("alice@example.com")
+            assert [each for each in seen.elsewhere if not each.startswith(issuer.url)] == []
+            seen.elsewhere.clear()
+            expect(page.get_by_role("link", name="by_page")).to_have_count(0)
+            page.get_by_role("link", name="page_hits").first.click()
+            expect(page.locator("main")).to_contain_text("/page/3")
+            ensure_accessible(page)
+            expect(page.get_by_role("navigation")).not_to_contain_text("History")
+            page.goto("/boards/pages")
+            expect(page.locator("main")).to_contain_text("may not read by_page")
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from joserfc import jwt
 from joserfc.jwk import ECKey, RSAKey
@@ -23,7 +23,7 @@ AUDIENCE, CLIENT_SECRET = "kappa", "s3cret-of-the-client"
 class OidcIssuer:
     """A server of keys. `asked` has the paths of all requests; `is_away` refuses them."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1") -> None:
         self.asked: list[str] = []
         self.is_away = False
         self.keys: list[Key] = [new_key("one")]
@@ -35,6 +35,14 @@ class OidcIssuer:
                 issuer.asked.append(self.path)
                 if issuer.is_away:
                     self.send_error(503)
+                    return
+                if self.path.startswith("/authorize?"):
+                    # Whoever comes is Alice, and is sent back at once.
+                    brought = issuer.signs_in(f"{issuer.url}{self.path}", aud=AUDIENCE)
+                    back = dict(parse_qsl(urlsplit(self.path).query))["redirect_uri"]
+                    self.send_response(302)
+                    self.send_header("Location", f"{back}?{urlencode(brought)}")
+                    self.end_headers()
                     return
                 found = issuer.document(self.path)
                 body = json.dumps(found).encode()
@@ -59,7 +67,7 @@ class OidcIssuer:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.url = f"http://{host}:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def document(self, path: str) -> Any:
