@@ -126,8 +126,8 @@ class TokenFile:
     def __init__(self, path: Path) -> None:
         """Takes the path of the file, which need not exist."""
         self.path = path
-        self._seen: tuple[int, int, int] | None = None
-        self._tokens: tuple[NamedToken, ...] = ()
+        # The file that was read, and its tokens: one value, since threads share it.
+        self._read: tuple[tuple[int, int, int] | None, tuple[NamedToken, ...]] = (None, ())
 
     def tokens(self) -> tuple[NamedToken, ...]:
         """Returns the tokens as they are now; none without a file.
@@ -137,16 +137,16 @@ class TokenFile:
         try:
             found = self.path.stat()
         except FileNotFoundError:
-            self._seen, self._tokens = None, ()
             return ()
         except OSError as error:
             raise _unreadable(self.path, error) from error
         # A change is a new file under the old name.
         mark = found.st_ino, found.st_mtime_ns, found.st_size
-        if mark != self._seen:
-            self._tokens = _read_tokens(self.path)
-            self._seen = mark
-        return self._tokens
+        seen, tokens = self._read
+        if mark != seen:
+            tokens = _read_tokens(self.path)
+            self._read = mark, tokens
+        return tokens
 
     def add_token(
         self,

@@ -63,8 +63,6 @@ STATIC = "/static/"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 # The method that a websocket's handshake is examined as.
 WEBSOCKET = "WEBSOCKET"
-
-
 # How often it is looked whether the client of a long answer may still have the answer.
 _LOOK_SECONDS = 5.0
 
@@ -165,9 +163,7 @@ class Gate:
         except KappaError as error:
             await refuse_websocket(error, send)
             return
-
         put_client(scope, Client(), identity)
-
         still = _StillKnown(self._known_by, headers, identity)
 
         async def patiently(message: Message) -> None:
@@ -193,9 +189,9 @@ class Gate:
 
     async def _known_by(self, headers: dict[str, str]) -> Identity | None:
         """Returns the client of a request that was let in before; None if it is known no more."""
-        if not self._accounts.is_guarded:
-            return THIS_MACHINE
         try:
+            if not self._accounts.is_guarded:
+                return THIS_MACHINE
             found = await self._accounts.identity(bearer_of(headers))
         except KappaError:
             # It has expired; or the tokens cannot be read just now.
