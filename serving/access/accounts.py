@@ -24,7 +24,7 @@ from kappa.serving.access.roles import Act, Identity, may
 from kappa.serving.access.tokens import NamedToken, TokenFile, find_token, named_token
 
 # Below the root's local folder.
-_FILE = "access/tokens.json"
+TOKENS = "access/tokens.json"
 _KEY = "access/page.key"
 _KEY_BYTES = 32
 # Who has the token of the settings, `serve.token`.
@@ -153,4 +153,4 @@ class Accounts:
 
 def token_file(settings: Settings, local: Path) -> TokenFile:
     """Returns the file of a project's named tokens; `local` is as in `Accounts.of`."""
-    return TokenFile(settings.access.file or local / _FILE)
+    return TokenFile(settings.access.file or local / TOKENS)

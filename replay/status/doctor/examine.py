@@ -21,6 +21,8 @@ from kappa.engine.job.legs import leg_records
 from kappa.replay.rollout.fold import advance_state
 from kappa.replay.rollout.rollout import IllegalTransition
 from kappa.replay.rollout.state import State
+from kappa.serving.access.accounts import TOKENS
+from kappa.serving.access.tokens import TokenFile
 from kappa.state.alignment import alignment_records
 from kappa.state.build import (
     Birth,
@@ -132,6 +134,7 @@ def examine_root(store: Store, *, now: float) -> tuple[Damage, ...]:
     for place in dict.fromkeys((store, store.local)):
         found += _document_damage(place)
     found += _root_damage(store, builds)
+    found += _token_damage(store)
     return tuple(found)
 
 
@@ -184,6 +187,18 @@ def _document_damage(store: Store) -> Iterator[Damage]:
                 "it goes on from its newest commit, and files that were written before are not "
                 "checked any more",
             )
+
+
+def _token_damage(store: Store) -> Iterator[Damage]:
+    """Yields the damage of the tokens by name, which nothing else has."""
+    try:
+        TokenFile(store.local.path(TOKENS)).tokens()
+    except Damaged as error:
+        yield Damage(
+            error.message,
+            "no client with a token by name is let in; serve.token and an issuer's tokens work",
+            hint=error.hint,
+        )
 
 
 def _root_damage(store: Store, builds: Iterable[str]) -> Iterator[Damage]:

@@ -10,10 +10,13 @@ from served import PLANES, ROWS_OF_PLANES, Platform
 
 from kappa.base.errors import Conflict, Damaged, KappaError
 from kappa.base.sealed import encoded
+from kappa.base.section.access import Role
 from kappa.replay.status.doctor.examine import count_set_aside, examine_root
 from kappa.replay.status.doctor.repair import repair_root
 from kappa.replay.status.status import observe_status
 from kappa.replay.status.status_text import status_heading
+from kappa.serving.access.accounts import TOKENS
+from kappa.serving.access.tokens import TokenFile
 from kappa.serving.outlets.changes.point import Point, point_at
 from kappa.serving.query.pin.record_cache import last_frontier
 from kappa.serving.query.query import answer_query
@@ -332,3 +335,17 @@ def test_damage_that_was_not_repaired_stops_jobs_and_readers_with_a_sentence(wor
 
     with pytest.raises(KappaError, match="frontier"):
         world.look()
+
+
+def test_damaged_tokens_are_told(tmp_path: Path) -> None:
+    """The file of tokens has no copy, so only whoever made the tokens can mend it."""
+    store = Store(tmp_path)
+    TokenFile(tmp_path / TOKENS).add_token("grafana", [Role.READ], made_by="me")
+    assert examine_root(store, now=0.0) == ()
+
+    (tmp_path / TOKENS).write_text("{")
+    (damage,) = examine_root(store, now=0.0)
+    assert "tokens.json cannot be read" in damage.what
+    assert "no client with a token by name is let in" in damage.follows
+    assert damage.names == ()
+    assert "kappa token add" in damage.hint
