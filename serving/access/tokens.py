@@ -14,6 +14,7 @@ import hmac
 import os
 import re
 import secrets
+import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -111,7 +112,9 @@ def find_token(tokens: Sequence[NamedToken], given: str) -> NamedToken | None:
 def _scram_verifier(token: str) -> str:
     """Returns the verifier of SCRAM-SHA-256 as PostgreSQL writes it (pg_authid.rolpassword)."""
     salt = secrets.token_bytes(16)
-    salted = hashlib.pbkdf2_hmac("sha256", token.encode(), salt, _SCRAM_ROUNDS)
+    # Clients prepare a password so (SASLprep, RFC 4013); tokens that are made here stay unchanged.
+    prepared = unicodedata.normalize("NFKC", token).encode(errors="surrogateescape")
+    salted = hashlib.pbkdf2_hmac("sha256", prepared, salt, _SCRAM_ROUNDS)
     client = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
     server = hmac.digest(salted, b"Server Key", "sha256")
     salt_text, stored, server_text = (
