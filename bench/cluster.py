@@ -32,9 +32,11 @@ from kappa.kafka.broker.properties import HOST
 _ROUNDS = 2
 _WORKERS = 2
 HERE, THERE = f"local[{_WORKERS}]", f"{_WORKERS} workers of a core"
-_HERE = f"[engine]\ncores = {_WORKERS}\n"
+# Both decode all of the log in Spark's workers.
+_HERE = f"[engine]\ncores = {_WORKERS}\ndriver_rows = 50000\n"
 _THERE = """
 [engine]
+driver_rows = 50000
 master = "{master}"
 driver_host = "{host}"
 [engine.conf]

@@ -22,7 +22,8 @@ from kappa.kafka.client import Log
 
 WORKERS = 2
 BUCKET = "kappa-demo"
-_LARGE_SLICE = 20_000
+# A catch-up of twenty times so many records is folded on the cluster.
+_LARGE_SLICE, _TAIL_RECORDS = 2_000, 20_000
 _BROKERS_SECONDS = 120.0
 _NAP_SECONDS = 0.2
 
@@ -115,7 +116,7 @@ def settings_on(root: Mapping[str, str], bootstrap_servers: str, master: str) ->
         'engine.conf."spark.cores.max"': str(WORKERS),
         # Even of a short log most is folded on the cluster.
         "engine.driver_rows": _LARGE_SLICE,
-        "engine.tail_records": _LARGE_SLICE,
+        "engine.tail_records": _TAIL_RECORDS,
     }
     # JSON's strings and numbers are TOML's.
     return "".join(

@@ -33,7 +33,7 @@ MARK = "KAPPA_PROCESS_OF"
 _MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 # Files that show that this is a container, which has the machine id of its image, if any.
 _OF_CONTAINERS = ("/.dockerenv", "/run/.containerenv")
-# The niceness of processes that give way to others: such a process gets a third of the share of an
+# The niceness of processes that give way to others: such a process gets half of the share of an
 # ordinary process if both want the whole machine. A niceness of 10 would get a tenth, and starve
 # beside a few busy processes.
 LOW_PRIORITY = 3

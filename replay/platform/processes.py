@@ -137,7 +137,7 @@ class Pulse:
         return max(0.0, self._clock() - self._changed_at)
 
 
-def _is_starting(child: ChildProcess) -> bool:
+def is_starting(child: ChildProcess) -> bool:
     """Returns True while the start of a job has the machine: no spare is started beside."""
     seconds = _WARM_START_SECONDS if child.was_handed_over else _START_SECONDS
     return child.ran_seconds < seconds
@@ -212,7 +212,7 @@ class Processes:
             course = self._course_of(build)
             if course.stopped is None and self._clock() >= course.back_off.not_before:
                 self._start_job(build, catch_up_nice=LOW_PRIORITY if serves else 0)
-        if not any(_is_starting(job.child) for job in self._jobs.values()):
+        if not any(is_starting(job.child) for job in self._jobs.values()):
             self._spares.ensure_ready()
 
     def ensure_aligned_again(self, build: str) -> None:

@@ -128,7 +128,7 @@ def shop_on_yarn(folder: Path, jars: Path) -> Iterator[tuple[Testbed, RunningYar
 def _shop(project: Path, rooted: str, master: str, conf: Mapping[str, str]) -> Iterator[Testbed]:
     listed = "\n".join(f'"{name}" = "{value}"' for name, value in conf.items())
     settings = (
-        f"{rooted}[engine]\ndriver_rows = 500\ntail_records = 500\nhung_seconds = 60\n"
+        f"{rooted}[engine]\ndriver_rows = 250\ntail_records = 500\nhung_seconds = 60\n"
         f'slice_records = 10000\nmaster = "{master}"\ndriver_host = "{HOST}"\n'
         f"[engine.conf]\n{listed}\n"
     )

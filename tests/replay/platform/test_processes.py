@@ -25,7 +25,7 @@ from twins import align, folded, make_build
 from kappa.base.process import ensure_session_gone, process_id, start_tied
 from kappa.base.settings import load_settings
 from kappa.engine.job.legs import LegKind
-from kappa.replay.platform.child import BackOff, open_log
+from kappa.replay.platform.child import BackOff, ChildProcess, open_log
 from kappa.replay.platform.processes import (
     JobCourse,
     JobEnd,
@@ -33,6 +33,7 @@ from kappa.replay.platform.processes import (
     Pulse,
     after_end,
     deaths_of,
+    is_starting,
 )
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.rollout import Phase
@@ -94,6 +95,18 @@ def test_a_death_after_a_good_minute_counts_as_the_first() -> None:
         == BackOff().after_death(ran_seconds=0.0, now=100.0)
         == BackOff(deaths=1, not_before=100.25)
     )
+
+
+@pytest.mark.parametrize(("is_warm", "seconds"), [(False, 8.0), (True, 2.5)])
+def test_a_start_has_the_machine_for_as_long_as_it_takes(is_warm: bool, seconds: float) -> None:
+    """A job that dies again within seconds finds a spare: the next one boots in time."""
+    now = [100.0]
+    child = ChildProcess("a job", Path("log"), say=print, clock=lambda: now[0], patience_seconds=1)
+    child.was_handed_over, child._begun_at = is_warm, 100.0  # no process is started
+
+    assert is_starting(child)
+    now[0] += seconds
+    assert not is_starting(child)
 
 
 DIED = JobEnd(1, LegKind.TAIL, asked_to_end=False, stopped=None, ran_seconds=1.0)

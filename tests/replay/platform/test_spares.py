@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,6 +49,10 @@ class Desk:
     def ready(self) -> list[int]:
         """Returns the processes whose doors are open."""
         return sorted(int(each.name.partition("-")[0]) for each in spare_sockets(self.at))
+
+    def begun(self) -> list[int]:
+        """Returns the processes of the spares that have begun and were not taken."""
+        return [each.pid for each in self.spares._free]  # no door shows them
 
     @property
     def at(self) -> Path:
@@ -204,6 +209,21 @@ def test_of_those_that_end_nothing_is_left(begin: Callable[[int], Desk]) -> None
 
     assert [process_id(pid) for pid in ready] == [None, None]
     assert not desk.at.exists()
+
+
+def test_a_second_spare_boots_once_the_first_is_warm(begin: Callable[[int], Desk]) -> None:
+    """Of two that boot at once on two cores, neither is warm soon."""
+    desk = begin(2)
+    desk.spares.ensure_ready()
+    (first,) = desk.begun()
+    os.kill(first, signal.SIGSTOP)
+    assert desk.ready() == []
+
+    desk.spares.ensure_ready()
+    assert desk.begun() == [first]
+    os.kill(first, signal.SIGCONT)
+
+    assert first in desk.wait_ready(2)
 
 
 def test_without_spares_each_start_is_a_process_of_its_own(begin: Callable[[int], Desk]) -> None:
