@@ -29,7 +29,13 @@ from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import boot_ahead, end_process
 
 # Modules that tasks use are imported while the JVM boots.
-_IMPORTED = ("kappa.engine.children.describe", "kappa.engine.job.legwork")
+_IMPORTED = (
+    "kappa.engine.children.describe",
+    "kappa.engine.job.legwork",
+    # The compiled loops, for a short catch-up.
+    "kappa.kafka.bulk",
+    "kappa.records.decode.readers",
+)
 
 
 def run_tasks(tasks: Tasks) -> int:

@@ -20,7 +20,16 @@ from pyspark.sql import SparkSession
 from kappa.base.clock import Stopwatch
 from kappa.base.units import growth
 from kappa.engine.job.align import Aligner, ahead
-from kappa.engine.job.legs import Leg, LegKind, Legs, alignment, catch_up, slice_size, tail
+from kappa.engine.job.legs import (
+    Leg,
+    LegKind,
+    Legs,
+    alignment,
+    catch_up,
+    short_slice_size,
+    slice_size,
+    tail,
+)
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
@@ -91,7 +100,7 @@ class CatchUp:
                     self._number(),
                     done,
                     end,
-                    at_most=self._slice_size(distance),
+                    at_most=self._slice_size(end, distance),
                     kind=LegKind.BASE,
                     archived=job.slices.archives.end(),
                     bounds=job.slices.archives.bounds(),
@@ -189,7 +198,7 @@ class CatchUp:
                 self._number(),
                 done,
                 end,
-                at_most=self._slice_size(distance),
+                at_most=self._slice_size(end, distance),
                 archived=self._job.slices.archives.end(),
                 bounds=self._job.slices.archives.bounds(),
                 slice_records=slice_records,
@@ -199,11 +208,13 @@ class CatchUp:
             )
         )
 
-    def _slice_size(self, distance: int) -> int:
-        """Returns the most offsets in a slice of a leg of this distance."""
+    def _slice_size(self, end: Offsets, distance: int) -> int:
+        """Returns the most offsets in a slice of a leg of this distance up to `end`."""
         engine = self._job.engine
         at_most = slice_size(distance, engine.slice_records)
-        return min(at_most, engine.driver_rows) if distance <= engine.short_records else at_most
+        return (
+            short_slice_size(at_most, end, engine) if distance <= engine.short_records else at_most
+        )
 
     def _next_leg(self) -> Leg | None:
         """Writes the next leg down.

@@ -13,6 +13,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from kappa.base.failpoint import failpoint
+from kappa.base.section.engine import EngineSettings
 from kappa.state.build import folder_of_build
 from kappa.state.documents import Documents, NumberedRecords, NumberTaken
 from kappa.state.frontier import Frontier
@@ -139,6 +140,16 @@ def slice_size(distance: int, slice_records: int, *, small: int = _SMALL_STEP) -
     and no slice is so small that Spark's own time is felt. Pure.
     """
     return min(slice_records, max(small, -(-distance // _STEPS)))
+
+
+def short_slice_size(at_most: int, end: Offsets, engine: EngineSettings) -> int:
+    """Returns the most offsets in a slice of a short catch-up up to `end`.
+
+    Cuts are rounded: a slice has up to an offset more for each partition, and one of more than
+    `driver_rows` offsets would be left to Spark's workers. Pure.
+    """
+    partitions = sum(1 for _ in end.items())
+    return max(1, min(at_most, engine.driver_rows - partitions))
 
 
 def catch_up(

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kappa.base.errors import Broken
-from kappa.engine.job.legs import Legs, catch_up, has_tail, slice_size, tail
+from kappa.base.section.engine import EngineSettings
+from kappa.engine.job.legs import Legs, catch_up, has_tail, short_slice_size, slice_size, tail
 from kappa.state.mark import Mark, parse_mark
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
@@ -55,6 +58,24 @@ def test_a_catch_up_is_in_several_slices_that_are_not_small(
     distance: int, most: int, size: int
 ) -> None:
     assert slice_size(distance, most) == size
+
+
+@given(
+    st.dictionaries(st.integers(0, 9), st.tuples(st.integers(0, 9_999), st.integers(0, 9_999))),
+    st.integers(100, 3_000),
+)
+def test_no_slice_of_a_short_leg_is_left_to_spark(
+    parts: dict[int, tuple[int, int]], driver_rows: int
+) -> None:
+    """However the cuts are rounded."""
+    start = Offsets({"t": {partition: first for partition, (first, _) in parts.items()}})
+    end = Offsets({"t": {partition: first + more for partition, (first, more) in parts.items()}})
+    engine = EngineSettings(driver_rows=driver_rows)
+
+    at_most = short_slice_size(1_000_000, end, engine)
+
+    leg = catch_up(1, start, end, at_most=at_most)
+    assert all(piece.distance <= driver_rows for piece in leg.slices_after(start))
 
 
 def test_what_is_archived_is_folded_in_slices_of_its_own_that_are_larger() -> None:
