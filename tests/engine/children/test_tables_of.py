@@ -346,7 +346,7 @@ def test_the_fixture_keeps_one_spark_for_all_tests_of_a_run(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("asks_by", ["warm_spark", "tables_of"])
 def test_a_session_has_the_jars_of_the_project(tmp_path: Path, asks_by: str) -> None:
-    """Where the cache of `[jars]` cannot be made, the test says so before a JVM starts."""
+    """A cache of `[jars]` that cannot be made is an error before a JVM starts."""
     (tmp_path / "cache").touch()
     (tmp_path / "kappa.toml").write_text('[jars]\ncache = "cache/jars"\n', encoding="utf-8")
     # Without the fixture, each call begins a session.
