@@ -210,27 +210,39 @@ class Issuer:
 
     def _issuer_keys(self, *, anew: bool = False) -> KeySet:
         """Returns the keys of the issuer, which are fetched if they are old, or `anew`."""
+        keys, age = self._keys, self._clock() - self._fetched_at
+        if keys is not None and age <= _FRESH_SECONDS and not anew:
+            return keys
+        # Whoever has keys does not wait for another thread that fetches newer ones.
+        if not self._lock.acquire(blocking=keys is None or age > _KEPT_SECONDS):
+            assert keys is not None, "without keys the lock is waited for"
+            return keys
+        try:
+            return self._fetched_keys(anew=anew)
+        finally:
+            self._lock.release()
+
+    def _fetched_keys(self, *, anew: bool) -> KeySet:
         from joserfc.jwk import KeySet  # noqa: PLC0415
 
-        with self._lock:
-            at = self._clock()
-            age = at - self._fetched_at
-            if (anew or age > _FRESH_SECONDS) and at - self._tried_at > _PAUSE_SECONDS:
-                self._tried_at = at
-                try:
-                    document = self._fetch(self._document()["jwks_uri"])
-                    usable = [each for each in document["keys"] if each.get("kty") in _KEY_KINDS]
-                    self._keys = KeySet.import_key_set({"keys": usable})
-                    self._fetched_at = at
-                except (KeyError, TypeError, ValueError, AttributeError) as error:
-                    if age > _KEPT_SECONDS:
-                        raise self._away(f"it has no keys that can be read: {error}") from error
-                except OSError as error:
-                    if age > _KEPT_SECONDS:
-                        raise self._away(str(getattr(error, "reason", error))) from error
-            if self._keys is None or at - self._fetched_at > _KEPT_SECONDS:
-                raise self._away("it was asked just now")
-            return self._keys
+        at = self._clock()
+        age = at - self._fetched_at
+        if (anew or age > _FRESH_SECONDS) and at - self._tried_at > _PAUSE_SECONDS:
+            self._tried_at = at
+            try:
+                document = self._fetch(self._document()["jwks_uri"])
+                usable = [each for each in document["keys"] if each.get("kty") in _KEY_KINDS]
+                self._keys = KeySet.import_key_set({"keys": usable})
+                self._fetched_at = at
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                if age > _KEPT_SECONDS:
+                    raise self._away(f"it has no keys that can be read: {error}") from error
+            except OSError as error:
+                if age > _KEPT_SECONDS:
+                    raise self._away(str(getattr(error, "reason", error))) from error
+        if self._keys is None or at - self._fetched_at > _KEPT_SECONDS:
+            raise self._away("it was asked just now")
+        return self._keys
 
     def _document(self) -> Mapping[str, Any]:
         document = self._fetch(self._oidc.issuer.rstrip("/") + _DISCOVERY)

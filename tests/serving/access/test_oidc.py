@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import hmac
 import json
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 from joserfc import jwt
@@ -33,8 +35,12 @@ class Clock:
         return time.time() + self.ahead
 
 
-def issuer_of(provider: OidcIssuer, clock: Callable[[], float] = time.time) -> Issuer:
-    return Issuer(
+def issuer_of(
+    provider: OidcIssuer,
+    clock: Callable[[], float] = time.time,
+    kind: type[Issuer] = Issuer,
+) -> Issuer:
+    return kind(
         AccessSettings(
             oidc=OidcSettings(issuer=provider.url, audience=AUDIENCE),
             people={"alice@example.com": GrantSettings(roles=[Role.STAGE])},
@@ -113,6 +119,39 @@ def test_while_the_issuer_is_away_its_keys_are_used_for_a_day(provider: OidcIssu
     clock.ahead = 90_000
     with pytest.raises(Unreachable, match="could not be asked"):
         issuer.identity(provider.token(exp=later))
+
+
+def test_nobody_waits_for_an_issuer_that_hangs(provider: OidcIssuer) -> None:
+    """While a thread fetches newer keys, other people are let in by those that are known."""
+    fetching, go_on = threading.Event(), threading.Event()
+
+    class Hanging(Issuer):
+        def _document(self) -> Mapping[str, Any]:
+            if provider.is_away:
+                fetching.set()
+                assert go_on.wait(30)
+            return super()._document()
+
+    clock = Clock()
+    issuer = issuer_of(provider, clock, Hanging)
+    issuer.identity(provider.token())
+    provider.is_away, clock.ahead = True, 20
+    made_up = provider.token(new_key("made-up"))
+
+    def guess() -> None:
+        with pytest.raises(TokenRefused):
+            issuer.identity(made_up)
+
+    first = threading.Thread(target=guess)
+    first.start()
+    try:
+        assert fetching.wait(30)
+        assert issuer.identity(provider.token()).name == "alice@example.com"
+        with pytest.raises(TokenRefused):
+            issuer.identity(provider.token(new_key("other")))
+    finally:
+        go_on.set()
+        first.join()
 
 
 def test_an_issuer_that_was_never_reached_is_said(provider: OidcIssuer) -> None:
