@@ -132,7 +132,8 @@ def _generation_moments(state: State) -> Iterator[Moment]:
         yield Moment(
             record.number,
             record.at,
-            record.by,
+            # Of a switch, whoever asked for it, and not the supervisor that made it.
+            ", ".join(dict.fromkeys(each.rollout.asked_by for each in switches)) or record.by,
             "ok",
             record.event.generation,
             switches,

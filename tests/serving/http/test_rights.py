@@ -19,6 +19,12 @@ from page_world import World
 
 from kappa.base.section.access import AccessSettings, GrantSettings, OidcSettings, Role
 from kappa.replay.page import api, routes
+from kappa.replay.rollout.generation import (
+    code_of,
+    generation_details,
+    serving_in,
+    show_text,
+)
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.access.oidc import Issuer
 from kappa.serving.access.roles import LEAST_ROLE, Act
@@ -29,6 +35,7 @@ from kappa.serving.http.rights import need_of
 from kappa.serving.http.token import COOKIE
 from kappa.serving.outlets.changes.hub import ChangeHub
 from kappa.serving.query.sandbox.question import Allowance
+from kappa.state.build import read_birth
 from kappa.state.journal.journal import Journal
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "roles.md"
@@ -496,3 +503,23 @@ def test_after_a_sign_in_nobody_is_sent_elsewhere(clients: Clients, meant: str) 
     back = come_back(clients, cookie, **clients.issuer.signs_in(url))
 
     assert 'content="0; url=/"' in back.body.decode()
+
+
+def test_a_receipt_names_who_said_yes(clients: Clients) -> None:
+    """A candidate that one client has staged is promoted by another, and both are named."""
+    asked = clients.intent("operate", "k9", intent="promote", rollout=clients.waiting)
+    assert asked.document["by"] == "token operate"
+    state = clients.world.here.state()
+    rollout = next(each for each in state.rollouts if each.number == clients.waiting)
+
+    clients.world.switches(rollout.id, "web-3", 4, "web-2")
+
+    state, store = clients.world.here.state(), clients.world.store
+    births = {build: read_birth(store, build) for build in serving_in(state, 4).values()}
+    codes = {build: code_of(store, birth) for build, birth in births.items()}
+    told = show_text(generation_details(state, 4, births, codes, {}))
+    assert f"by {rollout.by}, promoted by token operate" in told
+    page = clients.ask("read", "GET", "/generations/4", Accept=HTML).body.decode()
+    assert "promoted by token operate" in page
+    history = clients.ask("read", "GET", "/history", Accept=HTML).body.decode()
+    assert history.count("token operate") >= 2
