@@ -10,11 +10,15 @@ from urllib.request import Request, urlopen
 import ext4
 import pytest
 from e2e_shop import V1, order
+from losing import Restarted
+from object_store import CREDENTIALS, running_object_store
 from reading import assert_right
 from testbed import platform
+from victims import jobs_of
 
 from kappa.base.errors import KappaError
 from kappa.replay.status.run_records import served_at
+from kappa.state.files.bucket import GIVE_SPACE
 
 pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.fault]
 COUNT = "select count(*) as n from order_log"
@@ -68,3 +72,46 @@ def test_a_full_disk_is_told_queries_are_answered_and_all_goes_on_with_space(
         bed.wait_until_folded("shop", bed.log.end(["orders"]))
         assert_right(bed, version=1)
         assert bed.supervisor_pid == supervisor
+
+
+SETTINGS = """
+root = "{root}"
+[storage]
+endpoint = "{endpoint}"
+[kafka]
+bootstrap_servers = "{bootstrap_servers}"
+"""
+
+
+def test_a_full_disk_of_the_server_of_a_bucket_costs_time_alone(
+    disk: ext4.Ext4, kafka: Restarted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queries are answered, nothing half is stored, and jobs go on once the server has space."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with running_object_store(disk.folder / "objects") as server:
+        settings = SETTINGS.format(
+            root=server.new_root(),
+            endpoint=server.storage.endpoint,
+            bootstrap_servers=kafka.broker.bootstrap_servers,
+        )
+        with platform(tmp_path / "shop", settings, listen="127.0.0.1:0", shop=V1) as bed:
+            bed.log.produce((order(number) for number in range(200)), "orders")
+            bed.must("deploy", "--yes")
+            live = bed.live("shop")
+            jobs = jobs_of(bed, live)
+            filler = fill(disk.folder)
+            bed.log.produce((order(number) for number in range(200, 400)), "orders")
+            # The live job meets the full server, and says what the server says.
+            bed.wait(lambda: jobs_of(bed, live) != jobs, "another job")
+            assert bed.rows(COUNT)[0]["n"] >= 200
+            refused = bed.kappa("pause", "shop")
+            assert refused.code == 1, refused
+            assert f"{server.storage.endpoint}: InsufficientStorage" in refused.err, refused
+            assert GIVE_SPACE in refused.err, refused
+
+            filler.unlink()
+            bed.wait_until_folded("shop", bed.log.end(["orders"]))
+            assert_right(bed, version=1)
+            bed.must("scrub")
+            bed.must("doctor")

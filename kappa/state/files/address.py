@@ -24,10 +24,12 @@ from kappa.base.errors import KappaError
 from kappa.base.section.storage import StorageSettings
 from kappa.state.files.bucket import (
     AT_ONCE,
+    GIVE_SPACE,
     NOT_LET_IN,
     Bucket,
     RangedFile,
     is_bucket,
+    is_full,
     is_plain_http,
     patience_here,
     region_of,
@@ -118,6 +120,8 @@ def hint_of_server(error: Exception) -> str | None:
     Returns None for any other error: that one is about a file.
     """
     told = str(error)
+    if is_full(told):
+        return GIVE_SPACE
     if _REFUSED in told:
         return NOT_LET_IN
     return "see whether the S3 server can be reached" if _OF_SERVER in told else None

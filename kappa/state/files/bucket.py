@@ -79,6 +79,9 @@ _REFUSED = {
     *("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"),
     *("InvalidToken", "XAdminUserNotFound"),
 }
+# Of a server whose disk is full: versitygw's code, and MinIO's.
+_FULL = {"InsufficientStorage", "XMinioStorageFull"}
+GIVE_SPACE = "the disk of the server is full: give it space, and what waits goes on by itself"
 NOT_LET_IN = (
     f"see whether the credentials ({' and '.join(IN_ENVIRONMENT)}, or this machine's) are those of "
     "a user who may read, write, list and delete there, and whether the clocks agree"
@@ -510,7 +513,13 @@ def why_refused(error: Exception, at: str, bucket: str) -> tuple[str, str]:
         return f"{at} has no bucket {bucket}", "make it, or set another root"
     if isinstance(error, PermissionDeniedError | UnauthenticatedError) or code in _REFUSED:
         return f"{at} does not let this client do that in bucket {bucket}", NOT_LET_IN
-    return f"{at}: {code or _first_reason(told)}", "see whether the server can be reached"
+    hint = GIVE_SPACE if is_full(told) else "see whether the server can be reached"
+    return f"{at}: {code or _first_reason(told)}", hint
+
+
+def is_full(told: str) -> bool:
+    """Returns True if an error quotes a server whose disk is full."""
+    return _code_of(told) in _FULL
 
 
 def _code_of(told: str) -> str | None:

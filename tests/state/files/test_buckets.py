@@ -24,7 +24,8 @@ from kappa.base.section.storage import StorageSettings
 from kappa.commands.app import run_command
 from kappa.kafka.answers import wait_until
 from kappa.state.files import bucket
-from kappa.state.files.address import arrow_source, fetch_file, files_in
+from kappa.state.files.address import arrow_source, fetch_file, files_in, hint_of_server
+from kappa.state.files.bucket import GIVE_SPACE
 from kappa.state.store import Store
 from kappa.tables.delta import open_version
 
@@ -121,6 +122,24 @@ def test_an_answer_that_ends_early_is_asked_for_again(store, between, open_at, o
     with cut(between, "POST "):
         store.delete("c")
     assert [name.rpartition("/")[2] for name in store.names("")] == ["a"]
+
+
+def test_a_server_whose_disk_is_full_is_told(store, between, monkeypatch):
+    """Whoever asks gets a hint to the disk that is full, and not to the network."""
+    monkeypatch.setattr(bucket, "_patience", bucket.Patience(1, 1, 1))
+    full = b"<Error><Code>InsufficientStorage</Code><Message>It is full.</Message></Error>"
+
+    def refuse(line: str, answer: Answer) -> Answer:
+        return replace(answer, status=507, content=full) if line.startswith("PUT ") else answer
+
+    between.changing = refuse
+    with pytest.raises(KappaError, match="InsufficientStorage") as put:
+        store.put("a", b"one")
+    between.changing = unchanged
+
+    assert put.value.hint == GIVE_SPACE
+    # delta-rs quotes the answer of the server.
+    assert hint_of_server(OSError(f"Generic S3 error: 507: {full.decode()}")) == GIVE_SPACE
 
 
 def test_a_put_that_breaks_off_stores_nothing(store, between, open_at, object_store):
