@@ -53,6 +53,7 @@ PATHS = (
     "/tables/web/page_hits",
     "/query?sql=from+by_page",
     "/logs/web-2",
+    "/alerts",
     "/topics",
     "/topics/visits",
     "/rejects",
