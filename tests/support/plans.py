@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from journals import numbered
+from journals import NOWHERE, held, numbered, served, staged, verified
 
 from kappa import Table, Topic, pipeline
 from kappa.code.fingerprint import SEMANTICS, version_of
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.plan.facts import Declared, LogFacts, Observed
 from kappa.state.build import Birth, TopicBirth
-from kappa.state.journal.events import Event
+from kappa.state.journal.events import CaughtUp, Event
 from kappa.state.offsets import Offsets
 from kappa.state.table import TableBirth
 from kappa.tables.shape import REJECTS_BIRTH
@@ -112,3 +112,17 @@ def observed(
         {each.build: each for each in births},
         facts or log(),
     )
+
+
+V1 = declared()
+V2 = declared(code="2")
+# Build a serves; then b, and a is kept.
+A_SERVES = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
+B_SERVES = (
+    *A_SERVES,
+    staged("b"),
+    CaughtUp(5, NOWHERE),
+    verified(5),
+    held(5, "a"),
+    served(5, 2, "b", live="a"),
+)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from journals import NOWHERE, held, served, staged, switch_asked, verified
 from msgspec import structs
-from plans import birth, declared, observed
+from plans import A_SERVES, B_SERVES, V1, V2, birth, declared, observed
 from plans import log as facts_of
 
 from kappa import Topic
@@ -32,18 +32,6 @@ from kappa.state.build import read_birth
 from kappa.state.journal.events import CaughtUp
 from kappa.state.store import Store
 from kappa.tables.archive import ArchiveMark, one_log
-
-V1 = declared()
-V2 = declared(code="2")
-A_SERVES = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
-B_SERVES = (
-    *A_SERVES,
-    staged("b"),
-    CaughtUp(5, NOWHERE),
-    verified(5),
-    held(5, "a"),
-    served(5, 2, "b", live="a"),
-)
 
 
 def only_step(seen: Observed) -> PlanStep:

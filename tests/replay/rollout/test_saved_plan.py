@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from journals import NOWHERE, held, served, staged, switch_asked, verified
-from plans import birth, declared, log, observed
+from plans import A_SERVES, B_SERVES, V1, V2, birth, declared, log, observed
 
 from kappa.base.errors import Conflict, Damaged, UsageError
 from kappa.replay.rollout.plan.facts import Observed
@@ -18,17 +18,6 @@ from kappa.replay.rollout.plan.plan import Plan
 from kappa.replay.rollout.plan.saved_plan import SavedPlan, ground_changes, ground_of, save_plan
 from kappa.state.journal.events import CaughtUp
 
-V1 = declared()
-V2 = declared(code="2")
-A_SERVES = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
-B_SERVES = (
-    *A_SERVES,
-    staged("b"),
-    CaughtUp(5, NOWHERE),
-    verified(5),
-    held(5, "a"),
-    served(5, 2, "b", live="a"),
-)
 C_SERVES = (
     *B_SERVES,
     staged("c"),
