@@ -104,14 +104,23 @@ def open_connection(config: Mapping[str, Setting] | None = None) -> Connection:
     connection = duckdb.connect(":memory:", config=options)
     if most_spilled is not None:
         connection.execute(f"set {_MOST_SPILLED} = '{most_spilled}'")
-    connection.execute("set TimeZone = 'UTC'")
+    # Cursors have the global settings.
+    connection.execute("set global TimeZone = 'UTC'")
     # In a program given by `python -c`, DuckDB would draw its progress on stdout.
     connection.execute("set enable_progress_bar = false")
     # DuckDB has two plans for an as-of join. One takes a compared null for the greatest value; the
     # other, which DuckDB uses for few rows, takes a null for no value. Rows may not depend on the
     # plan, so the second plan is never used.
-    connection.execute("set asof_loop_join_threshold = 0")
+    connection.execute("set global asof_loop_join_threshold = 0")
     return connection
+
+
+def new_cursor(connection: Connection) -> Connection:
+    """Opens another connection to the database of a connection, in UTC.
+
+    A cursor has random seeds, temporary objects and other settings of its own.
+    """
+    return connection.cursor()
 
 
 def sql_tokens(sql: str) -> tuple[tuple[int, str], ...]:

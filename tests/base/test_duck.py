@@ -10,6 +10,7 @@ from kappa.base.duck import (
     DuckError,
     TookTooLong,
     interrupted_after,
+    new_cursor,
     open_connection,
     progress_of_queries,
     showing_progress,
@@ -77,3 +78,15 @@ def test_a_query_is_interrupted_after_its_time() -> None:
         assert duck.execute("select 2").fetchall() == [(2,)]
         with pytest.raises(DuckError, match="wrong"), interrupted_after(duck, 60):
             duck.execute("select error('wrong')")
+
+
+def test_a_cursor_computes_as_its_connection() -> None:
+    """A cursor has the settings that decide values, and a random seed of its own."""
+    with open_connection() as duck, new_cursor(duck) as cursor:
+        for setting in ("TimeZone", "asof_loop_join_threshold"):
+            asked = f"select current_setting('{setting}')"
+            assert cursor.execute(asked).fetchall() == duck.execute(asked).fetchall()
+        duck.execute("select setseed(0.25)")
+        seeded = duck.execute("select random()").fetchall()
+        duck.execute("select setseed(0.25)")
+        assert cursor.execute("select random()").fetchall() != seeded

@@ -14,10 +14,10 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pyarrow.parquet as pq
 import pytest
@@ -32,7 +32,7 @@ from kappa.commands.prompt.shell import SqlShell, open_shell
 from kappa.replay.status.context import ProjectContext
 from kappa.serving.query.query import answer_query
 from kappa.serving.query.render import Form, Listing, render_listing
-from kappa.serving.query.sandbox.processes import QueryProcess
+from kappa.serving.query.sandbox.processes import QueryWorker
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.serving.query.session import QuerySession
 from kappa.state.frontier import Frontiers
@@ -232,21 +232,20 @@ def test_the_shell_survives_every_error(
 def test_ctrl_c_ends_the_process_of_a_query(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     typed("select 1;")
     killed: list[int] = []
-    kill = QueryProcess.kill_process
+    kill = QueryWorker.kill_process
 
-    def note_and_kill(process: QueryProcess) -> None:
+    def note_and_kill(process: QueryWorker) -> None:
         killed.append(process.pid)
         kill(process)
 
-    def interrupt_once_asked(process: QueryProcess, request: bytes) -> bool:
-        accepted = accepts(process, request)
+    def interrupt_once_asked(process: QueryWorker, *asked: Any) -> Generator[bytes, None, Any]:
         os.kill(os.getpid(), signal.SIGINT)
-        return accepted
+        return (yield from answer(process, *asked))
 
-    accepts = QueryProcess.accepts_request
+    answer = QueryWorker.stream_pieces
     with monkeypatch.context() as watched:
-        watched.setattr(QueryProcess, "kill_process", note_and_kill)
-        watched.setattr(QueryProcess, "accepts_request", interrupt_once_asked)
+        watched.setattr(QueryWorker, "kill_process", note_and_kill)
+        watched.setattr(QueryWorker, "stream_pieces", interrupt_once_asked)
         begun = time.monotonic()
         said = typed.error(ENDLESS + "select 2;")
 

@@ -39,7 +39,7 @@ from kappa.replay.rollout.state import State
 from kappa.replay.rollout.verify.verify import VerificationMeans, ensure_verified
 from kappa.replay.status.doctor.scrub import scrub_root
 from kappa.serving.query.pin.catalog import pin_served
-from kappa.serving.query.pin.idle_pins import give_up_pin
+from kappa.serving.query.pin.shared_pins import give_up_pin
 from kappa.serving.query.pin.snapshot import PinnedSnapshot
 from kappa.state.build import folder_of_build, read_birth, table_path
 from kappa.state.build_status import Stopped, read_stopped

@@ -5,7 +5,7 @@ order:
 
 - snapshot.py: a snapshot of one moment, and the lease that keeps its files
 - record_cache.py: a memory of records in a bucket that never change
-- idle_pins.py: the pin that the next reader of a bucket takes over
+- shared_pins.py: the pin that readers of a process share until the frontier moves
 - moments.py: moments of the past, by time, generation, offsets or the log's time
 - look.py: the two looks, at now or at the past (law 11)
 - catalog.py: pins the result of a look

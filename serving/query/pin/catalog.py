@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 
 from kappa.base.errors import Conflict, KappaError
-from kappa.serving.query.pin.idle_pins import end_beside, leave_pin, take_pin
 from kappa.serving.query.pin.look import (
     LookResult,
     is_collected,
@@ -28,6 +27,7 @@ from kappa.serving.query.pin.look import (
     look_now,
 )
 from kappa.serving.query.pin.moments import AtEventTime, AtOffsets, Past
+from kappa.serving.query.pin.shared_pins import leave_pin, share_pin, take_pin
 from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot, lease_on
 from kappa.state.build import read_birth
 from kappa.state.files.address import ask_together
@@ -46,26 +46,35 @@ def pin_served(
     lease_seconds: float,
     clock: Callable[[], float] = time.time,
     beside: Callable[[Snapshot], object] | None = None,
+    shared: bool = False,
 ) -> Iterator[PinnedSnapshot]:
     """Pins the snapshot that is served now.
 
     If nothing is served, the snapshot has generation 0. `beside` reads from a bucket the objects
-    that the caller will need of the snapshot, while the second look is made.
+    that the caller will need of the snapshot, while the second look is made. A `shared` pin, and
+    each pin of a bucket, is used by several readers of this process until the frontier moves.
     """
+    shared |= not store.is_on_disk
+    common = take_pin(store, lease_seconds) if shared else None
     pinned = _pin_snapshot(
         store,
         lambda leased: look_now(store, leased),
         lease_seconds=lease_seconds,
         clock=clock,
-        left=take_pin(store, lease_seconds),
+        common=common,
         beside=beside,
     )
+    if shared and pinned is not common:
+        share_pin(store, pinned)
     try:
         yield pinned
-    except BaseException:
-        pinned.close()
+    except KappaError:
+        leave_pin(store, pinned, lingers=shared)
         raise
-    leave_pin(store, pinned)
+    except BaseException:
+        leave_pin(store, pinned, lingers=False)
+        raise
+    leave_pin(store, pinned, lingers=shared)
 
 
 @contextmanager
@@ -200,19 +209,19 @@ def _pin_snapshot(
     *,
     lease_seconds: float,
     clock: Callable[[], float],
-    left: PinnedSnapshot | None = None,
+    common: PinnedSnapshot | None = None,
     beside: Callable[[Snapshot], object] | None = None,
 ) -> PinnedSnapshot:
     """Returns a pin of the snapshot that a look sees.
 
-    The pin that was `left` is returned if the look sees the same snapshot.
+    The `common` pin of this process's readers is returned if the look sees the same snapshot.
     """
     for _ in range(_ATTEMPTS):
-        pinned, left = left, None
+        pinned, common = common, None
         try:
             seen = look(None if pinned is None else pinned.snapshot)
             if pinned is not None and pinned.snapshot is not seen.snapshot:
-                end_beside(pinned)
+                leave_pin(store, pinned)
                 pinned = None
             if pinned is None:
                 pinned = _lease_snapshot(store, seen, lease_seconds, clock)
@@ -223,9 +232,9 @@ def _pin_snapshot(
                 return pinned
         except BaseException:
             if pinned is not None:
-                pinned.close()
+                leave_pin(store, pinned, lingers=False)
             raise
-        pinned.close()
+        leave_pin(store, pinned, lingers=False)
     raise Conflict(
         f"what is served changed {_ATTEMPTS} times while it was being looked at",
         hint="see kappa history for who keeps switching it; then ask again",

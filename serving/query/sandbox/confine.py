@@ -122,6 +122,11 @@ def limit_process(*, memory: int, cpu_seconds: int) -> None:
     Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
+def limit_next_query(cpu_seconds: int) -> None:
+    """Has the kernel end this process after so much more time of cores (SIGPROF)."""
+    signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+
+
 def confine_process(readable: Iterable[str], listable: Iterable[str] = ()) -> None:
     """Restricts this process to reading the `readable` files.
 

@@ -1,7 +1,7 @@
-"""The fork server: a process that forks a child for each query.
+"""The fork server: a process that forks a child for each worker.
 
 The fork server has a single thread. The fork server has imported all modules that a query needs, so
-the process of a query starts within milliseconds, and is never used twice. Requests arrive by a
+a worker starts within milliseconds. Requests arrive by a
 socket: a number, with the child's end of its socket to the server, and a pipe. The answer repeats
 the number, with the child's pid and a handle (pidfd_open(2)), which never names another process.
 The child's exit code is written to the pipe. The fork server ends when the server does, and its
@@ -20,7 +20,7 @@ import traceback
 from typing import NoReturn
 
 from kappa.base.process import LOW_PRIORITY
-from kappa.serving.query.sandbox.query_program import answer_one
+from kappa.serving.query.sandbox.query_program import serve_snapshot
 
 
 def main(arguments: list[str]) -> int:
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
 def _become_child(way_back: int, parent: int) -> NoReturn:
     code = 1
     try:
-        answer_one(way_back, parent)
+        serve_snapshot(way_back, parent)
         code = 0
     # Any error is printed, and ends the child.
     except Exception:  # noqa: BLE001

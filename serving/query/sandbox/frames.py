@@ -1,4 +1,4 @@
-"""The frames between the server and the process of a query.
+"""The frames between the server and a worker.
 
 A frame is a letter, a length, and that many bytes. No received byte is run or unpickled.
 """
@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 _HEAD = struct.Struct(">cI")
 
-# In this order: a request, its receipt, the tables that it names, a piece of the answer, its end,
-# the reason of a refusal.
-ASKED, ACCEPTED, NAMED, PIECE, ENDED, REFUSED = b"Q", b"A", b"N", b"P", b"E", b"R"
+# In this order: a snapshot to open, its receipt, a query, the tables that the query names, a piece
+# of the answer, its end, the reason of a refusal.
+OPENED, ACCEPTED, ASKED, NAMED, PIECE, ENDED, REFUSED = b"O", b"A", b"Q", b"N", b"P", b"E", b"R"
 
 
 def frame_bytes(kind: bytes, content: bytes = b"") -> bytes:

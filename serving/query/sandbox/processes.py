@@ -1,4 +1,4 @@
-"""The processes of queries, as the server sees them.
+"""The workers of queries, as the server sees them.
 
 These are the fork server and its children.
 """
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -31,6 +31,7 @@ from kappa.serving.query.sandbox.frames import (
     ASKED,
     ENDED,
     NAMED,
+    OPENED,
     PIECE,
     REFUSED,
     frame_bytes,
@@ -51,36 +52,45 @@ _LESS = "select fewer rows or columns, or aggregate in steps; {} in kappa.toml a
 
 
 @dataclass(slots=True)
-class QueryProcess:
-    """The process of a query, as the server handles the process.
+class QueryWorker:
+    """A worker, as the server handles the process.
 
     `pid` is for people, `handle` (pidfd_open(2)) for the kernel. `way` is the socket to the
-    process, `death` the pipe that reports the exit code.
+    process, `death` the pipe that reports the exit code. `answered` counts the queries that were
+    answered. `is_fit`: the worker may answer another query. `has_run_out`: the worker has died, or
+    has no memory left.
     """
 
     pid: int
     handle: int
     way: socket.socket
     death: int
+    answered: int = 0
+    is_fit: bool = True
+    has_run_out: bool = False
     _ended: bool = field(default=False)
 
-    def accepts_request(self, request: bytes) -> bool:
-        """Sends a request to the process.
+    def accepts_snapshot(self, request: bytes) -> bool:
+        """Has the process open a snapshot, once and for all.
 
         Returns False if the process dies before reading the request.
         """
         self.way.settimeout(_START_SECONDS)
         try:
             # A socket with a timeout does not block: os.write would write only a part.
-            self.way.sendall(frame_bytes(ASKED, request))
+            self.way.sendall(frame_bytes(OPENED, request))
             return take_frame(self.way.recv, most=0) == (ACCEPTED, b"")
         except (OSError, ValueError):
             return False
 
     def read_reply(
-        self, allowance: Allowance, snapshot: Snapshot, check: Callable[[Iterable[Named]], None]
+        self,
+        request: bytes,
+        allowance: Allowance,
+        snapshot: Snapshot,
+        check: Callable[[Iterable[Named]], None],
     ) -> Reply:
-        """Returns the complete answer.
+        """Asks a query, and returns the complete answer.
 
         `check` ensures that the files of the tables in the query can be read, or raises KappaError;
         the time of `check` is not the query's. Raises the error that the process reports, and
@@ -89,7 +99,13 @@ class QueryProcess:
         # The caller closes the file.
         body: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115
         try:
-            ended = self._ended_with(body, allowance, check)
+            pieces = self.stream_pieces(request, allowance, check)
+            while True:
+                try:
+                    body.write(next(pieces))
+                except StopIteration as ended:
+                    told = ended.value
+                    break
         except BaseException:
             body.close()
             raise
@@ -98,38 +114,59 @@ class QueryProcess:
         return Reply(
             body,
             size,
-            tuple(ended["columns"]),
-            int(ended["rows"]),
-            bool(ended["truncated"]),
+            tuple(told["columns"]),
+            int(told["rows"]),
+            bool(told["truncated"]),
             snapshot,
         )
 
-    def _ended_with(
-        self, body: IO[bytes], allowance: Allowance, check: Callable[[Iterable[Named]], None]
-    ) -> Any:
-        deadline = time.monotonic() + allowance.seconds
-        while (left := deadline - time.monotonic()) > 0:
+    def stream_pieces(
+        self, request: bytes, allowance: Allowance, check: Callable[[Iterable[Named]], None]
+    ) -> Generator[bytes, None, Mapping[str, Any]]:
+        """Asks a query, yields the pieces of the answer, and returns facts about the answer.
+
+        The time that the caller takes between two pieces is not the query's. `check` and errors are
+        as in `read_reply`.
+        """
+        self.is_fit = False
+        left, size = allowance.seconds, 0
+        try:
             self.way.settimeout(left)
+            self.way.sendall(frame_bytes(ASKED, request))
+        except TimeoutError:
+            raise _too_long(allowance) from None
+        except OSError as error:
+            raise self._death_error(allowance) from error
+        while left > 0:
+            self.way.settimeout(left)
+            begun = time.monotonic()
             try:
                 frame = take_frame(self.way.recv, most=_FRAME_BYTES)
             except TimeoutError:
                 break
+            except ConnectionError:
+                frame = None
             except (OSError, ValueError) as error:
                 raise _not_understood(error) from error
+            left -= time.monotonic() - begun
             match frame:
                 case (kind, content) if (
-                    kind == PIECE and body.tell() + len(content) <= allowance.bytes + _SLACK_BYTES
+                    kind == PIECE
+                    and (size := size + len(content)) <= allowance.bytes + _SLACK_BYTES
                 ):
-                    body.write(content)
+                    yield content
                 case (kind, content) if kind == NAMED:
-                    begun = time.monotonic()
                     check(_named_in(content))
-                    deadline += time.monotonic() - begun
                     self.way.sendall(frame_bytes(ACCEPTED))
                 case (kind, content) if kind == ENDED:
-                    return json.loads(content)
+                    told: Mapping[str, Any] = json.loads(content)
+                    self.answered += 1
+                    self.is_fit = told["is_fit"] is True
+                    return told
                 case (kind, content) if kind == REFUSED:
-                    raise _error_of(json.loads(content), allowance)
+                    refusal = json.loads(content)
+                    self.has_run_out = refusal["kind"] == "too_much"
+                    raise _error_of(refusal, allowance)
                 case None:
                     raise self._death_error(allowance)
                 case _:
@@ -143,8 +180,9 @@ class QueryProcess:
         """Returns the error that explains why a process ended without an answer."""
         found = os.read(self.death, 16)
         code = int(found or b"1")
-        if code == -signal.SIGXCPU:
+        if code in {-signal.SIGXCPU, -signal.SIGPROF}:
             return _too_long(allowance)
+        self.has_run_out = True
         # Some allocations cannot report a failure, and end the process in several ways.
         return TooMuch(
             "the query's process has ended "
@@ -216,7 +254,7 @@ class ForkServer:
         """Returns True while the fork server runs."""
         return self._process.poll() is None
 
-    def make_child(self) -> QueryProcess:
+    def make_child(self) -> QueryWorker:
         """Makes a child, which gets ready meanwhile.
 
         Raises KappaError if the fork server makes none. Each request has a number, and its answer
@@ -241,7 +279,7 @@ class ForkServer:
             ) from error
         finally:
             os.close(deaths)
-        return QueryProcess(pid, handle, way, death)
+        return QueryWorker(pid, handle, way, death)
 
     def _answer_to(self, number: int) -> tuple[int, int]:
         """Returns the pid and the handle of the child made for this request."""

@@ -1,7 +1,7 @@
-"""The process of an untrusted query.
+"""The program of a worker: a process that answers untrusted queries over one snapshot.
 
-The process reads the request, confines itself and answers. Four barriers keep a query to the tables
-of its snapshot, and each alone would do:
+The worker opens the snapshot, confines itself, and answers one query after the other. Four barriers
+keep a query to the tables of its snapshot, and each alone would do:
 
 - The parser's tree is checked (serving/query/reader/sql_rules.py).
 - DuckDB may open only the snapshot's files, and that setting is locked.
@@ -9,17 +9,25 @@ of its snapshot, and each alone would do:
 - The process has nothing to give: no environment, no open file but the socket to the server, and an
 empty working folder.
 
-The process writes the complete answer, so the server only passes bytes on. Then the process ends.
+Nothing passes from one query to the next. A query cannot write, and each query has a connection of
+its own, so settings, random seeds and temporary objects end with the query. The first error ends
+the worker, and so does a query that has taken much memory or time.
+
+The worker writes the complete answer, so the server only passes bytes on.
 """
 
 from __future__ import annotations
 
 # A hint's nearest name needs this module, and a confined process cannot load any more.
 import difflib  # noqa: F401
+import functools
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +37,18 @@ from kappa.base.duck import (
     Connection,
     OutOfMemory,
     Setting,
+    new_cursor,
     open_connection,
 )
 from kappa.base.errors import Damaged, KappaError, UsageError
 from kappa.base.sql import text
 from kappa.declare.options import REJECTS
 from kappa.serving.access.roles import Forbidden
-from kappa.serving.query.reader.errors import RetiredRelation, damage_in_message
+from kappa.serving.query.reader.errors import (
+    BrokenRelation,
+    RetiredRelation,
+    damage_in_message,
+)
 from kappa.serving.query.reader.query_files import tables_read
 from kappa.serving.query.reader.reader import Reader
 from kappa.serving.query.reader.relations import Relations, TableFiles, data_files, put_relations
@@ -81,34 +94,48 @@ _REQUEST_BYTES = 1 << 28
 _LONGEST_SENTENCE = 2000
 
 
-def answer_one(way_back: int, parent: int) -> None:
-    """Waits for a query and answers the query; the process has no other purpose."""
+def serve_snapshot(way_back: int, parent: int) -> None:
+    """Opens a snapshot, and answers queries; the process has no other purpose."""
     confine.tie_to_parent(parent)
     confine.close_all_but(way_back)
     os.environ.clear()
     connection = open_connection(_CONFIGURED)
     connection.execute(_WARM).fetchall()
     connection.execute(_WARM).to_arrow_table()
-    asked = take_frame(lambda count: os.read(way_back, count), most=_REQUEST_BYTES)
-    if asked is None:
+    opening = _take_frame(way_back, _REQUEST_BYTES)
+    if opening is None:
         return
     put_frame(way_back, ACCEPTED)
-    request = json.loads(asked[1])
+    worker: _Worker | None = None
+    refusal: Mapping[str, str] | None = None
     try:
-        ended = _answer_request(connection, request, way_back)
-    except KappaError as error:
-        told = {
-            "kind": _error_kind(error),
-            "message": _shortened_text(error.message),
-            "hint": _shortened_text(error.hint),
-        }
-        put_frame(way_back, REFUSED, json.dumps(told).encode())
-    except MemoryError:
-        put_frame(
-            way_back, REFUSED, json.dumps({"kind": "too_much", "message": "", "hint": ""}).encode()
-        )
-    else:
+        worker = _Worker(connection, json.loads(opening), way_back)
+    except (KappaError, MemoryError) as error:
+        refusal = _told(error)
+    while (asked := _take_frame(way_back, _REQUEST_BYTES)) is not None:
+        try:
+            ended = None if worker is None else worker.answer_query(json.loads(asked))
+        except (KappaError, MemoryError) as error:
+            refusal = _told(error)
+        if refusal is not None:
+            put_frame(way_back, REFUSED, json.dumps(refusal).encode())
+            return
         put_frame(way_back, ENDED, json.dumps(ended).encode())
+
+
+def _take_frame(way_back: int, most: int) -> bytes | None:
+    frame = take_frame(lambda count: os.read(way_back, count), most=most)
+    return None if frame is None else frame[1]
+
+
+def _told(error: KappaError | MemoryError) -> Mapping[str, str]:
+    if isinstance(error, MemoryError):
+        return {"kind": "too_much", "message": "", "hint": ""}
+    return {
+        "kind": _error_kind(error),
+        "message": _shortened_text(error.message),
+        "hint": _shortened_text(error.hint),
+    }
 
 
 def _error_kind(error: KappaError) -> str:
@@ -134,74 +161,173 @@ def _shortened_text(told: str) -> str:
     return told if len(told) <= _LONGEST_SENTENCE else f"{told[:half]} ... {told[-half:]}"
 
 
-def _answer_request(
-    connection: Connection, request: Mapping[str, Any], way_back: int
-) -> Mapping[str, Any]:
-    found = [
-        Relations(
-            each["pipeline"],
-            {
-                name: TableFiles(table["sql"], tuple(table["paths"]))
-                for name, table in each["tables"].items()
-            },
-            each["views"],
-            frozenset(each["hidden"]),
+class _Worker:
+    """A confined process with the relations of a snapshot, for one query at a time."""
+
+    def __init__(self, connection: Connection, opening: Mapping[str, Any], way_back: int) -> None:
+        """Confines the process, and makes the relations.
+
+        Files of a bucket are fetched for a query, so relations over these files are made then.
+        """
+        self._connection = connection
+        self._opening = opening
+        self._way_back = way_back
+        self._found = [
+            Relations(
+                each["pipeline"],
+                {
+                    name: TableFiles(table["sql"], tuple(table["paths"]))
+                    for name, table in each["tables"].items()
+                },
+                each["views"],
+                frozenset(each["hidden"]),
+            )
+            for each in opening["relations"]
+        ]
+        self._left = tuple(RetiredRelation(**each) for each in opening["left"])
+        self._broken: tuple[BrokenRelation, ...] = ()
+        self._has_relations = False
+        # The nursery's error output is a file of the server's, which a query must not write to.
+        os.dup2(1, 2)
+        paths = [
+            path for each in self._found for table in each.tables.values() for path in table.paths
+        ]
+        memory, self._seconds = opening["memory"], opening["cpu_seconds"]
+        # A worker that has used the time of a query takes no more: see _is_fit.
+        confine.limit_process(memory=memory, cpu_seconds=2 * self._seconds)
+        # Files that are fetched later are below a folder of this worker's alone.
+        is_here = opening["folder"] is None
+        confine.confine_process(paths if is_here else [opening["folder"]], _listed_folders(paths))
+        self._most_peak = _peak_memory() + memory // 2
+        reader = self._reader(connection)
+        for name, value in (
+            ("threads", str(_THREADS)),
+            ("memory_limit", text(f"{int(memory * _DUCKDBS_SHARE)}B")),
+            # The snapshot's files never change. The pages of the files are in the kernel's memory.
+            ("parquet_metadata_cache", "true"),
+            ("enable_external_file_cache", "false"),
+        ):
+            reader.run_command(f"set {name} = {value}")
+        # For a path with a star, DuckDB checks both the pattern and the file that it finds. If a
+        # file is gone, DuckDB looks for a folder, and then names the file.
+        spelled = sorted({*paths, *map(literal, paths)})
+        for setting, suffix in (("allowed_paths", ""), ("allowed_directories", "/")):
+            listed = ", ".join(text(f"{each}{suffix}") for each in spelled)
+            reader.run_command(f"set {setting} = [{listed}]")
+        reader.run_command("set enable_external_access = false")
+        if is_here:
+            self._make_relations()
+
+    def answer_query(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Answers a query; returns facts about the answer, for the last frame."""
+        confine.limit_next_query(self._seconds)
+        connection = new_cursor(self._connection)
+        try:
+            ended = self._answer(connection, request)
+        finally:
+            connection.close()
+        return {**ended, "is_fit": self._is_fit()}
+
+    def _answer(self, connection: Connection, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        reader, sql = self._reader(connection), request["sql"]
+        query, trees = self._ensure_query_allowed(reader, sql)
+        if request["waits"]:
+            # The server checks or fetches the files of these tables, or ends this process.
+            # Relations over others that are not fetched are broken, and not named.
+            named = tables_read(trees, sql, self._found)
+            put_frame(self._way_back, NAMED, json.dumps(named).encode())
+            if _take_frame(self._way_back, 0) is None:
+                sys.exit()
+        if not self._has_relations:
+            self._make_relations()
+            reader = self._reader(connection)
+            if self._broken:
+                self._ensure_query_allowed(reader, sql)
+        try:
+            return write_answer(
+                connection,
+                query,
+                {**request, "head": self._opening["head"]},
+                PieceFile(self._way_back, request["bytes"]),
+            )
+        except DUCKDB_ERRORS as error:
+            if isinstance(error, CatalogError):
+                reader.ensure_names_served(sql)
+            raise reader.explain_error(error) from error
+        except ARROW_ERRORS as error:
+            # Arrow passes DuckDB's message on, as an error of Arrow's.
+            if (damage := damage_in_message(str(error), reader.files())) is not None:
+                raise damage from error
+            raise UsageError(
+                f"the result cannot be written as {request['form']}: {error}",
+                hint="cast the column to another type in the query, or ask for JSON",
+            ) from error
+
+    def _reader(self, connection: Connection) -> Reader:
+        reader = Reader(connection, served=bool(self._found))
+        reader.broken = self._broken
+        reader.left = lambda: self._left
+        reader.files = lambda: data_files(self._found)
+        return reader
+
+    def _make_relations(self) -> None:
+        reader = self._reader(self._connection)
+        self._broken = put_relations(reader, self._found)
+        # Names are looked up by a setting, until here.
+        reader.run_command("set lock_configuration = true")
+        self._has_relations = True
+
+    def _is_fit(self) -> bool:
+        """Returns True if another query may have as much memory and time as the first query."""
+        return (
+            self._has_relations
+            and self._opening["folder"] is None
+            and _peak_memory() <= self._most_peak
+            and time.process_time() <= self._seconds
         )
-        for each in request["relations"]
-    ]
-    # The nursery's error output is a file of the server's, which a query must not write to.
-    os.dup2(1, 2)
-    paths = [path for each in found for table in each.tables.values() for path in table.paths]
-    confine.limit_process(memory=request["memory"], cpu_seconds=request["cpu_seconds"])
-    # Files that are fetched later are below a folder of this query's alone.
-    readable = paths if request["folder"] is None else [request["folder"]]
-    confine.confine_process(readable, _listed_folders(paths))
-    reader = Reader(connection, served=bool(found))
-    left = tuple(RetiredRelation(**each) for each in request["left"])
-    reader.left = lambda: left
-    reader.files = lambda: data_files(found)
-    for name, value in (
-        ("threads", str(_THREADS)),
-        ("memory_limit", text(f"{int(request['memory'] * _DUCKDBS_SHARE)}B")),
-    ):
-        reader.run_command(f"set {name} = {value}")
-    # For a path with a star, DuckDB checks both the pattern and the file that it finds. If a
-    # file is gone, DuckDB looks for a folder, and then names the file.
-    spelled = sorted({*paths, *map(literal, paths)})
-    for setting, suffix in (("allowed_paths", ""), ("allowed_directories", "/")):
-        listed = ", ".join(text(f"{each}{suffix}") for each in spelled)
-        reader.run_command(f"set {setting} = [{listed}]")
-    reader.run_command("set enable_external_access = false")
-    sql = _ensure_query_allowed(reader, request, found)
-    if request["waits"]:
-        # The server checks or fetches the files of these tables, or ends this process. Relations
-        # over others that are not fetched are broken, and not named.
-        put_frame(
-            way_back,
-            NAMED,
-            json.dumps(tables_read(reader.parser_tree, request["sql"], found)).encode(),
-        )
-        if take_frame(lambda count: os.read(way_back, count), most=0) is None:
-            return {}
-    put_relations(reader, found)
-    # Names are looked up by a setting, until here.
-    reader.run_command("set lock_configuration = true")
-    if reader.broken:
-        _ensure_query_allowed(reader, request, found)
-    try:
-        return write_answer(connection, sql, request, PieceFile(way_back, request["bytes"]))
-    except DUCKDB_ERRORS as error:
-        if isinstance(error, CatalogError):
-            reader.ensure_names_served(request["sql"])
-        raise reader.explain_error(error) from error
-    except ARROW_ERRORS as error:
-        # Arrow passes DuckDB's message on, as an error of Arrow's.
-        if (damage := damage_in_message(str(error), reader.files())) is not None:
-            raise damage from error
-        raise UsageError(
-            f"the result cannot be written as {request['form']}: {error}",
-            hint="cast the column to another type in the query, or ask for JSON",
-        ) from error
+
+    def _ensure_query_allowed(self, reader: Reader, sql: str) -> tuple[str, Callable[[str], Any]]:
+        """Returns the text of the single statement in `sql`, and the parser's trees of texts.
+
+        Raises UsageError if the statement is not allowed, and Forbidden if it names a table that
+        the client may not read. DuckDB's two parses of the text must agree: as statements, and as a
+        tree.
+        """
+        query = reader.only_select(sql)
+        trees = functools.cache(reader.parser_tree)
+        try:
+            tree = trees(sql)
+        except RecursionError:
+            raise nested_too_deeply_error() from None
+        catalogue = {("main", name) for each in self._found for name in each.public_names} | {
+            (schema_of(each.pipeline), name) for each in self._found for name in each.named
+        }
+        # A broken relation is left out: its name might be that of a relation of DuckDB's own.
+        catalogue -= {
+            (schema, each.name)
+            for each in reader.broken
+            for schema in ("main", schema_of(each.pipeline))
+        }
+        if any(REJECTS in each.named for each in self._found):
+            catalogue.add(("main", REJECTS))
+        try:
+            ensure_allowed(tree, catalogue)
+        except UsageError as error:
+            reader.ensure_names_served(sql)
+            if isinstance(error, UnknownTable) and (narrow := self._opening["reader"]):
+                # Whether there is such a table is not told.
+                names = sorted({name for each in self._found for name in each.named})
+                raise Forbidden(
+                    f"{narrow} may not read {error.name}",
+                    hint=f"of the tables that are served it may read {', '.join(names) or 'none'}",
+                ) from error
+            raise
+        return query, trees
+
+
+def _peak_memory() -> int:
+    """Returns the most memory that this process has used, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 def _listed_folders(paths: Sequence[str]) -> frozenset[str]:
@@ -215,43 +341,3 @@ def _listed_folders(paths: Sequence[str]) -> frozenset[str]:
         for parts in patterns
     )
     return frozenset(str(Path(*parts[:first])) for parts, first in firsts if first is not None)
-
-
-def _ensure_query_allowed(
-    reader: Reader, request: Mapping[str, Any], found: Sequence[Relations]
-) -> str:
-    """Returns the text of the single statement of a request.
-
-    Raises UsageError if the statement is not allowed, and Forbidden if it names a table that the
-    client may not read. DuckDB's two parses of the text must agree: as statements, and as a tree.
-    """
-    sql: str = request["sql"]
-    query = reader.only_select(sql)
-    try:
-        tree = reader.parser_tree(sql)
-    except RecursionError:
-        raise nested_too_deeply_error() from None
-    catalogue = {("main", name) for each in found for name in each.public_names} | {
-        (schema_of(each.pipeline), name) for each in found for name in each.named
-    }
-    # A broken relation is left out: its name might be that of a relation of DuckDB's own.
-    catalogue -= {
-        (schema, each.name)
-        for each in reader.broken
-        for schema in ("main", schema_of(each.pipeline))
-    }
-    if any(REJECTS in each.named for each in found):
-        catalogue.add(("main", REJECTS))
-    try:
-        ensure_allowed(tree, catalogue)
-    except UsageError as error:
-        reader.ensure_names_served(sql)
-        if isinstance(error, UnknownTable) and request["reader"]:
-            # Whether there is such a table is not told.
-            names = sorted({name for each in found for name in each.named})
-            raise Forbidden(
-                f"{request['reader']} may not read {error.name}",
-                hint=f"of the tables that are served it may read {', '.join(names) or 'none'}",
-            ) from error
-        raise
-    return query

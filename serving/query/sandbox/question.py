@@ -66,7 +66,7 @@ class Question:
     """A query, the format of the answer, and the most rows and bytes to return.
 
     The allowance bounds both numbers, and stands in for a number that is None. The query sees the
-    tables that the `reader` may read.
+    tables that the `reader` may read. Queries of two readers never run in the same process.
     """
 
     sql: str

@@ -1,56 +1,69 @@
-"""The sandbox: untrusted SQL runs in its own process.
+"""The sandbox: untrusted SQL runs in confined processes, the workers.
 
-The process has the tables of the snapshot only. The server sends the request. The process reports
-the tables that the query names, and the server checks the files of these tables, or fetches the
-files from a bucket. The server reads pieces of the answer until the answer is complete, never
-parses a piece, and kills a process that takes too long. A process is started before it is needed,
-used for a single query, and ends with that query.
+A worker has the tables of one snapshot only. The server sends a query. The worker reports the
+tables that the query names, and the server checks the files of these tables, or fetches the files
+from a bucket. The server reads pieces of the answer until the answer is complete, never parses a
+piece, and kills a worker that takes too long. A worker answers one query at a time, of one reader
+alone. A query that a used worker could not answer is asked again of a new worker, so no query fails
+by what another query has left.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
-from functools import partial
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
-from kappa.base.errors import Conflict, Damaged, KappaError
+from kappa.base.errors import Conflict, Damaged, KappaError, UsageError
 from kappa.serving.query.pin.catalog import pin_served
-from kappa.serving.query.pin.snapshot import (
-    PinnedSnapshot,
-    Snapshot,
-    head_of,
-    readable_snapshot,
-)
+from kappa.serving.query.pin.shared_pins import give_up_pin
+from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
 from kappa.serving.query.reader.client import Client
-from kappa.serving.query.reader.errors import RetiredRelation, TooMuch
-from kappa.serving.query.reader.query_files import (
-    Named,
-    are_all_files_checked,
-    ensure_files_whole,
-    files_named,
-)
-from kappa.serving.query.reader.relations import (
-    Relations,
-    files_at,
-    readable_relations,
-    relations_of,
-    retired_relations,
-)
-from kappa.serving.query.reader.views import tables_named
-from kappa.serving.query.render import json_value
+from kappa.serving.query.reader.errors import TooMuch
+from kappa.serving.query.reader.query_files import Named, ensure_files_whole, files_named
 from kappa.serving.query.sandbox.file_cache import FilesInPlace, files_for_query
-from kappa.serving.query.sandbox.processes import ForkServer, QueryProcess
-from kappa.serving.query.sandbox.question import MOST_FILES, Allowance, Busy, Question, Reply
+from kappa.serving.query.sandbox.processes import QueryWorker
+from kappa.serving.query.sandbox.question import Allowance, Busy, Question, Reply
+from kappa.serving.query.sandbox.workers import OpenedSnapshot, WorkerPool
 from kappa.state.store import Store
 
-# A child that dies before reading its request did nothing: the next child gets the request.
+# A lease is lost only if the server pauses for longer than the lease lasts: not thrice by chance.
 _ATTEMPTS = 3
-_SPARES = 2
+
+
+class ReplyStream:
+    """The pieces of an answer as bytes, and facts about the answer once all pieces are read."""
+
+    def __init__(self, pieces: Generator[bytes, None, Mapping[str, Any]]) -> None:
+        """Takes the pieces of a worker's answer."""
+        self._pieces = pieces
+        self._ahead: list[bytes] = []
+        # The names and DuckDB's types of the columns, the number of rows, and whether rows were
+        # cut: known at the end.
+        self.told: Mapping[str, Any] | None = None
+
+    def wait_for_first(self) -> None:
+        """Waits for the first piece, or for the end. Raises the errors of the query."""
+        self._ahead += [piece] if (piece := self._next_piece()) is not None else []
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yields the pieces. Raises the errors of the query."""
+        while self._ahead:
+            yield self._ahead.pop()
+        while (piece := self._next_piece()) is not None:
+            yield piece
+
+    def _next_piece(self) -> bytes | None:
+        if self.told is not None:
+            return None
+        try:
+            return next(self._pieces)
+        except StopIteration as ended:
+            self.told = ended.value
+            return None
 
 
 class Sandbox:
@@ -65,21 +78,19 @@ class Sandbox:
         *,
         program: Sequence[str] = ("-m", "kappa.serving.query.sandbox.fork_server"),
     ) -> None:
-        """Starts no process yet: the first query, or `start`, does.
+        """Starts no process yet: the first query, or `start_processes`, does.
 
         `program` holds the arguments with which Python runs the fork server.
         """
         self.allowance = allowance
-        self._program = program
         self._slots = threading.BoundedSemaphore(allowance.at_once)
-        self._lock = threading.Lock()
-        self._nursery: ForkServer | None = None
-        self._spares: deque[QueryProcess] = deque()
+        self._workers = WorkerPool(allowance, program)
+        # The snapshots that served when a query was last asked.
+        self._served: WeakKeyDictionary[Store, Snapshot] = WeakKeyDictionary()
 
     def start_processes(self) -> None:
         """Starts the first processes before a query needs a process."""
-        with self._lock:
-            self._fill_spares()
+        self._workers.start_processes()
 
     def ask_query(
         self,
@@ -91,15 +102,17 @@ class Sandbox:
     ) -> Reply:
         """Answers a query from a snapshot of the live builds.
 
-        Like `kappa.serving.query.query.ask_snapshot`, this method takes a newer snapshot if the
-        first was not kept until the end. Raises UsageError if the query is wrong or not allowed,
-        TooMuch if the query exceeds its limits, and Busy if all places for queries are taken. If
-        the client leaves, the query ends, and ClientLeft is raised.
+        Queries share a pin until the frontier moves. Like
+        `kappa.serving.query.query.ask_snapshot`, this method takes a newer snapshot if the first
+        was not kept until the end. Raises UsageError if the query is wrong or not allowed, TooMuch
+        if the query exceeds its limits, and Busy if all places for queries are taken. If the client
+        leaves, the query ends, and ClientLeft is raised.
         """
         attempt = 0
         while True:
             attempt += 1
-            with pin_served(store, lease_seconds=lease_seconds) as pinned:
+            with pin_served(store, lease_seconds=lease_seconds, shared=True) as pinned:
+                self._note_served(store, pinned.snapshot)
                 try:
                     return self.ask_pinned(store, pinned, question, client=client)
                 except (TooMuch, Busy):
@@ -119,17 +132,23 @@ class Sandbox:
     ) -> Reply:
         """Answers a query from a snapshot that the caller keeps pinned.
 
-        Raises as `ask` does, and Conflict if the snapshot was not kept.
+        Raises as `ask_query` does, and Conflict if the snapshot was not kept.
         """
-        snapshot = pinned.snapshot
-        relations = readable_relations(
-            relations_of(snapshot, store), question.reader.tables, tables_named
-        )
-        _ensure_few_files(relations)
-        with files_for_query(store) as files:
-            reply = self._answer_from(
-                store, question, relations, snapshot, files, client or Client()
-            )
+        client = client or Client()
+        with self._place(store, pinned, question, client) as (opened, files):
+            request = self._request(store, opened, question)
+            check = _file_check(store, opened, files, client)
+            is_new = False
+            while True:
+                with self._worker(opened, client, is_new=is_new) as worker:
+                    was_used = worker.answered > 0
+                    try:
+                        reply = worker.read_reply(request, self.allowance, opened.told, check)
+                        break
+                    except KappaError as error:
+                        if not was_used or not _may_be_of_worker(worker, error):
+                            raise
+                is_new = True
         try:
             pinned.confirm_kept()
         except Conflict:
@@ -137,14 +156,48 @@ class Sandbox:
             raise
         return reply
 
+    @contextmanager
+    def stream_pinned(
+        self,
+        store: Store,
+        pinned: PinnedSnapshot,
+        question: Question,
+        *,
+        client: Client | None = None,
+    ) -> Iterator[ReplyStream]:
+        """Answers a query piece by piece, as the worker writes the answer.
+
+        A worker and a place for queries are taken until the block ends. A block that ends before
+        the stream ends the query. The time between two pieces that the caller takes is not the
+        query's: the caller bounds that time. Raises as `ask_pinned` does, at the beginning, from
+        the stream, or at the end.
+        """
+        client = client or Client()
+        with self._place(store, pinned, question, client) as (opened, files):
+            request = self._request(store, opened, question)
+            check = _file_check(store, opened, files, client)
+            is_new = False
+            while True:
+                with self._worker(opened, client, is_new=is_new) as worker:
+                    was_used = worker.answered > 0
+                    stream = ReplyStream(worker.stream_pieces(request, self.allowance, check))
+                    try:
+                        stream.wait_for_first()
+                    except KappaError as error:
+                        if not was_used or not _may_be_of_worker(worker, error):
+                            raise
+                    else:
+                        yield stream
+                        break
+                is_new = True
+        if stream.told is not None:
+            pinned.confirm_kept()
+
     def close(self) -> None:
-        """Ends the fork server and its children."""
-        with self._lock:
-            while self._spares:
-                self._spares.popleft().end_process()
-            if self._nursery is not None:
-                self._nursery.end_server()
-                self._nursery = None
+        """Ends the fork server and its children, and gives up the pins that no query uses."""
+        self._workers.close()
+        for store in list(self._served):
+            give_up_pin(store)
 
     def __enter__(self) -> Self:
         """Returns the sandbox itself."""
@@ -154,145 +207,78 @@ class Sandbox:
         """Closes the sandbox."""
         self.close()
 
-    def _answer_from(
-        self,
-        store: Store,
-        question: Question,
-        relations: Sequence[Relations],
-        snapshot: Snapshot,
-        files: FilesInPlace,
-        client: Client,
-    ) -> Reply:
-        def see_to(named: Iterable[Named]) -> None:
-            named = tuple(named)
-            files.fetch_files(files_named(relations, named), client)
-            copies = None if files.folder is None else files.local_path
+    def _note_served(self, store: Store, snapshot: Snapshot) -> None:
+        before = self._served.get(store)
+        if before is not snapshot:
+            self._served[store] = snapshot
+            if before is not None:
+                self._workers.forget_older(before, snapshot)
+
+    @contextmanager
+    def _place(
+        self, store: Store, pinned: PinnedSnapshot, question: Question, client: Client
+    ) -> Iterator[tuple[OpenedSnapshot, FilesInPlace]]:
+        """Takes a place for a query, and opens the snapshot of the query."""
+        with files_for_query(store) as files:
+            opened = self._workers.open_snapshot(store, pinned.snapshot, question.reader, files)
+            if not client.take_turn(self._slots, self.allowance.seconds):
+                raise Busy(
+                    f"{self.allowance.at_once} queries are being answered, "
+                    f"and none has ended within {self.allowance.seconds:g} s",
+                    hint="ask again in a while; serve.queries in kappa.toml lets more run at once",
+                )
             try:
-                ensure_files_whole(store, snapshot, relations, named, copies)
-            except Damaged:
-                # Perhaps the copy alone is.
-                files.drop_files(files_named(relations, named))
-                raise
+                yield opened, files
+            finally:
+                self._slots.release()
 
-        readable = question.reader.tables
-        left = [
-            each
-            for each in retired_relations(relations, store)
-            if readable.allows(each.pipeline, each.name)
-        ]
-        waits = files.folder is not None or not are_all_files_checked(store, relations)
-        here = (
-            relations
-            if files.folder is None
-            else readable_relations(
-                relations_of(snapshot, store, listed=partial(_placed_files, files)),
-                readable,
-                tables_named,
-            )
-        )
-        told = readable_snapshot(snapshot, readable)
-        if not client.take_turn(self._slots, self.allowance.seconds):
-            raise Busy(
-                f"{self.allowance.at_once} queries are being answered, "
-                f"and none has ended within {self.allowance.seconds:g} s",
-                hint="ask again in a while; serve.queries in kappa.toml lets more run at once",
-            )
+    @contextmanager
+    def _worker(
+        self, opened: OpenedSnapshot, client: Client, *, is_new: bool
+    ) -> Iterator[QueryWorker]:
+        client.ensure_here()
+        worker = self._workers.take_worker(opened, is_new=is_new)
         try:
-            request = json.dumps(
-                {
-                    **self._request_document(question, here, left, told),
-                    "folder": None if files.folder is None else str(files.folder),
-                    "waits": waits,
-                }
-            ).encode()
-            for _ in range(_ATTEMPTS):
-                with self._spare_process() as child, client.calling_on_leave(child.kill_process):
-                    if child.accepts_request(request):
-                        return child.read_reply(self.allowance, told, see_to)
-            raise KappaError(
-                "no process for the query could be started",
-                hint="see whether the machine has memory left; "
-                "kappa logs supervisor shows what was said",
-            )
+            with client.calling_on_leave(worker.kill_process):
+                yield worker
         finally:
-            self._slots.release()
+            self._workers.leave_worker(opened, worker)
 
-    def _request_document(
-        self,
-        question: Question,
-        relations: Sequence[Relations],
-        left: Sequence[RetiredRelation],
-        snapshot: Snapshot,
-    ) -> Mapping[str, Any]:
-        return {
-            "sql": question.sql,
-            # The name of a reader who may not read all tables, for the sentence that refuses one.
-            "reader": "" if question.reader.tables.is_all else question.reader.name,
-            "form": question.form,
-            "head": json_value(head_of(snapshot)),
-            "relations": [
-                {
-                    "pipeline": each.pipeline,
-                    "tables": {
-                        name: {"sql": table.sql, "paths": list(table.paths)}
-                        for name, table in each.tables.items()
-                    },
-                    "views": dict(each.views),
-                    "hidden": sorted(each.hidden),
-                }
-                for each in relations
-            ],
-            "left": [asdict(each) for each in left],
-            "memory": self.allowance.memory,
-            "cpu_seconds": max(1, round(self.allowance.seconds)),
-            "rows": _bounded(question.rows, self.allowance.rows),
-            "bytes": _bounded(question.bytes, self.allowance.bytes),
-        }
-
-    @contextlib.contextmanager
-    def _spare_process(self) -> Iterator[QueryProcess]:
-        with self._lock:
-            self._fill_spares()
-            child = self._spares.popleft()
-            # A child for the next query starts now.
-            self._fill_spares()
-        try:
-            yield child
-        finally:
-            child.end_process()
-
-    def _fill_spares(self) -> None:
-        if self._nursery is None or not self._nursery.is_alive():
-            while self._spares:
-                self._spares.popleft().end_process()
-            if self._nursery is not None:
-                self._nursery.end_server()
-            self._nursery = ForkServer(self._program)
-        while len(self._spares) < min(_SPARES, self.allowance.at_once):
-            self._spares.append(self._nursery.make_child())
+    def _request(self, store: Store, opened: OpenedSnapshot, question: Question) -> bytes:
+        return json.dumps(
+            {
+                "sql": question.sql,
+                "form": question.form,
+                "rows": _bounded(question.rows, self.allowance.rows),
+                "bytes": _bounded(question.bytes, self.allowance.bytes),
+                "waits": not store.is_on_disk or opened.waits_for_files(store),
+            }
+        ).encode()
 
 
 def _bounded(asked: int | None, allowed: int) -> int:
     return allowed if asked is None else min(asked, allowed)
 
 
-def _placed_files(
-    files: FilesInPlace, table: str, version: int, vouched: str | None
-) -> tuple[str, ...]:
-    return tuple(map(files.local_path, files_at(table, version, vouched)))
+def _may_be_of_worker(worker: QueryWorker, error: KappaError) -> bool:
+    """Returns True if a new worker might give an answer in place of this error."""
+    return worker.has_run_out or not isinstance(error, UsageError | Damaged)
 
 
-def _ensure_few_files(relations: Sequence[Relations]) -> None:
-    files = {
-        f"{each.pipeline}.{name}": len(table.paths)
-        for each in relations
-        for name, table in each.tables.items()
-    }
-    if sum(files.values()) > MOST_FILES:
-        most = max(files, key=lambda name: files[name])
-        raise TooMuch(
-            f"the snapshot has {sum(files.values())} files, and a query over HTTP or of the shell "
-            f"opens at most {MOST_FILES}; {most} has {files[most]} of them",
-            hint=f"kappa query reads them all; the job of {most.partition('.')[0]} joins small "
-            "files while it runs: kappa status",
-        )
+def _file_check(
+    store: Store, opened: OpenedSnapshot, files: FilesInPlace, client: Client
+) -> Callable[[Iterable[Named]], None]:
+    """Returns the check of the files of the tables that a query names."""
+
+    def ensure_files(named: Iterable[Named]) -> None:
+        named = tuple(named)
+        files.fetch_files(files_named(opened.relations, named), client)
+        copies = None if files.folder is None else files.local_path
+        try:
+            ensure_files_whole(store, opened.snapshot, opened.relations, named, copies)
+        except Damaged:
+            # Perhaps the copy alone is.
+            files.drop_files(files_named(opened.relations, named))
+            raise
+
+    return ensure_files

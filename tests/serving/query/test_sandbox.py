@@ -25,7 +25,11 @@ from house import SUPPORT
 from late_fork_server import LATE_SECONDS
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
+from kappa.base.duck import open_connection
 from kappa.base.errors import KappaError, UsageError
+from kappa.base.section.access import Role
+from kappa.serving.access.roles import identity_of
+from kappa.serving.query.pin.catalog import pin_served
 from kappa.serving.query.query import answer_query
 from kappa.serving.query.reader.client import Client, ClientLeft
 from kappa.serving.query.reader.errors import TooMuch
@@ -563,39 +567,172 @@ def test_sql_that_is_nested_without_end_ends_no_server(
     assert asked(sandbox, platform, "select 1").rows == 1
 
 
-def test_each_query_has_a_process_of_its_own_and_none_is_left(
-    sandbox: Sandbox, platform: Platform
-) -> None:
-    def children() -> set[int]:
-        return {child.pid for child in sandbox._spares}
+def asked_as(reader: str, sandbox: Sandbox, platform: Platform, sql: str) -> Answered:
+    """Returns the answer for a reader of all tables, who has a token of this name."""
+    question = Question(sql, reader=identity_of(f"token {reader}", {Role.READ}))
+    return Answered(sandbox.ask_query(platform.store, question))
 
-    sandbox.start_processes()
-    seen = []
-    for _ in range(3):
-        seen.append(children())
+
+def waiting(sandbox: Sandbox) -> list[int]:
+    """Returns the process ids of the workers that wait for a query."""
+    opened = sandbox._workers._opened.values()
+    return [worker.pid for each in opened for worker in each.waiting]
+
+
+def is_gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_a_worker_answers_one_query_after_the_other(platform: Platform) -> None:
+    """A worker is used again, until it has answered so many queries."""
+    with Sandbox(Allowance(seconds=60)) as sandbox:
         asked(sandbox, platform, "select 1")
+        (pid,) = waiting(sandbox)
+        sandbox._workers._most_queries = 3
+        for _ in range(2):
+            assert waiting(sandbox) == [pid]
+            assert asked(sandbox, platform, "from delays").rows == 3
 
-    assert len(set.union(*seen)) == 4
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in seen[0]))
+        assert waiting(sandbox) == []
+        wait_until(lambda: is_gone(pid))
+        asked(sandbox, platform, "select 1")
+        assert waiting(sandbox) != [pid]
 
 
-def test_a_process_that_is_killed_while_it_waits_or_with_all_others_is_replaced(
+@pytest.mark.parametrize(
+    "sql", ["from nowhere", "select 'x'::int", "select * from read_text('/etc/passwd')"]
+)
+def test_the_first_error_ends_the_worker(platform: Platform, sql: str) -> None:
+    with Sandbox(Allowance(seconds=60)) as sandbox:
+        asked(sandbox, platform, "select 1")
+        (pid,) = waiting(sandbox)
+        with pytest.raises(UsageError):
+            asked(sandbox, platform, sql)
+
+        assert waiting(sandbox) == []
+        wait_until(lambda: is_gone(pid))
+        assert asked(sandbox, platform, "select 1").rows == 1
+
+
+def test_a_newer_frontier_ends_the_workers_before(tmp_path: Path) -> None:
+    """The next query has the rows of the newer frontier, in another process."""
+    platform = Platform(Store(tmp_path))
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    with Sandbox(Allowance(seconds=60)) as sandbox:
+        assert rows(asked(sandbox, platform, "select count(*) from delays")) == [[3]]
+        (pid,) = waiting(sandbox)
+        platform.advance("flights-1", DELAYS, ROWS_OF_DELAYS)
+
+        assert rows(asked(sandbox, platform, "select count(*) from delays")) == [[6]]
+        wait_until(lambda: is_gone(pid))
+        assert len(waiting(sandbox)) == 1
+
+
+def test_two_readers_never_share_a_process(platform: Platform) -> None:
+    with Sandbox(Allowance(seconds=60)) as sandbox:
+        pids = []
+        for reader in ("one", "two", "one"):
+            before = set(waiting(sandbox))
+            asked_as(reader, sandbox, platform, "select 1")
+            pids.append(set(waiting(sandbox)) - before)
+
+    assert [len(each) for each in pids] == [1, 1, 0]
+
+
+# Queries that are allowed, and might leave something for a later query.
+LEAVING = [
+    "select setseed(0.25)",
+    "select setseed(0.25), random() from range(3)",
+    "with delays as (select 'evil' as carrier, 0 as flights) from delays",
+    "with main as (select 1) select 1 as delays",
+    "select * from delays order by random()",
+    "select list(r) from (select random() as r from range(100000))",
+    "select count(*) from range(300000) a join range(300000) b using (range)",
+    "select repeat('x', 1000000)",
+    "describe delays",
+    "summarize delays",
+    "select * from (values (1), (2)) as delays(carrier)",
+    "select current_query(), current_query_id(), current_transaction_id()",
+    "select * from (pivot delays on carrier in ('UA') using sum(flights))",
+    "from range(1000000)",
+]
+HONEST = {
+    "from delays order by carrier nulls last": [["UA", 3], ["ÅÄ", 4], [None, 5]],
+    "select count(*) from busy": [[2]],
+    "select current_setting_of from (select 1 as current_setting_of)": [[1]],
+}
+
+
+@pytest.mark.parametrize("left", LEAVING)
+def test_nothing_passes_from_a_query_to_the_next(
+    sandbox: Sandbox, platform: Platform, left: str
+) -> None:
+    """Two readers ask in turns; each answer is as if no other query had been asked."""
+    with open_connection() as duck:
+        duck.execute("select setseed(0.25)")
+        seeded = [list(row) for row in duck.execute("select random()").fetchall()]
+    for reader in ("one", "two", "one"):
+        for sql, wanted in HONEST.items():
+            asked_as(reader, sandbox, platform, left)
+            assert rows(asked_as(reader, sandbox, platform, sql)) == wanted
+        asked_as(reader, sandbox, platform, left)
+        assert rows(asked_as(reader, sandbox, platform, "select random()")) != seeded
+
+
+@pytest.mark.long
+def test_hostile_queries_between_honest_ones(
+    sandbox: Sandbox, unchecked: Sandbox, platform: Platform, world: World
+) -> None:
+    """Two readers send each attack beside honest queries, with and without the first barrier."""
+
+    def attack_as(reader: str, among: Sandbox) -> None:
+        for number, attack in enumerate(ATTACKS):
+            try:
+                said = str(asked_as(reader, among, platform, world.told(attack)).body)
+            except KappaError as error:
+                said = str(error)
+            assert SECRET not in said
+            sql, wanted = [*HONEST.items()][number % len(HONEST)]
+            assert rows(asked_as(reader, among, platform, sql)) == wanted, attack
+
+    with ThreadPoolExecutor(4) as threads:
+        for each in [
+            threads.submit(attack_as, reader, among)
+            for reader in ("one", "two")
+            for among in (sandbox, unchecked)
+        ]:
+            each.result()
+    world.ensure_untouched()
+
+
+def test_each_query_has_the_whole_time_and_memory(platform: Platform) -> None:
+    """Queries that take nearly all that is allowed are answered, one after the other."""
+    large = "select count(distinct range::varchar || 'some more text') from range(1000000)"
+    with Sandbox(Allowance(memory=256 << 20, seconds=20)) as sandbox:
+        for _ in range(4):
+            assert rows(asked(sandbox, platform, large)) == [[1_000_000]]
+
+
+def test_a_worker_that_was_killed_or_is_lost_with_all_others_is_replaced(
     sandbox: Sandbox, platform: Platform
 ) -> None:
     sandbox.start_processes()
-    for child in tuple(sandbox._spares):
+    asked(sandbox, platform, "select 1")
+    for child in tuple(sandbox._workers._spares):
         os.kill(child.pid, signal.SIGKILL)
+    for pid in waiting(sandbox):
+        os.kill(pid, signal.SIGKILL)
     assert asked(sandbox, platform, "select 1").rows == 1
 
-    assert sandbox._nursery is not None
-    sandbox._nursery._process.kill()
-    sandbox._nursery._process.wait()
+    assert sandbox._workers._nursery is not None
+    sandbox._workers._nursery._process.kill()
+    sandbox._workers._nursery._process.wait()
     assert asked(sandbox, platform, "select 1").rows == 1
 
 
 def test_a_process_that_is_killed_at_work_is_told_of(tight: Sandbox, platform: Platform) -> None:
     tight.start_processes()
-    pid = tight._spares[0].pid
+    pid = tight._workers._spares[0].pid
 
     def ticks() -> int:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11])
@@ -608,9 +745,34 @@ def test_a_process_that_is_killed_at_work_is_told_of(tight: Sandbox, platform: P
     before = ticks()
     killing = threading.Thread(target=kill_at_work)
     killing.start()
+    # No worker waits for this reader: the query has a new one.
     with pytest.raises(TooMuch, match="SIGKILL"):
-        asked(tight, platform, "select count(*) from range(100000000000)")
+        asked_as("alone", tight, platform, "select count(*) from range(100000000000)")
     killing.join()
+
+
+def test_an_answer_is_streamed_while_it_is_written(platform: Platform) -> None:
+    """A stream that is left before its end ends the query, and gives its place back."""
+    many = Question("select range, repeat('x', 100) from range(500000)", Format.ARROW)
+    allowance = Allowance(seconds=30, rows=10_000_000, bytes=1 << 30, at_once=1)
+    with (
+        Sandbox(allowance) as sandbox,
+        pin_served(platform.store, lease_seconds=60) as pinned,
+    ):
+        with sandbox.stream_pinned(platform.store, pinned, many) as stream:
+            assert stream.told is None
+            batches = pa.ipc.open_stream(io.BytesIO(b"".join(stream)))
+            assert sum(map(len, batches)) == 500_000
+            assert stream.told is not None
+            assert stream.told["rows"] == 500_000
+        with sandbox.stream_pinned(platform.store, pinned, many) as stream:
+            assert next(iter(stream))
+        with (
+            pytest.raises(UsageError, match="nowhere"),
+            sandbox.stream_pinned(platform.store, pinned, Question("from nowhere")),
+        ):
+            pass
+        assert asked(sandbox, platform, "select 1").rows == 1
 
 
 def test_a_query_ends_when_its_client_leaves(platform: Platform) -> None:
@@ -668,14 +830,13 @@ def test_many_ask_at_once_and_nothing_is_left_of_it(sandbox: Sandbox, platform: 
 
     assert sorted(str(each) for each in found) == sorted(f"[[{number}]]" for number in range(12))
     assert sum(1 for _ in Path("/proc/self/fd").iterdir()) <= before + 8
-    assert sorted_leases(platform.store, time.time()) == ((), ())
+    # The pin that queries share is given up when no query has come for a moment.
+    wait_until(lambda: sorted_leases(platform.store, time.time()) == ((), ()))
 
 
 def test_a_snapshot_that_is_kept_answers_again_what_it_answered(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    from kappa.serving.query.pin.catalog import pin_served
-
     platform = Platform(Store(tmp_path))
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
     with pin_served(platform.store, lease_seconds=60) as pinned:

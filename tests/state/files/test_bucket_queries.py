@@ -21,7 +21,7 @@ from kappa.commands.app import run_command
 from kappa.kafka.answers import wait_until
 from kappa.replay.status.doctor.examine import examine_root
 from kappa.replay.status.doctor.scrub import scrub_root
-from kappa.serving.query.pin import idle_pins
+from kappa.serving.query.pin import shared_pins
 from kappa.serving.query.pin.catalog import pin_served
 from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.serving.query.reader.errors import TooMuch
@@ -203,7 +203,7 @@ def test_a_query_reads_no_file_that_was_fetched_for_another(store):
 
 
 def test_who_asks_again_at_the_same_frontiers_only_looks(store, between, monkeypatch):
-    monkeypatch.setattr(idle_pins, "_IDLE_SECONDS", 5.0)
+    monkeypatch.setattr(shared_pins, "_IDLE_SECONDS", 5.0)
     platform = serving(store)
     before = platform.ask("select seats from planes").rows
     (lease,) = store.names("leases")

@@ -1,0 +1,190 @@
+"""Shared pins: readers of one process share a pin until the frontier moves.
+
+A reader leaves its pin, and the next reader of the same frontiers takes the pin, also while others
+still read. A lease costs two files, or two requests of a bucket. The lease of a shared pin was put
+before the next reader looks (law 11), so the next reader needs no new lease. The lease is renewed
+meanwhile. The pin is given up when no reader has taken it for a moment, or when a newer pin has
+replaced it and its last reader has left.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from kappa.serving.query.pin.snapshot import PinnedSnapshot
+from kappa.state.store import Store
+
+_IDLE_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class _Shared:
+    """The newest pin of a store; `clock` runs while the pin may be given up."""
+
+    pinned: PinnedSnapshot
+    idle_since: float = 0.0
+    clock: threading.Timer | None = None
+
+
+_NEWEST: WeakKeyDictionary[Store, _Shared] = WeakKeyDictionary()
+# How many readers use each pin that was ever shared, and is not given up yet.
+_READERS: dict[PinnedSnapshot, int] = {}
+_CHANGES = threading.Lock()
+
+
+def take_pin(store: Store, lease_seconds: float) -> PinnedSnapshot | None:
+    """Returns the shared pin of a store for one more reader.
+
+    A pin whose lease ends soon is given to no more readers.
+    """
+    with _CHANGES:
+        shared = _NEWEST.get(store)
+        if shared is None:
+            return None
+        pinned = shared.pinned
+        if pinned.is_as_good_as_new(lease_seconds):
+            _READERS[pinned] += 1
+            return pinned
+        is_unused = _forget(store, shared)
+    if is_unused:
+        end_beside(pinned)
+    return None
+
+
+def share_pin(store: Store, pinned: PinnedSnapshot) -> None:
+    """Offers a new pin, which its reader uses, to other readers.
+
+    The pin before is given up with its last reader.
+    """
+    if not pinned.is_leased:
+        return
+    with _CHANGES:
+        before = _NEWEST.get(store)
+        is_unused = before is not None and _forget(store, before)
+        _NEWEST[store] = _Shared(pinned)
+        _READERS[pinned] = 1
+    if before is not None and is_unused:
+        end_beside(before.pinned)
+
+
+def leave_pin(store: Store, pinned: PinnedSnapshot, *, lingers: bool = True) -> None:
+    """Leaves a pin, which stays for a moment for the next reader if it `lingers`.
+
+    A pin that was not shared, or has lost its lease, is given up at once.
+    """
+    with _CHANGES:
+        shared = _NEWEST.get(store)
+        is_newest = shared is not None and shared.pinned is pinned
+        readers = _READERS.get(pinned, 1) - 1
+        if readers:
+            _READERS[pinned] = readers
+            return
+        if shared is not None and is_newest:
+            if lingers and pinned.is_leased and _start_clock(store, shared):
+                _READERS[pinned] = 0
+                return
+            del _NEWEST[store]
+        was_shared = _READERS.pop(pinned, None) is not None
+    if was_shared and not is_newest:
+        # A newer pin has replaced this one.
+        end_beside(pinned)
+    else:
+        pinned.close()
+
+
+def give_up_pin(store: Store) -> None:
+    """Gives up the shared pin of a store that no reader uses, as at the end of a process."""
+    with _CHANGES:
+        shared = _NEWEST.get(store)
+        if shared is None or not _forget(store, shared):
+            return
+    shared.pinned.close()
+
+
+def _forget(store: Store, shared: _Shared) -> bool:
+    """Gives a pin to no more readers; returns True if no reader uses the pin."""
+    del _NEWEST[store]
+    if shared.clock is not None:
+        shared.clock.cancel()
+    if _READERS[shared.pinned]:
+        return False
+    del _READERS[shared.pinned]
+    return True
+
+
+def _start_clock(store: Store, shared: _Shared) -> bool:
+    """Has an unused pin given up in a moment. Returns False if no thread can be started."""
+    shared.idle_since = time.monotonic()
+    if shared.clock is not None:
+        return True
+    clock = threading.Timer(_IDLE_SECONDS, _give_up_idle, (store, shared))
+    clock.daemon = True
+    try:
+        clock.start()
+    except RuntimeError:
+        return False
+    shared.clock = clock
+    return True
+
+
+def _give_up_idle(store: Store, shared: _Shared) -> None:
+    with _CHANGES:
+        shared.clock = None
+        if _NEWEST.get(store) is not shared or _READERS[shared.pinned]:
+            return
+        left = shared.idle_since + _IDLE_SECONDS - time.monotonic()
+        if left > 0:
+            # Readers have come and gone meanwhile.
+            clock = threading.Timer(left, _give_up_idle, (store, shared))
+            clock.daemon = True
+            with suppress(RuntimeError):
+                clock.start()
+                shared.clock = clock
+                return
+        _forget(store, shared)
+    _close_quietly(shared.pinned)
+
+
+def end_beside(pinned: PinnedSnapshot) -> None:
+    """Gives up a lease in a thread.
+
+    Nobody waits for the end, but the process does before its own exit.
+    """
+    try:
+        threading.Thread(target=_close_quietly, args=(pinned,), name="end of a lease").start()
+    except RuntimeError:
+        _close_quietly(pinned)
+
+
+def _close_quietly(pinned: PinnedSnapshot) -> None:
+    # A lease that stays ends by itself.
+    with suppress(BaseException):
+        pinned.close()
+
+
+@atexit.register
+def _give_up_all() -> None:
+    with _CHANGES:
+        stores = [*_NEWEST]
+    for store in stores:
+        # A lease that stays ends by itself.
+        with suppress(Exception):
+            give_up_pin(store)
+
+
+def _forget_pins_of_parent() -> None:
+    """Leaves the pins of the parent process alone.
+
+    The forked process has no thread that renews their leases.
+    """
+    _NEWEST.clear()
+    _READERS.clear()
+
+
+os.register_at_fork(after_in_child=_forget_pins_of_parent)

@@ -1,0 +1,272 @@
+"""Workers by the snapshot that they have opened, and the processes that are to become workers.
+
+An opened snapshot has what all queries of one reader over the snapshot share: its relations, and
+the request that opens it in a worker. A worker that has answered a query waits for the next query
+of the same reader over the same snapshot.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+from kappa.base.errors import KappaError
+from kappa.serving.access.roles import Identity
+from kappa.serving.query.pin.snapshot import Snapshot, head_of, readable_snapshot
+from kappa.serving.query.reader.errors import TooMuch
+from kappa.serving.query.reader.query_files import are_all_files_checked
+from kappa.serving.query.reader.relations import (
+    Relations,
+    files_at,
+    readable_relations,
+    relations_of,
+    retired_relations,
+)
+from kappa.serving.query.reader.views import tables_named
+from kappa.serving.query.render import json_value
+from kappa.serving.query.sandbox.file_cache import FilesInPlace
+from kappa.serving.query.sandbox.processes import ForkServer, QueryWorker
+from kappa.serving.query.sandbox.question import MOST_FILES, Allowance
+from kappa.state.store import Store
+
+# A child that dies before reading its request did nothing: the next child gets the request.
+_ATTEMPTS = 3
+_SPARES = 2
+# The most queries of a worker.
+_MOST_QUERIES = 500
+# The most snapshots that are kept open: the present one, boards, and snapshots pinned by name.
+_MOST_SNAPSHOTS = 16
+
+# The root, the reader, and the identity of the snapshot.
+_Key = tuple[str, Identity, object]
+
+
+@dataclass(slots=True)
+class OpenedSnapshot:
+    """A snapshot for the queries of one reader: its relations, and the workers that wait.
+
+    `told` is the part of the snapshot that answers name.
+    """
+
+    key: _Key
+    snapshot: Snapshot
+    told: Snapshot
+    relations: Sequence[Relations]
+    opening: bytes
+    waiting: deque[QueryWorker] = field(default_factory=deque)
+    # All files were compared with their sums.
+    is_checked: bool = False
+
+    def waits_for_files(self, store: Store) -> bool:
+        """Returns True if files of the snapshot are to be checked before they are read."""
+        if not self.is_checked:
+            self.is_checked = are_all_files_checked(store, self.relations)
+        return not self.is_checked
+
+
+class WorkerPool:
+    """The workers of a sandbox, for use by any thread."""
+
+    def __init__(self, allowance: Allowance, program: Sequence[str]) -> None:
+        """Starts no process yet."""
+        self._allowance = allowance
+        self._program = program
+        self._most_queries = _MOST_QUERIES
+        self._lock = threading.Lock()
+        self._nursery: ForkServer | None = None
+        self._spares: deque[QueryWorker] = deque()
+        # The snapshot that was asked last is the last.
+        self._opened: OrderedDict[_Key, OpenedSnapshot] = OrderedDict()
+
+    def start_processes(self) -> None:
+        """Starts the first processes before a query needs a process."""
+        with self._lock:
+            self._fill_spares()
+
+    def open_snapshot(
+        self, store: Store, snapshot: Snapshot, reader: Identity, files: FilesInPlace
+    ) -> OpenedSnapshot:
+        """Returns an opened snapshot. Raises TooMuch if the snapshot has too many files.
+
+        A snapshot of a bucket is opened for one query, which has the `files`.
+        """
+        key = (store.url, reader, _identity(snapshot))
+        with self._lock:
+            opened = self._opened.get(key)
+            if opened is not None:
+                self._opened.move_to_end(key)
+                return opened
+        opened = self._make_opened(store, snapshot, key, files)
+        if files.folder is None:
+            with self._lock:
+                self._opened[key] = opened
+                while len(self._opened) > _MOST_SNAPSHOTS:
+                    _, oldest = self._opened.popitem(last=False)
+                    _end_workers(oldest)
+        return opened
+
+    def take_worker(self, opened: OpenedSnapshot, *, is_new: bool = False) -> QueryWorker:
+        """Returns a worker for one query over an opened snapshot.
+
+        The worker waits already, unless it `is_new` or none waits. Raises KappaError if no process
+        could be started.
+        """
+        with self._lock:
+            if opened.waiting and not is_new:
+                return opened.waiting.pop()
+        for _ in range(_ATTEMPTS):
+            worker = self._spare_process()
+            if worker.accepts_snapshot(opened.opening):
+                return worker
+            worker.end_process()
+        raise KappaError(
+            "no process for the query could be started",
+            hint="see whether the machine has memory left; "
+            "kappa logs supervisor shows what was said",
+        )
+
+    def leave_worker(self, opened: OpenedSnapshot, worker: QueryWorker) -> None:
+        """Leaves a worker to the next query, or ends the worker if it is not to go on."""
+        with self._lock:
+            if (
+                worker.is_fit
+                and worker.answered < self._most_queries
+                and self._opened.get(opened.key) is opened
+            ):
+                opened.waiting.append(worker)
+                self._end_surplus()
+                return
+        worker.end_process()
+
+    def forget_older(self, before: Snapshot, now: Snapshot) -> None:
+        """Ends the workers of the snapshot that served before, unless it is the same as now."""
+        identity = _identity(before)
+        if identity == _identity(now):
+            return
+        with self._lock:
+            for key in [key for key in self._opened if key[2] == identity]:
+                _end_workers(self._opened.pop(key))
+
+    def close(self) -> None:
+        """Ends the fork server and its children."""
+        with self._lock:
+            while self._opened:
+                _end_workers(self._opened.popitem()[1])
+            while self._spares:
+                self._spares.popleft().end_process()
+            if self._nursery is not None:
+                self._nursery.end_server()
+                self._nursery = None
+
+    def _end_surplus(self) -> None:
+        """Ends workers of the snapshots that were asked longest ago, if too many wait."""
+        surplus = sum(len(each.waiting) for each in self._opened.values()) - self._allowance.at_once
+        for each in self._opened.values():
+            while surplus > 0 and each.waiting:
+                each.waiting.popleft().end_process()
+                surplus -= 1
+
+    def _spare_process(self) -> QueryWorker:
+        with self._lock:
+            self._fill_spares()
+            child = self._spares.popleft()
+            # A child for the next query starts now.
+            self._fill_spares()
+        return child
+
+    def _fill_spares(self) -> None:
+        if self._nursery is None or not self._nursery.is_alive():
+            while self._spares:
+                self._spares.popleft().end_process()
+            if self._nursery is not None:
+                self._nursery.end_server()
+            self._nursery = ForkServer(self._program)
+        while len(self._spares) < min(_SPARES, self._allowance.at_once):
+            self._spares.append(self._nursery.make_child())
+
+    def _make_opened(
+        self, store: Store, snapshot: Snapshot, key: _Key, files: FilesInPlace
+    ) -> OpenedSnapshot:
+        reader = key[1]
+        relations = readable_relations(relations_of(snapshot, store), reader.tables, tables_named)
+        _ensure_few_files(relations)
+        here = (
+            relations
+            if files.folder is None
+            else readable_relations(
+                relations_of(snapshot, store, listed=partial(_placed_files, files)),
+                reader.tables,
+                tables_named,
+            )
+        )
+        told = readable_snapshot(snapshot, reader.tables)
+        opening = {
+            # The name of a reader who may not read all tables, for the sentence that refuses one.
+            "reader": "" if reader.tables.is_all else reader.name,
+            "head": json_value(head_of(told)),
+            "relations": [_document(each) for each in here],
+            "left": [
+                asdict(each)
+                for each in retired_relations(relations, store)
+                if reader.tables.allows(each.pipeline, each.name)
+            ],
+            "memory": self._allowance.memory,
+            "cpu_seconds": max(1, round(self._allowance.seconds)),
+            "folder": None if files.folder is None else str(files.folder),
+        }
+        return OpenedSnapshot(key, snapshot, told, relations, json.dumps(opening).encode())
+
+
+def _identity(snapshot: Snapshot) -> object:
+    """Returns a value that two snapshots share only if they have the same rows."""
+    return (
+        snapshot.generation,
+        tuple(
+            (each.build, each.number, each.epoch, each.published_at)
+            for _, each in sorted(snapshot.frontiers.items())
+        ),
+    )
+
+
+def _document(relations: Relations) -> Mapping[str, Any]:
+    return {
+        "pipeline": relations.pipeline,
+        "tables": {
+            name: {"sql": table.sql, "paths": list(table.paths)}
+            for name, table in relations.tables.items()
+        },
+        "views": dict(relations.views),
+        "hidden": sorted(relations.hidden),
+    }
+
+
+def _end_workers(opened: OpenedSnapshot) -> None:
+    while opened.waiting:
+        opened.waiting.popleft().end_process()
+
+
+def _placed_files(
+    files: FilesInPlace, table: str, version: int, vouched: str | None
+) -> tuple[str, ...]:
+    return tuple(map(files.local_path, files_at(table, version, vouched)))
+
+
+def _ensure_few_files(relations: Sequence[Relations]) -> None:
+    files = {
+        f"{each.pipeline}.{name}": len(table.paths)
+        for each in relations
+        for name, table in each.tables.items()
+    }
+    if sum(files.values()) > MOST_FILES:
+        most = max(files, key=lambda name: files[name])
+        raise TooMuch(
+            f"the snapshot has {sum(files.values())} files, and a query over HTTP or of the shell "
+            f"opens at most {MOST_FILES}; {most} has {files[most]} of them",
+            hint=f"kappa query reads them all; the job of {most.partition('.')[0]} joins small "
+            "files while it runs: kappa status",
+        )
