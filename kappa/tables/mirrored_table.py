@@ -11,6 +11,7 @@ anybody else commits, or the table has grown, the job goes on in the bucket.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,9 +43,9 @@ class MirroredTable(StoredTable):
     The table goes on in the bucket, for good, once others commit there or the table has grown.
     """
 
-    def __init__(self, path: str, folder: Path, table: DeltaTable) -> None:
+    def __init__(self, path: str, folder: Path, table: DeltaTable, keys: Sequence[str]) -> None:
         """Takes the mirror in a folder that `mirrored` has made."""
-        super().__init__(path, table)
+        super().__init__(path, table, keys)
         self._folder = folder
         self._at = str(folder)
         # The newest version that is in the bucket.
@@ -147,7 +148,7 @@ def mirrored(stored: StoredTable, folder: Path) -> StoredTable:
         # The disk has no room for a mirror.
         shutil.rmtree(folder, ignore_errors=True)
         return stored
-    return MirroredTable(stored.path, folder, open_newest(str(folder)))
+    return MirroredTable(stored.path, folder, open_newest(str(folder)), stored.keys)
 
 
 def _tidied(folder: Path, table: DeltaTable) -> DeltaTable:

@@ -19,7 +19,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from kappa.base.duck import open_connection
 from kappa.base.errors import Broken, Damaged, KappaError
+from kappa.base.sql import text
 from kappa.declare.values.arrow import arrow_schema
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
@@ -247,3 +249,28 @@ def test_a_columns_greatest_amount_is_a_bound_and_unknown_without_statistics(
     )
     # A value without statistics in a file: any sum with it exceeds every limit.
     assert greatest(table.facts(), "nowhere") + Decimal(1) > 10**30
+
+
+def test_a_key_is_in_few_groups_of_rows(tmp_path: Path) -> None:
+    """A reader of one key can leave out all other groups, whatever wrote the rows in any order."""
+    drawn = random.Random(0)
+    keys = drawn.sample(range(0, 200_000, 2), 100_000)
+    path = str(tmp_path / "t")
+    table = ensure_table(path, [("k", "bigint"), ("n", "bigint")], MARK, keys=("k",))
+    for number, part in enumerate((keys[:50_000], keys[50_000:]), 1):
+        table.append(pa.table({"k": part, "n": part}), MARK, Guard("a", number))
+    table.merge(pa.table({"k": keys[:9], "n": keys[:9]}), BY_K, MARK, Guard("a", 3))
+    table.compact(MARK, target_bytes=1 << 30)
+
+    paths = [text(each) for each in files(path, table.version, None)]
+    with open_connection() as duck:
+        left, groups = duck.execute(
+            f"select count(*) filter (not bloom_filter_excludes), count(*) from "
+            f"parquet_bloom_probe([{', '.join(paths)}], 'k', {keys[5]})"
+        ).fetchall()[0]
+        most = duck.execute(
+            f"select max(row_group_num_rows) from parquet_metadata([{', '.join(paths)}])"
+        ).fetchall()[0][0]
+    assert groups >= 3
+    assert 1 <= left < groups
+    assert most <= 32_768

@@ -152,7 +152,13 @@ class TableWriter:
             else None
         )
         self.stored: StoredTable = mirrored(
-            ensure_table(self.path, birth.columns, origin.of_table(birth.name), first),
+            ensure_table(
+                self.path,
+                birth.columns,
+                origin.of_table(birth.name),
+                first,
+                keys=birth.row_keys,
+            ),
             store.local.path(f"{folder_of_build(build)}/mirror/{birth.name}"),
         )
         if isinstance(self.stored, MirroredTable):

@@ -203,7 +203,7 @@ class RecentRows:
 
     def _drain(self, part: RecentPart) -> None:
         # A separate handle: meanwhile the other handle gives the version for readers.
-        table = open_table(self._table.path)
+        table = open_table(self._table.path, self._table.keys)
         assert table is not None
         assert part.stored is not None
         failpoint("recent.before_drain")
@@ -232,7 +232,7 @@ class RecentPart:
         self._birth = birth
         self._into = merge_for(birth, quoted)
         self._schema = arrow_schema(birth.columns)
-        self.stored = open_table(path)
+        self.stored = open_table(path, birth.row_keys)
         self.rows = 0
         self.greatest = dict.fromkeys(limited, 0)
         if self.stored is not None:
@@ -253,7 +253,9 @@ class RecentPart:
     def ensure(self, mark: Mark) -> None:
         """Makes the table, empty and with this mark, if missing."""
         if self.stored is None:
-            self.stored = ensure_table(self._path, self._birth.columns, mark)
+            self.stored = ensure_table(
+                self._path, self._birth.columns, mark, keys=self._birth.row_keys
+            )
 
     def merge(self, rows: pa.Table | None, mark: Mark, guard: Guard) -> None:
         """Folds a slice's contributions, if any, into the table."""
