@@ -26,6 +26,7 @@ import formats
 import freshness
 import loop
 import queries
+import serve
 import short
 import startup
 import tables
@@ -62,6 +63,7 @@ _MARGIN_SECONDS = 600.0
 # The rounds of the day are minutes.
 _OWN: Mapping[str, tuple[Callable[[Path, int], Report | None], str, int]] = {
     "queries": (queries.main, "rounds", 9),
+    "serve": (serve.main, "events", 10_000_000),
     "change": (change.main, "rounds", 2),
     "collect": (collect.main, "rounds", 3),
     "changes": (changes.main, "events", 2_000_000),

@@ -93,6 +93,14 @@ def read_lease(store: Store, lease_id: str) -> Lease | None:
     return _LEASE.get(store, lease_name(lease_id), f"lease {lease_id}")
 
 
+def is_put(store: Store, lease_id: str) -> bool:
+    """Returns True if a lease exists, whether ended or not."""
+    if store.is_on_disk:
+        # Each answer of a query asks: this takes a tenth of the time of an object.
+        return store.path(lease_name(lease_id)).exists()
+    return read_lease(store, lease_id) is not None
+
+
 def live_leases(store: Store, now: float) -> tuple[Lease, ...]:
     """Returns the leases that collection must respect at `now`, in seconds since 1970.
 

@@ -121,7 +121,11 @@ async def query(
             client_of(request.scope),
             limiter=_thread_limiter(request.app, stand),
         )
-    return _Answer(reply, media_type, {} if pinned is None else {"X-Kappa-Snapshot": pinned})
+    headers = _headers(reply, {} if pinned is None else {"X-Kappa-Snapshot": pinned})
+    if reply.size > _PIECE_BYTES:
+        return _Answer(reply, media_type, headers)
+    with reply.body as body:
+        return Response(body.read(), media_type=media_type, headers=headers)
 
 
 @router.delete(f"{API}/snapshots/{{snapshot}}", tags=["query"], status_code=204)
@@ -145,35 +149,10 @@ def _answer_query(
 
 
 class _Answer(StreamingResponse):
-    """An answer's bytes, ready to be sent; the headers name the builds that were read."""
+    """The bytes of a large answer, ready to be sent."""
 
-    def __init__(self, reply: Reply, media_type: str, more: Mapping[str, str]) -> None:
-        head = head_of(reply.snapshot)
-        builds = head["builds"]
-        headers = {
-            "X-Kappa-Generation": str(head["generation"]),
-            "X-Kappa-Builds": _compact_json(
-                {pipeline: each["build"] for pipeline, each in builds.items()}
-            ),
-            "X-Kappa-Offsets": _compact_json(
-                {each["build"]: each["offsets"] for each in builds.values()}
-            ),
-            "X-Kappa-Versions": _compact_json(
-                {each["build"]: each["versions"] for each in builds.values()}
-            ),
-            "X-Kappa-Rows": str(reply.rows),
-            "X-Kappa-Truncated": str(reply.truncated).lower(),
-            "Content-Length": str(reply.size),
-            "Cache-Control": "no-store",
-            **more,
-        }
-        super().__init__(
-            self._pieces(reply),
-            media_type=media_type,
-            headers={
-                name: value for name, value in headers.items() if len(value) <= _HEADER_CHARACTERS
-            },
-        )
+    def __init__(self, reply: Reply, media_type: str, headers: Mapping[str, str]) -> None:
+        super().__init__(self._pieces(reply), media_type=media_type, headers=headers)
         self._reply = reply
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -187,6 +166,30 @@ class _Answer(StreamingResponse):
     async def _pieces(reply: Reply) -> AsyncIterator[bytes]:
         while piece := reply.body.read(_PIECE_BYTES):
             yield piece
+
+
+def _headers(reply: Reply, more: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns the headers of an answer, which name the builds that were read."""
+    head = head_of(reply.snapshot)
+    builds = head["builds"]
+    headers = {
+        "X-Kappa-Generation": str(head["generation"]),
+        "X-Kappa-Builds": _compact_json(
+            {pipeline: each["build"] for pipeline, each in builds.items()}
+        ),
+        "X-Kappa-Offsets": _compact_json(
+            {each["build"]: each["offsets"] for each in builds.values()}
+        ),
+        "X-Kappa-Versions": _compact_json(
+            {each["build"]: each["versions"] for each in builds.values()}
+        ),
+        "X-Kappa-Rows": str(reply.rows),
+        "X-Kappa-Truncated": str(reply.truncated).lower(),
+        "Content-Length": str(reply.size),
+        "Cache-Control": "no-store",
+        **more,
+    }
+    return {name: value for name, value in headers.items() if len(value) <= _HEADER_CHARACTERS}
 
 
 def _compact_json(document: object) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kappa.base.errors import Damaged
 from kappa.serving.query.pin.moments import (
@@ -26,10 +26,11 @@ from kappa.serving.query.pin.moments import (
 from kappa.serving.query.pin.record_cache import birth_of, floor_of, last_frontier
 from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.state.build import folded_by
+from kappa.state.documents import NumberedRecords
 from kappa.state.files.address import ask_side_by_side, ask_together
 from kappa.state.frontier import Frontier, Frontiers, frontier_records
 from kappa.state.journal.events import GenerationMade, Retired
-from kappa.state.journal.journal import Journal, JournalRecord, JournalView
+from kappa.state.journal.journal import Journal, JournalRecord, JournalView, journal_records
 from kappa.state.kept_frontiers import kept_frontiers_of, read_kept_frontier
 from kappa.state.store import Store
 
@@ -90,19 +91,25 @@ def _serves_still(store: Store, leased: Snapshot) -> bool:
     A floor is never above the newest frontier, so nothing of the snapshot was let go. No record is
     read that was read before.
     """
+    if not all(
+        _is_newest(store, frontier_records(store, frontier.build), frontier.number)
+        for frontier in leased.frontiers.values()
+    ):
+        return False
+    known = JournalView(store).known_served()
     return (
-        all(_is_newest(store, frontier) for frontier in leased.frontiers.values())
-        and served_last(store)[1] == leased.generation
+        _serving_in(known)[0] == leased.generation
+        and known[0] > 0
+        and _is_newest(store, journal_records(store), known[0])
     )
 
 
-def _is_newest(store: Store, frontier: Frontier) -> bool:
-    records = frontier_records(store, frontier.build)
+def _is_newest(store: Store, records: NumberedRecords[Any], number: int) -> bool:
     return (
-        not store.path(records.name(frontier.number + 1)).exists()
-        # While this frontier is there, no later one was deleted.
-        and store.path(records.name(frontier.number)).exists()
-        and records.noted_number() <= frontier.number
+        not store.path(records.name(number + 1)).exists()
+        # While this record is there, no later one was deleted.
+        and store.path(records.name(number)).exists()
+        and records.noted_number() <= number
     )
 
 

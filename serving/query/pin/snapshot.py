@@ -19,7 +19,7 @@ from kappa.serving.query.pin.moments import log_time, time_text
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
 from kappa.state.journal.journal import process_user
-from kappa.state.lease import Lease, Pin, ensure_lease, ensure_released, read_lease
+from kappa.state.lease import Lease, Pin, ensure_lease, ensure_released, is_put, read_lease
 from kappa.state.store import Store
 
 
@@ -149,9 +149,8 @@ class PinnedSnapshot:
         """Returns True if the pinned versions were kept until now."""
         if self._overtaken is not None:
             return not self._overtaken()
-        self.is_leased = (
-            self._clock() < self._lease.expires_at
-            and read_lease(self._store, self._lease.id) is not None
+        self.is_leased = self._clock() < self._lease.expires_at and is_put(
+            self._store, self._lease.id
         )
         return self.is_leased
 

@@ -1,0 +1,107 @@
+"""Clients of one server in a closed loop: each connection asks again once it has its answer.
+
+    python ask_load.py WAY TARGET CLIENTS SECONDS KEYS SQL
+
+WAY is `kappa` (TARGET is the URL of the server), `duckdb` (TARGET is a statement that makes the
+views) or `postgres` (TARGET is the folder of the socket). `{key}` in SQL is a random key below
+KEYS. Prints JSON: the answers, the seconds, the latencies of the answers, and the CPU seconds of
+this process, after a second that is not counted.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
+
+WARM_SECONDS = 1.0
+
+
+def kappa_asker(url: str) -> Callable[[], Callable[[str], object]]:
+    """Returns a maker of clients of Kappa's HTTP server, one connection each."""
+
+    def connect() -> Callable[[str], object]:
+        place = urlsplit(url)
+        connection = HTTPConnection(place.hostname or "", place.port)
+
+        def ask(sql: str) -> object:
+            connection.request(
+                "POST", "/api/v1/query", sql.encode(), {"Content-Type": "application/sql"}
+            )
+            answer = connection.getresponse()
+            body = answer.read()
+            if answer.status != 200:
+                raise RuntimeError(body.decode(errors="replace")[:300])
+            return body
+
+        return ask
+
+    return connect
+
+
+def duckdb_asker(views: str) -> Callable[[], Callable[[str], object]]:
+    """Returns a maker of connections to a DuckDB in this process."""
+    import duckdb  # the client of Kappa needs none
+
+    database = duckdb.connect()
+    database.execute("set threads = 2; set parquet_metadata_cache = true")
+    database.execute(views)
+
+    def connect() -> Callable[[str], object]:
+        cursor = database.cursor()
+        return lambda sql: cursor.execute(sql).fetchall()
+
+    return connect
+
+
+def main() -> None:
+    """Asks, and prints what the answers took."""
+    way, target, clients, seconds, keys, sql = sys.argv[1:]
+    connect = (kappa_asker if way == "kappa" else duckdb_asker)(target)
+    latencies: list[list[float]] = [[] for _ in range(int(clients))]
+    errors: list[str] = []
+    begin = time.monotonic() + WARM_SECONDS
+    end = begin + float(seconds)
+
+    def ask_until_end(mine: list[float], seed: int) -> None:
+        chance, ask = random.Random(seed), connect()
+        try:
+            while (begun := time.monotonic()) < end:
+                ask(sql.replace("{key}", str(chance.randrange(int(keys)))))
+                if begun >= begin:
+                    mine.append(time.monotonic() - begun)
+        except Exception as error:  # noqa: BLE001  # any error is told, and there is no figure
+            errors.append(f"{type(error).__name__}: {error}")
+
+    threads = [
+        threading.Thread(target=ask_until_end, args=(mine, seed))
+        for seed, mine in enumerate(latencies)
+    ]
+    for thread in threads:
+        thread.start()
+    time.sleep(max(0.0, begin - time.monotonic()))
+    before = time.process_time()
+    for thread in threads:
+        thread.join()
+    taken = sorted(each for mine in latencies for each in mine)
+    print(
+        json.dumps(
+            {
+                "answers": len(taken),
+                "seconds": float(seconds),
+                "cpu": time.process_time() - before,
+                "p50": taken[len(taken) // 2] if taken else None,
+                "p99": taken[len(taken) * 99 // 100] if taken else None,
+                "errors": errors[:3],
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
