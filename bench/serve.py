@@ -94,7 +94,7 @@ def main(home: Path, events: int) -> Report | None:
         "million": min(1_000_000, events),
         "large": events,
     }
-    cell = Cell("serve", "totals", 300_000, 300_000, 1, ())
+    cell = Cell("serve", "totals", sizes["small"], sizes["small"], 1, ())
     platform, load = Platform(home, cell, listen="127.0.0.1:0"), os.getloadavg()[0]
     loops: list[Loop] = []
     with platform.up():
