@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kappa.engine.children.large_slices import has_held, remember_held, shape_of
+from kappa.engine.children import law
+from kappa.engine.children.large_slices import (
+    has_held,
+    large_slices_key,
+    remember_held,
+    shape_of,
+)
+from kappa.engine.children.slicings import LawTrials
 
 
 def filtered(literal: object, *, column: str = "n", number: int = 7) -> list[Any]:
@@ -60,3 +71,67 @@ def test_what_held_is_remembered_in_the_users_cache(
 
     assert has_held("one")
     assert not has_held("other")
+
+
+JVM = SimpleNamespace(System=SimpleNamespace(getProperty=lambda _name: "17.0.1"))
+SPARK: Any = SimpleNamespace(_jvm=JVM)
+
+
+def test_a_key_names_all_that_decides_the_way_of_large_slices() -> None:
+    key = large_slices_key(SPARK, "a shape", "declared so")
+
+    assert key == large_slices_key(SPARK, "a shape", "declared so")
+    assert key != large_slices_key(SPARK, "another shape", "declared so")
+    assert key != large_slices_key(SPARK, "a shape", "declared otherwise")
+    assert large_slices_key(SPARK, "", "declared so") is None
+
+
+@pytest.fixture
+def try_law(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str, str, int], tuple[bool, int]]:
+    """Tries the law on a pipeline of a shape; returns whether in large slices, and of how many."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def try_one(shape: str, declared: str, tried: int) -> tuple[bool, int]:
+        large: list[bool] = []
+
+        def hold(*_: object, by_spark: bool, **__: object) -> LawTrials:
+            large.append(by_spark)
+            return LawTrials(min(tried, 2 + by_spark), 2 + by_spark, Counter())
+
+        @contextmanager
+        def local(_pipeline: object) -> Iterator[object]:
+            yield SimpleNamespace(spark=SPARK, shape=shape)
+
+        monkeypatch.setattr(law, "hold_to_law", hold)
+        monkeypatch.setattr(law, "local_pipeline", local)
+        request = {
+            "seconds": 9.0,
+            "by_spark": ["web"],
+            "declared": {"web": declared},
+            "records": {"web": []},
+        }
+        pipelines: Any = {"web": None}
+        (answer,) = dict(law.tried_in_time(request, pipelines, lambda _name: None)).values()
+        return large[0], answer["of"]
+
+    return try_one
+
+
+def test_large_slices_are_tried_once_per_shape(
+    try_law: Callable[[str, str, int], tuple[bool, int]],
+) -> None:
+    """Each deploy tries small slices, which run the pipeline's own code."""
+    # Large slices whose time was not enough have not held.
+    assert try_law("a shape", "so", 2) == (True, 3)
+    assert try_law("a shape", "so", 3) == (True, 3)
+    assert try_law("a shape", "so", 3) == (False, 2)
+    assert try_law("another shape", "so", 3) == (True, 3)
+    assert try_law("a shape", "otherwise", 3) == (True, 3)
+
+
+def test_large_slices_of_python_code_are_tried_each_time(
+    try_law: Callable[[str, str, int], tuple[bool, int]],
+) -> None:
+    assert try_law("", "so", 3) == try_law("", "so", 3) == (True, 3)

@@ -283,6 +283,7 @@ def test_a_pipeline_without_enough_time_is_not_tried_to_the_end() -> None:
     request = {
         "seconds": 0.0,
         "by_spark": ["p"],
+        "declared": {"p": ""},
         "records": {"p": [("events", 0, 0, None, "e30=")] * 3},
     }
 

@@ -128,7 +128,7 @@ def test_a_pipeline_that_breaks_it_is_refused_and_one_that_does_not_is_tried_onc
     with pytest.raises(FileNotFoundError):
         ensure_lawful(settings, store, log, plan)
     # It was not tried in large slices: a smaller replay had none.
-    large = replace(lawful, records=settings.engine.driver_rows + 1)
+    large = replace(lawful, records=settings.engine.short_records + 1)
     with pytest.raises(FileNotFoundError):
         ensure_lawful(settings, store, log, replace(plan, steps=(large,)))
     # More records exist now to try the same version on.
