@@ -13,7 +13,7 @@ from kappa.declare.folds.extremes import Max, Min
 from kappa.declare.folds.fold import Fold, Option
 from kappa.declare.folds.picked import First, Latest
 from kappa.declare.folds.quantile import Kll
-from kappa.declare.folds.sample import RowSample
+from kappa.declare.folds.sample import RandomSample
 from kappa.declare.folds.set import DistinctSet
 from kappa.declare.folds.sketches import Hll, Theta
 from kappa.declare.folds.sum import Sum
@@ -23,7 +23,7 @@ KINDS: Mapping[str, type[Fold]] = {
     fold.kind: fold
     for fold in (
         *(Count, Sum, Average, Min, Max, And, Or, First, Latest),
-        *(DistinctSet, CountDistinct, TopK, RowSample, Hll, Theta, Kll),
+        *(DistinctSet, CountDistinct, TopK, RandomSample, Hll, Theta, Kll),
     )
 }
 

@@ -20,7 +20,9 @@ _NUMBERS = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double"}
 _SEPARATOR = ", "
 
 
-def sample(columns: str | Sequence[str], k: int = 100, *, weight: str | None = None) -> RowSample:
+def sample(
+    columns: str | Sequence[str], k: int = 100, *, weight: str | None = None
+) -> RandomSample:
     """Keeps a random sample of `k` rows without replacement: the same rows in every replay. Exact.
 
     Each row has the same chance: the rows whose place (topic, partition, offset) and values have
@@ -42,12 +44,12 @@ def sample(columns: str | Sequence[str], k: int = 100, *, weight: str | None = N
             f"{Source.of_caller(1)}: sample has columns={columns!r}",
             hint='give the name of a column, or a list of names: sample(["visitor", "ms"], 20)',
         )
-    return RowSample(
+    return RandomSample(
         _SEPARATOR.join(names), options if weight is None else (*options, ("weight", weight))
     )
 
 
-class RowSample(TopK):
+class RandomSample(TopK):
     """The values of the rows that have the greatest random ranks, which their places decide."""
 
     kind = "sample"
