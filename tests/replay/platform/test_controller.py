@@ -656,7 +656,7 @@ def test_a_topic_created_anew_fails_the_rollout(platform: Platform) -> None:
     platform.tick(2)
 
     assert platform.last.phase is Phase.FAILED
-    assert "created anew" in platform.last.reason
+    assert "created again" in platform.last.reason
 
 
 @pytest.mark.parametrize("ticks", range(8))
@@ -759,7 +759,7 @@ def test_who_follows_is_told_when_nobody_is_there(
     platform.stage("a")
     monkeypatch.setattr("kappa.replay.status.follow._PATIENCE_SECONDS", 0.0)
 
-    with pytest.raises(Unreachable, match="nobody is there to bring it on"):
+    with pytest.raises(Unreachable, match="the platform is not running"):
         list(follow_rollout(platform.store, 1, timeout=60, supervised=lambda: False))
 
 

@@ -361,7 +361,7 @@ def test_a_refusal_names_the_command_that_was_typed() -> None:
     ).refusals
 
     assert (
-        "let it through: kappa branch flights --from orders:0=50,orders:1=50 --allow"
+        "allow it: kappa branch flights --from orders:0=50,orders:1=50 --allow"
         in refusal.hint
     )
 

@@ -158,7 +158,7 @@ def test_what_breaks_readers_is_refused_with_what_to_type_until_it_is_let_throug
     assert (
         refused(plan) == "what reads the tables of flights may break: column n of table delays goes"
     )
-    assert plan.refusals[0].hint == "let it through: kappa deploy flights --allow-breaking"
+    assert plan.refusals[0].hint == "allow it: kappa deploy flights --allow-breaking"
 
     allowed = make_plan(seen, accepting=Allowances(breaking=True))
     assert allowed.refusals == ()
@@ -214,7 +214,7 @@ def test_what_is_not_deterministic_is_refused_until_a_reason_is_given() -> None:
     assert refused(plan) == DOUBT.message
     assert (
         plan.refusals[0].hint
-        == "take it from the record; or let it through: kappa deploy flights --allow "
+        == "take it from the record; or allow it: kappa deploy flights --allow "
         "'pipelines/flights.py:7=REASON'"
     )
 
