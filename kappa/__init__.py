@@ -13,6 +13,8 @@ The packages, in the order to read them in. Each imports only packages before it
     engine      offsets to commits: the slice, the job, Spark
     serving     readers: query, then outlets, http and collect
     replay      decisions: rollout, then status, page and platform
+    project     `kappa.Project`: the commands as an object, for programs and notebooks
+    agents      an MCP server: agents read, plan and stage
     commands    what a person types
 
 `testing.py` is for tests of pipelines, and `pytest_plugin.py` keeps their Spark warm; `setup.py`
@@ -23,10 +25,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kappa.declare.public import *  # noqa: F403  # the names are listed there
+    from kappa.project.project import Project as Project  # for users' type checks
+    from kappa.project.remote import connect as connect  # likewise
 else:
 
     def __getattr__(name: str) -> Any:
         """Imports the declarations when a name is first used: most commands need none."""
+        if name == "Project":
+            from kappa.project.project import Project  # noqa: PLC0415  # as said above
+
+            return Project
+        if name == "connect":
+            from kappa.project.remote import connect  # noqa: PLC0415  # as said above
+
+            return connect
         from kappa.declare import public  # noqa: PLC0415  # as said above
 
         if name == "__all__" or name in public.__all__:

@@ -38,9 +38,9 @@ def test_a_package_is_in_one_lock() -> None:
     ("lock", "required"),
     [
         ("run", PROJECT["dependencies"]),
-        # Packages for users' tests are among those of developers.
+        # Packages for users' tests, and for what is optional, are among those of developers.
         *(
-            ("dev" if extra == "test" else extra, required)
+            ("dev" if extra in {"test", "client", "mcp"} else extra, required)
             for extra, required in PROJECT["optional-dependencies"].items()
         ),
     ],

@@ -29,6 +29,8 @@ serving/outlets
 serving/http         replay/rollout
 serving/collect      replay/status      kappa/develop
 replay/page
+kappa/project
+kappa/agents
 replay/platform
 kappa/commands
 cli
@@ -68,6 +70,7 @@ DOORS = {
         "kappa/engine/",
         "kappa/kafka/",
         "kappa/records/",
+        "kappa/project/",
         "serving/query/",
         "demo/",
     ),
@@ -85,6 +88,7 @@ DOORS = {
     "prompt_toolkit": ("kappa/commands/",),
     "rich": (
         "kappa/commands/",
+        "kappa/project/",
         "serving/query/",
         "replay/status/",
         "kappa/base/",
@@ -98,7 +102,11 @@ DOORS = {
     "fastavro": ("kappa/declare/",),
     "google": ("kappa/declare/",),
     # FastAPI reads bodies by it, and documents them.
-    "pydantic": ("serving/http/", "replay/page/"),
+    "pydantic": ("serving/http/", "replay/page/", "kappa/agents/"),
+    # Extras, which are imported only where they are used.
+    "mcp": ("kappa/agents/",),
+    "mcp_types": ("kappa/agents/",),
+    "httpx2": ("kappa/project/",),
     "pytest": ("kappa/pytest_plugin.py", "kappa/develop/"),
     "watchfiles": ("kappa/develop/",),
     # Records are values of it; it is no system and may be used wherever a record is.
@@ -264,9 +272,14 @@ def is_ours(top: str) -> bool:
 def test_each_door_opens_a_package_that_the_project_requires() -> None:
     """At which version, and that it is locked, is held by tests/test_locks.py."""
     project = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    required = {_plain(each).partition("==")[0] for each in project["dependencies"]}
+    extras = project["optional-dependencies"]
+    required = {
+        _plain(each).partition("==")[0]
+        for each in (*project["dependencies"], *extras["client"], *extras["mcp"])
+    }
     # Spark's own way to its JVM, of the version that it says; and a user's own pytest.
-    systems = DOORS.keys() - {"py4j", "pytest"}
+    # The SDK's types are a package of their own.
+    systems = DOORS.keys() - {"py4j", "pytest", "mcp_types"}
     distributions = packages_distributions()
 
     assert [

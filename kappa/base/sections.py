@@ -206,6 +206,31 @@ class ServeSettings(Section, frozen=True):
     ] = 120.0
 
 
+class AgentAct(StrEnum):
+    """An act of an agent that needs a person's yes, unless `agents.may` lists it."""
+
+    STAGE = "stage"
+    PROMOTE = "promote"
+    UNDO = "undo"
+    RETIRE = "retire"
+    ABANDON = "abandon"
+    PAUSE = "pause"
+    RESUME = "resume"
+
+
+class AgentSettings(Section, frozen=True):
+    """`[agents]`: agents that speak the Model Context Protocol."""
+
+    may: Annotated[
+        list[AgentAct],
+        "what an agent does without a person's yes: stage (code that the agent gives), promote, "
+        "undo, retire, abandon, pause, resume",
+    ] = field(default_factory=list)
+    http: Annotated[bool, "serve /mcp beside the HTTP API, with its token; needs kappa[mcp]"] = (
+        False
+    )
+
+
 class AlertSettings(Section, frozen=True):
     """`[alerts]`: how alerts are delivered."""
 

@@ -27,6 +27,7 @@ from kappa.base.section.section import SECRET, Section, Size, description, is_se
 from kappa.base.section.storage import StorageSettings
 from kappa.base.section.storage import problems as problems_of_storage
 from kappa.base.sections import (
+    AgentSettings,
     AlertSettings,
     ArchiveSettings,
     ChangesSettings,
@@ -95,6 +96,7 @@ class Settings(Section, frozen=True):
     verify: VerifySettings = VerifySettings()
     views: ViewsSettings = ViewsSettings()
     serve: ServeSettings = ServeSettings()
+    agents: AgentSettings = AgentSettings()
     alerts: AlertSettings = AlertSettings()
     collect: CollectSettings = CollectSettings()
     access: AccessSettings = AccessSettings()

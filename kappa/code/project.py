@@ -45,7 +45,7 @@ class PipelinePlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Project:
+class LoadedProject:
     """A project's pipelines by name, and the place of each.
 
     `refused` are the errors of files that cannot be loaded, by path in the project.
@@ -70,7 +70,7 @@ def load_pipelines(project: Path) -> Mapping[str, Pipeline]:
     return load_project(project).pipelines
 
 
-def load_project(project: Path) -> Project:
+def load_project(project: Path) -> LoadedProject:
     """Loads all files of `pipelines/` afresh, as `load_files` does.
 
     Raises DeclarationError also for the first file that cannot be loaded. The message begins with
@@ -81,7 +81,7 @@ def load_project(project: Path) -> Project:
     return found
 
 
-def load_files(project: Path) -> Project:
+def load_files(project: Path) -> LoadedProject:
     """Loads the loadable files of `pipelines/` afresh. Their output goes to stderr.
 
     A file may do anything on import, and may not end. So each file is first imported in another
@@ -119,7 +119,7 @@ def load_files(project: Path) -> Project:
     _refuse_shared_outlets(pipelines)
     _refuse_differing_topics(pipelines)
     _refuse_overlaps(pipelines)
-    return Project(
+    return LoadedProject(
         sources,
         pipelines,
         {name: found[name][1] for name in pipelines},

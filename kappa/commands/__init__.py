@@ -23,6 +23,7 @@ Read the modules in this order:
     look       status, history, show, diff, prove, logs, sinks
     query      query, shell, tables
     prompt/    the SQL prompt of `shell`
+    agents     mcp: a server for agents
     attach     attach: programs of other tools, which are in `snippets`
     config     config show
     completion the scripts of shells

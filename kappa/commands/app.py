@@ -15,6 +15,7 @@ from typer.exceptions import Abort, Exit, TyperException
 
 from kappa.base.errors import ExitCode, KappaError, lacks_memory
 from kappa.commands import (
+    agents,
     alerts,
     archive,
     attach,
@@ -77,7 +78,7 @@ _PANELS = {
         look.diff,
         look.prove,
     ),
-    "Query": (query.query, query.shell, query.tables, changes.changes, attach.attach),
+    "Query": (query.query, query.shell, query.tables, changes.changes, attach.attach, agents.mcp),
     "Look": (look.status, look.history, look.show, look.logs, look.sinks),
     "Operate": (
         run.up,

@@ -76,14 +76,11 @@ def changes(
     With -o jsonl each change set is a line with its head (begin), a line for each change, and a
     line with its cursor (commit).
     """
+    from kappa.project.project import Project
     from kappa.serving.outlets.changes.cursor import Cursor
     from kappa.serving.outlets.changes.filter import filter_of
-    from kappa.serving.outlets.changes.project import make_follower
 
-    here = here_of(context)
-    follower = make_follower(
-        here.settings,
-        here.store,
+    follower = Project(here_of(context)).follower(
         table,
         since=None if since is None else Cursor.parse(since),
         chosen=filter_of(columns, where),

@@ -15,8 +15,7 @@ from kappa.commands.terminal.begin import (
     apply_saved,
     begin,
     begin_planned,
-    observed_for,
-    plan_changes,
+    begin_saved,
     roll_out,
 )
 from kappa.commands.terminal.follow import RolloutOptions, bring_on, rollouts_printed
@@ -36,15 +35,27 @@ from kappa.commands.terminal.options import (
     here_of,
 )
 from kappa.commands.terminal.output import print_listing, print_plan, say
+from kappa.project.project import Project
 from kappa.serving.query.render import Form, render_listing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kappa.project.planned import ProjectPlan
     from kappa.replay.rollout.plan.finding import Allowances
-    from kappa.replay.rollout.plan.plan import Plan
     from kappa.replay.rollout.plan.validate import ValidationResult
     from kappa.replay.status.context import ProjectContext
+
+
+SavedPlanFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--plan",
+        metavar="FILE",
+        show_default=False,
+        help="apply a saved plan without a question; a stale plan is refused",
+    ),
+]
 
 
 def validate(
@@ -104,23 +115,23 @@ def plan(
 ) -> None:
     """Show what a deploy would do, why, and what blocks it."""
     from kappa.replay.rollout.plan.finding import parse_allowances
-    from kappa.replay.rollout.plan.plan_text import plan_document, plan_listing
-    from kappa.replay.rollout.plan.saved_plan import save_plan
+    from kappa.replay.rollout.plan.plan_text import plan_listing
 
     accepted = parse_allowances(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
     here, is_text = here_of(context), output is Form.TABLE
     if here.bootstrap_servers is None:
         _plan_code(here, pipelines or (), accepted, sys.stdout if is_text else sys.stderr)
-    made, observed = plan_changes(here, pipelines or (), again=False, accepting=accepted)
+    planned = Project(here).plan_accepting(pipelines or (), accepting=accepted, showing=moving)
+    made = planned.made
     if is_text:
         print_plan(made, sys.stdout)
     else:
-        print_listing(output, plan_listing(made), document=plan_document(made))
+        print_listing(output, plan_listing(made), document=planned.document)
     if is_text:
         made.ensure_possible_as_shown()
     made.ensure_possible()
     if out is not None:
-        save_plan(out, made, observed, only=pipelines or (), accepting=accepted)
+        planned.save(out)
         say(f"saved; to apply it: kappa deploy --plan {out}")
     if detailed_exitcode and made.has_changes:
         raise Exit(ExitCode.CHANGES_PENDING)
@@ -166,15 +177,7 @@ def _validate_files(
 def deploy(
     context: typer.Context,
     pipelines: SomePipelines = None,
-    saved: Annotated[
-        Path | None,
-        typer.Option(
-            "--plan",
-            metavar="FILE",
-            show_default=False,
-            help="apply a saved plan without a question; a stale plan is refused",
-        ),
-    ] = None,
+    saved: SavedPlanFile = None,
     allow_breaking: AllowBreaking = False,
     accept_gap: AcceptGap = False,
     allow: Allow = None,
@@ -186,7 +189,7 @@ def deploy(
     output: As = Form.TABLE,
 ) -> None:
     """Deploy the project's pipelines: replay beside the live builds, verify, promote."""
-    from kappa.replay.rollout.plan.finding import Allowances, parse_allowances
+    from kappa.replay.rollout.plan.finding import parse_allowances
 
     accepted = parse_allowances(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
     options = RolloutOptions(yes, yes or auto_promote, timeout, reason, output)
@@ -199,13 +202,22 @@ def deploy(
             accepting=accepted,
             options=options,
         )
-    elif pipelines or accepted != Allowances():
+    else:
+        _refuse_beside_plan("deploy", saved, pipelines or (), accepted)
+        apply_saved(here_of(context), saved, replace(options, auto_promote=True))
+
+
+def _refuse_beside_plan(
+    command: str, saved: Path, pipelines: Sequence[str], accepted: Allowances
+) -> None:
+    """Raises UsageError for pipelines or allowances beside a saved plan, which has its own."""
+    from kappa.replay.rollout.plan.finding import Allowances
+
+    if pipelines or accepted != Allowances():
         raise UsageError(
             "a saved plan itself names what is deployed, and what is let through",
-            hint=f"kappa deploy --plan {saved}; or plan again: kappa plan --out {saved}",
+            hint=f"kappa {command} --plan {saved}; or plan again: kappa plan --out {saved}",
         )
-    else:
-        apply_saved(here_of(context), saved, replace(options, auto_promote=True))
 
 
 def replay(
@@ -266,31 +278,34 @@ def branch(
     """
     from kappa.replay.rollout.plan.branch import Branching
     from kappa.replay.rollout.plan.finding import parse_allowances
-    from kappa.replay.rollout.plan.make_plan import make_plan
     from kappa.serving.query.pin.moments import parse_offsets
 
     here = here_of(context)
     branching = Branching(None if start == "now" else parse_offsets(start))
     accepted = parse_allowances(gap=False, breaking=allow_breaking, allow=allow or ())
     here.must_run()
-    made = make_plan(
-        observed_for(here, (pipeline,)), only=(pipeline,), accepting=accepted, branching=branching
+    planned = Project(here).plan_accepting(
+        (pipeline,), accepting=accepted, branching=branching, showing=moving
     )
     _bring_on_planned(
         here,
         f"branch --from {start}",
         pipeline,
-        made,
+        planned,
         RolloutOptions(yes, yes or auto_promote, timeout, reason, output),
     )
 
 
 def _bring_on_planned(
-    here: ProjectContext, command: str, pipeline: str, made: Plan, options: RolloutOptions
+    here: ProjectContext,
+    command: str,
+    pipeline: str,
+    planned: ProjectPlan,
+    options: RolloutOptions,
 ) -> None:
     """Begins the rollout of one pipeline's plan, and follows it until its build serves."""
     with rollouts_printed(here, options) as begun:
-        ids = begin(here, command, (pipeline,), made, options)
+        ids = begin(command, (pipeline,), planned, options)
         begun(ids)
         bring_on(here, ids, options)
 
@@ -316,17 +331,17 @@ def retry(
 
     Whatever was allowed for that rollout is allowed again.
     """
-    from kappa.replay.rollout.plan.retry import ended_without_serving, plan_again
+    from kappa.replay.rollout.plan.retry import ended_without_serving
 
     here = here_of(context)
     pipeline = ended_without_serving(here.state(), pipeline).pipeline
     here.must_run()
-    made = plan_again(observed_for(here, (pipeline,)), pipeline)
+    planned = Project(here).plan_retry(pipeline, showing=moving)
     _bring_on_planned(
         here,
         "retry",
         pipeline,
-        made,
+        planned,
         RolloutOptions(yes, yes or auto_promote, timeout, reason, output),
     )
 
@@ -334,6 +349,7 @@ def retry(
 def stage(
     context: typer.Context,
     pipelines: SomePipelines = None,
+    saved: SavedPlanFile = None,
     allow_breaking: AllowBreaking = False,
     accept_gap: AcceptGap = False,
     allow: Allow = None,
@@ -351,9 +367,15 @@ def stage(
     accepted = parse_allowances(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
     here = here_of(context)
     options = RolloutOptions(yes, reason=reason, output=output)
+    if saved is not None:
+        _refuse_beside_plan("stage", saved, pipelines or (), accepted)
     with rollouts_printed(here, options) as begun:
-        ids = begin_planned(
-            here, "stage", pipelines or (), again=False, accepting=accepted, options=options
+        ids = (
+            begin_planned(
+                here, "stage", pipelines or (), again=False, accepting=accepted, options=options
+            )
+            if saved is None
+            else begin_saved(here, saved, options)
         )
         begun(ids)
     for id_ in ids if options.is_text else ():

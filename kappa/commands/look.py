@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kappa.base.errors import Damaged, ExitCode, UsageError
+from kappa.base.errors import ExitCode, UsageError
 from kappa.commands.terminal.colour import has_colour, paint_rows
 from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import As, Quiet, here_of
@@ -18,6 +16,7 @@ from kappa.commands.terminal.output import (
     LinePrefixes,
     console,
     print_listing,
+    print_report,
     rendered,
     write_bytes,
 )
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
 
 _WATCH_SECONDS = 1.0
-# A resting build first starts its job, which may take 45 s (engine.hung_seconds).
-_TOGETHER_SECONDS = 60.0
 
 
 def status(
@@ -79,27 +76,9 @@ def history(
 
     Each line says who, when, which build, why, and how it ended. The newest is last.
     """
-    from kappa.replay.rollout.history import (
-        ensure_known,
-        proof_records,
-        rollout_entries,
-        service_records,
-    )
-    from kappa.replay.status.listings import history_listing
+    from kappa.project.project import Project
 
-    state = here_of(context).state()
-    if pipeline is not None:
-        ensure_known(state, pipeline)
-    print_listing(
-        output,
-        history_listing(
-            rollout_entries(state),
-            proof_records(state),
-            service_records(state),
-            pipeline=pipeline,
-            limit=limit,
-        ),
-    )
+    print_report(output, Project(here_of(context)).history(pipeline, limit=limit))
 
 
 def show(
@@ -191,41 +170,14 @@ def diff(
 
     It shows added, removed and changed rows, by column.
     """
-    from kappa.replay.rollout.verify.diff_listing import diff_document, diff_listing, diff_text
-    from kappa.replay.rollout.verify.pairs import builds_to_compare, compare_pair, pin_equal
-    from kappa.replay.status.run_records import running_at
-    from kappa.serving.query.reader.reader import Limits
+    from kappa.project.project import Project
 
-    here = here_of(context)
-    builds = builds_to_compare(here.state(), pipeline, before, after)
-    with (
-        moving("comparing"),
-        pin_equal(
-            here.store,
-            *builds,
-            lease_seconds=here.lease_seconds,
-            wait_seconds=0 if running_at(here.store) is None else _TOGETHER_SECONDS,
-        ) as (pair, pinned),
-    ):
-        log = None if here.bootstrap_servers is None else here.log()
-        found = compare_pair(
-            here.store,
-            pair,
-            pinned,
-            log=log,
-            limits=Limits.of(here.settings.verify, here.store),
-            samples=sample,
-            only=table,
-        )
+    with moving("comparing"):
+        found = Project(here_of(context)).diff(pipeline, before, after, tables=table, sample=sample)
     if output is not Form.TABLE:
-        print_listing(output, diff_listing(found), document=diff_document(pair, found))
+        print_listing(output, found.listing, document=found.document)
         return
-    text = diff_text(
-        pair,
-        found,
-        {each.name: each.keys for each in pinned.snapshot.births[pair.after.build].tables},
-    )
-    sys.stdout.write(paint_rows(text) if has_colour(sys.stdout) else text)
+    sys.stdout.write(paint_rows(found.text) if has_colour(sys.stdout) else found.text)
 
 
 def prove(
@@ -343,46 +295,11 @@ def _show_all_logs(here: ProjectContext, lines: int, *, follow: bool) -> None:
 
 def _status_text(here: ProjectContext, form: Form) -> tuple[str, bool]:
     """Returns the status as text, and True if a record that the status needs is damaged."""
-    from kappa.state.files.bucket import LOOKING, with_patience
+    from kappa.project.project import Project
 
-    # A person who looks wants to learn soon that the server of the root is away.
-    with with_patience(LOOKING):
-        return _status_of(here, form)
-
-
-def _status_of(here: ProjectContext, form: Form) -> tuple[str, bool]:
-    from kappa.replay.rollout.current import readable_state
-    from kappa.replay.rollout.supervisor_report import read_supervisor_report
-    from kappa.replay.status.outgoing_changes import waiting_text
-    from kappa.replay.status.run_records import restart_text, settings_since_start
-    from kappa.replay.status.status import observe_status
-    from kappa.replay.status.status_text import status_document, status_heading, status_listing
-
-    running, broker, http = here.running, here.bootstrap_servers, here.http
-    underway = None if running is None else read_supervisor_report(here.store)
-    seen = observe_status(
-        here.store,
-        None if broker is None else here.log(looks=True),
-        soak_seconds=here.settings.rollout.soak_seconds,
-        underway=underway,
-        reserve=0 if running is None else here.settings.reserve_bytes,
-    )
-    now = datetime.now(UTC)
-    document = status_document(seen, running, broker, http, now)
-    changed = settings_since_start(here.settings)
-    document["settings_changed_since_start"] = list(changed)
-    restart = f"{restart_text(changed)}\n" if changed else ""
-    waiting = ""
-    # The heading names the damage.
-    with suppress(Damaged):
-        state, _ = readable_state(here.store)
-        waiting = waiting_text(here.store, state, most=here.settings.alerts.most)
-    return rendered(
-        form,
-        status_listing(seen, now),
-        document=document,
-        heading=status_heading(seen, running, broker, http) + restart + waiting,
-    ), bool(seen.damaged)
+    seen = Project(here).status()
+    text = rendered(form, seen.listing, document=seen.document, heading=seen.heading)
+    return text, bool(seen.document["damaged"])
 
 
 def sinks(context: typer.Context, output: As = Form.TABLE) -> None:

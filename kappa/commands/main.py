@@ -36,3 +36,7 @@ def main() -> None:
     sys.exit(
         run_command([os.fsencode(each).decode(errors="surrogateescape") for each in sys.argv[1:]])
     )
+
+
+if __name__ == "__main__":
+    main()

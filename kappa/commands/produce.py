@@ -62,8 +62,7 @@ def produce(
 
     Prints a write token. A query with the token waits for the events: kappa query --after TOKEN.
     """
-    from kappa.records.lines.produce import produce_placed
-    from kappa.serving.query.pin.moments import written_offsets
+    from kappa.project.project import Project
 
     here = here_of(context)
     if timeout is not None and not wait:
@@ -73,16 +72,16 @@ def produce(
             f"--envelope and --from {given} were asked for",
             hint="an envelope is a line of JSON of its own: leave --from out",
         )
-    log = here.log()
+    here.log()
     if wait:
         ensure_some_reads(here, topic)
     declared = here.declared_topic(topic)
     opened = _envelopes(file) if envelope else _events(file, topic, declared, given)
     with opened as events, bar("producing", events.total) as show:
-        acknowledged = produce_placed(
-            log, topic, events.placed, on_progress=lambda count: show(count, events.taken)
+        acknowledged = Project(here).produce_placed(
+            topic, events.placed, on_progress=lambda count: show(count, events.taken)
         )
-    token = written_offsets(acknowledged.offsets) if acknowledged.count else None
+    token = acknowledged.token
     say(f"{acknowledged.count} record{'' if acknowledged.count == 1 else 's'} acknowledged")
     if token is not None:
         say(f"token {token}: kappa query --after {token} waits for them")

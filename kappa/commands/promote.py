@@ -10,6 +10,7 @@ import typer
 from kappa.commands.terminal.follow import RolloutOptions, approve, follow_rollout, rollouts_printed
 from kappa.commands.terminal.options import As, OnePipeline, Quiet, Reason, Timeout, Yes, here_of
 from kappa.commands.terminal.output import ask_consent, say, typed
+from kappa.project.project import Project
 from kappa.serving.query.render import Form
 
 
@@ -81,14 +82,12 @@ def promote(
 
     Candidates that are named together switch in one generation.
     """
-    from kappa.replay.rollout.operator_requests import ready_rollouts
     from kappa.replay.status.follow import verification_text
     from kappa.replay.status.outgoing_changes import sending_text
 
     here = here_of(context)
-    here.must_run()
     options = RolloutOptions(yes, timeout=timeout, reason=reason, output=output)
-    ready = ready_rollouts(here.state(), *(pipelines or ()))
+    ready = Project(here).ready_rollouts(*(pipelines or ()))
     said = sys.stdout if options.is_text else sys.stderr
     for rollout in ready:
         said.write(verification_text(rollout))
@@ -122,7 +121,7 @@ def undo(
 
     A retired pipeline serves again.
     """
-    from kappa.replay.rollout.operator_requests import ask_undo, undo_target
+    from kappa.replay.rollout.operator_requests import undo_target
 
     here = here_of(context)
     here.must_run()
@@ -141,7 +140,7 @@ def undo(
     )
     ask_consent(typed("undo", pipeline) + ("" if to is None else f" --to {to}"), yes=yes)
     with rollouts_printed(here, options) as followed:
-        id_ = ask_undo(here.store, name, to=to, seen=state, reason=reason).number
+        id_ = Project(here).ask_undo(name, to=to, seen=state, reason=reason)
         followed([id_])
         follow_rollout(here, id_, options)
 

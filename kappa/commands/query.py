@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,15 +23,14 @@ from kappa.commands.terminal.options import (
     WaitSeconds,
     here_of,
 )
-from kappa.commands.terminal.output import print_listing, say
+from kappa.commands.terminal.output import print_listing, print_report, say
 from kappa.commands.terminal.written import ensure_shown
-from kappa.serving.query.render import Form, Listing
+from kappa.serving.query.render import Form
 
 if TYPE_CHECKING:
-    from kappa.replay.status.context import ProjectContext
+    from kappa.project.answers import QueryResult
     from kappa.serving.query.pin.moments import Past
     from kappa.serving.query.pin.snapshot import Snapshot
-    from kappa.serving.query.query import Answer
     from kappa.serving.query.statements import SqlStatement
 
 
@@ -74,8 +72,9 @@ def query(
     All tables of a build are read at one frontier; with --after, at a frontier that covers a write.
     Several statements of a file or of stdin are answered in order, from one snapshot.
     """
+    from kappa.project.project import Project
     from kappa.serving.query.pin.moments import parse_offsets
-    from kappa.serving.query.query import answer_queries, save_answer
+    from kappa.serving.query.query import save_answer
 
     here = here_of(context)
     when = _moment(at_generation, at, at_offsets, at_event_time, after=after)
@@ -108,7 +107,7 @@ def query(
         say(f"{count_of(saved.rows, 'row')} written to {out}")
         return
     with moving("answering", on_terminal=True):
-        found = answer_queries(here.store, statements, when=when, lease_seconds=here.lease_seconds)
+        found = Project(here).query_each(statements, when=when)
     _say_moment(when, found[0].snapshot)
     for number, answer in enumerate(found):
         if number and output is Form.TABLE:
@@ -171,17 +170,9 @@ def _read_text(file: Path | None) -> str:
         ) from error
 
 
-def _print_answer(output: Form, answer: Answer) -> None:
-    from kappa.serving.query.pin.snapshot import head_of
-    from kappa.serving.query.render import columns_of
-
-    listing = Listing(answer.columns, answer.rows)
-    document = {
-        **head_of(answer.snapshot),
-        "columns": columns_of(answer.columns, answer.types),
-        "rows": listing.row_objects(),
-    }
-    print_listing(output, listing, document=document)
+def _print_answer(output: Form, answer: QueryResult) -> None:
+    document = answer.document if output is Form.JSON else None
+    print_listing(output, answer.listing, document=document)
 
 
 def _say_moment(when: Past | None, snapshot: Snapshot) -> None:
@@ -211,39 +202,15 @@ def tables(
     With -o json the list has paths and versions, for Spark, Polars and others. The description of a
     table has its columns with types and folds, its rows and files, its writer and its readers.
     """
-    from kappa.serving.query.tables import served_tables, tables_listing
+    from kappa.project.project import Project
 
-    here = here_of(context)
+    project = Project(here_of(context))
     when = _moment(at_generation, at, at_offsets, at_event_time)
     if table is not None:
-        _describe_table(here, table, when, output)
+        print_report(output, project.table(table, when=when))
         return
-    found = served_tables(here.store, when=when, lease_seconds=here.lease_seconds)
-    print_listing(output, tables_listing(found, columns_as_text=output is Form.TABLE))
-
-
-def _describe_table(here: ProjectContext, name: str, when: Past | None, output: Form) -> None:
-    from kappa.replay.page.described_table import (
-        describe_table,
-        described_document,
-        described_listing,
-        described_text,
-    )
-
-    found = describe_table(
-        here.store,
-        here.settings.project,
-        name,
-        now=time.time(),
-        when=when,
-        lease_seconds=here.lease_seconds,
-    )
-    print_listing(
-        output,
-        described_listing(found),
-        document=described_document(found),
-        heading=described_text(found),
-    )
+    found = project.tables(when=when)
+    print_listing(output, found.listing if output is Form.TABLE else found.whole_listing)
 
 
 def _moment(

@@ -12,7 +12,7 @@ from kappa.commands.terminal.help import Commands, GroupHelp
 from kappa.commands.terminal.lines import open_lines, open_new_file
 from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import As, OfBuild, OnePipeline, Quiet, Yes, here_of
-from kappa.commands.terminal.output import ask_consent, print_listing, say
+from kappa.commands.terminal.output import ask_consent, print_listing, print_report, say
 from kappa.serving.query.render import Form, Listing
 
 
@@ -58,19 +58,13 @@ def list_rejects(
 
     `kappa rejects` alone does the same.
     """
-    from kappa.replay.rollout.rollout_numbers import part_named
-    from kappa.replay.status.listings import rejects_listing
-    from kappa.serving.query.rejects import RejectFilter, newest_rejects
+    from kappa.project.project import Project
 
-    here = here_of(context)
     with moving("reading rejects"):
-        found = newest_rejects(
-            here.store,
-            RejectFilter(*part_named(here.state, pipeline, build), reason),
-            limit=lines or None,
-            lease_seconds=here.lease_seconds,
+        found = Project(here_of(context)).rejects(
+            pipeline, reason=reason, build=build, limit=lines or None
         )
-    print_listing(output, rejects_listing(found))
+    print_report(output, found)
 
 
 @app.command("show")

@@ -14,4 +14,4 @@ nothing to a journal, and changes no topic and no build. Read the modules in thi
     suite         all tests of a project, on one Spark
 """
 
-__all__ = ["child", "loop", "run_text", "suite"]
+__all__ = ["child", "loop", "row_changes", "run_text", "sample", "sample_runs", "suite"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -66,12 +66,20 @@ class Sample:
 class Samples:
     """The samples of topics, each read from the topic once, and from files when they change."""
 
-    def __init__(self, project: Path, open_log: Callable[[], TopicLog | None]) -> None:
-        """Takes the project's folder. `open_log` returns None if no broker is up."""
+    def __init__(
+        self,
+        project: Path,
+        open_log: Callable[[], TopicLog | None],
+        known: Mapping[str, Sample] | None = None,
+    ) -> None:
+        """Takes the project's folder. `open_log` returns None if no broker is up.
+
+        `known` are samples of topics that were read already.
+        """
         self._folder = project / FOLDER
         self._open_log = open_log
         self._of_files: dict[str, tuple[object, Sample]] = {}
-        self._of_topics: dict[str, Sample | None] = {}
+        self._of_topics: dict[str, Sample | None] = {**(known or {})}
         self._log: TopicLog | None = None
         self._has_looked = False
 

@@ -78,14 +78,15 @@ class _LastRun:
 class SampleRuns:
     """Runs of a project below a scratch folder.
 
-    `settings` are those of the command. `samples` are read as runs need them.
+    `settings` are those of the command. `samples` are read as runs need them. `serving` has the
+    births of what serves, for a caller that knows them; else the root is asked.
     """
 
     settings: Settings
     scratch: Path
     samples: Samples
+    serving: Mapping[str, Birth] | None = None
     _good: dict[str, _LastRun] = field(default_factory=dict)
-    _serving: Mapping[str, Birth] | None = None
     _number: int = 0
 
     def forget(self) -> None:
@@ -94,7 +95,7 @@ class SampleRuns:
         The rows of the last good runs stay, for the comparison.
         """
         self.samples.forget()
-        self._serving = None
+        self.serving = None
         for last in self._good.values():
             last.samples = ()
 
@@ -240,9 +241,9 @@ class SampleRuns:
         )
 
     def _births(self) -> Mapping[str, Birth]:
-        if self._serving is None:
-            self._serving = serving_births(self.settings)
-        return self._serving
+        if self.serving is None:
+            self.serving = serving_births(self.settings)
+        return self.serving
 
 
 def serving_births(settings: Settings) -> Mapping[str, Birth]:

@@ -14,8 +14,9 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -44,6 +45,9 @@ from kappa.serving.query.sandbox.sandbox import Sandbox
 from kappa.state.files.bucket import ANSWERING, with_patience
 from kappa.state.journal.journal import Journal
 from kappa.state.store import Store
+
+if TYPE_CHECKING:
+    from kappa.agents.server import AgentsOverHttp
 
 # Responses that take longer are cut short.
 _GRACE_SECONDS = 2
@@ -95,7 +99,11 @@ def _serve_at(
     say: Callable[[str], None],
 ) -> None:
     settings, store = here.settings, here.store
-    with with_patience(ANSWERING), Sandbox(Allowance.of(settings.serve)) as sandbox:
+    with (
+        with_patience(ANSWERING),
+        Sandbox(Allowance.of(settings.serve)) as sandbox,
+        ExitStack() as ending,
+    ):
         stand = Stand(
             store,
             sandbox,
@@ -114,6 +122,7 @@ def _serve_at(
             stand,
             accounts=accounts,
             bounds=bounds,
+            mounted=_agents(here, ending) if settings.agents.http else None,
             routers=(events.router, changes.router, api.router, *routes.ROUTERS),
             state={
                 "desk": desk,
@@ -145,6 +154,13 @@ def _serve_at(
 
 def _accounts_of(here: ProjectContext, token: str | None) -> Accounts:
     return Accounts.of(here.settings, here.store.local.folder, token=token)
+
+
+def _agents(here: ProjectContext, ending: ExitStack) -> AgentsOverHttp:
+    """Returns the server of agents; its processes end with the stack."""
+    from kappa.agents.server import open_desk, serve_over_http  # noqa: PLC0415  # the SDK is an extra
+
+    return serve_over_http(ending.enter_context(open_desk(here)), user="the holder of the token")
 
 
 def _unready_reasons(store: Store) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from kappa.base.errors import Unreachable, UsageError
 
 if TYPE_CHECKING:
     from kappa.base.settings import Settings
-    from kappa.code.project import Project
+    from kappa.code.project import LoadedProject
     from kappa.declare.pipeline import Pipeline
     from kappa.declare.topic import Topic
     from kappa.kafka.client import Log
@@ -75,7 +75,7 @@ class ProjectContext:
         return load_pipelines(self.settings.project)
 
     @cached_property
-    def loadable(self) -> Project:
+    def loadable(self) -> LoadedProject:
         """The files for commands on topics that can be loaded, and the errors of all others.
 
         A pattern without joined topics has no topic.

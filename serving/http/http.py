@@ -5,15 +5,16 @@ Routes that need rollouts are passed in as routers, by a package that may import
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import Any, Protocol
 
 import anyio
 from fastapi import APIRouter, Depends, FastAPI, Request, Response, WebSocket
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from kappa.base.errors import KappaError
 from kappa.serving.access.accounts import Accounts
@@ -37,24 +38,43 @@ _OVERVIEW_HINT = "the navigation above leads to every page"
 router = APIRouter()
 
 
+class MountedApp(Protocol):
+    """An application at a path, behind the gate, and the context that it runs in."""
+
+    @property
+    def path(self) -> str:
+        """The path of all its requests."""
+
+    @property
+    def app(self) -> Callable[..., Awaitable[None]]:
+        """The application, as ASGI calls one."""
+
+    @property
+    def running(self) -> Callable[[], AbstractAsyncContextManager[None]]:
+        """Makes the context, once."""
+
+
 def make_app(
     stand: Stand,
     *,
     accounts: Accounts,
     routers: Iterable[APIRouter] = (),
+    mounted: MountedApp | None = None,
     bounds: Bounds | None = None,
     state: Mapping[str, object] | None = None,
 ) -> Gate:
     """Makes the application behind the gate.
 
     `routers` come from other packages, with `state` for their routes. `accounts` are the clients
-    that the server knows.
+    that the server knows. `mounted` is an application of another kind beside the routes, which
+    checks what its clients may do by itself.
     """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         try:
-            yield
+            async with nullcontext() if mounted is None else mounted.running():
+                yield
         finally:
             stand.snapshots.close()
             await anyio.to_thread.run_sync(stand.sandbox.close)
@@ -78,6 +98,8 @@ def make_app(
         setattr(app.state, name, value)
     for each in (router, queries.router, *routers):
         app.include_router(each)
+    if mounted is not None:
+        app.router.routes.append(Route(mounted.path, mounted.app))
     app.add_exception_handler(KappaError, _answer_error)
     app.add_exception_handler(RequestValidationError, _answer_error)
     app.add_exception_handler(HTTPException, _answer_error)

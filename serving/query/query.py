@@ -80,30 +80,30 @@ def answer_query(
     )
 
 
-def answer_queries(
+def answer_each(
     store: Store,
     queries: Sequence[SqlStatement],
+    answer: Callable[[Reader, str, Snapshot], _Found],
     *,
     when: Past | None = None,
     lease_seconds: float = 60.0,
-) -> tuple[Answer, ...]:
-    """Answers several queries from one snapshot, one after the other.
+) -> tuple[_Found, ...]:
+    """Answers several queries from one snapshot, one after the other, each by `answer`.
 
     An error names the query, if there are several, and no answer is given. Raises as `answer_query`
     does.
     """
 
-    def answer_all(reader: Reader, snapshot: Snapshot) -> tuple[Answer, ...]:
+    def answer_all(reader: Reader, snapshot: Snapshot) -> tuple[_Found, ...]:
         answers = []
         for number, query in enumerate(queries, 1):
             try:
-                rows = reader.rows(query.text)
+                answers.append(answer(reader, query.text, snapshot))
             except KappaError as error:
                 if len(queries) > 1:
                     place = f"statement {number} of {len(queries)}, at line {query.line}"
                     error.message = f"{place}: {error.message}"
                 raise
-            answers.append(Answer(rows.columns, rows.types, rows.rows, snapshot))
         return tuple(answers)
 
     return ask_snapshot(store, answer_all, when=when, lease_seconds=lease_seconds)

@@ -69,14 +69,14 @@ def test_statements_see_one_snapshot(
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
     from kappa.serving.query.reader.reader import Reader
 
-    rows = Reader.rows
+    rows = Reader.keep_rows
 
     def rows_while_it_goes_on(reader: Reader, sql: str):
         found = rows(reader, sql)
         platform.advance("flights-1", DELAYS, ROWS_OF_DELAYS)
         return found
 
-    monkeypatch.setattr(Reader, "rows", rows_while_it_goes_on)
+    monkeypatch.setattr(Reader, "keep_rows", rows_while_it_goes_on)
     counted = b"select count(*) as n from delays;"
 
     assert query("-o", "csv", stdin=2 * counted) == (0, "n\n3\nn\n3\n", "")

@@ -10,7 +10,7 @@ import pytest
 from kappa.base.errors import DeclarationError, UsageError
 from kappa.code.code_snapshot import snapshot_files
 from kappa.code.fingerprint import compute_fingerprint, version_differences
-from kappa.code.project import Project, load_project
+from kappa.code.project import LoadedProject, load_project
 from kappa.declare.topic_patterns import (
     JoinedTopic,
     JoinedTopics,
@@ -69,14 +69,14 @@ def refused(project: Path) -> DeclarationError:
     return error.value
 
 
-def version(project: Project) -> tuple[str, dict[str, str]]:
+def version(project: LoadedProject) -> tuple[str, dict[str, str]]:
     found = compute_fingerprint(
         project.pipelines["web"], *_place(project), find=project.sources.find
     )
     return found.version, dict(found.parts)
 
 
-def _place(project: Project) -> tuple[str, str]:
+def _place(project: LoadedProject) -> tuple[str, str]:
     place = project.places["web"]
     return place.module, place.attribute
 

@@ -1,4 +1,4 @@
-"""The way from a plan to rollouts: plan, show, ask, try the law of slices, begin."""
+"""The way from a plan to rollouts: plan, show, ask, begin."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING
 from kappa.commands.terminal.follow import (
     RolloutOptions,
     bring_on,
-    follow_rollout,
-    for_each_rollout,
+    follow_each,
     rollouts_printed,
 )
 from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.output import ask_consent, is_quiet, print_plan, say, typed
+from kappa.project.project import Project
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from kappa.replay.rollout.plan.facts import Observed
+    from kappa.project.planned import ProjectPlan
     from kappa.replay.rollout.plan.finding import Allowances
-    from kappa.replay.rollout.plan.plan import Plan
     from kappa.replay.status.context import ProjectContext
 
 
@@ -57,52 +56,25 @@ def begin_planned(
 
     here.must_run()
     with one_child(here.settings):
-        made, _ = plan_changes(here, pipelines, again=again, accepting=accepting)
-        return begin(here, command, pipelines, made, options)
-
-
-def plan_changes(
-    here: ProjectContext, pipelines: Sequence[str], *, again: bool, accepting: Allowances
-) -> tuple[Plan, Observed]:
-    """Plans the declared pipelines. Returns the plan and the facts behind the plan."""
-    from kappa.replay.rollout.plan.make_plan import make_plan
-
-    observed = observed_for(here, pipelines)
-    return make_plan(observed, only=pipelines, again=again, accepting=accepting), observed
-
-
-def observed_for(here: ProjectContext, pipelines: Sequence[str]) -> Observed:
-    """Gathers the facts of a plan from files, journal, log and disk."""
-    from kappa.replay.rollout.plan.observe import gather_facts
-
-    log = here.log()
-    with moving("planning") as show:
-        return gather_facts(
-            here.settings,
-            here.store,
-            log,
-            only=pipelines,
-            show=lambda step: show(f"planning: {step}"),
+        planned = Project(here).plan_accepting(
+            pipelines, again=again, accepting=accepting, showing=moving
         )
+        return begin(command, pipelines, planned, options)
 
 
 def begin(
-    here: ProjectContext,
-    command: str,
-    pipelines: Sequence[str],
-    made: Plan,
-    options: RolloutOptions,
+    command: str, pipelines: Sequence[str], planned: ProjectPlan, options: RolloutOptions
 ) -> tuple[int, ...]:
     """Shows a plan, asks for a yes, tries the law of slices, and begins the rollouts.
 
     Returns the ids of the rollouts, none if the plan has no changes.
     """
-    print_plan(made, sys.stdout if options.is_text else sys.stderr)
-    made.ensure_possible_as_shown()
-    if not made.has_changes:
+    print_plan(planned.made, sys.stdout if options.is_text else sys.stderr)
+    planned.made.ensure_possible_as_shown()
+    if not planned.has_changes:
         return ()
     ask_consent(typed(command, " ".join(pipelines) or None), yes=options.yes)
-    return _begun(here, made, options)
+    return _begun(planned, options)
 
 
 def apply_saved(here: ProjectContext, file: Path, options: RolloutOptions) -> None:
@@ -110,36 +82,25 @@ def apply_saved(here: ProjectContext, file: Path, options: RolloutOptions) -> No
 
     Raises Conflict if the plan is stale.
     """
-    from kappa.replay.rollout.plan.saved_plan import SavedPlan
-
-    here.must_run()
-    saved = SavedPlan.read(file)
-    made = saved.plan_again(file, observed_for(here, saved.only))
-    print_plan(made, sys.stdout if options.is_text else sys.stderr)
-    made.ensure_possible_as_shown()
     with rollouts_printed(here, options) as begun:
-        ids = _begun(here, made, options)
+        ids = begin_saved(here, file, options)
         begun(ids)
-        for_each_rollout(lambda id_: follow_rollout(here, id_, options), ids)
+        follow_each(here, ids, options)
 
 
-def _begun(here: ProjectContext, made: Plan, options: RolloutOptions) -> tuple[int, ...]:
-    from kappa.replay.rollout.law import ensure_lawful
-    from kappa.replay.rollout.stage import stage_plan
-
-    with moving("tries the law of slices") as show:
-        ensure_lawful(
-            here.settings,
-            here.store,
-            here.log(),
-            made,
-            say=(lambda _line: None) if is_quiet() else say,
-            show=lambda step: show(f"law of slices: {step}"),
-        )
-    # A minute may have passed: if the supervisor has ended meanwhile, nobody would continue the
-    # rollouts that are begun now.
+def begin_saved(here: ProjectContext, file: Path, options: RolloutOptions) -> tuple[int, ...]:
+    """Begins the rollouts of a saved plan. Returns their ids. Raises as `apply_saved` does."""
     here.must_run()
-    with moving("beginning the rollouts"):
-        return stage_plan(
-            here.store, made, auto_promote=options.auto_promote, reason=options.reason
-        )
+    planned = Project(here).read_plan(file, showing=moving)
+    print_plan(planned.made, sys.stdout if options.is_text else sys.stderr)
+    planned.made.ensure_possible_as_shown()
+    return _begun(planned, options)
+
+
+def _begun(planned: ProjectPlan, options: RolloutOptions) -> tuple[int, ...]:
+    return planned.begin(
+        auto_promote=options.auto_promote,
+        reason=options.reason,
+        say=(lambda _line: None) if is_quiet() else say,
+        showing=moving,
+    )

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kappa.base.errors import KappaError, Unreachable
 from kappa.commands.terminal.output import (
     ask_consent,
     is_quiet,
@@ -17,15 +16,14 @@ from kappa.commands.terminal.output import (
     talk,
     typed,
 )
+from kappa.project.project import Project
+from kappa.project.rolled_out import follow_to_end, for_each_rollout
 from kappa.serving.query.render import Form
 
 if TYPE_CHECKING:
-    from kappa.kafka.client import Log
     from kappa.replay.rollout.rollout import Rollout
     from kappa.replay.rollout.state import State
     from kappa.replay.status.context import ProjectContext
-    from kappa.state.build import Birth
-    from kappa.state.offsets import Offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,58 +79,25 @@ def follow_rollout(
 
     If the rollout ends without serving, raises the error for this kind of end.
     """
-    from kappa.replay.status.follow import follow_rollout, raise_unless_served, show_progress
-    from kappa.replay.status.outgoing_changes import sends_at_switch
-    from kappa.state.build import read_birth
-
-    begun = here.state().rollout(id_)
-    birth = read_birth(here.store, begun.build)
     try:
-        log, end = _log_of(here, begun, birth)
-        steps = follow_rollout(
-            here.store,
+        ended = follow_to_end(
+            here,
             id_,
             timeout=options.timeout,
-            supervised=lambda: here.running is not None,
-            until=lambda rollout: to_the_yes and rollout.waits,
-        )
-        ended = show_progress(
-            steps,
-            end,
-            None if is_quiet() else talk(),
+            to_the_yes=to_the_yes,
+            console=None if is_quiet() else talk(),
             known=known,
-            end_now=lambda: log.end(birth.topic_ids),
-            sends=lambda rollout: sends_at_switch(
-                here.store, here.state(), rollout, most=here.settings.alerts.most
-            ),
         )
     except KeyboardInterrupt:
+        number = here.state().rollout(id_).number
         say(
-            f"rollout {begun.number} goes on; kappa wait {begun.number} follows it, kappa abandon "
-            f"{begun.number} gives it up"
+            f"rollout {number} goes on; kappa wait {number} follows it, kappa abandon {number} "
+            "gives it up"
         )
         raise
-    raise_unless_served(ended)
     if not ended.active and options.is_text:
         print(_outcome(here.state(), ended))
     return ended
-
-
-def _log_of(here: ProjectContext, begun: Rollout, birth: Birth) -> tuple[Log, Offsets]:
-    """Returns the broker's client and the end offsets of the topics that a rollout reads.
-
-    Raises Unreachable; the message says that the rollout has begun nevertheless.
-    """
-    try:
-        log = here.log()
-        return log, log.end(birth.topic_ids)
-    except Unreachable as error:
-        raise Unreachable(
-            f"rollout {begun.number} of pipeline {begun.pipeline} has begun, and cannot be "
-            f"followed: {error.message}",
-            hint=f"kappa up -d continues it, kappa wait {begun.number} follows it, "
-            f"kappa abandon {begun.number} gives it up",
-        ) from error
 
 
 def _outcome(state: State, ended: Rollout) -> str:
@@ -156,38 +121,21 @@ def _outcome(state: State, ended: Rollout) -> str:
 
 def approve(here: ProjectContext, ready: Iterable[Rollout], options: RolloutOptions) -> None:
     """Approves these candidates together, and follows each candidate until it serves."""
-    from kappa.replay.rollout.operator_requests import ask_promote
     from kappa.replay.status.follow import ensure_not_waiting
-    from kappa.state.journal.events import PromoteAsked
 
-    asked = ask_promote(
-        here.store, seen=[rollout.id for rollout in ready], reason=options.reason
-    ).event
-    assert isinstance(asked, PromoteAsked)
     # All events before the yes are on the screen already.
     for_each_rollout(
         lambda id_: ensure_not_waiting(
             follow_rollout(here, id_, options, to_the_yes=True, known=here.state().rollout(id_))
         ),
-        (asked.rollout, *asked.together),
+        Project(here).ask_promote(ready, reason=options.reason),
+        show_failure,
     )
 
 
-def for_each_rollout(act: Callable[[int], object], ids: Iterable[int]) -> None:
-    """Calls a function for each rollout, even after an error.
-
-    The first error is raised, and decides the exit code; the other errors are printed.
-    """
-    refused = []
-    for id_ in ids:
-        try:
-            act(id_)
-        except KappaError as error:
-            refused.append(error)
-    for other in refused[1:]:
-        show_failure(other)
-    for first in refused[:1]:
-        raise first
+def follow_each(here: ProjectContext, ids: Iterable[int], options: RolloutOptions) -> None:
+    """Follows each rollout to its end; the first error is raised after the last has ended."""
+    for_each_rollout(lambda id_: follow_rollout(here, id_, options), ids, show_failure)
 
 
 def bring_on(here: ProjectContext, ids: tuple[int, ...], options: RolloutOptions) -> None:
@@ -199,7 +147,7 @@ def bring_on(here: ProjectContext, ids: tuple[int, ...], options: RolloutOptions
         if ended.waits:
             waiting.append(ended)
 
-    for_each_rollout(bring_on, ids)
+    for_each_rollout(bring_on, ids, show_failure)
     if waiting:
         ask_consent(
             typed("promote", " ".join(rollout.pipeline for rollout in waiting)),

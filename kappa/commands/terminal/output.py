@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from kappa.declare.topic import Topic
+    from kappa.project.report import Report
     from kappa.replay.rollout.plan.plan import Plan
     from kappa.replay.status.context import ProjectContext
 
@@ -67,6 +68,11 @@ def print_listing(
 ) -> None:
     """Writes a listing to stdout in the requested form."""
     sys.stdout.write(rendered(form, listing, document=document, heading=heading))
+
+
+def print_report(form: Form, report: Report) -> None:
+    """Writes a report to stdout in the requested form."""
+    print_listing(form, report.listing, document=report.document, heading=report.heading)
 
 
 def rendered(form: Form, listing: Listing, *, document: object = None, heading: str = "") -> str:

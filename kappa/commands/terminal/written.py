@@ -10,11 +10,8 @@ from kappa.commands.terminal.moving import moving
 from kappa.state.offsets import Offsets
 
 if TYPE_CHECKING:
-    from kappa.kafka.producer import Acknowledged
+    from kappa.project.project import Produced
     from kappa.replay.status.context import ProjectContext
-
-# The time is many times that of a slice, and long enough to wake a resting build.
-_SECONDS = 30.0
 
 
 def ensure_shown(here: ProjectContext, token: Offsets, timeout: float | None) -> None:
@@ -22,15 +19,10 @@ def ensure_shown(here: ProjectContext, token: Offsets, timeout: float | None) ->
 
     Meanwhile a line shows the wait. Raises TimedOut, with the known reasons, after the timeout.
     """
-    from kappa.serving.query.pin.write_token import ensure_covered
+    from kappa.project.project import Project
 
     with moving("waiting until readers see it"):
-        ensure_covered(
-            here.store,
-            token,
-            seconds=_SECONDS if timeout is None else timeout,
-            is_up=lambda: here.running is not None,
-        )
+        Project(here).wait_until_shown(token, timeout=timeout)
 
 
 def ensure_some_reads(here: ProjectContext, topic: str) -> None:
@@ -41,7 +33,7 @@ def ensure_some_reads(here: ProjectContext, topic: str) -> None:
 
 
 def ensure_written_shown(
-    here: ProjectContext, acknowledged: Acknowledged, timeout: float | None
+    here: ProjectContext, acknowledged: Produced, timeout: float | None
 ) -> None:
     """Flushes the command's output, and waits until readers see the written records.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kappa.base.errors import UsageError
 from kappa.declare.formats.csv_events import Csv
@@ -89,6 +89,22 @@ def parquet_events(topic: Topic, path: Path) -> Iterator[Placed]:
     for number, row in enumerate(rows, start=1):
         place = placed(str(path), "row", number)
         yield place, _make_value(place, writer.of_row, row)
+
+
+def placed_rows(topic: Topic, rows: Iterable[Mapping[str, Any]]) -> Iterator[Placed]:
+    """Yields an event for every row of a program: a value by column.
+
+    Raises UsageError that names the row by its number, from 1.
+    """
+    writer = EventWriter(topic)
+    for number, row in enumerate(rows, start=1):
+        place = f"event {number:d}"
+
+        def record_of(given: Mapping[str, Any]) -> ProducedRecord:
+            writer.ensure_known(given)
+            return writer.of_row(given)
+
+        yield place, _make_value(place, record_of, row)
 
 
 def placed(file: str, what: str, number: int) -> str:

@@ -10,8 +10,7 @@ anywhere. In reading order:
 - change_set.py: a change set: the head, and the rows while the change set is open
 - difference.py: the SQL of the net difference of two points, and the change set from that SQL
 - follower.py: a follower: the change sets of a table, one after the other
-- project.py: the changes of a project's tables, for Python programs
 - hub.py: one follower for each table, for all readers of a server
 """
 
-__all__ = ["change_set", "cursor", "filter", "hub", "point", "project"]
+__all__ = ["change_set", "cursor", "filter", "follower", "hub", "point"]

@@ -125,6 +125,71 @@ class Rows:
     rows: tuple[tuple[Any, ...], ...]
 
 
+class KeptRows:
+    """The rows of a query, kept in the DuckDB that ran the query: each form is made of them.
+
+    `types` are DuckDB's, `count` is the number of rows. The DuckDB ends with the last of its rows.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        columns: tuple[str, ...],
+        types: tuple[str, ...],
+        kept: str | tuple[tuple[Any, ...], ...],
+        explain: Callable[[DuckError | UnicodeDecodeError], KappaError],
+    ) -> None:
+        """Takes a temporary table with the rows, whose columns are `_0`, `_1` and so on.
+
+        A query whose rows no table can hold gives its rows as Python's values instead.
+        """
+        self.columns, self.types = columns, types
+        self._connection = connection
+        self._kept = kept
+        self._explain = explain
+        if isinstance(kept, str):
+            ((count,),) = self._fetched(f"select count(*) from {quoted(kept)}")
+            self.count = int(count)
+        else:
+            self.count = len(kept)
+
+    def python_rows(self, *, limit: int | None = None) -> tuple[tuple[Any, ...], ...]:
+        """Returns the rows, or the first `limit`, as Python's values, as `Reader.rows` does."""
+        if not isinstance(self._kept, str):
+            return self._kept[:limit]
+        sql = self._named_sql(self._kept)
+        sql = sql if limit is None else f"{sql} limit {limit}"
+        query = python_query(self._connection, sql, times=True, names=distinct_names)
+        return tuple(map(query.row, self._fetched(query.sql)))
+
+    def arrow_table(self) -> Any:
+        """Returns the rows as a table of Arrow's.
+
+        Raises UsageError for a value that Arrow cannot hold.
+        """
+        if not isinstance(self._kept, str):
+            raise UsageError(
+                "the answer has a struct without names, which Arrow cannot hold",
+                hint="name the fields in the query: {'a': 1} in place of row(1)",
+            )
+        sql = self._named_sql(self._kept)
+        query = arrow_query(self._connection, sql, parquet=False, names=distinct_names)
+        try:
+            return self._connection.execute(query.sql).to_arrow_table()
+        except DUCKDB_ERRORS as error:
+            raise self._explain(error) from error
+
+    def _named_sql(self, table: str) -> str:
+        names = (f"_{place} as {quoted(name)}" for place, name in enumerate(self.columns))
+        return f"select {', '.join(names)} from {quoted(table)}"
+
+    def _fetched(self, sql: str) -> list[tuple[Any, ...]]:
+        try:
+            return self._connection.execute(sql).fetchall()
+        except DUCKDB_ERRORS as error:
+            raise self._explain(error) from error
+
+
 class Reader:
     """A DuckDB with views over files, and with the tables of a comparison."""
 
@@ -160,6 +225,8 @@ class Reader:
         self._seconds = seconds
         self._leave = leave
         self._failed = False
+        # The number of answers that are kept in the connection, which is theirs then.
+        self._kept = 0
         self._late = False
         self._closed = threading.Event()
         self._clock = (
@@ -178,6 +245,31 @@ class Reader:
         query = self._examine_query(sql, self._for_python)
         found = self._run_on_connection(lambda: self._connection.execute(query.sql).fetchall())
         return Rows(query.columns, query.types, tuple(map(query.row, found)))
+
+    def keep_rows(self, sql: str) -> KeptRows:
+        """Runs a query, and keeps the rows in memory beyond the end of the reader.
+
+        Raises as `rows` does.
+        """
+        exact = self._examine_query(sql, self._for_python)
+        query, table = self.only_select(sql), f"_kept_{self._kept}"
+        names = ", ".join(f"_{place}" for place in range(len(exact.columns)))
+        self.shows = None
+        try:
+            self._run_on_connection(
+                lambda: self._connection.execute(
+                    f"create temp table {table} as select * from (\n{query}\n) as _answer({names})"
+                )
+            )
+        except UsageError as error:
+            if "unnamed struct" not in error.message:
+                raise
+            rows = self.rows(sql)
+            return KeptRows(
+                self._connection, rows.columns, rows.types, rows.rows, self.explain_error
+            )
+        self._kept += 1
+        return KeptRows(self._connection, exact.columns, exact.types, table, self.explain_error)
 
     def describe_columns(self, sql: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Returns the distinct column names of a query, and the types.
@@ -319,6 +411,8 @@ class Reader:
             self._clock.cancel()
             # A clock that has just begun to break off still needs the connection.
             self._clock.join()
+        if self._kept:
+            return
         if self._leave is not None and self._folder is None and not self._failed:
             self._leave(self._connection, self.shows)
             return

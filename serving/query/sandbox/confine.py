@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import platform
 import resource
 import signal
+import socket
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -34,6 +36,16 @@ _PATH_BENEATH = 1
 _READ_FILE, _READ_DIR = 1 << 2, 1 << 3
 _FILES = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
 _TCP, _SCOPES = 0b11, 0b11
+_SCOPES_SINCE = 6
+_EXECUTE = 1 << 0
+# The rights that a file has, and not only a folder: write, read, truncate. Nobody makes devices.
+_OF_FILES = 1 << 1 | 1 << 2 | 1 << 14
+_DEVICES = 1 << 6 | 1 << 11 | 1 << 15
+
+_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
+_IFF_UP, _SIOCSIFFLAGS = 0x1, 0x8914
+# The kinds of sockets of a confined program: IPv4, IPv6, and the kernel's lists of interfaces.
+_FAMILIES = (2, 10, 16)
 
 # Seccomp's answers, and the machine whose call numbers follow.
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
@@ -67,6 +79,14 @@ _REFUSED = (
 # fmt: on
 _OPEN, _CLONE, _OPENAT, _PRLIMIT, _CLONE3, _OPENAT2 = 2, 56, 257, 302, 435, 437
 _CLONE_THREAD = 0x10000
+_SOCKET, _IO_URING = 41, 425
+# Calls of whole programs that would change the machine, or look into other processes: ptrace,
+# mounts, modules, namespaces, keys, traces, memory of others.
+_OF_THE_MACHINE = (
+    *(101, 155, 161, 163, 165, 166, 167, 168, 169, 170, 171, 172, 173, 175, 176, 179, 246, 248),
+    *(249, 250, 272, 298, 300, 301, 303, 304, 308, 310, 311, 313, 320, 321, 323, 428, 429, 430),
+    *(431, 432, 438, 442, 448),
+)
 _FOR_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 # Classic BPF, as the kernel takes it (linux/filter.h).
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -146,6 +166,51 @@ def confine_process(readable: Iterable[str], listable: Iterable[str] = ()) -> No
         _refuse_calls()
 
 
+def confine_program(readable: Iterable[str], writable: Iterable[str]) -> None:
+    """Restricts this process, and all programs that it starts, for code of a stranger.
+
+    Programs may read and run what is below the `readable` paths, and read, write and run what is
+    below the `writable` folders. The network is one of their own, with nothing but the loopback
+    interface. They can open no socket of another kind, trace no other process, and signal none.
+    Raises OSError if this machine cannot restrict all of that: half a wall would be none. No other
+    thread may run yet.
+    """
+    threads = sum(1 for _ in Path("/proc/self/task").iterdir())
+    assert threads == 1, f"{threads} threads are there already, and would not be confined"
+    if platform.machine() != "x86_64" or (version := _landlock_version()) < _SCOPES_SINCE:
+        raise OSError(errno.ENOSYS, "Landlock with scopes (Linux 6.12) on x86-64 is needed")
+    _leave_network()
+    _call_prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    files = _FILES[min(version, 5)]
+    below = _READ_FILE | _READ_DIR | _EXECUTE
+    _allow_files(
+        struct.pack("=QQQ", files, 0, _SCOPES),
+        [
+            *((path, below if Path(path).is_dir() else below & ~_READ_DIR) for path in readable),
+            *(
+                (path, files & ~_DEVICES if Path(path).is_dir() else files & _OF_FILES)
+                for path in writable
+            ),
+        ],
+    )
+    _set_filter(_filter_of_program())
+
+
+def _leave_network() -> None:
+    """Moves this process to a network of its own, whose loopback interface is up."""
+    user, group = os.getuid(), os.getgid()
+    # In a namespace of users, too, root is nobody special outside, and others may make a network.
+    if _libc().unshare(_CLONE_NEWUSER | _CLONE_NEWNET) < 0:
+        _checked_call(_libc().unshare(_CLONE_NEWNET))
+    else:
+        Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1", encoding="ascii")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1", encoding="ascii")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
+        request = struct.pack("16sH14x", b"lo", _IFF_UP)
+        fcntl.ioctl(opened, _SIOCSIFFLAGS, request)
+
+
 def _landlock_version() -> int:
     return max(0, int(_libc().syscall(_CREATE_RULESET, None, _as_long(0), _as_long(_VERSION_ONLY))))
 
@@ -154,8 +219,13 @@ def _read_only(version: int, allowed: Iterable[tuple[str, int]]) -> None:
     rules = struct.pack(
         "=QQQ", _FILES[min(version, 5)], _TCP if version >= 4 else 0, _SCOPES if version >= 6 else 0
     )
-    size = 24 if version >= 6 else 16 if version >= 4 else 8
-    ruleset = _checked_call(_libc().syscall(_CREATE_RULESET, rules, _as_long(size), _as_long(0)))
+    _allow_files(rules[: 24 if version >= 6 else 16 if version >= 4 else 8], allowed)
+
+
+def _allow_files(rules: bytes, allowed: Iterable[tuple[str, int]]) -> None:
+    """Refuses all that the rules handle, but the rights on the allowed paths."""
+    size = _as_long(len(rules))
+    ruleset = _checked_call(_libc().syscall(_CREATE_RULESET, rules, size, _as_long(0)))
     for path, rights in allowed:
         try:
             opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -177,7 +247,11 @@ def _read_only(version: int, allowed: Iterable[tuple[str, int]]) -> None:
 
 
 def _refuse_calls() -> None:
-    program = b"".join(_filter_program())
+    _set_filter(_filter_program())
+
+
+def _set_filter(steps: Iterable[bytes]) -> None:
+    program = b"".join(steps)
     held = ctypes.create_string_buffer(program, len(program))
     filter_ = struct.pack("=HxxxxxxQ", len(program) // 8, ctypes.addressof(held))
     _checked_call(
@@ -238,6 +312,33 @@ def _filter_program() -> Iterator[bytes]:
                 _filter_step(_AT_LEAST, last + 1, yes=1, no=0),
                 _filter_step(_RETURN, refused),
             )
+    yield _filter_step(_RETURN, _ALLOW)
+
+
+def _filter_of_program() -> Iterator[bytes]:
+    """Yields the steps of the filter for whole programs: sockets by kind, and calls by number.
+
+    A socket file of another process, a spare's for example, is no file to Landlock: so a program
+    has sockets of the Internet's kinds alone. Programs make pairs of sockets by another call.
+    """
+    refused, unknown = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
+    yield from (
+        _filter_step(_LOAD, 4),
+        _filter_step(_EQUAL, _X86_64, no=0, yes=1),
+        _filter_step(_RETURN, _KILL),
+        _filter_step(_LOAD, 0),
+        _filter_step(_AT_LEAST, _X32, yes=0, no=1),
+        _filter_step(_RETURN, refused),
+        _filter_step(_EQUAL, _SOCKET, yes=0, no=len(_FAMILIES) + 3),
+        _filter_step(_LOAD, 16),
+    )
+    for place, family in enumerate(_FAMILIES):
+        yield _filter_step(_EQUAL, family, yes=len(_FAMILIES) - place, no=0)
+    yield from (_filter_step(_RETURN, refused), _filter_step(_RETURN, _ALLOW))
+    # By this call a program would open sockets past the filter.
+    yield from (_filter_step(_EQUAL, _IO_URING, yes=0, no=1), _filter_step(_RETURN, unknown))
+    for number in _OF_THE_MACHINE:
+        yield from (_filter_step(_EQUAL, number, yes=0, no=1), _filter_step(_RETURN, refused))
     yield _filter_step(_RETURN, _ALLOW)
 
 

@@ -1,0 +1,21 @@
+"""Agents that speak the Model Context Protocol: they read, plan, rehearse and stage.
+
+What an agent reads goes by the doors of strangers: a query runs in the sandbox. What an agent
+changes goes by the commands that a person types, in a process of their own, in the journal as
+`agent NAME for USER`; the serving map moves only by the acts that `[agents] may` lists. Files that
+an agent gives run in a confined process alone. Rows are data, and are marked so: no tool does
+anything because of what a row says. The SDK `mcp` is an extra, which server.py alone imports. Read
+the modules in this order:
+
+    desk         the tools as functions: documents of what serves, plans, requests
+    pinned       the snapshots that answers can be repeated by
+    meanings     what tables mean: docstrings of the code that serves
+    docs_search  a search in the documentation
+    given_files  the files of the project, with those that an agent gives
+    rehearsal    a rehearsal of given files: the server's side
+    rehearsed    the confined program of a rehearsal
+    acts         requests of an agent, as commands in a process of their own
+    server       the tools as an MCP server, on stdio and over HTTP
+"""
+
+__all__ = ["server"]

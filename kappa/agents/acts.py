@@ -1,0 +1,111 @@
+"""Requests of an agent, as the commands that a person types, each in a process of its own.
+
+A command that loads the project's files runs code of the project: so it never runs in a server. The
+process acts as `agent NAME for USER`, which the journal keeps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kappa.base.errors import ConsentNeeded, KappaError, TimedOut, UsageError
+from kappa.base.process import tied
+from kappa.base.program import command_of
+from kappa.base.sections import AgentAct
+from kappa.replay.status.context import ProjectContext
+
+# A promote is followed to its end, a plan may describe functions by a Spark of its own.
+_SECONDS = 600.0
+_NAME = re.compile(r"[^\w.@+-]+")
+_LONGEST_NAME, _LONGEST_REASON = 60, 300
+# A pipeline, or the number of a rollout: neither an option nor a path.
+_PIPELINE = re.compile(r"[A-Za-z0-9_][\w.-]{0,200}")
+
+
+def acting_agent(agent: str, user: str) -> str:
+    """Returns `agent NAME for USER`; a name that a client made up is cut to plain characters."""
+    names = (_NAME.sub("-", name).strip("-")[:_LONGEST_NAME] or "unnamed" for name in (agent, user))
+    return "agent {} for {}".format(*names)
+
+
+def run_command(here: ProjectContext, by: str, *words: str, project: Path | None = None) -> Any:
+    """Runs a command of `kappa` as `by`, and returns the document that it prints.
+
+    `project` is another folder with the project's files than the project's own. Raises KappaError
+    with the command's own message and hint.
+    """
+    command = [
+        *command_of("kappa.commands.main"),
+        *("--project", str(project or here.settings.project)),
+        *("--root", here.settings.root_url),
+        *words,
+    ]
+    environment: Mapping[str, str] = {**os.environ, "KAPPA_BY": by, "NO_COLOR": "1"}
+    try:
+        done = subprocess.run(
+            tied(command),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=environment,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise TimedOut(
+            f"kappa {words[0]} did not end within {_SECONDS:g} s",
+            hint="what it has begun goes on: see the status",
+        ) from None
+    if done.returncode:
+        message, hint = _told(done.stderr.decode(errors="replace"))
+        raise KappaError(message or f"kappa {words[0]} ended with {done.returncode}", hint=hint)
+    return json.loads(done.stdout or b"null")
+
+
+def request_act(
+    here: ProjectContext, by: str, act: AgentAct, pipeline: str, reason: str
+) -> dict[str, Any]:
+    """Asks for an act on a pipeline, and waits for its end.
+
+    Raises ConsentNeeded, with the command that a person types, unless `[agents] may` lists the act.
+    """
+    if not _PIPELINE.fullmatch(pipeline):
+        raise UsageError(
+            f"{pipeline[:80]!r} is no name of a pipeline", hint="list_tables names the pipelines"
+        )
+    ensure_may(here, act, f"kappa {act} {pipeline}")
+    words = [str(act), pipeline, *reason_words(reason)]
+    if act in {AgentAct.PROMOTE, AgentAct.UNDO, AgentAct.RETIRE}:
+        words.append("--yes")
+    return {"done": run_command(here, by, *words, "-o", "json")}
+
+
+def ensure_may(here: ProjectContext, act: AgentAct, command: str) -> None:
+    """Raises ConsentNeeded, with the command for a person, unless an agent may do an act."""
+    if act not in here.settings.agents.may:
+        raise ConsentNeeded(
+            f"an agent needs a person's yes to {act}",
+            hint=f'a person types: {command}; or allows it in kappa.toml: [agents] may = ["{act}"]',
+        )
+
+
+def reason_words(reason: str) -> tuple[str, ...]:
+    """Returns the option for a reason, in one line; nothing for no reason."""
+    line = " ".join(reason.split())[:_LONGEST_REASON]
+    return (f"--reason={line}",) if line else ()
+
+
+def _told(output: str) -> tuple[str, str]:
+    """Returns the message and the hint at the end of a command's stderr."""
+    message = hint = ""
+    for line in output.splitlines():
+        if line.startswith("error: "):
+            message, hint = line.removeprefix("error: "), ""
+        elif line.startswith("hint: "):
+            hint = line.removeprefix("hint: ")
+    return message, hint

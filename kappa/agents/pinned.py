@@ -1,0 +1,119 @@
+"""The snapshots that an agent's answers can be repeated by, pinned while they are of use."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+
+from kappa.base.errors import KappaError, UsageError
+from kappa.serving.query.pin.catalog import pin_at, pin_served
+from kappa.serving.query.pin.moments import Past
+from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
+from kappa.state.store import Store
+
+# Each snapshot has a thread that renews the lease, and keeps files from being collected.
+_MOST = 16
+
+
+@dataclass(slots=True)
+class _HeldPin:
+    pinned: PinnedSnapshot
+    closing: ExitStack
+    used: int = 0
+
+
+class AgentSnapshots:
+    """Pinned snapshots by name. The newest 16 are kept; a name is the same for the same frontiers.
+
+    Any thread may use them.
+    """
+
+    def __init__(self, store: Store, *, lease_seconds: float) -> None:
+        """Takes the store; nothing is pinned yet."""
+        self._store = store
+        self._lease_seconds = lease_seconds
+        self._lock = threading.Lock()
+        self._held: OrderedDict[str, _HeldPin] = OrderedDict()
+
+    @contextmanager
+    def pinned(
+        self, name: str | None = None, when: Past | None = None
+    ) -> Iterator[tuple[str, PinnedSnapshot]]:
+        """Yields the name and the snapshot of that name; without a name, of now or of the past.
+
+        Raises UsageError if the named snapshot is not kept any more.
+        """
+        found, held = self._named(name) if name is not None else self._newly(when)
+        try:
+            yield found, held.pinned
+        finally:
+            with self._lock:
+                held.used -= 1
+            self._let_go()
+
+    def close(self) -> None:
+        """Releases all snapshots."""
+        with self._lock:
+            held = [*self._held.values()]
+            self._held.clear()
+        for each in held:
+            _release(each)
+
+    def _named(self, name: str) -> tuple[str, _HeldPin]:
+        with self._lock:
+            held = self._held.get(name)
+            if held is not None:
+                held.used += 1
+                self._held.move_to_end(name)
+        if held is not None and held.pinned.is_kept():
+            return name, held
+        if held is not None:
+            with self._lock:
+                held.used -= 1
+                self._held.pop(name, None)
+            _release(held)
+        raise UsageError(
+            f"snapshot {name[:80]!r} is not kept any more",
+            hint="ask without a snapshot: the answer names a new one; the newest 16 are kept",
+        )
+
+    def _newly(self, when: Past | None) -> tuple[str, _HeldPin]:
+        with ExitStack() as opening:
+            pinned = opening.enter_context(
+                pin_served(self._store, lease_seconds=self._lease_seconds)
+                if when is None
+                else pin_at(self._store, when, lease_seconds=self._lease_seconds)
+            )
+            name = name_of(pinned.snapshot)
+            with self._lock:
+                held = self._held.get(name)
+                if held is None or not held.pinned.is_leased:
+                    held = self._held[name] = _HeldPin(pinned, opening.pop_all())
+                held.used += 1
+                self._held.move_to_end(name)
+        return name, held
+
+    def _let_go(self) -> None:
+        with self._lock:
+            idle = [name for name, held in self._held.items() if not held.used]
+            over = [self._held.pop(name) for name in idle[: max(0, len(self._held) - _MOST)]]
+        for each in over:
+            _release(each)
+
+
+def name_of(snapshot: Snapshot) -> str:
+    """Returns the name of a snapshot: the generation, and the frontier of each build. Pure."""
+    frontiers = (
+        f"{build}.{snapshot.frontiers[build].number}"
+        for _, build in sorted(snapshot.serving.items())
+    )
+    return "+".join([str(snapshot.generation), *frontiers])
+
+
+def _release(held: _HeldPin) -> None:
+    # A lease that could not be given up ends by itself.
+    with suppress(KappaError):
+        held.closing.close()

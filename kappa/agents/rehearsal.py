@@ -1,0 +1,215 @@
+"""A rehearsal of files that an agent gives: prepared, run by a confined program, and read.
+
+The confined program (rehearsed.py) gets copies: of the project's files, of samples of the topics
+that serving builds read, and of the births of what serves. It gets no setting, no variable of this
+process, and no secret. What it answers is JSON, of which only names of topics are used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kappa.agents.given_files import checked_files, copy_project, id_of, project_files
+from kappa.base.errors import KappaError, TimedOut
+from kappa.base.java.java import find_java
+from kappa.base.process import tied
+from kappa.base.program import command_of
+from kappa.base.scratch import CHILD, make_folder, user_cache
+from kappa.declare.topic import TOPIC_NAME
+from kappa.develop.sample import read_topic
+from kappa.records.decode.raw import RawRecord
+from kappa.replay.status.context import ProjectContext
+from kappa.state.build import Birth, read_birth
+
+# Spark starts in six seconds on a quiet machine, and a run on samples has 120.
+_SECONDS = 600.0
+_MOST_ANSWER = 8 << 20
+# Of the machine, a program with a JVM reads libraries, time zones, and the name of this host.
+_OF_THE_MACHINE = (
+    *("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime"),
+    *("/etc/hosts", "/etc/nsswitch.conf", "/etc/alternatives", "/etc/ssl/certs"),
+    *("/etc/java-17-openjdk", "/etc/java-21-openjdk", "/etc/java-25-openjdk"),
+    *("/proc", "/sys/fs/cgroup", "/sys/devices/system", "/sys/kernel/mm"),
+    *("/dev/urandom", "/dev/random", "/dev/zero"),
+)
+# The variables that the program has of this process: none of them is a secret.
+_KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "JAVA_HOME", "LD_LIBRARY_PATH")
+
+
+def rehearse_files(here: ProjectContext, given: Mapping[str, str]) -> dict[str, Any]:
+    """Runs a project with given files on samples, confined, and compares with the project as it is.
+
+    Returns a document: the id, and for each pipeline the plan in brief with what its readers gain
+    and lose, the cost of a replay, the refusals, and the rows that change. Raises UsageError for a
+    path that is not allowed, KappaError if this machine cannot confine a program, and TimedOut.
+    """
+    given = checked_files(given)
+    state = here.state()
+    births = {name: read_birth(here.store, build) for name, build in state.serving.items()}
+    named = {path for birth in births.values() for path in birth.sources}
+    samples = _samples(here, births)
+    scratch = make_folder(Path(tempfile.gettempdir()), CHILD)
+    try:
+        copy_project(project_files(here.settings.project, named), scratch / "project", {})
+        (scratch / "project" / "kappa.toml").touch()
+        (scratch / "samples").write_bytes(msgspec.msgpack.encode(samples))
+        request = {
+            "given": given,
+            "serving": {name: msgspec.to_builtins(birth) for name, birth in births.items()},
+            "readable": _readable(),
+        }
+        (scratch / "request.json").write_text(json.dumps(request), encoding="utf-8")
+        found = _run(scratch)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return {
+        "id": id_of(given, [state.last, {name: each.version for name, each in births.items()}]),
+        "generation": state.generation,
+        **found,
+        "cost": _cost(here, found),
+    }
+
+
+def _samples(here: ProjectContext, births: Mapping[str, Birth]) -> Mapping[str, list[RawRecord]]:
+    """Returns samples of the topics that serving builds read; none of a broker that is away.
+
+    Files that are given choose no topic: else any file could read any topic of the cluster.
+    """
+    topics = {topic.name for birth in births.values() for topic in birth.topics}
+    if not topics or here.bootstrap_servers is None:
+        return {}
+    try:
+        log = here.log(looks=True)
+        found = {name: read_topic(log, name) for name in sorted(topics)}
+    except KappaError:
+        return {}
+    return {name: list(each.records) for name, each in found.items() if each is not None}
+
+
+def _cost(here: ProjectContext, found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the number of records that a replay of each changed pipeline reads."""
+    wanted = {
+        str(each["pipeline"]): [
+            name for name in each["topics"] if isinstance(name, str) and TOPIC_NAME.fullmatch(name)
+        ]
+        for each in found["pipelines"]
+        if each["plan"] != ["as it serves"]
+    }
+    if not any(wanted.values()) or here.bootstrap_servers is None:
+        return []
+    try:
+        log = here.log(looks=True)
+        known = log.topics()
+        costs = []
+        for pipeline, names in wanted.items():
+            there = [name for name in names if name in known]
+            records = log.end(there).distance(log.beginning(there)) if there else 0
+            costs.append({"pipeline": pipeline, "records_to_replay": records})
+    except KappaError:
+        return []
+    return costs
+
+
+def _readable() -> list[str]:
+    import kappa  # noqa: PLC0415  # the place of the package alone
+
+    places = {
+        *_OF_THE_MACHINE,
+        sys.prefix,
+        sys.base_prefix,
+        sysconfig.get_path("purelib"),
+        sysconfig.get_path("platlib"),
+        *(str(Path(each).resolve()) for each in kappa.__path__),
+        # In a checkout, `kappa.serving` and `kappa.replay` are folders beside the package.
+        *(str((Path(each) / name).resolve()) for each in kappa.__path__ for name in _LINKED),
+        str(find_java().home.resolve()),
+        *(str(user_cache(name)) for name in ("jars", "compiled", "cds")),
+    }
+    return sorted(place for place in places if Path(place).exists())
+
+
+_LINKED = ("serving", "replay")
+
+
+def _run(scratch: Path) -> dict[str, Any]:
+    environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    environment |= {
+        "HOME": str(scratch),
+        "USER": "agent",
+        "LOGNAME": "agent",
+        "HADOOP_USER_NAME": "agent",
+        "TMPDIR": str(scratch),
+        "XDG_CACHE_HOME": str(user_cache("jars").parents[1]),
+        "PYTHONSAFEPATH": "1",
+        "KAPPA_BY": "agent",
+    }
+    log = scratch / "output"
+    with log.open("wb") as output:
+        try:
+            done = subprocess.run(
+                tied(command_of("kappa.agents.rehearsed", str(scratch)), nice=5),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment,
+                cwd=scratch,
+                timeout=_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise TimedOut(
+                f"the rehearsal did not end within {_SECONDS:g} s",
+                hint="look for a loop without an end in the files",
+            ) from None
+    answer = scratch / "answer.json"
+    if done.returncode or not answer.is_file() or answer.is_symlink():
+        last = log.read_bytes()[-2_000:].decode(errors="replace").strip().splitlines()
+        raise KappaError(
+            f"the rehearsal gave no answer: {last[-1] if last else 'it said nothing'}",
+            hint="files of an agent run only where this machine can confine them: "
+            "docs/howto/agents.md says what that needs",
+        )
+    if answer.stat().st_size > _MOST_ANSWER:
+        raise KappaError("the rehearsal's answer is too large", hint="change fewer pipelines")
+    found: dict[str, Any] = json.loads(answer.read_bytes())
+    return _checked(found)
+
+
+class _RehearsalAnswer(msgspec.Struct):
+    """The form of the confined program's answer: it may be of the code that ran."""
+
+    seconds: float
+    pipelines: list[_AnsweredPipeline]
+    refusals: list[dict[str, str]]
+
+
+class _AnsweredPipeline(msgspec.Struct):
+    pipeline: str
+    plan: list[str]
+    topics: list[str]
+    sample: list[str]
+    tables: list[dict[str, Any]]
+    unchanged: bool
+
+
+def _checked(found: dict[str, Any]) -> dict[str, Any]:
+    try:
+        answer = msgspec.convert(found, _RehearsalAnswer)
+    except msgspec.ValidationError as error:
+        raise KappaError(
+            f"the rehearsal's answer has another form: {error}",
+            hint="the files may have written the answer themselves",
+        ) from None
+    document: dict[str, Any] = msgspec.to_builtins(answer)
+    return document

@@ -1,0 +1,163 @@
+"""The answer of a query, and a pinned snapshot that answers several queries.
+
+An answer is kept in the memory of a DuckDB of its own, so that it can be given in each form whole:
+the rows of all forms are those of a single run. The snapshot is not pinned any more then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from kappa.project.report import listing_html
+from kappa.serving.query.render import Form, Listing, columns_of, render_listing
+
+if TYPE_CHECKING:
+    from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
+    from kappa.serving.query.reader.reader import KeptRows, Reader
+
+# ruff: noqa: PLC0415  # importing the package imports no library of data
+
+
+class QueryResult:
+    """The rows of a query, and the snapshot that the rows were read from.
+
+    Each form has all rows. A value that a form cannot hold is refused by the name of its column
+    (docs/reference/values.md).
+
+    Example:
+        result = project.query("select page, hits from page_hits order by hits desc limit 10")
+        for page, hits in result.fetchall():
+            print(page, hits)
+        print(result.generation, result.head)
+    """
+
+    def __init__(self, kept: KeptRows, snapshot: Snapshot) -> None:
+        """Takes kept rows, and the snapshot that they are of."""
+        self._kept = kept
+        # The builds, frontiers and births that were read.
+        self.snapshot = snapshot
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns; a repeated name has a number."""
+        return self._kept.columns
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """DuckDB's types of the columns."""
+        return self._kept.types
+
+    @property
+    def generation(self) -> int:
+        """The generation that was read; 0 if nothing is served."""
+        return self.snapshot.generation
+
+    @property
+    def head(self) -> Mapping[str, Any]:
+        """The generation, and the build, offsets and versions of each pipeline."""
+        from kappa.serving.query.pin.snapshot import head_of
+
+        return head_of(self.snapshot)
+
+    @cached_property
+    def rows(self) -> tuple[tuple[Any, ...], ...]:
+        """The rows as Python's values."""
+        return self._kept.python_rows()
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """Returns the rows as Python's values, as DuckDB's method of this name does."""
+        return list(self.rows)
+
+    def arrow(self) -> Any:
+        """Returns a `pyarrow.Table`.
+
+        Raises UsageError, with the column's name, for a value that Arrow cannot hold.
+        """
+        return self._kept.arrow_table()
+
+    def df(self) -> Any:
+        """Returns a `pandas.DataFrame`. Raises as `arrow` does."""
+        return self.arrow().to_pandas()
+
+    def pl(self) -> Any:
+        """Returns a `polars.DataFrame`, if Polars is installed. Raises as `arrow` does."""
+        return polars_frame(self.arrow())
+
+    @property
+    def listing(self) -> Listing:
+        """The rows as a listing."""
+        return Listing(self.columns, self.rows)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The answer as `kappa query -o json` prints it."""
+        return {
+            **self.head,
+            "columns": columns_of(self.columns, self.types),
+            "rows": self.listing.row_objects(),
+        }
+
+    def __len__(self) -> int:
+        return self._kept.count
+
+    def __str__(self) -> str:
+        return render_listing(Form.TABLE, self.listing)
+
+    def _repr_html_(self) -> str:
+        shown = Listing(self.columns, self._kept.python_rows(limit=100))
+        return listing_html(shown, total=len(self))
+
+
+def polars_frame(table: Any) -> Any:
+    """Returns a table of Arrow's as a `polars.DataFrame`.
+
+    Raises UsageError if Polars is not installed: Kappa itself does without.
+    """
+    from importlib import import_module
+
+    from kappa.base.errors import UsageError
+
+    try:
+        polars: Any = import_module("polars")
+    except ModuleNotFoundError:
+        raise UsageError(
+            "Polars is not installed", hint="pip install polars; or use .arrow() or .df()"
+        ) from None
+    return polars.from_arrow(table)
+
+
+class PinnedTables:
+    """A snapshot that stays pinned: each query reads the same frontiers.
+
+    Example:
+        with project.pin() as pinned:
+            total = pinned.query("select sum(hits) from page_hits").fetchall()
+            pages = pinned.query("select count(*) from page_hits").fetchall()
+    """
+
+    def __init__(self, pinned: PinnedSnapshot, reader: Reader) -> None:
+        """Takes a pin and a reader of its snapshot; `Project.pin` closes both."""
+        self._pinned = pinned
+        self._reader = reader
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The builds, frontiers and births that queries read."""
+        return self._pinned.snapshot
+
+    @property
+    def generation(self) -> int:
+        """The generation that queries read."""
+        return self.snapshot.generation
+
+    def query(self, sql: str) -> QueryResult:
+        """Answers a query from the pinned snapshot.
+
+        Raises UsageError if the query has a mistake, and Conflict if the lease of the snapshot has
+        ended, as when the machine was suspended.
+        """
+        kept = self._reader.keep_rows(sql)
+        self._pinned.confirm_kept()
+        return QueryResult(kept, self.snapshot)

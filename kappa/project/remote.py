@@ -1,0 +1,320 @@
+"""A project over HTTP, for asyncio: the shape of `kappa.Project` for what a server offers.
+
+A plan, a deploy and `produce` need the project's files, which a server of HTTP never runs: they are
+methods of `kappa.Project` alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
+
+from kappa.base.errors import Conflict, KappaError, TimedOut, Unreachable, UsageError
+
+if TYPE_CHECKING:
+    import httpx2
+
+# ruff: noqa: PLC0415  # importing the package imports no library of HTTP or of data
+
+_API = "/api/v1"
+_ARROW = "application/vnd.apache.arrow.stream"
+_PATIENCE_SECONDS = 120.0
+_LOOK_SECONDS = 0.5
+_ENDED = frozenset({"served", "failed", "abandoned"})
+_ERRORS: Mapping[int, type[KappaError]] = {
+    **dict.fromkeys((400, 404, 406, 413, 415, 422), UsageError),
+    **dict.fromkeys((409, 410, 412), Conflict),
+    503: Unreachable,
+    504: TimedOut,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAnswer:
+    """The answer of a query over HTTP: the rows in Arrow's stream, and the builds they are of.
+
+    `truncated`: the server has cut the rows off at its limit.
+    """
+
+    content: bytes
+    generation: int
+    builds: Mapping[str, str]
+    truncated: bool
+
+    def arrow(self) -> Any:
+        """Returns a `pyarrow.Table`."""
+        import pyarrow as pa
+
+        return pa.ipc.open_stream(io.BytesIO(self.content)).read_all()
+
+    def df(self) -> Any:
+        """Returns a `pandas.DataFrame`."""
+        return self.arrow().to_pandas()
+
+    def pl(self) -> Any:
+        """Returns a `polars.DataFrame`, if Polars is installed."""
+        from kappa.project.answers import polars_frame
+
+        return polars_frame(self.arrow())
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """Returns the rows as Python's values, as Arrow gives them."""
+        return [tuple(row.values()) for row in self.arrow().to_pylist()]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteChangeSet:
+    """A change set over HTTP: the head, the changes, and the cursor to go on from.
+
+    A change has `op`, `before` and `after`, as `kappa changes -o jsonl` prints it.
+    """
+
+    head: Mapping[str, Any]
+    rows: tuple[Mapping[str, Any], ...]
+    cursor: str
+
+
+class RemoteProject:
+    """A project behind the server of `kappa up` or `kappa serve`, opened by `kappa.connect`.
+
+    Errors are those of `kappa.Project`, with the server's message and hint.
+    """
+
+    def __init__(self, client: httpx2.AsyncClient) -> None:
+        """Takes a client whose base URL is the server's."""
+        self._client = client
+
+    async def query(
+        self,
+        sql: str,
+        *,
+        after: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  # the server waits
+        snapshot: str | None = None,
+    ) -> RemoteAnswer:
+        """Answers a query from the live builds.
+
+        `after` is a write token, for which the server waits `timeout` seconds at most. `snapshot`
+        is the name of a pinned snapshot, which `pin` gives.
+        """
+        headers = {"Accept": _ARROW}
+        if after is not None:
+            headers["Kappa-After"] = after
+        if timeout is not None:
+            headers["Kappa-Wait"] = str(timeout)
+        if snapshot is not None:
+            headers["X-Kappa-Snapshot"] = snapshot
+        response = await self._ask("POST", "/query", headers=headers, json={"sql": sql})
+        return RemoteAnswer(
+            response.content,
+            int(response.headers["x-kappa-generation"]),
+            json.loads(response.headers.get("x-kappa-builds", "{}")),
+            response.headers["x-kappa-truncated"] == "true",
+        )
+
+    @asynccontextmanager
+    async def pin(self) -> AsyncIterator[RemoteTables]:
+        """Pins a snapshot for several queries; the server keeps it until the block ends."""
+        response = await self._ask(
+            "POST",
+            "/query",
+            headers={"Accept": _ARROW, "X-Kappa-Snapshot": "new"},
+            json={"sql": "select 1"},
+        )
+        name = response.headers["x-kappa-snapshot"]
+        try:
+            yield RemoteTables(self, name)
+        finally:
+            await self._ask("DELETE", f"/snapshots/{quote(name)}")
+
+    async def tables(self) -> list[dict[str, Any]]:
+        """Lists the tables and views that serve, with columns, rows and paths."""
+        return list(await self._read("/tables"))
+
+    async def status(self) -> dict[str, Any]:
+        """Shows what serves, what is on its way, and how far behind each build is."""
+        return dict(await self._read("/builds"))
+
+    async def history(self) -> list[dict[str, Any]]:
+        """Lists rollouts, proofs, retirements and pauses, oldest first."""
+        return list(await self._read("/history"))
+
+    async def rejects(
+        self, pipeline: str | None = None, *, reason: str | None = None, limit: int = 20
+    ) -> list[dict[str, Any]]:
+        """Lists the newest rejects of what serves, of a `pipeline` or a `reason`."""
+        wanted = {"pipeline": pipeline, "reason": reason, "limit": str(limit)}
+        given = {name: each for name, each in wanted.items() if each is not None}
+        return list((await self._ask("GET", "/rejects", params=given)).json())
+
+    async def changes(
+        self,
+        table: str,
+        *,
+        since: str | None = None,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> AsyncIterator[RemoteChangeSet]:
+        """Yields the rows of a served `table` as a change set, then each net change, without end.
+
+        Arguments are those of `Project.changes`.
+        """
+        import httpx2
+
+        wanted = {
+            "since": since,
+            "where": where,
+            "columns": None if columns is None else ",".join(columns),
+        }
+        given = {name: each for name, each in wanted.items() if each is not None}
+        path = f"{_API}/tables/{quote(table, safe='')}/changes"
+        head: Mapping[str, Any] = {}
+        rows: list[Mapping[str, Any]] = []
+        async with self._client.stream(
+            "GET", path, params=given, timeout=httpx2.Timeout(_PATIENCE_SECONDS)
+        ) as response:
+            if response.is_error:
+                await response.aread()
+            _ensure_answered(response)
+            async for event in httpx2.EventSource(response, max_event_size=None):
+                data = json.loads(event.data)
+                match event.event:
+                    case "begin":
+                        head, rows = data, []
+                    case "rows":
+                        rows += data
+                    case "commit":
+                        yield RemoteChangeSet(head, tuple(rows), data["cursor"])
+                    case "error":
+                        raise KappaError(data["detail"], hint=data.get("hint", ""))
+
+    async def promote(
+        self,
+        *pipelines: str,
+        timeout: float | None = None,  # noqa: ASYNC109  # the rollout goes on
+    ) -> dict[str, Any]:
+        """Lets candidates serve that have passed, and waits `timeout` seconds at most (None: ever).
+
+        Returns the row of the rollout, as `history` has it. Raises Conflict if another operator was
+        first.
+        """
+        return await self._served({"intent": "promote", "pipelines": pipelines}, timeout)
+
+    async def undo(
+        self,
+        pipeline: str,
+        *,
+        to: int | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  # the rollout goes on
+    ) -> dict[str, Any]:
+        """Goes back to the build that served before, or in the generation `to`, as `promote`."""
+        return await self._served({"intent": "undo", "pipelines": [pipeline], "to": to}, timeout)
+
+    async def aclose(self) -> None:
+        """Closes the connections."""
+        await self._client.aclose()
+
+    async def __aenter__(self) -> Self:
+        """Returns the project itself."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Closes the connections."""
+        await self.aclose()
+
+    async def _served(self, intent: Mapping[str, Any], seconds: float | None) -> dict[str, Any]:
+        seen = await self._ask("GET", "/rollouts")
+        headers = {"If-Match": seen.headers["etag"], "Idempotency-Key": secrets.token_hex(16)}
+        asked = (await self._ask("POST", "/rollouts", headers=headers, json=intent)).json()
+        number = asked["rollout"]
+        due = None if seconds is None else asyncio.get_running_loop().time() + seconds
+        while True:
+            row = dict(await self._read(f"/rollouts/{number}"))
+            if row["state"] in _ENDED:
+                break
+            if due is not None and asyncio.get_running_loop().time() >= due:
+                raise TimedOut(
+                    f"rollout {number} is still {row['state']} after {seconds:g} s",
+                    hint=f"it goes on: kappa wait {number}",
+                )
+            await asyncio.sleep(_LOOK_SECONDS)
+        if row["state"] != "served":
+            raise KappaError(
+                f"rollout {number} of pipeline {row['pipeline']} {row['state']}: {row['why']}",
+                hint=row["hint"] or "what served goes on serving",
+            )
+        return row
+
+    async def _read(self, path: str) -> Any:
+        return (await self._ask("GET", path)).json()
+
+    async def _ask(self, method: str, path: str, **given: Any) -> httpx2.Response:
+        import httpx2
+
+        try:
+            response = await self._client.request(method, f"{_API}{path}", **given)
+        except httpx2.TransportError as error:
+            raise Unreachable(
+                f"{self._client.base_url} does not answer: {error}",
+                hint="kappa status shows where HTTP is served",
+            ) from error
+        _ensure_answered(response)
+        return response
+
+
+class RemoteTables:
+    """A snapshot that the server keeps pinned: each query reads the same frontiers."""
+
+    def __init__(self, project: RemoteProject, name: str) -> None:
+        """Takes the name of the snapshot; `RemoteProject.pin` releases it."""
+        self._project = project
+        self._name = name
+
+    async def query(self, sql: str) -> RemoteAnswer:
+        """Answers a query from the pinned snapshot. Raises Conflict if it is not kept any more."""
+        return await self._project.query(sql, snapshot=self._name)
+
+
+def connect(url: str, *, token: str | None = None) -> RemoteProject:
+    """Opens a project behind a server of HTTP at `url`, with the server's `token` if it has one.
+
+    Needs httpx2: `pip install 'kappa[client]'`.
+
+    Example:
+        async def print_hits():
+            async with connect("http://127.0.0.1:8717") as project:
+                answer = await project.query("select page, hits from page_hits")
+                print(answer.fetchall())
+    """
+    try:
+        import httpx2
+    except ModuleNotFoundError:
+        raise UsageError(
+            "httpx2 is not installed, by which this client speaks HTTP",
+            hint="pip install 'kappa[client]'",
+        ) from None
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    return RemoteProject(
+        httpx2.AsyncClient(base_url=url, headers=headers, timeout=_PATIENCE_SECONDS)
+    )
+
+
+def _ensure_answered(response: httpx2.Response) -> None:
+    if not response.is_error:
+        return
+    try:
+        problem = response.json()
+    except ValueError:
+        problem = {}
+    kind = _ERRORS.get(response.status_code, KappaError)
+    raise kind(
+        problem.get("detail", f"the server answers {response.status_code}"),
+        hint=problem.get("hint", ""),
+    )
