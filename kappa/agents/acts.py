@@ -35,7 +35,7 @@ def acting_agent(agent: str, user: str) -> str:
 
 
 def run_command(here: ProjectContext, by: str, *words: str, project: Path | None = None) -> Any:
-    """Runs a command of `kappa` as `by`, and returns the document that it prints.
+    """Runs a command of `kappa` as `by`, and returns the document that it prints, or None.
 
     `project` is another folder with the project's files than the project's own. Raises KappaError
     with the command's own message and hint.
@@ -64,7 +64,7 @@ def run_command(here: ProjectContext, by: str, *words: str, project: Path | None
     if done.returncode:
         message, hint = _told(done.stderr.decode(errors="replace"))
         raise KappaError(message or f"kappa {words[0]} ended with {done.returncode}", hint=hint)
-    return json.loads(done.stdout or b"null")
+    return json.loads(done.stdout) if "json" in words else None
 
 
 def request_act(
@@ -82,7 +82,10 @@ def request_act(
     words = [str(act), pipeline, *reason_words(reason)]
     if act in {AgentAct.PROMOTE, AgentAct.UNDO, AgentAct.RETIRE}:
         words.append("--yes")
-    return {"done": run_command(here, by, *words, "-o", "json")}
+    if act in {AgentAct.PAUSE, AgentAct.RESUME}:
+        run_command(here, by, *words)
+        return {"done": str(act), "pipeline": pipeline}
+    return {"done": str(act), "rollouts": run_command(here, by, *words, "-o", "json")}
 
 
 def ensure_may(here: ProjectContext, act: AgentAct, command: str) -> None:

@@ -20,7 +20,7 @@ _WORD = re.compile(r"[a-z0-9_]+")
 _HEADING = re.compile(r"^#{1,3} ", re.MULTILINE)
 _LONGEST = 3_000
 # A word in the title says more than one in the text.
-_TITLE_TIMES = 3
+_TITLE_TIMES = 6
 
 
 @dataclass(frozen=True, slots=True)

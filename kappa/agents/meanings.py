@@ -30,21 +30,19 @@ class Meaning:
 
 def meaning_of(store: Store, birth: Birth) -> Meaning:
     """Returns what the code of a build says of its pipeline."""
-    path = f"{birth.module.replace('.', '/')}.py"
-    content = read_snapshot(store, birth).get(path)
-    try:
-        tree = ast.parse(content or b"")
-    except (SyntaxError, ValueError):
-        return Meaning("", "")
-    function = next(
-        (
-            node
-            for node in tree.body
-            if isinstance(node, ast.FunctionDef) and node.name == birth.pipeline
-        ),
-        None,
-    )
-    return Meaning(
-        "" if function is None else (ast.get_docstring(function) or "")[:_LONGEST],
-        (ast.get_docstring(tree) or "")[:_LONGEST],
-    )
+    files = read_snapshot(store, birth)
+    own = f"{birth.module.replace('.', '/')}.py"
+    # A module may import its pipeline from another file.
+    for path in sorted(files, key=lambda each: (each != own, each)):
+        try:
+            tree = ast.parse(files[path])
+        except (SyntaxError, ValueError):
+            continue
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef) and node.name == birth.pipeline:
+                return Meaning(_docstring(node), _docstring(tree))
+    return Meaning("", "")
+
+
+def _docstring(node: ast.FunctionDef | ast.Module) -> str:
+    return (ast.get_docstring(node) or "")[:_LONGEST]

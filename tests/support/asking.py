@@ -17,7 +17,7 @@ from fastapi import APIRouter
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.http import events
 from kappa.serving.http.bounds import Bounds
-from kappa.serving.http.http import make_app
+from kappa.serving.http.http import MountedApp, make_app
 from kappa.serving.http.open_streams import OpenStreams
 from kappa.serving.http.page.render import ProjectPlace
 from kappa.serving.http.patience import PatientServer, uvicorn_settings
@@ -48,6 +48,7 @@ class Server:
         port: int = 0,
         changes: ChangeHub | None = None,
         grace_seconds: int = 1,
+        mounted: MountedApp | None = None,
     ) -> None:
         self.sandbox = Sandbox(allowance)
         stand = Stand(store, self.sandbox, Snapshots(store, lease_seconds=60), 60, lambda: ())
@@ -56,6 +57,7 @@ class Server:
             stand,
             accounts=accounts or Accounts(token=token),
             routers=(router, *more),
+            mounted=mounted,
             bounds=bounds,
             state={
                 "desk": desk,
