@@ -1,4 +1,4 @@
-"""The writer of the reference pages that the code owns: commands.md and declarations.md.
+"""The writer of the reference pages that the code owns: commands, declarations, and Python.
 
 It writes also the words that complete command lines. `make docs` runs it; tests/test_docs.py holds
 the files to it.
@@ -18,12 +18,19 @@ from typing import Any
 import typer
 
 import kappa
+from kappa import Project
 from kappa.commands.examples import EXAMPLES
+from kappa.project.answers import PinnedTables, QueryResult
+from kappa.project.planned import ProjectPlan
 from kappa.testing import Event, law_of_slices, law_of_views, read_events, some_events, tables_of
 
 ROOT = Path(__file__).parent.parent
 GENERATED = "<!-- Written by `make docs`. Change the code, not this page. -->"
 _EXAMPLE = "Example:"
+_PYTHON_HEAD = (
+    "A program opens a project by `kappa.Project.open`; the commands call the same objects. See\n"
+    "[use a project from Python](../howto/python.md). The examples are one program."
+)
 _HEAD = (
     "A pipeline's file imports these from `kappa`. The examples are one file: `VISITS` is the\n"
     "topic below, and `web` the pipeline."
@@ -35,6 +42,7 @@ def pages() -> dict[str, str]:
     return {
         "docs/reference/commands.md": _commands(),
         "docs/reference/declarations.md": _declarations(),
+        "docs/reference/python.md": _python(),
         "kappa/commands/words.json": _words(),
     }
 
@@ -159,11 +167,36 @@ def _declarations() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def python_entries() -> dict[str, Any]:
+    """Returns what the page of `kappa.Project` lists, in the order in which the examples run."""
+    methods = ("open", "deploy", "produce", "query", "pin", "changes", "tables", "table", "status")
+    methods += ("history", "rejects", "plan", "stage", "diff", "promote", "undo")
+    return {
+        **{f"Project.{name}": getattr(Project, name) for name in methods},
+        "ProjectPlan": ProjectPlan,
+        "QueryResult": QueryResult,
+        "PinnedTables": PinnedTables,
+        "kappa.connect": kappa.connect,
+    }
+
+
+def _python() -> str:
+    parts = ["# Python", GENERATED, _PYTHON_HEAD]
+    for name, thing in python_entries().items():
+        parts += [f"## {name}", *_entry(name, thing)[1:]]
+        if inspect.isclass(thing):
+            # A program gets values of these classes, and makes none.
+            del parts[-3]
+    return "\n\n".join(parts) + "\n"
+
+
 def _entry(name: str, thing: Any) -> list[str]:
-    parameters = inspect.signature(thing).parameters.values()
+    parameters = [
+        each for each in inspect.signature(thing).parameters.values() if each.name != "self"
+    ]
     lines = [f"    {_parameter(each)}," for each in parameters]
     star = next((n for n, each in enumerate(parameters) if each.kind is each.KEYWORD_ONLY), None)
-    if star is not None:
+    if star is not None and not any(each.kind is each.VAR_POSITIONAL for each in parameters):
         lines.insert(star, "    *,")
     call = "\n".join([f"{name}(", *lines, ")"])
     what = (inspect.getdoc(thing) or "").partition(f"\n\n{_EXAMPLE}")[0]
@@ -174,7 +207,8 @@ def _entry(name: str, thing: Any) -> list[str]:
 def _parameter(parameter: inspect.Parameter) -> str:
     kind = "" if parameter.annotation is parameter.empty else f": {parameter.annotation}"
     default = getattr(parameter.default, "value", parameter.default)
-    return f"{parameter.name}{kind}" + ("" if default is parameter.empty else f" = {default!r}")
+    name = "*" * (parameter.kind is parameter.VAR_POSITIONAL) + parameter.name
+    return f"{name}{kind}" + ("" if default is parameter.empty else f" = {default!r}")
 
 
 if __name__ == "__main__":

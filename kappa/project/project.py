@@ -355,7 +355,7 @@ class Project:
     def tables(self, *, when: Past | None = None) -> Report:
         """Lists the tables and views that serve, with columns, rows and paths.
 
-        `when` is a moment of the past, of `moment_of`.
+        `when` is a moment of the past (`kappa.project.project.moment_of`).
 
         Example:
             for table in project.tables():
@@ -372,7 +372,7 @@ class Project:
     def table(self, name: str, *, when: Past | None = None) -> Report:
         """Describes a table or view by `name`: columns, rows and files, writer and readers.
 
-        `when` is a moment of the past, of `moment_of`.
+        `when` is a moment of the past (`kappa.project.project.moment_of`).
 
         Example:
             print(project.table("page_hits"))

@@ -102,7 +102,7 @@ def test_tables_come_with_what_the_code_says(desk: AgentDesk) -> None:
 
 
 def test_an_answer_is_repeated_by_its_snapshot(world: World, desk: AgentDesk) -> None:
-    """The rows of a named snapshot stay, though the table has grown; and they are marked as data."""
+    """The rows of a named snapshot stay, though the table has grown; rows are marked as data."""
     sql = "select count(*) as n from page_hits"
 
     async def scene(call: Call) -> None:
@@ -381,9 +381,11 @@ def test_an_agent_is_served_over_http(world: World, desk: AgentDesk) -> None:
 
     async def play(url: str) -> None:
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
-            async with Client(streamable_http_client(url, http_client=http)) as client:
-                failed, text = await asking(client)("status")
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=60) as http,
+            Client(streamable_http_client(url, http_client=http)) as client,
+        ):
+            failed, text = await asking(client)("status")
         assert (failed, json.loads(text)["generation"]) == (False, 2)
         async with httpx2.AsyncClient(timeout=60) as http:
             answered = await http.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "ping"})

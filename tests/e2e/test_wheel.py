@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from generated import generate
 from house import HOUSE
 from pasted import Reader
 from testbed import Testbed
@@ -217,6 +218,12 @@ def test_mypy_strict_passes_on_pipelines(tmp_path: Path, venv: Path) -> None:
     for name in template_names():
         projects.append(tmp_path / name)
         create_project(str(projects[-1]), name)
+    # The examples of `kappa.Project` as one program.
+    program = tmp_path / "program"
+    program.mkdir()
+    code = "\n".join(map(generate.example_of, generate.python_entries().values()))
+    (program / "program.py").write_text(f"from kappa import Project, connect\n\n{code}")
+    projects.append(program)
     (tmp_path / "wrong.py").write_text("import kappa\n\nkappa.Topic(17)\n", encoding="utf-8")
 
     for project in projects:
