@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from kappa.base.process import tied
 from kappa.base.program import command_of
 from kappa.base.sections import AgentAct
 from kappa.replay.status.context import ProjectContext
+from kappa.serving.access.roles import Identity
 
 # A promote is followed to its end, a plan may describe functions by a Spark of its own.
 _SECONDS = 600.0
@@ -26,6 +28,19 @@ _NAME = re.compile(r"[^\w.@+-]+")
 _LONGEST_NAME, _LONGEST_REASON = 60, 300
 # A pipeline, or the number of a rollout: neither an option nor a path.
 _PIPELINE = re.compile(r"[A-Za-z0-9_][\w.-]{0,200}")
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCaller:
+    """The agent of a call: the name that its program gives itself, and whom it acts for."""
+
+    agent: str
+    identity: Identity
+
+    @property
+    def by(self) -> str:
+        """The author of what the agent does, as the journal has it."""
+        return acting_agent(self.agent, self.identity.name)
 
 
 def acting_agent(agent: str, user: str) -> str:
@@ -78,7 +93,7 @@ def request_act(
         raise UsageError(
             f"{pipeline[:80]!r} is no name of a pipeline", hint="list_tables names the pipelines"
         )
-    ensure_may(here, act, f"kappa {act} {pipeline}")
+    ensure_yes(here, act, f"kappa {act} {pipeline}")
     words = [str(act), pipeline, *reason_words(reason)]
     if act in {AgentAct.PROMOTE, AgentAct.UNDO, AgentAct.RETIRE}:
         words.append("--yes")
@@ -88,7 +103,7 @@ def request_act(
     return {"done": str(act), "rollouts": run_command(here, by, *words, "-o", "json")}
 
 
-def ensure_may(here: ProjectContext, act: AgentAct, command: str) -> None:
+def ensure_yes(here: ProjectContext, act: AgentAct, command: str) -> None:
     """Raises ConsentNeeded, with the command for a person, unless an agent may do an act."""
     if act not in here.settings.agents.may:
         raise ConsentNeeded(

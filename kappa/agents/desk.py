@@ -1,7 +1,8 @@
 """The tools of agents as functions: each takes plain values, and returns a document of JSON.
 
 The functions know no protocol. All are thin over `kappa.Project`, the sandbox of queries, and the
-commands. A function raises KappaError, whose message and hint are for the agent.
+commands. Each asks first whether the caller may do the act (serving/access). A function raises
+KappaError, whose message and hint are for the agent.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
-from kappa.agents.acts import ensure_may, reason_words, request_act, run_command
+from kappa.agents.acts import AgentCaller, ensure_yes, reason_words, request_act, run_command
 from kappa.agents.docs_search import search_docs
 from kappa.agents.given_files import checked_files, copy_project, project_files
 from kappa.agents.meanings import meaning_of
@@ -26,9 +27,11 @@ from kappa.agents.rehearsal import rehearse_files
 from kappa.base.errors import Conflict, UsageError
 from kappa.base.scratch import CHILD, make_folder
 from kappa.base.sections import AgentAct
+from kappa.declare.options import REJECTS
 from kappa.project.project import Project, moment_of
 from kappa.replay.status.context import ProjectContext
-from kappa.serving.query.pin.snapshot import head_of
+from kappa.serving.access.roles import Act, ensure_may, table_object
+from kappa.serving.query.pin.snapshot import head_of, readable_snapshot
 from kappa.serving.query.render import json_value
 from kappa.serving.query.sandbox.question import Allowance, Format, Question
 from kappa.serving.query.sandbox.sandbox import Sandbox
@@ -73,9 +76,15 @@ class AgentDesk:
 
     # Reading
 
-    def list_tables(self) -> dict[str, Any]:
+    def list_tables(self, caller: AgentCaller) -> dict[str, Any]:
         """Lists the served tables, with columns, and what the code says that they mean."""
-        tables = self.project.tables().rows
+        ensure_may(caller.identity, Act.READ)
+        readable = caller.identity.tables
+        tables = [
+            each
+            for each in self.project.tables().rows
+            if readable.allows(each["pipeline"], each["table"])
+        ]
         births = {each["build"]: read_birth(self.here.store, each["build"]) for each in tables}
         meanings = {
             birth.pipeline: meaning_of(self.here.store, birth).text for birth in births.values()
@@ -103,10 +112,14 @@ class AgentDesk:
             ],
         }
 
-    def describe_table(self, table: str) -> dict[str, Any]:
+    def describe_table(self, caller: AgentCaller, table: str) -> dict[str, Any]:
         """Describes one table: what each column is, keys, checks, writer and readers."""
+        ensure_may(caller.identity, Act.READ, _object_of(table))
         found = self.project.table(table).document
         hidden = {"path", "recent", "where"}
+        if not caller.identity.may_read_all:
+            # They name views, boards and topics that the caller may know nothing of.
+            hidden |= {"read_by", "written_from"}
         birth = read_birth(self.here.store, found["build"])
         return {
             **{name: each for name, each in found.items() if name not in hidden},
@@ -115,6 +128,7 @@ class AgentDesk:
 
     def query(
         self,
+        caller: AgentCaller,
         sql: str,
         snapshot: str | None = None,
         at: str | None = None,
@@ -125,31 +139,34 @@ class AgentDesk:
 
         `at` is a time, and `at_generation` a generation of the past.
         """
+        ensure_may(caller.identity, Act.READ)
         when = moment_of(at=at, generation=at_generation)
         if snapshot is not None and when is not None:
             raise UsageError(
                 "a snapshot is of its own moment already",
                 hint="leave out snapshot, or at and at_generation",
             )
-        question = Question(sql, Format.JSON, max(0, min(rows, _MOST_ROWS)), _MOST_BYTES)
+        most = max(0, min(rows, _MOST_ROWS))
+        question = Question(sql, Format.JSON, most, _MOST_BYTES, caller.identity)
         with self._snapshots.pinned(snapshot, when) as (name, pinned):
             reply = self._sandbox.ask_pinned(self.here.store, pinned, question)
             with reply.body as body:
                 answer = json.loads(body.read())
             return {
                 "snapshot": name,
-                **_shortened(head_of(pinned.snapshot)),
+                **_shortened(head_of(readable_snapshot(pinned.snapshot, caller.identity.tables))),
                 "columns": answer["columns"],
                 "note": DATA,
                 "rows": answer["rows"],
                 "truncated": answer["truncated"],
             }
 
-    def changes(self, table: str, since: str | None = None) -> dict[str, Any]:
+    def changes(self, caller: AgentCaller, table: str, since: str | None = None) -> dict[str, Any]:
         """Returns the net changes of a table since a cursor, and the cursor to go on from.
 
         Without a cursor, the rows of now are no changes: only the cursor of now is returned.
         """
+        ensure_may(caller.identity, Act.READ, _object_of(table))
         found: list[dict[str, Any]] = []
         cursor, left_out, starts_over = since, 0, False
         for change_set in self.project.changes(table, since=since, follow=False):
@@ -174,8 +191,9 @@ class AgentDesk:
             "left_out": left_out,
         }
 
-    def status(self) -> dict[str, Any]:
+    def status(self, caller: AgentCaller) -> dict[str, Any]:
         """Returns what serves, what is on its way, and how far behind each build is."""
+        ensure_may(caller.identity, Act.LOOK)
         found = self.project.status().document
         hidden = {"broker", "http", "supervisor"}
         return {
@@ -183,15 +201,24 @@ class AgentDesk:
             **{name: each for name, each in found.items() if name not in hidden},
         }
 
-    def history(self, pipeline: str | None = None, limit: int = 10) -> dict[str, Any]:
+    def history(
+        self, caller: AgentCaller, pipeline: str | None = None, limit: int = 10
+    ) -> dict[str, Any]:
         """Returns the newest rollouts, proofs, retirements and pauses."""
+        ensure_may(caller.identity, Act.LOOK)
         found = self.project.history(pipeline, limit=max(1, min(limit, 100)))
         return {"history": json_value(found.rows)}
 
     def rejects(
-        self, pipeline: str | None = None, reason: str | None = None, limit: int = 20
+        self,
+        caller: AgentCaller,
+        pipeline: str | None = None,
+        reason: str | None = None,
+        limit: int = 20,
     ) -> dict[str, Any]:
         """Returns the newest records that the pipelines could not accept, and why."""
+        asked = REJECTS if pipeline is None else table_object(pipeline, REJECTS)
+        ensure_may(caller.identity, Act.READ, asked)
         found = self.project.rejects(pipeline, reason=reason, limit=max(1, min(limit, 200)))
         return {"note": DATA, "rejects": json_value(found.rows)}
 
@@ -204,8 +231,9 @@ class AgentDesk:
             ]
         }
 
-    def project_files(self, path: str | None = None) -> dict[str, Any]:
+    def project_files(self, caller: AgentCaller, path: str | None = None) -> dict[str, Any]:
         """Lists the project's files of code and samples, or returns the text of one of them."""
+        ensure_may(caller.identity, Act.PLAN)
         files = project_files(self.here.settings.project)
         if path is None:
             return {"files": [*files]}
@@ -223,11 +251,12 @@ class AgentDesk:
 
     # Changing
 
-    def plan(self, by: str, files: Mapping[str, str] | None = None) -> dict[str, Any]:
+    def plan(self, caller: AgentCaller, files: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Plans the project as it is, or with given files, which are rehearsed on samples.
 
         Files that are given run confined, and are kept with the plan's id.
         """
+        ensure_may(caller.identity, Act.PLAN if files is None else Act.REHEARSE)
         with self._planned():
             if files is not None:
                 found = rehearse_files(self.here, files)
@@ -235,25 +264,26 @@ class AgentDesk:
                 return {"note": DATA, **found}
             saved = self._saved / "plan.json"
             saved.unlink(missing_ok=True)
-            document = run_command(self.here, by, "plan", "-o", "json", f"--out={saved}")
+            document = run_command(self.here, caller.by, "plan", "-o", "json", f"--out={saved}")
             id_ = str(json.loads(saved.read_text(encoding="utf-8"))["hash"])[:20]
             saved.replace(self._saved / f"{id_}.plan")
             self._keep(id_, None)
             return {"id": id_, **document}
 
-    def stage(self, by: str, plan: str, reason: str = "") -> dict[str, Any]:
+    def stage(self, caller: AgentCaller, plan: str, reason: str = "") -> dict[str, Any]:
         """Begins the rollouts of a plan, which replay, are verified, and wait for a person's yes.
 
         A plan of given files needs a person's yes before, unless `[agents] may` lists stage: a
         staged build runs as the project's own code does, and is not confined.
         """
+        ensure_may(caller.identity, Act.STAGE)
         if plan not in self._plans:
             raise UsageError(
                 f"no plan {plan[:80]!r} was made here", hint="plan again: the answer has its id"
             )
         files = self._plans[plan]
         if files is not None:
-            ensure_may(
+            ensure_yes(
                 self.here,
                 AgentAct.STAGE,
                 f"kappa stage, after putting {', '.join(files)} into the project",
@@ -263,19 +293,24 @@ class AgentDesk:
             if files is None:
                 # The command refuses a plan that is stale.
                 words.append(f"--plan={self._saved / f'{plan}.plan'}")
-                return {"staged": run_command(self.here, by, *words)}
+                return {"staged": run_command(self.here, caller.by, *words)}
             folder = self._saved / plan
             shutil.rmtree(folder, ignore_errors=True)
             copy_project(project_files(self.here.settings.project), folder, files)
             shutil.copyfile(self.here.settings.project / "kappa.toml", folder / "kappa.toml")
             try:
-                return {"staged": run_command(self.here, by, *words, "--yes", project=folder)}
+                return {
+                    "staged": run_command(self.here, caller.by, *words, "--yes", project=folder)
+                }
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def request(self, by: str, act: AgentAct, pipeline: str, reason: str = "") -> dict[str, Any]:
+    def request(
+        self, caller: AgentCaller, act: AgentAct, pipeline: str, reason: str = ""
+    ) -> dict[str, Any]:
         """Does an act that `[agents] may` lists; else tells what a person types."""
-        return request_act(self.here, by, act, pipeline, reason)
+        ensure_may(caller.identity, Act(str(act)))
+        return request_act(self.here, caller.by, act, pipeline, reason)
 
     @contextmanager
     def _planned(self) -> Iterator[None]:
@@ -291,6 +326,12 @@ class AgentDesk:
         while len(self._plans) > _MOST_PLANS:
             old, _ = self._plans.popitem(last=False)
             (self._saved / f"{old}.plan").unlink(missing_ok=True)
+
+
+def _object_of(table: str) -> str:
+    """Returns the object of the right to read a table, which may be named with its pipeline."""
+    pipeline, _, name = table.rpartition(".")
+    return table_object(pipeline, name) if pipeline else name
 
 
 def _shortened(head: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -105,12 +106,16 @@ class AgentSnapshots:
 
 
 def name_of(snapshot: Snapshot) -> str:
-    """Returns the name of a snapshot: the generation, and the frontier of each build. Pure."""
+    """Returns the name of a snapshot: a hash of generation and frontiers. Pure.
+
+    The builds themselves are not named: a caller may know nothing of some of them.
+    """
     frontiers = (
         f"{build}.{snapshot.frontiers[build].number}"
         for _, build in sorted(snapshot.serving.items())
     )
-    return "+".join([str(snapshot.generation), *frontiers])
+    whole = "+".join([str(snapshot.generation), *frontiers])
+    return hashlib.sha256(whole.encode()).hexdigest()[:20]
 
 
 def _release(held: _HeldPin) -> None:

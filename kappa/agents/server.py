@@ -13,12 +13,15 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
-from kappa.agents.acts import acting_agent
+from kappa.agents.acts import AgentCaller
 from kappa.agents.desk import AgentDesk
 from kappa.base.errors import KappaError, UsageError
+from kappa.base.section.access import Role
 from kappa.base.sections import AgentAct
 from kappa.replay.status.context import ProjectContext
-from kappa.state.journal.journal import acting_user
+from kappa.serving.access.roles import Forbidden, Identity
+from kappa.serving.http.bounds import identity_in
+from kappa.state.journal.journal import process_user
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import Context, MCPServer
@@ -54,14 +57,14 @@ def open_desk(here: ProjectContext) -> AgentDesk:
 
 def run_on_stdio(desk: AgentDesk) -> None:
     """Serves a client on stdin and stdout until stdin ends. The agent acts for this user."""
-    make_server(desk, acting_user()).run()
+    make_server(desk, Identity(process_user(), frozenset({Role.ADMIN}))).run()
 
 
-def serve_over_http(desk: AgentDesk, *, user: str) -> AgentsOverHttp:
-    """Returns the server for `/mcp`. Agents act for `user`, whose token the gate has checked."""
+def serve_over_http(desk: AgentDesk) -> AgentsOverHttp:
+    """Returns the server for `/mcp`. Agents act for the clients that the gate has let in."""
     from mcp.server.transport_security import TransportSecuritySettings
 
-    server = make_server(desk, user)
+    server = make_server(desk, None)
     # The gate checks hosts, origins and tokens. The method makes the manager, which answers.
     server.streamable_http_app(
         stateless_http=True,
@@ -81,8 +84,11 @@ class _Endpoint:
         await self._handle(scope, receive, send)
 
 
-def make_server(desk: AgentDesk, user: str) -> MCPServer[Any]:
-    """Makes the MCP server of a desk. Raises UsageError if the SDK is not installed."""
+def make_server(desk: AgentDesk, identity: Identity | None) -> MCPServer[Any]:
+    """Makes the MCP server of a desk. Raises UsageError if the SDK is not installed.
+
+    `identity` is whom all agents act for; None: the client of each request, as the gate tells.
+    """
     try:
         from mcp.server.mcpserver import Context, MCPServer
     except ModuleNotFoundError as error:
@@ -101,9 +107,10 @@ def make_server(desk: AgentDesk, user: str) -> MCPServer[Any]:
         "kappa", title="Kappa", instructions=_INSTRUCTIONS, log_level="WARNING", subscriptions=False
     )
 
-    def by(context: Context[Any, Any]) -> str:
+    def caller(context: Context[Any, Any]) -> AgentCaller:
         known = context.session.client_params
-        return acting_agent("unnamed" if known is None else known.client_info.name, user)
+        asks = identity or _asking(context)
+        return AgentCaller("unnamed" if known is None else known.client_info.name, asks)
 
     def add(
         tool: Callable[..., dict[str, Any]], *, reads: bool = True, destroys: bool = False
@@ -113,15 +120,18 @@ def make_server(desk: AgentDesk, user: str) -> MCPServer[Any]:
         )
         server.add_tool(_told(tool), annotations=hints, structured_output=False)
 
-    def list_tables() -> dict[str, Any]:
+    def list_tables(
+        context: Context[Any, Any],
+    ) -> dict[str, Any]:
         """List the served tables and views: columns, keys, rows, and what the code says of them."""
-        return desk.list_tables()
+        return desk.list_tables(caller(context))
 
-    def describe_table(table: str) -> dict[str, Any]:
+    def describe_table(context: Context[Any, Any], table: str) -> dict[str, Any]:
         """Describe a table: what each column is, keys, checks, what writes it and what reads it."""
-        return desk.describe_table(table)
+        return desk.describe_table(caller(context), table)
 
     def query(
+        context: Context[Any, Any],
         sql: Annotated[str, Field(description="one query that reads, in DuckDB's SQL")],
         snapshot: Annotated[
             str | None, Field(description="the snapshot of an earlier answer, to read it again")
@@ -135,42 +145,51 @@ def make_server(desk: AgentDesk, user: str) -> MCPServer[Any]:
         rows: Annotated[int, Field(description="most rows, up to 1,000")] = 100,
     ) -> dict[str, Any]:
         """Answer a query from one snapshot of the served tables. The answer names the snapshot."""
-        return desk.query(sql, snapshot, at, at_generation, rows)
+        return desk.query(caller(context), sql, snapshot, at, at_generation, rows)
 
     def changes(
+        context: Context[Any, Any],
         table: str,
         since: Annotated[
             str | None, Field(description="the cursor of an earlier call; without one: of now")
         ] = None,
     ) -> dict[str, Any]:
         """List a table's inserted, updated and deleted rows since a cursor."""
-        return desk.changes(table, since)
+        return desk.changes(caller(context), table, since)
 
-    def status() -> dict[str, Any]:
+    def status(
+        context: Context[Any, Any],
+    ) -> dict[str, Any]:
         """Show what serves, what is on its way, and how far behind the log each build is."""
-        return desk.status()
+        return desk.status(caller(context))
 
-    def history(pipeline: str | None = None, limit: int = 10) -> dict[str, Any]:
+    def history(
+        context: Context[Any, Any], pipeline: str | None = None, limit: int = 10
+    ) -> dict[str, Any]:
         """List the newest rollouts with their receipts, proofs, retirements and pauses."""
-        return desk.history(pipeline, limit)
+        return desk.history(caller(context), pipeline, limit)
 
     def rejects(
-        pipeline: str | None = None, reason: str | None = None, limit: int = 20
+        context: Context[Any, Any],
+        pipeline: str | None = None,
+        reason: str | None = None,
+        limit: int = 20,
     ) -> dict[str, Any]:
         """List the newest records that a pipeline could not accept, with the reason."""
-        return desk.rejects(pipeline, reason, limit)
+        return desk.rejects(caller(context), pipeline, reason, limit)
 
     def search_docs(query: str) -> dict[str, Any]:
         """Search Kappa's documentation: how to declare, change, verify and repair pipelines."""
         return desk.search_docs(query)
 
     def project_files(
+        context: Context[Any, Any],
         path: Annotated[
             str | None, Field(description="the file to read; without one: all names")
         ] = None,
     ) -> dict[str, Any]:
         """List the project's files of pipelines, boards, schemas and samples, or read one."""
-        return desk.project_files(path)
+        return desk.project_files(caller(context), path)
 
     def plan(
         context: Context[Any, Any],
@@ -186,7 +205,7 @@ def make_server(desk: AgentDesk, user: str) -> MCPServer[Any]:
 
         Nothing is changed. It takes half a minute.
         """
-        return desk.plan(by(context), files)
+        return desk.plan(caller(context), files)
 
     def stage(
         context: Context[Any, Any],
@@ -194,7 +213,7 @@ def make_server(desk: AgentDesk, user: str) -> MCPServer[Any]:
         reason: Annotated[str, Field(description="why; the history keeps it")] = "",
     ) -> dict[str, Any]:
         """Begin the rollouts of a plan: they replay beside what serves, and wait for a promote."""
-        return desk.stage(by(context), plan, reason)
+        return desk.stage(caller(context), plan, reason)
 
     def request(
         context: Context[Any, Any],
@@ -208,7 +227,7 @@ def make_server(desk: AgentDesk, user: str) -> MCPServer[Any]:
         """
         if act is AgentAct.STAGE:
             raise UsageError("stage takes a plan", hint="call stage with the id of a plan")
-        return desk.request(by(context), act, pipeline, reason)
+        return desk.request(caller(context), act, pipeline, reason)
 
     reading: tuple[Callable[..., dict[str, Any]], ...] = (
         *(list_tables, describe_table, query, changes, status, history, rejects),
@@ -219,6 +238,17 @@ def make_server(desk: AgentDesk, user: str) -> MCPServer[Any]:
     add(stage, reads=False)
     add(request, reads=False, destroys=True)
     return server
+
+
+def _asking(context: Context[Any, Any]) -> Identity:
+    """Returns the client of a request over HTTP. Raises Forbidden for a request of nobody."""
+    request = context.request_context.request
+    found = None if request is None else identity_in(request.scope)
+    if found is None:
+        raise Forbidden(
+            "nobody is known to send this request", hint="send a token: Authorization: Bearer TOKEN"
+        )
+    return found
 
 
 def _told(tool: Callable[_P, _R]) -> Callable[_P, _R]:

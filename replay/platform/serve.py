@@ -160,7 +160,7 @@ def _agents(here: ProjectContext, ending: ExitStack) -> AgentsOverHttp:
     """Returns the server of agents; its processes end with the stack."""
     from kappa.agents.server import open_desk, serve_over_http  # noqa: PLC0415  # the SDK is an extra
 
-    return serve_over_http(ending.enter_context(open_desk(here)), user="the holder of the token")
+    return serve_over_http(ending.enter_context(open_desk(here)))
 
 
 def _unready_reasons(store: Store) -> tuple[str, ...]:

@@ -22,6 +22,8 @@ from page_world import World
 from kappa.agents.acts import acting_agent
 from kappa.agents.desk import DATA, AgentDesk
 from kappa.agents.server import make_server, open_desk, serve_over_http
+from kappa.base.section.access import Role
+from kappa.serving.access.roles import Identity, identity_of
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.journal.journal import Journal
 
@@ -36,6 +38,7 @@ def web(visits):
     """Counts pages. {ORDER}"""
 '''
 TOKEN = "canary-token-0123456789abcdef"
+ADA = Identity("ada@test", frozenset({Role.ADMIN}))
 Asked = tuple[bool, str]
 Call = Callable[..., Awaitable[Asked]]
 
@@ -75,11 +78,13 @@ def asking(client: Client) -> Call:
     return call
 
 
-def ask_all(desk: AgentDesk, scene: Callable[[Call], Awaitable[None]]) -> None:
+def ask_all(
+    desk: AgentDesk, scene: Callable[[Call], Awaitable[None]], identity: Identity = ADA
+) -> None:
     """Plays a scene with the SDK's client, connected in this process."""
 
     async def play() -> None:
-        async with Client(make_server(desk, "ada@test")) as client:
+        async with Client(make_server(desk, identity)) as client:
             await scene(asking(client))
 
     asyncio.run(play())
@@ -215,6 +220,37 @@ def test_what_the_project_allows_is_done(world: World, tmp_path: Path) -> None:
     )
 
 
+def test_an_agent_may_what_its_token_may(desk: AgentDesk) -> None:
+    """A token for one table shows that table, and nothing else of the platform."""
+    narrow = identity_of("grafana", [Role.READ], ["by_page"])
+
+    async def scene(call: Call) -> None:
+        _, text = await call("list_tables")
+        assert [each["table"] for each in json.loads(text)["tables"]] == ["by_page"]
+        failed, text = await call("query", sql="select count(*) as n from by_page")
+        assert not failed, text
+        for tool, given in (
+            ("query", {"sql": "select * from page_hits"}),
+            ("describe_table", {"table": "page_hits"}),
+            ("describe_table", {"table": "web.page_hits"}),
+            ("changes", {"table": "page_hits"}),
+            ("rejects", {}),
+            ("rejects", {"pipeline": "web"}),
+            ("status", {}),
+            ("history", {}),
+            ("project_files", {}),
+            ("plan", {}),
+            ("plan", {"files": {"pipelines/web.py": CODE}}),
+            ("stage", {"plan": "x"}),
+            ("request", {"act": "promote", "pipeline": "web"}),
+        ):
+            failed, text = await call(tool, **given)
+            assert failed, tool
+            assert "may not" in text or "page_hits" in text, text
+
+    ask_all(desk, scene, narrow)
+
+
 def test_an_agent_is_named_in_plain_characters() -> None:
     assert acting_agent("claude", "ada@host") == "agent claude for ada@host"
     assert acting_agent("x\n by root; rm -rf /", "") == "agent x-by-root-rm--rf for unnamed"
@@ -226,7 +262,7 @@ def test_errors_tell_nothing_of_the_server(
 ) -> None:
     """The text of a failure that nobody has foreseen stays with the server."""
 
-    def fail() -> None:
+    def fail(_caller: object) -> None:
         raise RuntimeError("CANARY")
 
     monkeypatch.setattr(desk, "status", fail)
@@ -306,7 +342,7 @@ def hostile_calls(chance: random.Random) -> Iterator[tuple[str, dict[str, Any]]]
                 ("history", {"pipeline": name, "limit": 10**9}),
                 ("rejects", {"pipeline": name, "reason": forged, "limit": -5}),
                 ("project_files", {"path": path}),
-                ("plan", {"files": {path: CODE}}),
+                ("plan", {"files": {f"../{path}": CODE}}),
                 ("plan", {"files": {"kappa.toml": '[agents]\nmay = ["promote"]'}}),
                 ("stage", {"plan": forged, "reason": ORDER}),
                 ("request", {"act": "promote", "pipeline": name, "reason": ORDER}),
@@ -395,6 +431,6 @@ def test_an_agent_is_served_over_http(world: World, desk: AgentDesk) -> None:
         world.store,
         Allowance(at_once=1),
         token=TOKEN,
-        mounted=serve_over_http(desk, user="the holder of the token"),
+        mounted=serve_over_http(desk),
     ) as server:
         asyncio.run(play(f"http://127.0.0.1:{server.port}/mcp"))
