@@ -184,6 +184,9 @@ class RemoteProject:
                 await response.aread()
             _ensure_answered(response)
             async for event in httpx2.EventSource(response, max_event_size=None):
+                if not event.data:
+                    # Only how soon to come back.
+                    continue
                 data = json.loads(event.data)
                 match event.event:
                     case "begin":

@@ -1,0 +1,129 @@
+"""`kappa.connect`: a project over HTTP, by a real server, in the shape of `kappa.Project`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+from asking import Server
+from page_world import World
+
+import kappa
+from kappa.base.errors import Conflict, Unreachable, UsageError
+from kappa.project.remote import RemoteProject
+from kappa.replay.page import api
+from kappa.serving.http import changes
+from kappa.serving.outlets.changes.hub import ChangeHub
+from kappa.serving.query.sandbox.question import Allowance
+
+pytestmark = pytest.mark.slow
+
+TOKEN = "token-of-the-tests-0123456789"
+Scene = Callable[[RemoteProject], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    made = World(tmp_path_factory.mktemp("remote"))
+    made.build("web-1")
+    made.goes_live("web-1", 1)
+    return made
+
+
+@pytest.fixture(scope="module")
+def server(world: World) -> Iterator[Server]:
+    hub = ChangeHub(world.store, lease_seconds=60, keep_seconds=60, limits=None)
+    with Server(
+        world.store,
+        Allowance(at_once=2),
+        token=TOKEN,
+        router=api.router,
+        more=(changes.router,),
+        desk=world.desk,
+        changes=hub,
+    ) as running:
+        yield running
+
+
+def play(server: Server, scene: Scene, token: str | None = TOKEN) -> None:
+    async def connected() -> None:
+        async with kappa.connect(f"http://127.0.0.1:{server.port}", token=token) as project:
+            await scene(project)
+
+    asyncio.run(connected())
+
+
+def test_an_answer_over_http_has_each_form(server: Server) -> None:
+    async def scene(project: RemoteProject) -> None:
+        found = await project.query("select hits from page_hits order by hits limit 2")
+
+        assert found.fetchall() == [(1,), (2,)]
+        assert found.df()["hits"].to_list() == [1, 2]
+        assert (found.generation, found.builds, found.truncated) == (1, {"web": "web-1"}, False)
+        assert "page_hits" in [each["table"] for each in await project.tables()]
+        assert [each["build"] for each in (await project.status())["builds"]] == ["web-1"]
+        assert [each["state"] for each in await project.history()] == ["served"]
+        assert await project.rejects(limit=5) == []
+
+    play(server, scene)
+
+
+def test_a_pin_over_http_stays(server: Server, world: World) -> None:
+    counted = "select count(*) as n from page_hits"
+
+    async def scene(project: RemoteProject) -> None:
+        async with project.pin() as pinned:
+            before = (await pinned.query(counted)).fetchall()
+            world.grows("web-1", hits=1_000)
+            assert (await pinned.query(counted)).fetchall() == before
+        with pytest.raises(Conflict):
+            await pinned.query(counted)
+        assert (await project.query(counted)).fetchall() == [(before[0][0] + 1,)]
+
+    play(server, scene)
+
+
+def test_changes_over_http_go_on(server: Server, world: World) -> None:
+    async def scene(project: RemoteProject) -> None:
+        stream = project.changes("page_hits", columns=["hits"])
+        first = await anext(stream)
+        world.grows("web-1", hits=7_000)
+        second = await anext(stream)
+        await stream.aclose()
+
+        assert (first.head["kind"], len(first.rows) >= 40) == ("snapshot", True)
+        assert [(each["op"], each["after"]["hits"]) for each in second.rows] == [("insert", 7_000)]
+        assert second.cursor != first.cursor
+
+    play(server, scene)
+
+
+def test_errors_over_http_are_the_same(server: Server, world: World) -> None:
+    async def scene(project: RemoteProject) -> None:
+        with pytest.raises(UsageError, match="nothing") as caught:
+            await project.query("select * from nothing")
+        assert caught.value.hint
+        with pytest.raises(UsageError):
+            await anext(project.changes("nothing"))
+        with pytest.raises(Unreachable, match="not up"):
+            await project.undo("web")
+
+    play(server, scene)
+
+
+def test_a_wrong_token_is_told(server: Server) -> None:
+    async def scene(project: RemoteProject) -> None:
+        with pytest.raises(Exception, match="no token was given, or a wrong one"):
+            await project.status()
+
+    play(server, scene, token=None)
+
+
+def test_a_server_that_is_away_is_told() -> None:
+    async def scene() -> None:
+        async with kappa.connect("http://127.0.0.1:9") as project:
+            with pytest.raises(Unreachable, match="does not answer"):
+                await project.status()
+
+    asyncio.run(scene())
