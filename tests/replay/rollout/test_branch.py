@@ -360,10 +360,7 @@ def test_a_refusal_names_the_command_that_was_typed() -> None:
         start=at(50, 50),
     ).refusals
 
-    assert (
-        "allow it: kappa branch flights --from orders:0=50,orders:1=50 --allow"
-        in refusal.hint
-    )
+    assert "allow it: kappa branch flights --from orders:0=50,orders:1=50 --allow" in refusal.hint
 
 
 def test_where_a_branch_serves_or_is_kept_the_plan_says_so() -> None:
