@@ -56,9 +56,10 @@ class QueryWorker:
     """A worker, as the server handles the process.
 
     `pid` is for people, `handle` (pidfd_open(2)) for the kernel. `way` is the socket to the
-    process, `death` the pipe that reports the exit code. `answered` counts the queries that were
-    answered. `is_fit`: the worker may answer another query. `has_run_out`: the worker has died, or
-    has no memory left.
+    process, `death` the pipe that reports the exit code. `taken_at` is when a query first wanted
+    the worker, on the monotonic clock. `answered` counts the queries that were answered, and
+    `answer_seconds` is the time of the last. `is_fit`: the worker may answer another query.
+    `has_run_out`: the worker has died, or has no memory left.
     """
 
     pid: int
@@ -66,6 +67,8 @@ class QueryWorker:
     way: socket.socket
     death: int
     answered: int = 0
+    taken_at: float = 0.0
+    answer_seconds: float = 0.0
     is_fit: bool = True
     has_run_out: bool = False
     _ended: bool = field(default=False)
@@ -161,6 +164,7 @@ class QueryWorker:
                 case (kind, content) if kind == ENDED:
                     told: Mapping[str, Any] = json.loads(content)
                     self.answered += 1
+                    self.answer_seconds = float(told["seconds"])
                     self.is_fit = told["is_fit"] is True
                     return told
                 case (kind, content) if kind == REFUSED:

@@ -220,13 +220,14 @@ class _Worker:
 
     def answer_query(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Answers a query; returns facts about the answer, for the last frame."""
+        begun = time.monotonic()
         confine.limit_next_query(self._seconds)
         connection = new_cursor(self._connection)
         try:
             ended = self._answer(connection, request)
         finally:
             connection.close()
-        return {**ended, "is_fit": self._is_fit()}
+        return {**ended, "is_fit": self._is_fit(), "seconds": time.monotonic() - begun}
 
     def _answer(self, connection: Connection, request: Mapping[str, Any]) -> Mapping[str, Any]:
         reader, sql = self._reader(connection), request["sql"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -37,6 +38,8 @@ from kappa.state.store import Store
 # A child that dies before reading its request did nothing: the next child gets the request.
 _ATTEMPTS = 3
 _SPARES = 2
+# The longest wait for a busy worker, before another worker is opened.
+_MOST_WAIT = 1.0
 # The most queries of a worker.
 _MOST_QUERIES = 500
 # The most snapshots that are kept open: the present one, boards, and snapshots pinned by name.
@@ -59,6 +62,9 @@ class OpenedSnapshot:
     relations: Sequence[Relations]
     opening: bytes
     waiting: deque[QueryWorker] = field(default_factory=deque)
+    # How many workers answer a query now, and how many queries wait for one of these.
+    busy: int = 0
+    wanted: int = 0
     # All files were compared with their sums.
     is_checked: bool = False
 
@@ -77,7 +83,12 @@ class WorkerPool:
         self._allowance = allowance
         self._program = program
         self._most_queries = _MOST_QUERIES
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
+        # How long the last new worker took until it could answer.
+        self._opening_seconds = 0.0
+        # One thread at a time opens a snapshot, and one makes processes.
+        self._opening = threading.Lock()
+        self._forking = threading.Lock()
         self._nursery: ForkServer | None = None
         self._spares: deque[QueryWorker] = deque()
         # The snapshot that was asked last is the last.
@@ -85,7 +96,7 @@ class WorkerPool:
 
     def start_processes(self) -> None:
         """Starts the first processes before a query needs a process."""
-        with self._lock:
+        with self._forking:
             self._fill_spares()
 
     def open_snapshot(
@@ -96,13 +107,15 @@ class WorkerPool:
         A snapshot of a bucket is opened for one query, which has the `files`.
         """
         key = (store.url, reader, _identity(snapshot))
-        with self._lock:
-            opened = self._opened.get(key)
-            if opened is not None:
-                self._opened.move_to_end(key)
-                return opened
-        opened = self._make_opened(store, snapshot, key, files)
-        if files.folder is None:
+        if files.folder is not None:
+            return self._make_opened(store, snapshot, key, files)
+        with self._opening:
+            with self._lock:
+                opened = self._opened.get(key)
+                if opened is not None:
+                    self._opened.move_to_end(key)
+                    return opened
+            opened = self._make_opened(store, snapshot, key, files)
             with self._lock:
                 self._opened[key] = opened
                 while len(self._opened) > _MOST_SNAPSHOTS:
@@ -113,17 +126,35 @@ class WorkerPool:
     def take_worker(self, opened: OpenedSnapshot, *, is_new: bool = False) -> QueryWorker:
         """Returns a worker for one query over an opened snapshot.
 
-        The worker waits already, unless it `is_new` or none waits. Raises KappaError if no process
-        could be started.
+        The worker waits already, unless it `is_new`. If none waits, a busy worker is waited for,
+        twice as long as a new worker takes: otherwise all queries would open a worker each whenever
+        the frontier has moved on. Raises KappaError if no process could be started.
         """
+        begun = time.monotonic()
         with self._lock:
+            if not is_new:
+                opened.wanted += 1
+                try:
+                    self._lock.wait_for(
+                        lambda: opened.waiting or not opened.busy,
+                        min(2 * self._opening_seconds, _MOST_WAIT),
+                    )
+                finally:
+                    opened.wanted -= 1
+            opened.busy += 1
             if opened.waiting and not is_new:
                 return opened.waiting.pop()
-        for _ in range(_ATTEMPTS):
-            worker = self._spare_process()
-            if worker.accepts_snapshot(opened.opening):
-                return worker
-            worker.end_process()
+        try:
+            for _ in range(_ATTEMPTS):
+                worker = self._spare_process()
+                if worker.accepts_snapshot(opened.opening):
+                    worker.taken_at = begun
+                    return worker
+                worker.end_process()
+        except BaseException:
+            self._note_idle(opened)
+            raise
+        self._note_idle(opened)
         raise KappaError(
             "no process for the query could be started",
             hint="see whether the machine has memory left; "
@@ -133,15 +164,21 @@ class WorkerPool:
     def leave_worker(self, opened: OpenedSnapshot, worker: QueryWorker) -> None:
         """Leaves a worker to the next query, or ends the worker if it is not to go on."""
         with self._lock:
-            if (
+            opened.busy -= 1
+            if worker.answered == 1:
+                self._opening_seconds = time.monotonic() - worker.taken_at - worker.answer_seconds
+            stays = (
                 worker.is_fit
                 and worker.answered < self._most_queries
-                and self._opened.get(opened.key) is opened
-            ):
+                # A query that waits may be of an older snapshot, pinned before the frontier moved.
+                and (self._opened.get(opened.key) is opened or opened.wanted > 0)
+            )
+            if stays:
                 opened.waiting.append(worker)
                 self._end_surplus()
-                return
-        worker.end_process()
+            self._lock.notify_all()
+        if not stays:
+            worker.end_process()
 
     def forget_older(self, before: Snapshot, now: Snapshot) -> None:
         """Ends the workers of the snapshot that served before, unless it is the same as now."""
@@ -157,11 +194,17 @@ class WorkerPool:
         with self._lock:
             while self._opened:
                 _end_workers(self._opened.popitem()[1])
+        with self._forking:
             while self._spares:
                 self._spares.popleft().end_process()
             if self._nursery is not None:
                 self._nursery.end_server()
                 self._nursery = None
+
+    def _note_idle(self, opened: OpenedSnapshot) -> None:
+        with self._lock:
+            opened.busy -= 1
+            self._lock.notify_all()
 
     def _end_surplus(self) -> None:
         """Ends workers of the snapshots that were asked longest ago, if too many wait."""
@@ -172,7 +215,7 @@ class WorkerPool:
                 surplus -= 1
 
     def _spare_process(self) -> QueryWorker:
-        with self._lock:
+        with self._forking:
             self._fill_spares()
             child = self._spares.popleft()
             # A child for the next query starts now.

@@ -34,7 +34,7 @@ from kappa.serving.query.query import answer_query
 from kappa.serving.query.reader.client import Client, ClientLeft
 from kappa.serving.query.reader.errors import TooMuch
 from kappa.serving.query.reader.sql_rules import ensure_allowed
-from kappa.serving.query.sandbox import confine
+from kappa.serving.query.sandbox import confine, workers
 from kappa.serving.query.sandbox.processes import ForkServer
 from kappa.serving.query.sandbox.question import Allowance, Format, Question, Reply
 from kappa.serving.query.sandbox.sandbox import Sandbox
@@ -625,6 +625,19 @@ def test_a_newer_frontier_ends_the_workers_before(tmp_path: Path) -> None:
 
         assert rows(asked(sandbox, platform, "select count(*) from delays")) == [[6]]
         wait_until(lambda: is_gone(pid))
+        assert len(waiting(sandbox)) == 1
+
+
+def test_queries_at_a_new_frontier_share_a_worker(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query waits for a busy worker for as long as it would wait for a new one."""
+    monkeypatch.setattr(workers, "_MOST_WAIT", 60.0)
+    with Sandbox(Allowance(seconds=60)) as sandbox, ThreadPoolExecutor(4) as threads:
+        sandbox._workers._opening_seconds = 60.0
+        asking = [threads.submit(asked, sandbox, platform, "from delays") for _ in range(8)]
+
+        assert [each.result().rows for each in asking] == [3] * 8
         assert len(waiting(sandbox)) == 1
 
 
