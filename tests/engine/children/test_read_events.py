@@ -31,7 +31,7 @@ def test_lines_are_events_by_topic_in_their_order(tmp_path: Path) -> None:
     ("file", "line", "why"),
     [
         ("visits.ndjson", "{", "is not JSON"),
-        ("visits.ndjson", "[]", "is no object"),
+        ("visits.ndjson", "[]", "is not an object"),
         ("visits.envelopes.ndjson", '{"key": "k"}', "is an envelope without a value"),
     ],
 )
