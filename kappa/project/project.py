@@ -188,7 +188,7 @@ class Project:
 
         Each build replays beside what serves, is verified, and promoted if it passes. Arguments are
         as for `stage`; `timeout` is in seconds. Raises the error of the first rollout that does not
-        serve; what served goes on serving.
+        serve; what served keeps serving.
 
         Example:
             project.deploy(reason="first deploy")

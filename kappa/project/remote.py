@@ -251,7 +251,7 @@ class RemoteProject:
         if row["state"] != "served":
             raise KappaError(
                 f"rollout {number} of pipeline {row['pipeline']} {row['state']}: {row['why']}",
-                hint=row["hint"] or "what served goes on serving",
+                hint=row["hint"] or "what served keeps serving",
             )
         return row
 
