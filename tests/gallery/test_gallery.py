@@ -27,7 +27,6 @@ from shares import long_except
 
 from kappa import Pipeline
 from kappa.base.duck import open_connection
-from kappa.declare.board import Board, boards_in
 from kappa.engine.children.rehearsal import local_pipeline
 from kappa.engine.children.slicings import hold_to_law
 from kappa.serving.query.render import Form, Listing, render_listing
@@ -378,15 +377,6 @@ def test_a_page_shows_true_answers(name: str) -> None:
 
     assert shown
     assert [text for text, _ in shown] == [true for _, true in shown]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_each_chart_of_a_board_has_rows(name: str) -> None:
-    (board,) = boards_in(TEMPLATES / name).values()
-
-    assert isinstance(board, Board)
-    with open_tables(tables(name)) as duck:
-        assert all(duck.sql(chart.sql).fetchall() for chart in board.charts)
 
 
 def page(name: str) -> str:

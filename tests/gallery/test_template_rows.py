@@ -16,6 +16,7 @@ import pytest
 from house import HOUSE
 
 from kappa.base.duck import open_connection
+from kappa.declare.board import Board, boards_in
 
 TEMPLATES = HOUSE / "kappa" / "templates"
 
@@ -447,6 +448,7 @@ NOT_COMPUTED = {"change_id"}
 
 @pytest.mark.parametrize("template", [*ROWS])
 def test_the_rows_of_a_template_follow_from_its_events(template: str) -> None:
+    """Each chart of its boards has rows over them, too."""
     folder = TEMPLATES / template
     assert {each.stem for each in (folder / "tests" / "rows").glob("*.ndjson")} == {*ROWS[template]}
     assert {each.stem for each in (folder / "events").glob("*.*")} == {*EVENTS[template]}
@@ -462,13 +464,19 @@ def test_the_rows_of_a_template_follow_from_its_events(template: str) -> None:
             )
         for name, sql in SHARED.get(template, {}).items():
             duck.execute(f"create view {name} as {sql}")
+        duck.execute("create schema served")
         for table, sql in ROWS[template].items():
-            found = duck.execute(f"from ({sql})")
+            duck.execute(f'create table served."{table}" as from ({sql})')
+            found = duck.execute(f'from served."{table}"')
             names = [each[0] for each in found.description or ()]
             computed = [dict(zip(names, map(plain, row), strict=True)) for row in found.fetchall()]
             file = folder / "tests" / "rows" / f"{table}.ndjson"
             expected = [rounded(json.loads(line)) for line in file.read_text().splitlines()]
             assert sorted(map(in_order, computed)) == sorted(map(in_order, expected)), table
+        duck.execute("set schema = 'served'")
+        for name, board in boards_in(folder).items():
+            assert isinstance(board, Board), name
+            assert all(duck.sql(chart.sql).fetchall() for chart in board.charts), name
 
 
 def test_all_templates_with_rows_are_computed() -> None:
