@@ -46,7 +46,9 @@ class Pair:
             )
             for name in ("merged", "anew")
         )
-        self.rewriting = Rewriting(table, self.anew.stored, folder / "scratch", BYTES)
+        self.rewriting = Rewriting(
+            Store(folder / "anew"), table, self.anew.stored, folder / "scratch", BYTES, None
+        )
         self.place = 0
 
     def fold(self, rows: pa.Table) -> None:
