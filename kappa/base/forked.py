@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import gc
 import math
 import multiprocessing
 import os
@@ -133,6 +134,8 @@ def _within(parent: int, work: Callable[..., None], *given: object) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             return
+    # A client of the broker that were freed here, without its threads, would end this process.
+    gc.freeze()
     # The parent handles a Ctrl-C, and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

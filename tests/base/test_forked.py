@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -75,3 +76,30 @@ def test_a_call_ends_with_whoever_waits_for_it(tmp_path: Path) -> None:
     # It is closed when all who have it have ended.
     assert os.read(reading, 1) == b""
     os.close(reading)
+
+
+def test_a_call_frees_nothing_that_the_caller_has_made() -> None:
+    """A client of the broker that is freed without its threads takes the process down."""
+    freed_in = list[int]()
+
+    class Client:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            freed_in.append(os.getpid())
+
+    def collects() -> list[int]:
+        gc.collect()
+        return freed_in
+
+    gc.disable()
+    try:
+        Client()
+
+        assert call_within(collects, seconds=30, memory=MEMORY) == []
+        # Here the client is garbage.
+        gc.collect()
+        assert freed_in == [os.getpid()]
+    finally:
+        gc.enable()
