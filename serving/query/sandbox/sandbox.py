@@ -18,6 +18,7 @@ from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 from kappa.base.errors import Conflict, Damaged, KappaError, UsageError
+from kappa.serving.access.roles import Forbidden
 from kappa.serving.query.pin.catalog import pin_served
 from kappa.serving.query.pin.shared_pins import give_up_pin
 from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
@@ -262,7 +263,7 @@ def _bounded(asked: int | None, allowed: int) -> int:
 
 def _may_be_of_worker(worker: QueryWorker, error: KappaError) -> bool:
     """Returns True if a new worker might give an answer in place of this error."""
-    return worker.has_run_out or not isinstance(error, UsageError | Damaged)
+    return worker.has_run_out or not isinstance(error, UsageError | Forbidden | Damaged)
 
 
 def _file_check(

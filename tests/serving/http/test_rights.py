@@ -34,7 +34,9 @@ from kappa.serving.http.http import make_app
 from kappa.serving.http.rights import need_of
 from kappa.serving.http.token import COOKIE
 from kappa.serving.outlets.changes.hub import ChangeHub
+from kappa.serving.query.sandbox.processes import QueryWorker
 from kappa.serving.query.sandbox.question import Allowance
+from kappa.serving.query.sandbox.workers import OpenedSnapshot, WorkerPool
 from kappa.state.build import read_birth
 from kappa.state.journal.journal import Journal
 
@@ -523,3 +525,22 @@ def test_a_receipt_names_who_said_yes(clients: Clients) -> None:
     assert "promoted by token operate" in page
     history = clients.ask("read", "GET", "/history", Accept=HTML).body.decode()
     assert history.count("token operate") >= 2
+
+
+def test_a_refused_query_costs_no_process(
+    clients: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that may not be read is refused by a worker that waits, and not tried again."""
+    assert clients.query("pages", "from page_hits").status == 200
+    news: list[bool] = []
+    take = WorkerPool.take_worker
+
+    def counted(
+        workers: WorkerPool, opened: OpenedSnapshot, *, is_new: bool = False
+    ) -> QueryWorker:
+        news.append(is_new)
+        return take(workers, opened, is_new=is_new)
+
+    monkeypatch.setattr(WorkerPool, "take_worker", counted)
+    assert [clients.query("pages", "from by_page").status for _ in range(2)] == [403, 403]
+    assert news == [False, False]
