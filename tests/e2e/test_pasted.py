@@ -52,6 +52,7 @@ NOT_RUN = {
     "docs/howto/secure.md": "listens on all addresses, which no test may",
     "docs/howto/secured-kafka.md": "a cluster of the reader's: test_secured.py does its steps",
     "docs/reference/http.md": "a stream without an end: tests/serving/http/test_http.py reads it",
+    "docs/howto/agents.md": "an extra of the reader's: test_python_api.py has an agent at work",
     "docs/howto/changes.md": "a stream without an end: test_changes_http.py reads it",
     "docs/howto/topics.md": "topics of the reader's: test_topics_by_hand.py does its steps",
     "docs/howto/sinks.md": "a pipeline of the reader's: test_sinks_served.py does its steps",
