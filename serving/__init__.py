@@ -7,5 +7,6 @@ build serves. Its packages, in the order to read them in:
     query      SQL over exactly the files of a pinned snapshot
     outlets    what goes out: change sets, sinks, alerts
     http       the network's door: gate, routes, streams, the page's templates
+    postgres   the door for Postgres clients
     collect    what comes in: events of programs without a Kafka client
 """

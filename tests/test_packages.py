@@ -27,7 +27,7 @@ kappa/records
 kappa/engine         serving/query
 serving/outlets
 serving/http         replay/rollout
-serving/collect      replay/status      kappa/develop
+serving/collect      serving/postgres   replay/status      kappa/develop
 replay/page
 kappa/project
 kappa/agents

@@ -174,6 +174,22 @@ class ViewsSettings(Section, frozen=True):
     ] = 10_000_000
 
 
+class PostgresSettings(Section, frozen=True):
+    """`[serve.postgres]`: the address for Postgres clients, and the server's certificate."""
+
+    listen: Annotated[
+        str,
+        "where Postgres clients connect, beside HTTP, as HOST:PORT; their password is "
+        'serve.token; nothing (`""`): nowhere',
+    ] = ""
+    certificate: Annotated[
+        Path | None,
+        "an absolute path: the server's certificate in PEM, for TLS; then other machines cannot "
+        "connect without TLS",
+    ] = None
+    key: Annotated[Path | None, "an absolute path: the key of the certificate, in PEM"] = None
+
+
 class ServeSettings(Section, frozen=True):
     """`[serve]`: the address of HTTP, and the limits of one query of a stranger."""
 
@@ -204,6 +220,7 @@ class ServeSettings(Section, frozen=True):
         "how long the page may compare two builds to show the rows that differ; then that is "
         "ended; kappa diff has no limit",
     ] = 120.0
+    postgres: PostgresSettings = PostgresSettings()
 
 
 class AgentAct(StrEnum):

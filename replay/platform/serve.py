@@ -14,14 +14,14 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import uvicorn
 
-from kappa.base.errors import ExitCode, KappaError
-from kappa.base.program import run_program
+from kappa.base.errors import Conflict, ExitCode, KappaError
+from kappa.base.program import error_text, run_program
 from kappa.replay.page import api, routes
 from kappa.replay.platform.messages import message_printer
 from kappa.replay.status.context import ProjectContext
@@ -38,6 +38,7 @@ from kappa.serving.http.patience import PatientServer, fitting, uvicorn_settings
 from kappa.serving.http.snapshots import Snapshots
 from kappa.serving.http.stand import Stand
 from kappa.serving.outlets.changes.hub import ChangeHub
+from kappa.serving.postgres.server import PostgresServer, tls_context
 from kappa.serving.query.reader.reader import Limits
 from kappa.serving.query.sandbox import confine
 from kappa.serving.query.sandbox.question import Allowance
@@ -122,6 +123,7 @@ def _serve_at(
             stand,
             accounts=accounts,
             bounds=bounds,
+            beside=_postgres_server(here, sandbox, accounts=accounts, ending=ending, say=say),
             mounted=_agents(here, ending) if settings.agents.http else None,
             routers=(events.router, changes.router, api.router, *routes.ROUTERS),
             state={
@@ -161,6 +163,39 @@ def _agents(here: ProjectContext, ending: ExitStack) -> AgentsOverHttp:
     from kappa.agents.server import open_desk, serve_over_http  # noqa: PLC0415  # the SDK is an extra
 
     return serve_over_http(ending.enter_context(open_desk(here)))
+
+
+def _postgres_server(
+    here: ProjectContext,
+    sandbox: Sandbox,
+    *,
+    accounts: Accounts,
+    ending: ExitStack,
+    say: Callable[[str], None],
+) -> tuple[AbstractAsyncContextManager[None], ...]:
+    """Returns the Postgres server if the settings name its address, ready to be run.
+
+    A server that cannot be is said, and HTTP is served all the same.
+    """
+    wanted = here.settings.serve.postgres
+    if not wanted.listen:
+        return ()
+    try:
+        address = guarded_address(wanted.listen, accounts.token, named=accounts.is_guarded)
+        tls = tls_context(wanted.certificate, wanted.key)
+        listening = ending.enter_context(listening_at(address))
+    except Conflict as error:
+        say(f"nothing serves Postgres clients: {error.message} (see serve.postgres.listen)")
+        return ()
+    except KappaError as error:
+        say(f"nothing serves Postgres clients: {error_text(error)}")
+        return ()
+    server = PostgresServer(
+        here.store, sandbox, accounts=accounts, lease_seconds=here.lease_seconds, tls=tls
+    )
+    host, port = address.host, listening.getsockname()[1]
+    say(f"Postgres clients connect to {host}:{port}{' by TLS' if tls else ''}")
+    return (server.running(listening),)
 
 
 def _unready_reasons(store: Store) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ Routes that need rollouts are passed in as routers, by a package that may import
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol
 
 import anyio
@@ -60,6 +60,7 @@ def make_app(
     accounts: Accounts,
     routers: Iterable[APIRouter] = (),
     mounted: MountedApp | None = None,
+    beside: Iterable[AbstractAsyncContextManager[None]] = (),
     bounds: Bounds | None = None,
     state: Mapping[str, object] | None = None,
 ) -> Gate:
@@ -67,13 +68,16 @@ def make_app(
 
     `routers` come from other packages, with `state` for their routes. `accounts` are the clients
     that the server knows. `mounted` is an application of another kind beside the routes, which
-    checks what its clients may do by itself.
+    checks what its clients may do by itself. `beside` are servers that run in the same loop, for
+    as long as the application does.
     """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         try:
-            async with nullcontext() if mounted is None else mounted.running():
+            async with AsyncExitStack() as running:
+                for each in (*(() if mounted is None else (mounted.running(),)), *beside):
+                    await running.enter_async_context(each)
                 yield
         finally:
             stand.snapshots.close()

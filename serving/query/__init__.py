@@ -13,6 +13,7 @@ This package writes no file but the files of answers. Read in this order:
 - pair.py: two builds side by side
 - rejects.py: the rejects of the live builds, or of a single build
 - redrive.py: the export of rejects as lines, and the plan that produces fixed lines again
+- postgres/: rows and the catalogue for a Postgres client
 - sandbox/: untrusted SQL: each query runs in its own confined process
 """
 

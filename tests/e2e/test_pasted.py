@@ -56,6 +56,7 @@ NOT_RUN = {
     "docs/howto/changes.md": "a stream without an end: test_changes_http.py reads it",
     "docs/howto/topics.md": "topics of the reader's: test_topics_by_hand.py does its steps",
     "docs/howto/sinks.md": "a pipeline of the reader's: test_sinks_served.py does its steps",
+    "docs/howto/postgres.md": "a client of the reader's: test_postgres_clients.py has them",
     "docs/howto/collect.md": "settings of the reader's: test_collector.py does its steps",
     "docs/howto/alerts.md": "a receiver of the reader's: test_alert_outlets.py does its steps",
     "docs/howto/formats.md": "topics of the reader's: test_produce.py makes events of each format",

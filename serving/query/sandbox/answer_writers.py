@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from kappa.base.duck import Connection
 from kappa.base.errors import UsageError
+from kappa.serving.query.postgres.rows import write_description, write_rows
 from kappa.serving.query.reader.table_sql import distinct_names
 from kappa.serving.query.render import columns_of, csv_line, object_line
 from kappa.serving.query.sandbox.frames import PIECE, put_frame
@@ -73,18 +74,37 @@ def write_answer(
     form lacks.
     """
     form = request["form"]
-    query = (
-        arrow_query(connection, sql, parquet=form == "parquet", names=distinct_names)
-        if form in _ARROWS
-        else python_query(connection, sql, times=False, names=distinct_names)
-    )
-    columns = columns_of(query.columns, query.types)
+    if form == "postgres":
+        ended = write_rows(connection, sql, request, pieces)
+    elif form == "description":
+        ended = write_description(connection, sql, pieces)
+    else:
+        return _write_form(connection, sql, request, pieces)
+    _ensure_short(ended["columns"])
+    pieces.flush()
+    return ended
+
+
+def _ensure_short(columns: Sequence[Mapping[str, Any]]) -> None:
     if len(json.dumps(columns)) > _COLUMNS_BYTES:
         raise UsageError(
             f"the names and types of the answer's columns take more than {_COLUMNS_BYTES >> 10} "
             "KiB",
             hint="select fewer columns, or give them shorter names: select ... as name",
         )
+
+
+def _write_form(
+    connection: Connection, sql: str, request: Mapping[str, Any], pieces: PieceFile
+) -> Mapping[str, Any]:
+    form = request["form"]
+    query = (
+        arrow_query(connection, sql, parquet=form == "parquet", names=distinct_names)
+        if form in _ARROWS
+        else python_query(connection, sql, times=False, names=distinct_names)
+    )
+    columns = columns_of(query.columns, query.types)
+    _ensure_short(columns)
     result = connection.execute(query.sql)
     if form in _ARROWS:
         rows, truncated = _write_arrow(result, request, columns, pieces)

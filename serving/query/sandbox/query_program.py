@@ -27,7 +27,8 @@ import re
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,13 @@ from kappa.base.errors import Damaged, KappaError, UsageError
 from kappa.base.sql import text
 from kappa.declare.options import REJECTS
 from kappa.serving.access.roles import Forbidden
+from kappa.serving.query.postgres.catalogue import catalogue_names, put_catalogue
 from kappa.serving.query.reader.errors import (
     BrokenRelation,
     RetiredRelation,
     damage_in_message,
 )
-from kappa.serving.query.reader.query_files import tables_read
+from kappa.serving.query.reader.query_files import Named, tables_read
 from kappa.serving.query.reader.reader import Reader
 from kappa.serving.query.reader.relations import Relations, TableFiles, data_files, put_relations
 from kappa.serving.query.reader.sql_rules import (
@@ -231,7 +233,8 @@ class _Worker:
 
     def _answer(self, connection: Connection, request: Mapping[str, Any]) -> Mapping[str, Any]:
         reader, sql = self._reader(connection), request["sql"]
-        query, trees = self._ensure_query_allowed(reader, sql)
+        with_catalogue = bool(request["wire"]["catalogue"])
+        query, trees = self._ensure_query_allowed(reader, sql, with_catalogue=with_catalogue)
         if request["waits"]:
             # The server checks or fetches the files of these tables, or ends this process.
             # Relations over others that are not fetched are broken, and not named.
@@ -240,11 +243,15 @@ class _Worker:
             if _take_frame(self._way_back, 0) is None:
                 sys.exit()
         if not self._has_relations:
+            if with_catalogue:
+                self._leave_rows_out(tables_read(trees, sql, self._found))
             self._make_relations()
             reader = self._reader(connection)
             if self._broken:
-                self._ensure_query_allowed(reader, sql)
+                self._ensure_query_allowed(reader, sql, with_catalogue=with_catalogue)
         try:
+            if with_catalogue:
+                put_catalogue(connection, query, self._found)
             return write_answer(
                 connection,
                 query,
@@ -278,6 +285,25 @@ class _Worker:
         reader.run_command("set lock_configuration = true")
         self._has_relations = True
 
+    def _leave_rows_out(self, named: Iterable[Named]) -> None:
+        """Leaves out the rows of tables that a query does not name, and whose files are not here.
+
+        The catalogue needs their columns alone.
+        """
+        empty, named = self._opening["empty"], set(named)
+        self._found = [
+            replace(
+                each,
+                tables={
+                    name: table
+                    if (each.pipeline, name) in named
+                    else TableFiles(empty[each.pipeline][name], ())
+                    for name, table in each.tables.items()
+                },
+            )
+            for each in self._found
+        ]
+
     def _is_fit(self) -> bool:
         """Returns True if another query may have as much memory and time as the first query."""
         return (
@@ -287,7 +313,9 @@ class _Worker:
             and time.process_time() <= self._seconds
         )
 
-    def _ensure_query_allowed(self, reader: Reader, sql: str) -> tuple[str, Callable[[str], Any]]:
+    def _ensure_query_allowed(
+        self, reader: Reader, sql: str, *, with_catalogue: bool
+    ) -> tuple[str, Callable[[str], Any]]:
         """Returns the text of the single statement in `sql`, and the parser's trees of texts.
 
         Raises UsageError if the statement is not allowed, and Forbidden if it names a table that
@@ -311,6 +339,8 @@ class _Worker:
         }
         if any(REJECTS in each.named for each in self._found):
             catalogue.add(("main", REJECTS))
+        if with_catalogue:
+            catalogue |= catalogue_names()
         try:
             ensure_allowed(tree, catalogue)
         except UsageError as error:

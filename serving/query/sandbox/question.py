@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from kappa.base.errors import KappaError
 from kappa.base.sections import ServeSettings
 from kappa.base.units import parse_memory
 from kappa.serving.access.roles import THIS_MACHINE, Identity
 from kappa.serving.query.pin.snapshot import Snapshot
+from kappa.serving.query.postgres.wire import ROWS_AS_TEXT, Wire
 
 # A process of `serve.query_memory`'s default opens so many; compaction keeps tables far below.
 MOST_FILES = 10_000
@@ -31,6 +32,9 @@ class Format(StrEnum):
     CSV = "csv"
     ARROW = "arrow"
     PARQUET = "parquet"
+    # Rows as messages of Postgres's protocol, and the types of a query without its rows.
+    POSTGRES = "postgres"
+    DESCRIPTION = "description"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ class Question:
 
     The allowance bounds both numbers, and stands in for a number that is None. The query sees the
     tables that the `reader` may read. Queries of two readers never run in the same process.
+    `wire` is for the two formats of a Postgres client.
     """
 
     sql: str
@@ -74,6 +79,7 @@ class Question:
     rows: int | None = None
     bytes: int | None = None
     reader: Identity = THIS_MACHINE
+    wire: Wire = ROWS_AS_TEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +87,13 @@ class Reply:
     """An answer: a file with the bytes, and facts about the answer.
 
     The file is to be read from the beginning. The caller closes `body`, which deletes the file.
-    `columns` have a name and DuckDB's type each. `truncated` is True if rows were left out.
-    `snapshot` is the snapshot of the answer.
+    `columns` have a name and DuckDB's type each, and for a Postgres client the type on the wire.
+    `truncated` is True if rows were left out. `snapshot` is the snapshot of the answer.
     """
 
     body: IO[bytes]
     size: int
-    columns: tuple[Mapping[str, str], ...]
+    columns: tuple[Mapping[str, Any], ...]
     rows: int
     truncated: bool
     snapshot: Snapshot

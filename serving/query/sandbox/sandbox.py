@@ -14,6 +14,7 @@ import json
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
@@ -250,6 +251,7 @@ class Sandbox:
             {
                 "sql": question.sql,
                 "form": question.form,
+                "wire": asdict(question.wire),
                 "rows": _bounded(question.rows, self.allowance.rows),
                 "bytes": _bounded(question.bytes, self.allowance.bytes),
                 "waits": not store.is_on_disk or opened.waits_for_files(store),

@@ -34,6 +34,7 @@ from kappa.serving.query.sandbox.file_cache import FilesInPlace
 from kappa.serving.query.sandbox.processes import ForkServer, QueryWorker
 from kappa.serving.query.sandbox.question import MOST_FILES, Allowance
 from kappa.state.store import Store
+from kappa.tables.views.served import read_sql
 
 # A child that dies before reading its request did nothing: the next child gets the request.
 _ATTEMPTS = 3
@@ -261,6 +262,7 @@ class WorkerPool:
             "memory": self._allowance.memory,
             "cpu_seconds": max(1, round(self._allowance.seconds)),
             "folder": None if files.folder is None else str(files.folder),
+            "empty": {} if files.folder is None else _empty_tables(snapshot),
         }
         return OpenedSnapshot(key, snapshot, told, relations, json.dumps(opening).encode())
 
@@ -285,6 +287,16 @@ def _document(relations: Relations) -> Mapping[str, Any]:
         },
         "views": dict(relations.views),
         "hidden": sorted(relations.hidden),
+    }
+
+
+def _empty_tables(snapshot: Snapshot) -> Mapping[str, Mapping[str, str]]:
+    """Returns DuckDB's query for each table without its rows, by pipeline."""
+    return {
+        pipeline: {
+            each.name: read_sql(each, (), clock=None) for each in snapshot.births[build].tables
+        }
+        for pipeline, build in snapshot.serving.items()
     }
 
 

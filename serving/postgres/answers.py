@@ -1,0 +1,264 @@
+"""The way from sessions to the sandbox, and the pins of transactions.
+
+This module is the one place of the package where a query is run. Queries of all sessions take turns
+at the places of the sandbox, so a client with many connections takes no more than a client's share
+for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from kappa.base.errors import KappaError
+from kappa.serving.access.roles import Identity
+from kappa.serving.postgres.messages import SNAPSHOT_TOO_OLD, PostgresError
+from kappa.serving.query.pin.catalog import pin_at, pin_served
+from kappa.serving.query.pin.moments import Past
+from kappa.serving.query.pin.snapshot import (
+    PinnedSnapshot,
+    Snapshot,
+    head_of,
+    readable_snapshot,
+)
+from kappa.serving.query.reader.client import Client
+from kappa.serving.query.render import json_value
+from kappa.serving.query.sandbox.question import Busy, Question, Reply
+from kappa.serving.query.sandbox.sandbox import Sandbox
+from kappa.state.store import Store
+
+_Found = TypeVar("_Found")
+
+# Each pin has a thread that renews the lease, and keeps files from being collected.
+MOST_PINS = 64
+_PINNING_THREADS = 4
+# The first bytes of a row's message: a letter and the length.
+_HEAD = 5
+_PIECE_BYTES = 1 << 16
+
+
+@dataclass(slots=True)
+class TransactionPin:
+    """A snapshot that a transaction holds; `moment` is the moment of the past, or None for now."""
+
+    pinned: PinnedSnapshot
+    moment: Past | None
+    closing: ExitStack
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Returns the snapshot."""
+        return self.pinned.snapshot
+
+
+def snapshot_text(snapshot: Snapshot, reader: Identity) -> str:
+    """Names a snapshot as JSON: generation, builds, offsets and versions that a reader may know."""
+    head = head_of(readable_snapshot(snapshot, reader.tables))
+    return json.dumps(json_value(head), ensure_ascii=False)
+
+
+def ended_snapshot_error(snapshot: Snapshot, reader: Identity) -> PostgresError:
+    """Makes the error for a transaction whose snapshot has ended, as a reader may know it."""
+    snapshot = readable_snapshot(snapshot, reader.tables)
+    serving = ", ".join(
+        f"{pipeline} at {snapshot.frontiers[build].offsets}"
+        for pipeline, build in snapshot.serving.items()
+    )
+    return PostgresError(
+        SNAPSHOT_TOO_OLD,
+        f"the snapshot of this transaction has ended: generation {snapshot.generation}, {serving}",
+        hint="ROLLBACK, then BEGIN: the next query takes a new snapshot",
+    )
+
+
+class SessionAnswers:
+    """The sandbox as sessions use it, in the server's loop."""
+
+    def __init__(self, store: Store, sandbox: Sandbox, *, lease_seconds: float) -> None:
+        self._store = store
+        self._sandbox = sandbox
+        self._lease_seconds = lease_seconds
+        at_once = sandbox.allowance.at_once
+        self._places = asyncio.Semaphore(at_once)
+        self._threads = ThreadPoolExecutor(at_once, "postgres")
+        self._pinning = ThreadPoolExecutor(_PINNING_THREADS, "postgres pins")
+        self._pins = 0
+
+    @property
+    def seconds(self) -> float:
+        """Returns the time that a query may take."""
+        return self._sandbox.allowance.seconds
+
+    async def ask(
+        self, question: Question, *, pin: TransactionPin | None, moment: Past | None, client: Client
+    ) -> Reply:
+        """Answers a question from a pin, or from a snapshot of a moment taken for it alone.
+
+        Raises KappaError as `Sandbox.ask_query` does, ClientLeft if the client leaves, and
+        PostgresError if the pin has ended.
+        """
+        await self._take_place(client)
+        try:
+            return await self._in_thread(
+                self._threads, partial(self._ask, question, pin, moment, client)
+            )
+        finally:
+            self._places.release()
+
+    async def pin(self, moment: Past | None) -> TransactionPin:
+        """Pins the snapshot of a moment for a transaction. Raises as `pin_at` does."""
+        if self._pins >= MOST_PINS:
+            raise PostgresError(
+                "53000",
+                f"{MOST_PINS} transactions hold a snapshot already",
+                hint="end transactions that wait: COMMIT; or read without BEGIN",
+            )
+        self._pins += 1
+        try:
+            return await self._in_thread(self._pinning, partial(self._pin, moment))
+        except BaseException:
+            self._pins -= 1
+            raise
+
+    def release(self, pin: TransactionPin) -> None:
+        """Gives up a pin, without waiting for it."""
+        self._pins -= 1
+        self._pinning.submit(_close_pin, pin)
+
+    def close(self) -> None:
+        """Ends the threads, after all pins are given up."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._pinning.shutdown(wait=True)
+
+    async def _take_place(self, client: Client) -> None:
+        try:
+            async with asyncio.timeout(self.seconds):
+                await self._places.acquire()
+        except TimeoutError:
+            raise Busy(
+                f"all {self._sandbox.allowance.at_once} places for queries are taken",
+                hint="ask again in a while; serve.queries in kappa.toml lets more run at once",
+            ) from None
+        try:
+            client.ensure_here()
+        except BaseException:
+            self._places.release()
+            raise
+
+    async def _in_thread(self, threads: ThreadPoolExecutor, work: Callable[[], _Found]) -> _Found:
+        return await asyncio.get_running_loop().run_in_executor(threads, work)
+
+    def _ask(
+        self, question: Question, pin: TransactionPin | None, moment: Past | None, client: Client
+    ) -> Reply:
+        if pin is not None:
+            try:
+                return self._sandbox.ask_pinned(self._store, pin.pinned, question, client=client)
+            except KappaError as error:
+                # A file that was collected meanwhile looks like any other error.
+                if pin.pinned.is_kept():
+                    raise
+                raise ended_snapshot_error(pin.snapshot, question.reader) from error
+        if moment is None:
+            return self._sandbox.ask_query(
+                self._store, question, lease_seconds=self._lease_seconds, client=client
+            )
+        with pin_at(self._store, moment, lease_seconds=self._lease_seconds) as pinned:
+            return self._sandbox.ask_pinned(self._store, pinned, question, client=client)
+
+    def _pin(self, moment: Past | None) -> TransactionPin:
+        with ExitStack() as opening:
+            pinned = opening.enter_context(
+                pin_served(self._store, lease_seconds=self._lease_seconds)
+                if moment is None
+                else pin_at(self._store, moment, lease_seconds=self._lease_seconds)
+            )
+            return TransactionPin(pinned, moment, opening.pop_all())
+
+
+def _close_pin(pin: TransactionPin) -> None:
+    # A lease that could not be given up ends by itself.
+    with suppress(Exception):
+        pin.closing.close()
+
+
+class ResultRows(Protocol):
+    """The rows of an answer as messages, taken in parts.
+
+    `columns` are for the client's description of the rows, `given` counts the rows given out.
+    """
+
+    columns: Sequence[Mapping[str, Any]]
+    given: int
+
+    def take(self, count: int | None) -> Iterator[bytes]:
+        """Yields the messages of the next `count` rows, or of all that are left."""
+
+    def close(self) -> None:
+        """Gives the rows up; a second call does nothing."""
+
+
+class AnswerRows:
+    """The rows of a reply of the sandbox."""
+
+    def __init__(self, reply: Reply) -> None:
+        self.reply = reply
+        self.columns: Sequence[Mapping[str, Any]] = reply.columns
+        self.given = 0
+
+    def take(self, count: int | None) -> Iterator[bytes]:
+        """Yields the messages of the next `count` rows, or of all that are left.
+
+        Raises PostgresError behind the last row if rows were cut and more were asked for.
+        """
+        left = self.reply.rows - self.given
+        if count is None or count >= left:
+            self.given = self.reply.rows
+            while piece := self.reply.body.read(_PIECE_BYTES):
+                yield piece
+            if self.reply.truncated and (count is None or count > left):
+                raise _cut_error(self.reply.rows)
+            return
+        for _ in range(count):
+            head = self.reply.body.read(_HEAD)
+            self.given += 1
+            yield head + self.reply.body.read(int.from_bytes(head[1:], "big") - 4)
+
+    def close(self) -> None:
+        """Deletes the file of the answer."""
+        self.reply.body.close()
+
+
+class LocalRows:
+    """ResultRows that the session itself has made."""
+
+    def __init__(self, columns: Sequence[Mapping[str, Any]], messages: Sequence[bytes]) -> None:
+        self.columns = columns
+        self.given = 0
+        self._messages = messages
+
+    def take(self, count: int | None) -> Iterator[bytes]:
+        """Yields the messages of the next `count` rows, or of all that are left."""
+        end = len(self._messages) if count is None else self.given + count
+        found = self._messages[self.given : end]
+        self.given += len(found)
+        yield from found
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+def _cut_error(rows: int) -> PostgresError:
+    return PostgresError(
+        "54000",
+        f"the answer has more than the {rows} rows that were sent: the limit of rows or bytes ends "
+        "it",
+        hint="select fewer rows or columns; serve.query_rows and serve.query_bytes in kappa.toml "
+        "allow more",
+    )

@@ -1,0 +1,451 @@
+"""The commands of SQL that a session answers itself, read from a statement's text. Pure.
+
+A statement that is none of these is a query for the sandbox, or a write, which is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kappa.base.sql import quoted
+from kappa.serving.postgres.messages import READ_ONLY, SYNTAX_ERROR, UNSUPPORTED, PostgresError
+from kappa.serving.query.postgres.placeholders import SqlWord, words_of
+from kappa.serving.query.postgres.wire import Copy
+
+ALL = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """A text without a statement."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectQuery:
+    """A query for the sandbox."""
+
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The begin of a transaction."""
+
+    tag: str = "BEGIN"
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of a transaction."""
+
+    commits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Savepoint:
+    """A savepoint, its release, or the way back to it: no row changes, so nothing is to be done."""
+
+    tag: str
+    goes_back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetValue:
+    """A setting to set; the value None is its default."""
+
+    name: str
+    value: str | None
+    local: bool = False
+    tag: str = "SET"
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """A setting to show, or `all`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Declare:
+    """A cursor over a query."""
+
+    name: str
+    sql: str
+    hold: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """ResultRows to take from a cursor; `moves` leaves them out. `count` may be ALL."""
+
+    name: str
+    count: int
+    moves: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """A cursor to close, or None for all."""
+
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOut:
+    """ResultRows of a query to copy."""
+
+    sql: str
+    copy: Copy
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """A statement to keep by name."""
+
+    name: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Execute:
+    """A kept statement to run, with its values as SQL."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Deallocate:
+    """A kept statement to forget, or None for all."""
+
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """All of a session's state to forget, or a part of it."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """A command without an effect here."""
+
+    tag: str
+
+
+Command = (
+    Empty | SelectQuery | Begin | End | Savepoint | SetValue | Show | Declare | Fetch | Close
+    | CopyOut | Prepare | Execute | Deallocate | Discard | Nothing
+)  # fmt: skip
+
+_WRITES = frozenset(
+    [
+        "insert",
+        "update",
+        "delete",
+        "merge",
+        "truncate",
+        "create",
+        "alter",
+        "drop",
+        "grant",
+        "revoke",
+        "comment",
+        "vacuum",
+        "analyze",
+        "cluster",
+        "reindex",
+        "refresh",
+        "import",
+        "security",
+        "do",
+        "call",
+        "notify",
+        "reassign",
+        "checkpoint",
+        "load",
+        "attach",
+        "detach",
+        "install",
+        "export",
+        "use",
+        "pragma",
+    ]
+)
+_TWO_WORDS = {"create", "alter", "drop", "refresh"}
+
+
+def command_of(sql: str) -> Command:
+    """Reads one statement, without its semicolon.
+
+    Raises PostgresError if the statement writes, or is not understood.
+    """
+    words = [each for each in words_of(sql) if each.kind != "space"]
+    while words and words[-1].text == ";":
+        words.pop()
+    if not words:
+        return Empty()
+    named = [each.name for each in words]
+    first, second = named[0], (*named, "", "")[1]
+    match first:
+        case "begin":
+            return Begin()
+        case "start" if second == "transaction":
+            return Begin("START TRANSACTION")
+        case "commit" | "end":
+            return End(commits=True)
+        case "rollback" | "abort":
+            return Savepoint("ROLLBACK", goes_back=True) if "to" in named else End(commits=False)
+        case "savepoint":
+            return Savepoint("SAVEPOINT")
+        case "release":
+            return Savepoint("RELEASE")
+        case "set":
+            return _set_of(words, named)
+        case "reset":
+            name = _dotted(words[1:])
+            return Discard("settings") if name == "all" else SetValue(name, None, tag="RESET")
+        case "show":
+            return _show_of(words)
+        case "declare":
+            return _declare_of(sql, words, named)
+        case "fetch" | "move":
+            return _fetch_of(words, named)
+        case "close":
+            return Close(None if second == "all" else _name_at(words, 1))
+        case "copy":
+            return _copy_of(sql, words, named)
+        case "prepare":
+            return _prepare_of(sql, words, named)
+        case "execute":
+            return _execute_of(sql, words)
+        case "deallocate":
+            place = 2 if second == "prepare" else 1
+            last = _name_at(words, place)
+            return Deallocate(None if last == "all" else last)
+        case "discard":
+            return Discard(second)
+        case "unlisten" | "lock":
+            return Nothing({"lock": "LOCK TABLE"}.get(first, "UNLISTEN"))
+        case "listen":
+            raise PostgresError(
+                UNSUPPORTED,
+                "nothing is told of by LISTEN here",
+                hint="GET /api/v1/tables/TABLE/changes follows a table",
+            )
+        case write if write in _WRITES:
+            what = f"{write} {second}" if write in _TWO_WORDS else write
+            raise read_only_error(what.upper())
+        case _:
+            return SelectQuery(sql)
+
+
+def read_only_error(what: str) -> PostgresError:
+    """Makes the error for a statement that writes."""
+    return PostgresError(
+        READ_ONLY,
+        f"cannot execute {what} in a read-only transaction: tables are folds of topics",
+        hint="produce events to a topic; kappa deploy changes what a pipeline makes of them",
+    )
+
+
+def _set_of(words: Sequence[SqlWord], named: Sequence[str]) -> Command:
+    place, local = 1, False
+    if named[1:2] in (["session"], ["local"]) and len(words) > 2 and named[2] != "characteristics":
+        local, place = named[1] == "local", 2
+    rest = (*named[place:], "", "")
+    if rest[0] in {"transaction", "session"}:
+        # The only level is that of a snapshot, and nothing is written at any.
+        return Nothing("SET")
+    if rest[:2] == ("time", "zone"):
+        return SetValue("timezone", _value(words[place + 2 :]), local)
+    if rest[0] == "names":
+        return SetValue("client_encoding", _value(words[place + 1 :]), local)
+    if rest[0] == "role":
+        return Nothing("SET")
+    split = next(
+        (
+            each
+            for each, word in enumerate(words)
+            if each > place and (word.text == "=" or word.name == "to")
+        ),
+        None,
+    )
+    if split is None:
+        raise _not_understood(words, "SET")
+    return SetValue(_dotted(words[place:split]), _value(words[split + 1 :]), local)
+
+
+def _show_of(words: Sequence[SqlWord]) -> Command:
+    name = _dotted(words[1:])
+    spoken = {
+        "transactionisolationlevel": "transaction_isolation",
+        "timezone": "TimeZone",
+        "sessionauthorization": "session_authorization",
+    }
+    return Show(spoken.get("".join(each.name for each in words[1:]), name))
+
+
+def _declare_of(sql: str, words: Sequence[SqlWord], named: Sequence[str]) -> Command:
+    if "for" not in named or "cursor" not in named:
+        raise _not_understood(words, "DECLARE")
+    options = named[2 : named.index("for")]
+    hold = "hold" in options and "without" not in options
+    if "scroll" in options and "no" not in options:
+        raise PostgresError(
+            UNSUPPORTED, "a cursor moves forward only", hint="leave SCROLL out, and declare it anew"
+        )
+    return Declare(_name_at(words, 1), _slice(sql, words[named.index("for") + 1 :]), hold)
+
+
+def _fetch_of(words: Sequence[SqlWord], named: Sequence[str]) -> Command:
+    count, rest = 1, [each for each in words[1:] if each.name not in {"from", "in"}]
+    if not rest:
+        raise _not_understood(words, named[0].upper())
+    *direction, name = rest
+    said = [each.name or each.text for each in direction]
+    if said[:1] in (["forward"], ["next"]):
+        said = said[1:]
+    match said:
+        case []:
+            pass
+        case ["all"]:
+            count = ALL
+        case [number] if number.isdecimal() and len(number) < 10:
+            count = int(number)
+        case _:
+            raise PostgresError(
+                "55000", "a cursor moves forward only", hint="FETCH FORWARD n FROM NAME"
+            )
+    return Fetch(_name_at([name], 0), count, named[0] == "move")
+
+
+def _copy_of(sql: str, words: Sequence[SqlWord], named: Sequence[str]) -> Command:
+    depth, to = 0, None
+    for place, word in enumerate(words):
+        depth += (word.text == "(") - (word.text == ")")
+        if depth == 0 and word.name == "from":
+            raise read_only_error("COPY FROM")
+        if depth == 0 and word.name == "to":
+            to = place
+            break
+    if to is None or named[to + 1 : to + 2] != ["stdout"]:
+        raise PostgresError(
+            "42501", "rows are copied to the client only", hint="COPY (query) TO STDOUT"
+        )
+    source = words[1:to]
+    if source and source[0].text == "(":
+        copied = _slice(sql, source[1:-1])
+    else:
+        # TABLE or SCHEMA.TABLE, and perhaps columns in brackets.
+        bracket = next((each for each, word in enumerate(source) if word.text == "("), len(source))
+        columns = _slice(sql, source[bracket + 1 : -1]) or "*"
+        copied = f"select {columns} from {_slice(sql, source[:bracket])}"
+    return CopyOut(copied, _copy_options(words[to + 2 :]))
+
+
+def _copy_options(words: Sequence[SqlWord]) -> Copy:
+    form, header, given = "text", False, dict[str, str]()
+    said = [each for each in words if each.text not in {"(", ")", ","} and each.name != "with"]
+    place = 0
+    while place < len(said):
+        name = said[place].name
+        if place + 1 < len(said) and said[place + 1].name == "as":
+            place += 1
+        value = said[place + 1] if place + 1 < len(said) else SqlWord("space", "")
+        match name:
+            case "format":
+                form, place = (value.name or _plain(value)).lower(), place + 1
+            case "csv" | "binary" | "text":
+                form = name
+            case "header":
+                said_so = (value.name or _plain(value)).lower()
+                header = said_so not in {"false", "off", "0"}
+                place += said_so in {"false", "off", "0", "true", "on", "1"}
+            case "delimiter" | "null":
+                given[name], place = _plain(value), place + 1
+            case "quote" | "escape" if _plain(value) == '"':
+                place += 1
+            case "encoding" if _plain(value).lower() in {"utf8", "utf-8"}:
+                place += 1
+            case _:
+                raise PostgresError(
+                    UNSUPPORTED,
+                    f"COPY has no option {said[place].text[:40]} here",
+                    hint="there are FORMAT, HEADER, DELIMITER and NULL",
+                )
+        place += 1
+    if form not in {"text", "csv", "binary"}:
+        raise PostgresError("22023", f'COPY format "{form[:40]}" not recognized')
+    copy = Copy(
+        form,
+        header and form != "binary",
+        given.get("delimiter", "," if form == "csv" else "\t"),
+        given.get("null", "" if form == "csv" else "\\N"),
+    )
+    if len(copy.delimiter.encode()) != 1 or copy.delimiter in '\n\r"\\':
+        raise PostgresError("22023", "COPY delimiter must be a single one-byte character")
+    return copy
+
+
+def _prepare_of(sql: str, words: Sequence[SqlWord], named: Sequence[str]) -> Command:
+    if "as" not in named:
+        raise _not_understood(words, "PREPARE")
+    return Prepare(_name_at(words, 1), _slice(sql, words[named.index("as") + 1 :]))
+
+
+def _execute_of(sql: str, words: Sequence[SqlWord]) -> Command:
+    values, depth, value = list[str](), 0, list[SqlWord]()
+    for word in words[2:]:
+        depth += (word.text in "([") - (word.text in ")]")
+        if (word.text == "(" and depth == 1) or (word.text == ")" and depth == 0):
+            continue
+        if word.text == "," and depth == 1:
+            values.append(_slice(sql, value))
+            value = []
+        else:
+            value.append(word)
+    if value:
+        values.append(_slice(sql, value))
+    return Execute(_name_at(words, 1), tuple(values))
+
+
+def _slice(sql: str, words: Sequence[SqlWord]) -> str:
+    """Returns the text from the first word to the last, as it was written."""
+    return sql[words[0].start : words[-1].start + len(words[-1].text)] if words else ""
+
+
+def _dotted(words: Sequence[SqlWord]) -> str:
+    return "".join(each.name or each.text for each in words)
+
+
+def _value(words: Sequence[SqlWord]) -> str | None:
+    if len(words) == 1 and words[0].name == "default":
+        return None
+    return "".join(", " if each.text == "," else _plain(each) for each in words)
+
+
+def _plain(word: SqlWord) -> str:
+    """Returns the text that a quoted text or a name means."""
+    if word.kind == "text":
+        if word.text[:1] in "eE":
+            escapes = {"\\t": "\t", "\\n": "\n", "\\\\": "\\"}
+            inside = word.text[2:-1].replace("''", "'")
+            return escapes.get(inside, inside)
+        return word.text[1:-1].replace("''", "'")
+    return word.name if word.text.startswith('"') else word.text
+
+
+def _name_at(words: Sequence[SqlWord], place: int) -> str:
+    if place >= len(words) or not words[place].name:
+        raise _not_understood(words, "a name")
+    return words[place].name
+
+
+def _not_understood(words: Sequence[SqlWord], what: str) -> PostgresError:
+    near = words[-1].text[:40] if words else ""
+    return PostgresError(SYNTAX_ERROR, f"syntax error at or near {quoted(near)}: {what} is short")

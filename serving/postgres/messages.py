@@ -1,0 +1,235 @@
+"""The messages of Postgres's protocol 3, and errors with their SQLSTATE.
+
+Source: PostgreSQL 16, "Frontend/Backend Protocol" and "PostgreSQL Error Codes".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from kappa.base.errors import Conflict, Damaged, KappaError, UsageError
+from kappa.serving.access.roles import Forbidden
+from kappa.serving.query.reader.client import ClientLeft
+from kappa.serving.query.reader.errors import TooMuch
+from kappa.serving.query.sandbox.question import Busy
+
+# The code of each error that the text of a refused query shows; the first that fits is taken.
+_OF_TEXT = (
+    (r"syntax error|not one query|not one statement|more than one statement", "42601"),
+    (r"there is no table|is served no more|Table with name", "42P01"),
+    (r'Referenced (column|table) "|Could not find key', "42703"),
+    (r"Ambiguous reference", "42702"),
+    (r"No function matches|Function with name|does not exist!|is not a function", "42883"),
+    (r"looks outside of the tables", "42501"),
+    (r"Could not convert|Could not cast|invalid input syntax|out of range", "22P02"),
+    (r"[Dd]ivision by zero", "22012"),
+    (r"[Oo]verflow", "22003"),
+    (r"must appear in the GROUP BY", "42803"),
+    (r"not kept any more|nothing is kept", "72000"),
+    (r"nested too deeply", "54001"),
+    (r"Prepared statement needs|parameter", "42P02"),
+)
+SYNTAX_ERROR, READ_ONLY, UNSUPPORTED = "42601", "25006", "0A000"
+PROTOCOL_VIOLATION, TOO_LARGE, TOO_MANY = "08P01", "54000", "53300"
+SNAPSHOT_TOO_OLD, CANCELED = "72000", "57014"
+
+
+class PostgresError(KappaError):
+    """An error with the code (SQLSTATE) that clients know; `fatal` ends the connection."""
+
+    def __init__(self, code: str, message: str, *, hint: str = "", fatal: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+        self.fatal = fatal
+
+
+class Gone(Exception):
+    """The end of a connection, whose client has left or was sent away."""
+
+
+def as_postgres_error(error: KappaError | ClientLeft) -> PostgresError:
+    """Returns any error of a query with its code."""
+    if isinstance(error, PostgresError):
+        return error
+    if isinstance(error, ClientLeft):
+        return PostgresError(CANCELED, "the query was cancelled, as its client asked")
+    return PostgresError(_code_of(error), error.message, hint=error.hint)
+
+
+def _code_of(error: KappaError) -> str:
+    match error:
+        case TooMuch():
+            return CANCELED if "took longer" in error.message else "53200"
+        case Busy():
+            return "53000"
+        case Forbidden():
+            return "42501"
+        case Damaged():
+            return "XX001"
+        case Conflict():
+            return SNAPSHOT_TOO_OLD
+    found = next((code for text, code in _OF_TEXT if re.search(text, error.message)), None)
+    return found or ("42000" if isinstance(error, UsageError) else "58000")
+
+
+def message(kind: bytes, content: bytes = b"") -> bytes:
+    """Returns a message: a letter, the length, and the content."""
+    return kind + (len(content) + 4).to_bytes(4, "big") + content
+
+
+def text_bytes(text: str) -> bytes:
+    """Returns a text as the protocol has it, ended by a zero."""
+    return text.replace("\0", "?").encode(errors="replace") + b"\0"
+
+
+def error_message(error: PostgresError) -> bytes:
+    """Returns the message of an error."""
+    return _told(b"E", "FATAL" if error.fatal else "ERROR", error)
+
+
+def notice_message(error: PostgresError) -> bytes:
+    """Returns the message of a warning."""
+    return _told(b"N", "WARNING", error)
+
+
+def _told(kind: bytes, severity: str, error: PostgresError) -> bytes:
+    fields = {"S": severity, "V": severity, "C": error.code, "M": error.message, "H": error.hint}
+    listed = (name.encode() + text_bytes(value) for name, value in fields.items() if value)
+    return message(kind, b"".join(listed) + b"\0")
+
+
+def parameter_status(name: str, value: str) -> bytes:
+    """Returns the message that tells a setting."""
+    return message(b"S", text_bytes(name) + text_bytes(value))
+
+
+def row_description(columns: Sequence[Mapping[str, Any]], formats: Sequence[int]) -> bytes:
+    """Returns the message with the names and types of a result's columns."""
+    if len(formats) <= 1:
+        formats = [*formats, 0][:1] * len(columns)
+    parts = [struct.pack("!h", len(columns))]
+    for column, form in zip(columns, formats, strict=True):
+        oid, size, modifier = map(int, column["wire"])
+        parts.append(text_bytes(str(column["name"])))
+        parts.append(struct.pack("!ihihih", 0, 0, oid, size, modifier, form))
+    return message(b"T", b"".join(parts))
+
+
+def data_row(values: Iterable[str | None]) -> bytes:
+    """Returns the message of a row of texts."""
+    return binary_row(None if value is None else value.encode(errors="replace") for value in values)
+
+
+def binary_row(values: Iterable[bytes | None]) -> bytes:
+    """Returns the message of a row of packed values."""
+    parts = [
+        b"\xff\xff\xff\xff" if value is None else len(value).to_bytes(4, "big") + value
+        for value in values
+    ]
+    return message(b"D", struct.pack("!h", len(parts)) + b"".join(parts))
+
+
+class Fields:
+    """The content of a client's message, read from its beginning.
+
+    Raises PostgresError if the content ends too soon.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._place = 0
+
+    def text(self) -> str:
+        """Returns the next text, which a zero ends."""
+        end = self._content.find(b"\0", self._place)
+        if end < 0:
+            raise self._too_short()
+        found, self._place = self._content[self._place : end], end + 1
+        try:
+            return found.decode()
+        except UnicodeDecodeError:
+            raise PostgresError(
+                "22021", "a text of the client is not in UTF-8", hint="send UTF-8"
+            ) from None
+
+    def numbers(self, form: str) -> tuple[int, ...]:
+        """Returns the next numbers, packed by `form`."""
+        packed = self.raw(struct.calcsize(f"!{form}"))
+        return struct.unpack(f"!{form}", packed)
+
+    def raw(self, count: int) -> bytes:
+        """Returns the next bytes."""
+        end = self._place + count
+        if count < 0 or end > len(self._content):
+            raise self._too_short()
+        found, self._place = self._content[self._place : end], end
+        return found
+
+    def listed(self, form: str) -> tuple[int, ...]:
+        """Returns a counted list of numbers."""
+        (count,) = self.numbers("h")
+        return self.numbers(f"{max(count, 0)}{form}")
+
+    def is_at_end(self) -> bool:
+        """Returns True if nothing is left."""
+        return self._place >= len(self._content)
+
+    def _too_short(self) -> PostgresError:
+        return PostgresError(
+            PROTOCOL_VIOLATION, "a message of the client ends before its content does", fatal=True
+        )
+
+
+class ClientBytes(asyncio.StreamReader):
+    """The bytes of a client, with a call when the client has left."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self.on_left: Callable[[], None] = lambda: None
+
+    def feed_eof(self) -> None:
+        """Ends the bytes, and tells that the client has left."""
+        super().feed_eof()
+        self.on_left()
+
+    def set_exception(self, exc: Exception) -> None:
+        """Ends the bytes by an error of the connection, likewise."""
+        super().set_exception(exc)
+        self.on_left()
+
+    def has_bytes(self) -> bool:
+        """Returns True if bytes have arrived that nobody has read."""
+        return bool(self._buffer)  # type: ignore[attr-defined]  # asyncio's own, for a subclass
+
+    async def read_message(self, most: int, seconds: float) -> tuple[bytes, bytes]:
+        """Returns the letter and the content of the next message.
+
+        The message may begin at any time, and is whole within `seconds`. Raises Gone if the client
+        has left, and PostgresError for a message of more than `most` bytes, whose content is not
+        read.
+        """
+        try:
+            kind = await self.readexactly(1)
+            async with asyncio.timeout(seconds):
+                length = int.from_bytes(await self.readexactly(4), "big", signed=True) - 4
+                if not 0 <= length <= most:
+                    raise PostgresError(
+                        PROTOCOL_VIOLATION if length < 0 else TOO_LARGE,
+                        f"a message announces {length} bytes, and one has at most {most >> 10} KiB",
+                        hint="send a shorter text, or fewer values at once",
+                        fatal=True,
+                    )
+                return kind, await self.readexactly(length)
+        except TimeoutError:
+            raise PostgresError(
+                PROTOCOL_VIOLATION,
+                f"a message was not whole after {seconds:g} s",
+                hint="send it at once",
+                fatal=True,
+            ) from None
+        except (asyncio.IncompleteReadError, OSError) as error:
+            raise Gone from error

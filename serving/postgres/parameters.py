@@ -1,0 +1,232 @@
+"""The values of a client's parameters, as SQL. Pure.
+
+A value comes as text or in binary form, with the number of its type or 0. A value without a type is
+a bare text, whose type DuckDB takes from its place, as Postgres does.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+
+from kappa.base.sql import text
+from kappa.serving.postgres.messages import PostgresError
+from kappa.serving.query.postgres.wire_types import (
+    BOOL,
+    BYTEA,
+    DATE,
+    DUCKDB_NAMES,
+    FLOAT4,
+    FLOAT8,
+    INT2,
+    INT4,
+    INT8,
+    INTERVAL,
+    NUMERIC,
+    SCALARS,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    TIMETZ,
+    UUID,
+    unpack_numeric,
+)
+
+_TEXTS = frozenset({0, 18, 19, 25, 705, 1042, 1043})
+_JSONB = 3802
+_ELEMENTS = {each.array: each.oid for each in SCALARS} | {1015: 1043, 1028: 26, 1003: 19}
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def parameter_sql(content: bytes | None, oid: int, *, binary: bool) -> str:
+    """Returns a value as an expression of DuckDB.
+
+    Raises PostgresError for a value that is not of its type, and for a binary value of a type
+    without a known form.
+    """
+    if content is None:
+        return "null" if oid in _TEXTS else f"cast(null as {_duckdb_name(oid)})"
+    try:
+        element = _ELEMENTS.get(oid)
+        if element is not None:
+            values = _unpacked_array(content) if binary else texts_of_array(content.decode())
+            listed = (_value_sql(each, element, binary=binary) for each in values)
+            return f"[{', '.join(listed)}]::{_duckdb_name(element)}[]"
+        return _value_sql(content, oid, binary=binary)
+    except (ValueError, struct.error, OverflowError) as error:
+        raise PostgresError(
+            "22P03" if binary else "22P02",
+            f"a parameter is no value of the type with the number {oid}: {error}",
+            hint="see the type that the statement's description has for it",
+        ) from error
+
+
+def _value_sql(content: bytes | str | None, oid: int, *, binary: bool) -> str:
+    if content is None:
+        return "null"
+    if isinstance(content, str):
+        written = content
+    elif binary:
+        written = _unpacked(content, oid)
+    else:
+        written = content.decode()
+    if "\0" in written:
+        raise ValueError("it has a NUL character")
+    if oid in _TEXTS:
+        # A text of a declared type is a text whatever stands beside.
+        return text(written) if oid in {0, 705} else f"cast({text(written)} as varchar)"
+    if oid == BYTEA.oid:
+        return _bytes_sql(content if binary and isinstance(content, bytes) else _hex_of(written))
+    if oid == NUMERIC.oid:
+        return _number_sql(written)
+    return f"cast({text(written)} as {_duckdb_name(oid)})"
+
+
+def _duckdb_name(oid: int) -> str:
+    return "decimal(38, 9)" if oid == NUMERIC.oid else DUCKDB_NAMES.get(oid, "varchar")
+
+
+def _number_sql(written: str) -> str:
+    """Returns a number with as many places as it is written with."""
+    whole, _, fraction = written.strip().lstrip("+-").partition(".")
+    if not (whole + fraction).isdecimal() or not (whole + fraction).isascii():
+        # With an exponent, or not a number.
+        return f"cast({text(written)} as double)"
+    digits = max(len(whole) + len(fraction), 1)
+    if digits > 38:
+        return f"cast({text(written)} as double)"
+    return f"cast({text(written)} as decimal({digits}, {len(fraction)}))"
+
+
+def _bytes_sql(content: bytes) -> str:
+    return f"unhex({text(content.hex())})"
+
+
+def _hex_of(written: str) -> bytes:
+    if not written.startswith("\\x"):
+        raise ValueError(r"bytes are written as \x and hexadecimal digits")
+    return bytes.fromhex(written[2:])
+
+
+def _unpacked(content: bytes, oid: int) -> str:
+    """Returns the text of a value in binary form."""
+    unpack = _UNPACKED.get(oid)
+    if unpack is not None:
+        return unpack(content)
+    if oid == _JSONB:
+        return content[1:].decode()
+    if oid in _TEXTS or oid in DUCKDB_NAMES:
+        return content.decode()
+    raise ValueError("its binary form is not known here: send it as text")
+
+
+def _numbers(form: str) -> Callable[[bytes], str]:
+    unpacker = struct.Struct(form)
+    return lambda content: repr(unpacker.unpack(content)[0])
+
+
+def _date_text(content: bytes) -> str:
+    (days,) = struct.unpack("!i", content)
+    if days in {2**31 - 1, -(2**31)}:
+        return "infinity" if days > 0 else "-infinity"
+    return (date(2000, 1, 1) + timedelta(days=days)).isoformat()
+
+
+def _moment_text(content: bytes) -> str:
+    (micros,) = struct.unpack("!q", content)
+    if micros in {2**63 - 1, -(2**63)}:
+        return "infinity" if micros > 0 else "-infinity"
+    return (_EPOCH + timedelta(microseconds=micros)).replace(tzinfo=None).isoformat(" ")
+
+
+def _time_text(content: bytes) -> str:
+    (micros,) = struct.unpack("!q", content[:8])
+    return (_EPOCH + timedelta(microseconds=micros)).time().isoformat()
+
+
+def _time_with_zone_text(content: bytes) -> str:
+    (west,) = struct.unpack("!i", content[8:])
+    minutes = abs(west) // 60
+    return f"{_time_text(content)}{'-' if west > 0 else '+'}{minutes // 60:02}:{minutes % 60:02}"
+
+
+def _interval_text(content: bytes) -> str:
+    micros, days, months = struct.unpack("!qii", content)
+    return f"{months} months {days} days {micros} microseconds"
+
+
+def _uuid_text(content: bytes) -> str:
+    found = content.hex()
+    if len(found) != 32:
+        raise ValueError("it has no 16 bytes")
+    return f"{found[:8]}-{found[8:12]}-{found[12:16]}-{found[16:20]}-{found[20:]}"
+
+
+_UNPACKED: Mapping[int, Callable[[bytes], str]] = {
+    BOOL.oid: lambda content: "true" if content != b"\0" else "false",
+    BYTEA.oid: lambda _content: "",
+    INT2.oid: _numbers("!h"),
+    INT4.oid: _numbers("!i"),
+    INT8.oid: _numbers("!q"),
+    26: _numbers("!I"),
+    FLOAT4.oid: _numbers("!f"),
+    FLOAT8.oid: _numbers("!d"),
+    DATE.oid: _date_text,
+    TIME.oid: _time_text,
+    TIMETZ.oid: _time_with_zone_text,
+    TIMESTAMP.oid: _moment_text,
+    TIMESTAMPTZ.oid: lambda content: f"{_moment_text(content)}+00",
+    INTERVAL.oid: _interval_text,
+    NUMERIC.oid: unpack_numeric,
+    UUID.oid: _uuid_text,
+}
+
+
+def _unpacked_array(content: bytes) -> list[bytes | None]:
+    dimensions, _, _ = struct.unpack_from("!iii", content)
+    if dimensions == 0:
+        return []
+    if dimensions != 1:
+        raise ValueError("it has several dimensions")
+    count, _ = struct.unpack_from("!ii", content, 12)
+    place, found = 20, list[bytes | None]()
+    for _ in range(count):
+        (length,) = struct.unpack_from("!i", content, place)
+        place += 4
+        if length < 0:
+            found.append(None)
+            continue
+        if place + length > len(content):
+            raise ValueError("it ends too soon")
+        found.append(content[place : place + length])
+        place += length
+    return found
+
+
+def texts_of_array(written: str) -> Sequence[str | None]:
+    """Returns the values of an array's text, such as `{1,NULL,"a b"}`; raises ValueError."""
+    if not (written.startswith("{") and written.endswith("}")):
+        raise ValueError("an array is written as {1,2}")
+    found: list[str | None] = []
+    value, is_quoted, in_quotes, escaped = "", False, False, False
+    for mark in written[1:-1] + ",":
+        if escaped:
+            value, escaped = value + mark, False
+        elif mark == "\\":
+            escaped = True
+        elif mark == '"':
+            # White space before and behind a quote is no part of the value.
+            value = value if in_quotes else value.lstrip()
+            is_quoted, in_quotes = True, not in_quotes
+        elif mark == "," and not in_quotes:
+            bare = value if is_quoted else value.strip()
+            found.append(None if not is_quoted and bare.upper() == "NULL" else bare)
+            value, is_quoted = "", False
+        elif mark in "{}" and not in_quotes:
+            raise ValueError("it has several dimensions")
+        elif not (is_quoted and not in_quotes):
+            value += mark
+    if in_quotes or escaped:
+        raise ValueError("a quote of it has no end")
+    return [] if written == "{}" else found

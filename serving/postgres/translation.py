@@ -1,0 +1,279 @@
+"""The words of Postgres that DuckDB reads otherwise, translated in a statement's text. Pure.
+
+SQL is DuckDB's. Only what clients send about themselves is translated: names of `pg_catalog` and
+`information_schema`, types such as `regclass`, functions that name the session, and the schema
+`public`. A text is changed word by word, so quotes and comments stay as they are. sqlglot would
+write the whole text anew, and change what a user means in DuckDB's SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from kappa.base.sql import text
+from kappa.serving.postgres.parameters import texts_of_array
+from kappa.serving.query.postgres.catalogue_sql import (
+    DATABASE,
+    FUNCTIONS,
+    INFORMATION,
+    PUBLIC,
+    RELATIONS,
+    SCHEMA,
+    TYPES,
+)
+from kappa.serving.query.postgres.placeholders import SqlWord, words_of
+
+_NOTHING = SqlWord("space", "")
+# Functions that SQL calls without brackets.
+_BARE = frozenset(
+    {"current_user", "session_user", "current_role", "current_catalog", "current_schema"}
+)
+# Types whose quoted value is the name of a relation, type or function.
+_LOOKED_UP = frozenset({"regclass", "regtype", "regproc", "regprocedure", "regnamespace"})
+# Functions that DuckDB has by another name.
+_RENAMED = {
+    **dict.fromkeys(("json_build_object", "jsonb_build_object"), "json_object"),
+    **dict.fromkeys(("json_agg", "jsonb_agg"), "json_group_array"),
+}
+# Columns of `pg_type` that hold the name of a function, and are compared with 0.
+_FUNCTION_COLUMNS = frozenset({"typinput", "typoutput", "typreceive", "typsend"})
+_DEFAULT_COLLATIONS = frozenset({"default", "C", "POSIX"})
+SNAPSHOT_FUNCTION = "kappa_snapshot"
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """A text for DuckDB; `catalogue` is True if the text reads the catalogue."""
+
+    sql: str
+    catalogue: bool
+
+
+def names_snapshot(sql: str) -> bool:
+    """Returns True if a text may call the function that names the snapshot."""
+    return SNAPSHOT_FUNCTION in sql.lower()
+
+
+def translate(
+    sql: str,
+    *,
+    user: str,
+    setting: Callable[[str], str | None],
+    process: int = 0,
+    snapshot: str = "",
+) -> Translated:
+    """Translates a statement.
+
+    `user` and `process` are the session's; `setting` returns a setting, or None for an unknown
+    name; `snapshot` is the text of the function that names the snapshot.
+    """
+    values = {
+        **dict.fromkeys(("current_user", "session_user", "current_role"), text(user)),
+        **dict.fromkeys(("current_catalog", "current_database"), text(DATABASE)),
+        "current_schema": text(PUBLIC),
+        "version": text("PostgreSQL 16.0 (Kappa, by DuckDB)"),
+        "pg_backend_pid": str(process),
+        "pg_is_in_recovery": "true",
+        SNAPSHOT_FUNCTION: text(snapshot),
+    }
+    work = _Translation(words_of(sql), values, setting)
+    work.translate_all()
+    return Translated("".join(work.written), work.catalogue)
+
+
+@dataclass(slots=True)
+class _Translation:
+    """A text on its way: `written` has what stands in place of each word."""
+
+    words: list[SqlWord]
+    values: Mapping[str, str]
+    setting: Callable[[str], str | None]
+    written: list[str] = field(init=False)
+    # The places of words that mean something.
+    places: list[int] = field(init=False)
+    catalogue: bool = False
+    depth: int = 0
+    # Whether the list of columns of the outermost query is being read.
+    in_columns: bool = False
+
+    def __post_init__(self) -> None:
+        self.written = [each.text for each in self.words]
+        self.places = [at for at, each in enumerate(self.words) if each.kind != "space"]
+
+    def translate_all(self) -> None:
+        """Translates each word, from the first to the last."""
+        at = 0
+        while at < len(self.places):
+            word = self._word(at)
+            self.depth += (word.text in "([") - (word.text in ")]")
+            if self.depth == 0 and word.name in {"select", "from"}:
+                self.in_columns = word.name == "select"
+            at += self._translate_word(at)
+
+    def _word(self, at: int) -> SqlWord:
+        return self.words[self.places[at]] if 0 <= at < len(self.places) else _NOTHING
+
+    def _marks(self, at: int, *marks: str) -> bool:
+        return all(self._word(at + place).text == mark for place, mark in enumerate(marks))
+
+    def _put(self, at: int, count: int, written: str) -> int:
+        """Puts a text in place of `count` words; returns the count."""
+        first, last = self.places[at], self.places[at + count - 1]
+        self.written[first : last + 1] = [written] + [""] * (last - first)
+        return count
+
+    def _put_part(self, at: int, count: int, name: str) -> int:
+        """Puts the name of a part of the catalogue in place of `count` words."""
+        self.catalogue = True
+        return self._put(at, count, f"{SCHEMA}.{name}")
+
+    def _translate_word(self, at: int) -> int:
+        """Translates the word at a place, and perhaps words behind; returns their count."""
+        name = self._word(at).name
+        if not name:
+            return self._looked_up(at) or 1
+        if name == "operator" and self._marks(at + 1, "("):
+            return self._operator(at)
+        if name == "collate" and (count := self._collation(at)):
+            return self._put(at, count, "")
+        if name == "information_schema" and self._marks(at + 1, "."):
+            if self._marks(at + 3, "("):
+                return self._put_part(at, 3, f"_{self._word(at + 2).name}")
+            relation = f"{INFORMATION}{self._word(at + 2).name}"
+            return self._put_part(at, 3, f'"{relation}"')
+        if name == "pg_catalog" and self._marks(at + 1, "."):
+            return self._catalogue_name(at, 2)
+        if name == PUBLIC and self._marks(at + 1, ".") and not self._is_behind_dot(at):
+            return self._put(at, 1, "main")
+        if name in _FUNCTION_COLUMNS:
+            compared = 2 if self._marks(at + 1, "=") else 3
+            if self._marks(at + compared, "0"):
+                return self._put(at + compared, 1, "'-'")
+        return 1 if self._is_behind_dot(at) else self._catalogue_name(at, 0)
+
+    def _is_behind_dot(self, at: int) -> bool:
+        return self._marks(at - 1, ".")
+
+    def _operator(self, at: int) -> int:
+        """`OPERATOR(pg_catalog.~)` is the operator alone."""
+        count = 2
+        while self._word(at + count).text not in {")", ""}:
+            count += 1
+        marks = "".join(
+            each.text
+            for each in map(self._word, range(at + 2, at + count))
+            if not each.name and each.text != "."
+        )
+        return self._put(at, count + (self._word(at + count).text == ")"), f" {marks} ")
+
+    def _collation(self, at: int) -> int:
+        """Returns the count of words of a collation that is the default; 0 for any other."""
+        if self._word(at + 1).name == "pg_catalog" and self._marks(at + 2, "."):
+            return 4
+        return 2 if self._word(at + 1).name in _DEFAULT_COLLATIONS else 0
+
+    def _looked_up(self, at: int) -> int:
+        """`'name'::regclass` is the number of the relation of that name."""
+        if self._word(at).kind not in {"text", "parameter"}:
+            return 0
+        if self._is_array_of_any(at):
+            listed = texts_of_array(self._word(at).text[1:-1].replace("''", "'"))
+            values = ("null" if each is None else text(each) for each in listed)
+            return self._put(at, 1, f"[{', '.join(values)}]")
+        if not self._marks(at + 1, "::"):
+            return 0
+        place = at + 2
+        if self._word(place).name == "pg_catalog" and self._marks(place + 1, "."):
+            place += 2
+        name = self._word(place).name
+        if name not in _LOOKED_UP:
+            return 0
+        function = "regproc" if name == "regprocedure" else name
+        value = self._word(at).text
+        return self._put_part(at, place - at + 1, f"_{function}({value})")
+
+    def _is_array_of_any(self, at: int) -> bool:
+        """Returns True for the array in `= any('{a,b}')`, which DuckDB would take for a text."""
+        return (
+            self._word(at).text.startswith("'{")
+            and self._marks(at - 1, "(")
+            and self._marks(at + 1, ")")
+            and self._word(at - 2).name in {"any", "all", "some"}
+        )
+
+    def _catalogue_name(self, at: int, skipped: int) -> int:
+        """Translates a name; `skipped` words before the name are its schema."""
+        place = at + skipped
+        word, count = self._word(place), skipped + 1
+        name = word.name
+        called = self._marks(place + 1, "(")
+        if called and (value := self._called_value(place)):
+            return self._put(at, skipped + value[0], value[1])
+        if name in _BARE and not called and not self._marks(place + 1, "."):
+            return self._put(at, count, self._shown(at, place + 1, name, self.values[name]))
+        if name == "pg_get_keywords" and self._marks(place + 1, "(", ")"):
+            return self._put_part(at, count + 2, name)
+        if name in FUNCTIONS and called:
+            return self._put_part(at, count, f"_{name}")
+        if name == "format" and called and "%" in self._word(place + 2).text:
+            # DuckDB's function of that name has other marks; names are quoted by neither.
+            marks = self._word(place + 2).text.replace("%I", "%s").replace("%L", "%s")
+            self._put(place + 2, 1, marks)
+            return self._put(at, count, "printf")
+        if name in _RENAMED and called:
+            return self._put(at, count, _RENAMED[name])
+        if name == "generate_series" and called and skipped:
+            self._name_series(place)
+        before = self._word(at - 1)
+        if name in TYPES and (
+            before.text == "::" or (before.name == "as" and self._marks(place + 1, ")"))
+        ):
+            return self._put(at, count, TYPES[name])
+        if name in RELATIONS and (
+            skipped or (before.name in {"from", "join"} or before.text == ",")
+        ):
+            return self._put_part(at, count, name)
+        return self._put(at, count, word.text) if skipped else 1
+
+    def _name_series(self, place: int) -> None:
+        """Names the column of `generate_series(...) s`, which is `s` in Postgres, too."""
+        depth, at = 1, place + 2
+        while depth and at < len(self.places):
+            depth += (self._word(at).text == "(") - (self._word(at).text == ")")
+            at += 1
+        alias = self._word(at)
+        if alias.name and not self._marks(at + 1, "("):
+            self.written[self.places[at]] = f"{alias.text}({alias.text})"
+
+    def _called_value(self, place: int) -> tuple[int, str] | None:
+        """Returns the value of a call that names the session, and the count of its words."""
+        name = self._word(place).name
+        if name in self.values and self._marks(place + 2, ")"):
+            return 3, self._shown(place, place + 3, name, self.values[name])
+        if name == "current_schemas" and self._marks(place + 3, ")"):
+            implicit = self._word(place + 2).name in {"true", "t"}
+            listed = ["pg_catalog", PUBLIC] if implicit else [PUBLIC]
+            return 4, f"[{', '.join(map(text, listed))}]"
+        if name == "current_setting" and self._word(place + 2).kind == "text":
+            # The name of the setting, perhaps with a cast, and whether it may be missing.
+            count = 3
+            while self._word(place + count).text not in {")", ""}:
+                count += 1
+            inside = [self._word(place + each).text for each in range(3, count)]
+            found = self.setting(self._word(place + 2).text[1:-1])
+            if found is not None or "," in inside:
+                value = "null" if found is None else text(found)
+                return count + 1, self._shown(place, place + count + 1, name, value)
+        return None
+
+    def _shown(self, at: int, behind: int, name: str, value: str) -> str:
+        """Returns a value that keeps the name of its function where the value is a column."""
+        before, after = self._word(at - 1), self._word(behind)
+        is_column = (
+            self.depth == 0
+            and self.in_columns
+            and (before.name == "select" or before.text == ",")
+            and (after.name == "from" or after.text in {",", "", ";"})
+        )
+        return f"{value} as {name}" if is_column else value

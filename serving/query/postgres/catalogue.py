@@ -1,0 +1,121 @@
+"""`pg_catalog` and `information_schema` of a snapshot's tables, in the process of a query.
+
+A query that names a part of either (serving/postgres/translation.py) gets these parts beside its
+tables. The parts have the names, types and kinds of the relations, and nothing else.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+
+from kappa.base.duck import Connection
+from kappa.base.sql import quoted, text
+from kappa.serving.query.postgres.catalogue_sql import (
+    FUNCTIONS,
+    PUBLIC,
+    PUBLIC_OID,
+    RELATIONS,
+    SCHEMA,
+    creation_sql,
+    type_rows,
+)
+from kappa.serving.query.postgres.placeholders import words_of
+from kappa.serving.query.postgres.wire_types import wire_type
+from kappa.serving.query.reader.relations import Relations
+
+# Relations of users begin here, as in Postgres.
+_FIRST_OID, _OIDS = 16_384, 1 << 30
+
+
+def catalogue_names() -> frozenset[tuple[str, str]]:
+    """Returns the relations that a query may read, as (schema, name)."""
+    return frozenset((SCHEMA, name) for name in RELATIONS)
+
+
+def put_catalogue(connection: Connection, sql: str, found: Sequence[Relations]) -> None:
+    """Creates the parts of the catalogue that a query names, unless an earlier query did.
+
+    The relations of `found` are there already.
+    """
+    is_there = f"select count(*) from duckdb_schemas() where schema_name = '{SCHEMA}'"
+    if connection.execute(is_there).fetchall() == [(0,)]:
+        _put_tables(connection, found)
+    if commands := creation_sql(_names_in(sql)):
+        connection.execute(commands)
+
+
+def _put_tables(connection: Connection, found: Sequence[Relations]) -> None:
+    views = {(schema, name) for each in found for name in each.views for schema in _schemas(each)}
+    named = {(schema, name) for each in found for name in each.named for schema in _schemas(each)}
+    connection.execute(f"create schema {SCHEMA}")
+    # A parameter would make DuckDB import pandas.
+    relations, columns = _rows(connection, views, named)
+    for name, head, rows in (
+        ("_relations", ("oid bigint, schema_oid bigint, schema text, name text, kind text, "
+         "columns integer"), relations),
+        ("_columns", ("relation bigint, schema text, name text, kind text, shown text, "
+         "number integer, type bigint, size integer, modifier integer, spelled text"), columns),
+        ("_types", ("oid bigint, name text, size integer, category text, element bigint, "
+         "array_oid bigint, spelled text"), type_rows()),
+    ):  # fmt: skip
+        connection.execute(f"create table {SCHEMA}.{name} ({head})")
+        if rows:
+            listed = ", ".join(_row_sql(each) for each in rows)
+            connection.execute(f"insert into {SCHEMA}.{name} values {listed}")
+
+
+def _schemas(relations: Relations) -> tuple[str, str]:
+    return relations.schema, "main"
+
+
+def _names_in(sql: str) -> Iterator[str]:
+    """Yields the names in a text that may be parts of the catalogue."""
+    for each in words_of(sql):
+        name = each.name
+        if name in RELATIONS:
+            yield name
+        if name[:1] == "_" and name[1:] in FUNCTIONS:
+            yield name[1:]
+
+
+def _rows(
+    connection: Connection, views: set[tuple[str, str]], may_be_named: set[tuple[str, str]]
+) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
+    """Lists the relations and their columns."""
+    made = connection.execute(
+        "select schema_name, view_name from duckdb_views() "
+        "where not internal and database_name = 'memory' order by all"
+    ).fetchall()
+    # A relation that could not be made is left out, and one that the reader may not name.
+    names = [each for each in made if each in may_be_named]
+    spelled_of = {oid: spelled for oid, _, _, _, _, _, spelled in type_rows()}
+    relations: list[tuple[object, ...]] = []
+    columns: list[tuple[object, ...]] = []
+    taken: set[int] = set()
+    for schema, name in names:
+        shown = PUBLIC if schema == "main" else schema
+        oid = _oid_of(f"{schema}.{name}", taken)
+        kind = "v" if (schema, name) in views else "r"
+        read = connection.query(f"select * from {quoted(schema)}.{quoted(name)}")
+        schema_oid = PUBLIC_OID if schema == "main" else _oid_of(schema, set())
+        relations.append((oid, schema_oid, shown, name, kind, len(read.columns)))
+        for place, (column, duck) in enumerate(zip(read.columns, read.types, strict=True), 1):
+            number, size, modifier = wire_type(duck)
+            columns.append(
+                (oid, shown, name, kind, column, place, number, size, modifier, spelled_of[number])
+            )
+    return relations, columns
+
+
+def _oid_of(name: str, taken: set[int]) -> int:
+    """Returns a number for a name: the same whenever the name is taken, across switches too."""
+    oid = _FIRST_OID + zlib.crc32(name.encode()) % _OIDS
+    while oid in taken:
+        oid += 1
+    taken.add(oid)
+    return oid
+
+
+def _row_sql(row: Iterable[object]) -> str:
+    return f"({', '.join(text(each) if isinstance(each, str) else str(each) for each in row)})"

@@ -1,0 +1,277 @@
+"""Laws of the Postgres server under clients that lie, hang, guess, flood and cancel."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psycopg
+import pytest
+from asking import wait_until
+from postgres_clients import PostgresThread
+from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
+
+from kappa.base.section.access import Role
+from kappa.serving.access.accounts import Accounts
+from kappa.serving.access.tokens import TokenFile
+from kappa.serving.postgres.server import PostgresBounds
+from kappa.serving.postgres.session import SessionBounds
+from kappa.serving.query.sandbox.question import Allowance
+from kappa.state.lease import sorted_leases
+from kappa.state.store import Store
+
+pytestmark = pytest.mark.slow
+
+ENDLESS = "select sum(a.i * b.i) from range(3000000) a(i), range(3000000) b(i)"
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Platform:
+    platform = Platform(Store(tmp_path_factory.mktemp("postgres limits") / "root"))
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES})
+    return platform
+
+
+@pytest.fixture(scope="module")
+def server(platform: Platform) -> Iterator[PostgresThread]:
+    bounds = PostgresBounds(
+        connections=8,
+        strangers=32,
+        login_seconds=5,
+        wrong_seconds=0.05,
+        session=SessionBounds(message_seconds=0.5, send_seconds=1.0, portals=4, idle_seconds=0.5),
+    )
+    with PostgresThread(
+        platform.store,
+        Allowance(memory=256 << 20, seconds=20, at_once=2),
+        token=None,
+        bounds=bounds,
+    ) as found:
+        yield found
+
+
+def opened(server: PostgresThread) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=20)
+
+
+def logged_in(server: PostgresThread) -> socket.socket:
+    """Returns a connection whose client may ask."""
+    found = opened(server)
+    content = b"user\0reader\0\0"
+    found.sendall(struct.pack("!ii", len(content) + 8, 3 << 16) + content)
+    said = b""
+    while not said.endswith(b"Z\0\0\0\5I"):
+        said += found.recv(65536)
+    return found
+
+
+def said_by(connection: socket.socket) -> bytes:
+    """Returns all that the server says until it ends the connection."""
+    said = b""
+    with contextlib.suppress(ConnectionResetError):
+        while piece := connection.recv(65536):
+            said += piece
+    return said
+
+
+def still_answers(server: PostgresThread) -> bool:
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        return connection.execute("select count(*) from delays").fetchone() == (3,)
+
+
+@pytest.mark.parametrize(
+    ("first", "code"),
+    [
+        (struct.pack("!ii", 1 << 30, 3 << 16), b"08P01"),
+        (struct.pack("!ii", -5, 3 << 16), b"08P01"),
+        (b"GET / HTTP/1.1\r\n\r\n", b"08P01"),
+        (struct.pack("!ii", 13, 2 << 16) + b"user\0", b"0A000"),
+        (struct.pack("!ii", 12, 3 << 16) + b"user", b"08P01"),
+        (struct.pack("!ii", 14, 3 << 16) + b"a\0b\0\0\0", b"28000"),
+    ],
+)
+def test_a_first_message_that_lies_is_refused(
+    server: PostgresThread, first: bytes, code: bytes
+) -> None:
+    """A length that is none, or another protocol, ends the connection with its code."""
+    with opened(server) as connection:
+        connection.sendall(first)
+        assert code in said_by(connection)
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        (b"Q" + struct.pack("!i", 1 << 30) + b"select 1", b"54000"),
+        (b"Q" + struct.pack("!i", -1), b"08P01"),
+        (b"Q" + struct.pack("!i", 100) + b"select", b"08P01"),
+        (b"B" + struct.pack("!i", 5) + b"\0", b"08P01"),
+        (b"B" + struct.pack("!i", 8) + b"\0\0\x7f\xff", b"26000"),
+        (b"?" + struct.pack("!i", 4), b"08P01"),
+    ],
+)
+def test_a_message_that_lies_ends_its_sender(
+    server: PostgresThread, sent: bytes, code: bytes
+) -> None:
+    """A message that is too long, too short or half is refused, and is never waited for."""
+    with logged_in(server) as connection:
+        connection.sendall(sent)
+        if code == b"26000":
+            connection.sendall(b"S" + struct.pack("!i", 4) + b"X" + struct.pack("!i", 4))
+        assert code in said_by(connection)
+    assert still_answers(server)
+
+
+def test_a_thousand_strangers_hold_nobody_up(server: PostgresThread) -> None:
+    """However many connect and say nothing, a client is let in and answered."""
+    with contextlib.ExitStack() as opening:
+        strangers = [opening.enter_context(opened(server)) for _ in range(1000)]
+        began = time.monotonic()
+        assert still_answers(server)
+        assert time.monotonic() - began < 15
+        assert len(strangers) == 1000
+
+
+def test_one_client_too_many_is_told_so(server: PostgresThread) -> None:
+    """The client behind the last place gets a code, and a place once another one leaves."""
+    with contextlib.ExitStack() as opening:
+        for _ in range(8):
+            opening.enter_context(logged_in(server))
+        with pytest.raises(psycopg.OperationalError, match="8 clients are connected"):
+            psycopg.connect(server.dsn)
+    wait_until(lambda: _connects(server), 10)
+
+
+def _connects(server: PostgresThread) -> bool:
+    with contextlib.suppress(psycopg.OperationalError):
+        return still_answers(server)
+    return False
+
+
+def test_a_query_ends_by_its_own_secret_only(server: PostgresThread) -> None:
+    """A cancel request with a wrong secret does nothing; the right one ends the query."""
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        process = connection.info.backend_pid
+        with ThreadPoolExecutor(1) as beside:
+            running = beside.submit(connection.execute, ENDLESS)
+            with opened(server) as foreign:
+                foreign.sendall(struct.pack("!iii", 16, 80877102, process) + b"\1\2\3\4")
+                assert said_by(foreign) == b""
+            with contextlib.suppress(TimeoutError):
+                running.result(timeout=1)
+            assert not running.done()
+            connection.cancel_safe()
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                running.result(timeout=20)
+        assert connection.execute("select 1").fetchone() == (1,)
+
+
+def test_a_client_that_leaves_frees_its_place(server: PostgresThread) -> None:
+    """The query of a client that has gone ends at once, and its place is another's."""
+    for _ in range(4):
+        with logged_in(server) as connection:
+            content = ENDLESS.encode() + b"\0"
+            connection.sendall(b"Q" + struct.pack("!i", len(content) + 4) + content)
+    began = time.monotonic()
+    assert still_answers(server)
+    assert time.monotonic() - began < 15
+
+
+def test_the_clients_own_time_limit_counts(server: PostgresThread) -> None:
+    """`statement_timeout` ends a query, as clients expect."""
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        connection.execute("set statement_timeout = 300")
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            connection.execute(ENDLESS)
+
+
+def test_a_slow_reader_holds_nobody_up(server: PostgresThread) -> None:
+    """A client that reads nothing of its answer is cut, and others are answered meanwhile."""
+    with logged_in(server) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        content = b"select repeat('x', 1000) from range(20000)\0"
+        connection.sendall(b"Q" + struct.pack("!i", len(content) + 4) + content)
+        assert still_answers(server)
+        # The connection is still open on this side, and nothing of it is read.
+        wait_until(lambda: not server.server._connections, 20)
+
+
+def test_a_snapshot_that_has_ended_is_named(server: PostgresThread, platform: Platform) -> None:
+    """Who keeps a transaction open for too long is told which snapshot, and what to do."""
+    with psycopg.connect(server.dsn) as connection:
+        connection.execute("select 1")
+        wait_until(lambda: not _has_lease(platform), 10)
+        with pytest.raises(psycopg.Error) as told:
+            connection.execute("select 1")
+        assert told.value.sqlstate == "72000"
+        assert "generation 1, flights at flights:0=12" in str(told.value)
+        connection.rollback()
+        assert connection.execute("select count(*) from delays").fetchone() == (3,)
+
+
+def _has_lease(platform: Platform) -> bool:
+    return any(sorted_leases(platform.store, time.time()))
+
+
+def test_kept_things_have_a_bound(server: PostgresThread) -> None:
+    """Statements, portals and cursors of a session are bounded, each with a code."""
+    with psycopg.connect(server.dsn) as connection:
+        for place in range(4):
+            connection.execute(f"declare c{place} cursor for select 1")
+        with pytest.raises(psycopg.errors.ProgramLimitExceeded):
+            connection.execute("declare c4 cursor for select 1")
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        text = "'" + "x" * 900_000 + "'"
+        for place in range(4):
+            connection.execute(f"prepare p{place} as select {text}")
+        with pytest.raises(psycopg.errors.ProgramLimitExceeded):
+            connection.execute(f"prepare p as select {text}")
+
+
+def test_guesses_wait_and_the_right_one_does_not(platform: Platform) -> None:
+    """Wrong passwords wait in line; a right one is let in meanwhile, and always."""
+    bounds = PostgresBounds(wrong_seconds=0.5)
+    with PostgresThread(platform.store, bounds=bounds) as server, ThreadPoolExecutor(8) as guessing:
+        began = time.monotonic()
+        guesses = [guessing.submit(_guess, server, f"guess {each}") for each in range(8)]
+        assert still_answers(server)
+        assert not all(each.done() for each in guesses)
+        assert all("28P01" in each.result() for each in guesses)
+        assert time.monotonic() - began > 3.5
+        assert still_answers(server)
+
+
+def _guess(server: PostgresThread, password: str) -> str:
+    try:
+        psycopg.connect(**{**server.words, "password": password}).close()
+    except psycopg.OperationalError as error:
+        return f"28P01 {error}" if "password authentication failed" in str(error) else str(error)
+    return "let in"
+
+
+def test_each_user_reads_what_its_token_may(platform: Platform, tmp_path: Path) -> None:
+    """A user with a token's name reads that token's tables, and no more once it is removed."""
+    file = TokenFile(tmp_path / "tokens.json")
+    token = file.add_token("grafana", [Role.READ], ["delays"], made_by="me")
+    collects = file.add_token("sensor", [Role.COLLECT], made_by="me")
+    with PostgresThread(platform.store, accounts=Accounts(token="t" * 20, file=file)) as server:
+        told = {**server.words, "user": "grafana", "password": token, "autocommit": True}
+        with psycopg.connect(**told) as connection:
+            listed = connection.execute("select table_name from information_schema.tables")
+            assert {name for (name,) in listed} == {"delays"}
+            assert connection.execute("select count(*) from delays").fetchone() == (3,)
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="may not read planes"):
+                connection.execute("select * from planes")
+            file.remove_token("grafana")
+            with pytest.raises(psycopg.Error, match="not known any more"):
+                connection.execute("select 1")
+        with psycopg.connect(**{**told, "user": "anybody", "password": "t" * 20}) as connection:
+            assert connection.execute("select count(*) from planes").fetchone() == (1,)
+        for user, password in (("grafana", token), ("sensor", collects), ("anybody", token)):
+            with pytest.raises(psycopg.OperationalError, match="password|may not read"):
+                psycopg.connect(**{**told, "user": user, "password": password})

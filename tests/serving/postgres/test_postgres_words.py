@@ -1,0 +1,265 @@
+"""Laws of texts and values of Postgres clients, without a server."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kappa.serving.postgres.commands import (
+    ALL,
+    Begin,
+    CopyOut,
+    Declare,
+    End,
+    Execute,
+    Fetch,
+    Savepoint,
+    SelectQuery,
+    SetValue,
+    Show,
+    command_of,
+)
+from kappa.serving.postgres.messages import Fields, PostgresError
+from kappa.serving.postgres.parameters import parameter_sql, texts_of_array
+from kappa.serving.postgres.scram import ScramExchange, WrongPassword, verifier_of
+from kappa.serving.postgres.settings import SessionSettings
+from kappa.serving.postgres.translation import translate
+from kappa.serving.query.pin.moments import AtGeneration, AtTime
+from kappa.serving.query.postgres.placeholders import (
+    fill_placeholders,
+    placeholders_in,
+    words_of,
+)
+from kappa.serving.query.postgres.wire import Copy
+from kappa.serving.query.postgres.wire_types import pack_numeric, unpack_numeric
+
+QUOTES = "a '$1' \"$1\" $$ $1 $$ $x$ $1 $x$ E'\\'$1' -- $1\n /* /* $1 */ $1 */ b$1 "
+
+
+@given(st.text(alphabet="a$1'\"-/*\n .:(;xE\\", max_size=60))
+def test_words_of_any_text_are_the_text(sql: str) -> None:
+    """No character of a text is lost when the text is cut into words."""
+    assert "".join(each.text for each in words_of(sql)) == sql
+
+
+def test_no_value_is_put_into_a_quote() -> None:
+    """A parameter within quotes, dollar quotes, comments or names is none."""
+    assert placeholders_in(QUOTES + "$2") == (2,)
+    assert fill_placeholders(QUOTES + "$2", {1: "x", 2: "y"}) == QUOTES + " y "
+
+
+@given(st.text(max_size=30))
+def test_a_text_value_stays_one_literal(value: str) -> None:
+    """Whatever a client sends as a text is one quoted word of the statement."""
+    if "\0" in value or not value.isprintable():
+        value = value.replace("\0", "")
+    sql = parameter_sql(value.encode(errors="replace"), 0, binary=False)
+
+    assert [each.kind for each in words_of(sql)] == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "given_sql"),
+    [
+        ("select * from pg_catalog.pg_class c", "select * from kappa_catalogue.pg_class c"),
+        ("select * from pg_type, pg_class", None),
+        (
+            "select * from information_schema.tables",
+            'select * from kappa_catalogue."information_schema.tables"',
+        ),
+        ("select 'a.b'::regclass", "select kappa_catalogue._regclass('a.b')"),
+        ("select c.oid::pg_catalog.regclass", "select c.oid::bigint"),
+        (
+            "select c.relname OPERATOR(pg_catalog.~) '^(a)$' COLLATE pg_catalog.default",
+            "select c.relname  ~  '^(a)$' ",
+        ),
+        ("select current_user, 1", "select 'me' as current_user, 1"),
+        ("select x from t where u = current_user", "select x from t where u = 'me'"),
+        ("select pg_catalog.current_schemas(true)", "select ['pg_catalog', 'public']"),
+        ("select current_setting('jit'::text)", "select 'off' as current_setting"),
+        ("select * from public.delays", "select * from main.delays"),
+        ("select a.public.x from a", "select a.public.x from a"),
+        ("select 'pg_catalog.pg_class', \"current_user\"() ", None),
+        ("select version, 'version()' from t", "select version, 'version()' from t"),
+        ("x = any('{a,\"b c\"}')", "x = any(['a', 'b c'])"),
+    ],
+)
+def test_clients_own_words_are_translated(asked: str, given_sql: str | None) -> None:
+    """What clients say about themselves changes; quotes, columns and all else stay."""
+    found = translate(asked, user="me", setting={"jit": "off"}.get)
+
+    if given_sql is not None:
+        assert found.sql == given_sql
+    else:
+        assert "pg_class'" not in found.sql or "'pg_catalog.pg_class'" in found.sql
+    assert found.catalogue == ("kappa_catalogue" in found.sql)
+
+
+@given(st.text(alphabet="selct fromt*'\"1,().=", max_size=50))
+def test_texts_without_such_words_stay(sql: str) -> None:
+    """A text without a word of Postgres's own is DuckDB's text, to the character."""
+    assert translate(sql, user="me", setting=lambda _name: None).sql == sql
+
+
+@pytest.mark.parametrize(
+    ("sql", "command"),
+    [
+        ("BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY", Begin()),
+        ("start transaction", Begin("START TRANSACTION")),
+        ("end", End(commits=True)),
+        ("ROLLBACK", End(commits=False)),
+        ("rollback to savepoint a", Savepoint("ROLLBACK", goes_back=True)),
+        ("set kappa.at to '2026-01-01 00:00'", SetValue("kappa.at", "2026-01-01 00:00")),
+        ("SET LOCAL x = default", SetValue("x", None, local=True)),
+        ("set session time zone 'UTC'", SetValue("timezone", "UTC")),
+        ("show time zone", Show("TimeZone")),
+        ("declare c no scroll cursor for select $1 >= 2", None),
+        ("fetch forward 10 from c", Fetch("c", 10, moves=False)),
+        ("MOVE ALL IN c", Fetch("c", ALL, moves=True)),
+        ("copy (select 1 >= 2) to stdout", CopyOut("select 1 >= 2", Copy())),
+        (
+            "copy s.t (a, b) to stdout with (format csv, header, null 'x')",
+            CopyOut("select a, b from s.t", Copy("csv", header=True, delimiter=",", null="x")),
+        ),
+        ("COPY t TO STDOUT BINARY", CopyOut("select * from t", Copy("binary"))),
+        ("execute p(1, f(2, 3))", Execute("p", ("1", "f(2, 3)"))),
+        ("with a as (select 1) from a", SelectQuery("with a as (select 1) from a")),
+    ],
+)
+def test_commands_are_read_from_their_text(sql: str, command: object) -> None:
+    """A session's own commands are known by their words; all else is a query."""
+    if command is None:
+        command = Declare("c", "select $1 >= 2", hold=False)
+    assert command_of(sql) == command
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "insert into t values (1)",
+        "/* x */ DROP TABLE t",
+        "copy t from stdin",
+        "do $$ $$",
+        "call f()",
+    ],
+)
+def test_statements_that_write_are_refused(sql: str) -> None:
+    """A write has the code for a read-only transaction, whatever the write is."""
+    with pytest.raises(PostgresError) as refused:
+        command_of(sql)
+
+    assert refused.value.code == "25006"
+
+
+@given(
+    st.decimals(
+        allow_nan=False, allow_infinity=False, places=9, min_value=-(10**25), max_value=10**25
+    )
+)
+def test_numbers_are_packed_and_unpacked(number: Decimal) -> None:
+    """A number has one value as text and in binary form."""
+    assert Decimal(unpack_numeric(pack_numeric(f"{number:f}"))) == number
+
+
+@given(st.lists(st.none() | st.text(alphabet='a"\\, {}N', max_size=4), max_size=4))
+def test_values_of_an_array_come_back(values: list[str | None]) -> None:
+    """An array's text gives the values that it was written from."""
+    written = ",".join(
+        "NULL" if each is None else '"' + each.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        for each in values
+    )
+    assert list(texts_of_array("{" + written + "}")) == values
+
+
+@pytest.mark.parametrize("content", [b"\0\0", b"12345678"])
+def test_a_value_of_a_wrong_size_is_refused(content: bytes) -> None:
+    """A binary value that is not of its type is the client's mistake, with its code."""
+    with pytest.raises(PostgresError) as refused:
+        parameter_sql(content, 23, binary=True)
+
+    assert refused.value.code == "22P03"
+
+
+def test_a_message_that_is_too_short_is_fatal() -> None:
+    """A message whose content ends too soon is never read beyond its end."""
+    for content, read in [
+        (b"no end", lambda fields: fields.text()),
+        (b"\0\5\0\0", lambda fields: fields.listed("i")),
+        (b"ab", lambda fields: fields.raw(3)),
+        (b"ab", lambda fields: fields.raw(-1)),
+    ]:
+        with pytest.raises(PostgresError) as refused:
+            read(Fields(content))
+        assert refused.value.fatal
+
+
+def test_the_password_exchange_is_that_of_rfc_7677() -> None:
+    """The exchange of RFC 7677's example has the example's messages."""
+    import base64
+
+    salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+    exchange = ScramExchange(verifier_of("pencil", salt), "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+
+    first = exchange.answer_first("n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
+    assert first == (
+        "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    )
+    final = (
+        "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
+        "p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    )
+    assert exchange.answer_final(final) == "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+@pytest.mark.parametrize("change", ["c=biwt", "r=other", "p=AAAA", "p=****"])
+def test_a_changed_exchange_is_refused(change: str) -> None:
+    """No part of the final message may be another one."""
+    exchange = ScramExchange(verifier_of("pencil", b"salt", 10), "own")
+    exchange.answer_first("n,,n=,r=theirs")
+    parts = {"c": "c=biws", "r": "r=theirsown", "p": f"p={'A' * 43}="} | {change[0]: change}
+
+    with pytest.raises(WrongPassword):
+        exchange.answer_final(",".join(parts.values()))
+
+
+@pytest.mark.parametrize("first", ["", "p=tls-unique,,n=,r=x", "n,,n=", "n,,m=x,r=y", "n"])
+def test_a_first_message_out_of_form_is_refused(first: str) -> None:
+    """A channel that was not offered, and a message without a nonce, are refused."""
+    with pytest.raises(WrongPassword):
+        ScramExchange(verifier_of("pencil", b"salt", 10)).answer_first(first)
+
+
+def test_settings_choose_one_moment_of_the_past() -> None:
+    """Of a time and a generation the last one counts, and a rollback takes it back."""
+    settings = SessionSettings("me")
+    settings.put("kappa.at", "2026-01-01T00:00:00Z")
+    settings.begin()
+    settings.put("kappa.generation", "3")
+    assert settings.when() == AtGeneration(3)
+    settings.end(committed=False)
+    assert isinstance(settings.when(), AtTime)
+    settings.begin()
+    settings.put("kappa.at", "", local=True)
+    assert settings.when() is None
+    settings.end(committed=True)
+    assert isinstance(settings.when(), AtTime)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kappa.at", "yesterday"),
+        ("kappa.generation", "-1"),
+        ("client_encoding", "latin1"),
+        ("datestyle", "german"),
+        ("bytea_output", "escape"),
+        ("server_version", "1"),
+    ],
+)
+def test_settings_that_would_lie_are_refused(name: str, value: str) -> None:
+    """What would change how values are written cannot be set."""
+    with pytest.raises(PostgresError):
+        SessionSettings("me").put(name, value)
