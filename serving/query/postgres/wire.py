@@ -17,7 +17,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """How rows are written: as rows of a result, or by `copy`.
+    """The form of rows: the rows of a result, or rows that `copy` writes.
 
     `formats` are the client's codes, 0 for text and 1 for binary: none means text, a single code
     is for all columns, and several are for a column each. `catalogue` asks for `pg_catalog` beside

@@ -184,7 +184,7 @@ def test_a_failed_transaction_waits_for_its_end(connection: Connection) -> None:
 
 
 def test_a_cut_answer_is_told_behind_its_rows(connection: Connection) -> None:
-    """Who reads the first rows gets them; who reads all is told that rows are missing."""
+    """A reader of the first rows gets them; a reader of all is told that rows are missing."""
     with connection.transaction(), connection.cursor(name="many") as cursor:
         cursor.execute("select * from range(1000)")
         assert len(cursor.fetchmany(500)) == 500

@@ -202,7 +202,7 @@ def test_a_slow_reader_holds_nobody_up(server: PostgresThread) -> None:
 
 
 def test_a_snapshot_that_has_ended_is_named(server: PostgresThread, platform: Platform) -> None:
-    """Who keeps a transaction open for too long is told which snapshot, and what to do."""
+    """A client that keeps a transaction for too long is told which snapshot, and what to do."""
     with psycopg.connect(server.dsn) as connection:
         connection.execute("select 1")
         wait_until(lambda: not _has_lease(platform), 10)

@@ -25,7 +25,7 @@ from kappa.state.table import TableBirth
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
-CLIENTS, SWITCHES = 16, 3
+CLIENTS, SWITCHES = 16, 6
 LEFT = TableBirth("lefts", (("n", "bigint"), ("version", "bigint")), keys=("n",))
 RIGHT = TableBirth("rights", (("n", "bigint"), ("version", "bigint")), keys=("n",))
 # Both tables of a frontier have the same rows, of one version: all else is a mixed answer.
@@ -74,7 +74,7 @@ class Steps:
 
 @dataclass
 class Reader:
-    """What one client has seen."""
+    """The answers that one client has seen."""
 
     dsn: str
     stop: threading.Event

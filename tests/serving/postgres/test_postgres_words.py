@@ -88,7 +88,7 @@ def test_a_text_value_stays_one_literal(value: str) -> None:
     ],
 )
 def test_clients_own_words_are_translated(asked: str, given_sql: str | None) -> None:
-    """What clients say about themselves changes; quotes, columns and all else stay."""
+    """Words that clients say about themselves change; quotes, columns and all else stay."""
     found = translate(asked, user="me", setting={"jit": "off"}.get)
 
     if given_sql is not None:
@@ -260,6 +260,6 @@ def test_settings_choose_one_moment_of_the_past() -> None:
     ],
 )
 def test_settings_that_would_lie_are_refused(name: str, value: str) -> None:
-    """What would change how values are written cannot be set."""
+    """No setting changes how values are written."""
     with pytest.raises(PostgresError):
         SessionSettings("me").put(name, value)
