@@ -179,8 +179,8 @@ class PostgresSettings(Section, frozen=True):
 
     listen: Annotated[
         str,
-        "where Postgres clients connect, beside HTTP, as HOST:PORT; their password is "
-        'serve.token; nothing (`""`): nowhere',
+        "where Postgres clients connect, beside HTTP, as HOST:PORT; their password is a token; "
+        'nothing (`""`): nowhere',
     ] = ""
     certificate: Annotated[
         Path | None,

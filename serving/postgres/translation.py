@@ -38,6 +38,7 @@ _RENAMED = {
 }
 # Columns of `pg_type` that hold the name of a function, and are compared with 0.
 _FUNCTION_COLUMNS = frozenset({"typinput", "typoutput", "typreceive", "typsend"})
+_SCHEMAS = frozenset({PUBLIC, "pg_catalog", "information_schema"})
 _DEFAULT_COLLATIONS = frozenset({"default", "C", "POSIX"})
 SNAPSHOT_FUNCTION = "kappa_snapshot"
 
@@ -137,6 +138,10 @@ class _Translation:
             return self._operator(at)
         if name == "collate" and (count := self._collation(at)):
             return self._put(at, count, "")
+        if name == DATABASE and self._marks(at + 1, ".") and self._marks(at + 3, "."):
+            # Postgres knows a table by its database, too, which is dbt's way.
+            if self._word(at + 2).name in _SCHEMAS and not self._is_behind_dot(at):
+                return self._put(at, 2, "")
         if name == "information_schema" and self._marks(at + 1, "."):
             if self._marks(at + 3, "("):
                 return self._put_part(at, 3, f"_{self._word(at + 2).name}")
@@ -153,7 +158,7 @@ class _Translation:
         return 1 if self._is_behind_dot(at) else self._catalogue_name(at, 0)
 
     def _is_behind_dot(self, at: int) -> bool:
-        return self._marks(at - 1, ".")
+        return self._marks(at - 1, ".") and self.written[self.places[at - 1]] == "."
 
     def _operator(self, at: int) -> int:
         """`OPERATOR(pg_catalog.~)` is the operator alone."""

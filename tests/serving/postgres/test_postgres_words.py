@@ -82,6 +82,8 @@ def test_a_text_value_stays_one_literal(value: str) -> None:
         ("select current_setting('jit'::text)", "select 'off' as current_setting"),
         ("select * from public.delays", "select * from main.delays"),
         ("select a.public.x from a", "select a.public.x from a"),
+        ('from "kappa"."public"."delays"', 'from main."delays"'),
+        ("select kappa.delays.n from kappa.delays", "select kappa.delays.n from kappa.delays"),
         ("select 'pg_catalog.pg_class', \"current_user\"() ", None),
         ("select version, 'version()' from t", "select version, 'version()' from t"),
         ("x = any('{a,\"b c\"}')", "x = any(['a', 'b c'])"),
