@@ -12,7 +12,7 @@ import asyncio
 import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kappa.base.errors import KappaError
@@ -467,7 +467,7 @@ class Session:
             for number, oid in enumerate(oids, 1)
             if oid
         }
-        rows = await self._ask(fill_placeholders(sql, known), Format.DESCRIPTION, Wire())
+        rows = await self._ask(fill_placeholders(sql, known), Wire(describes=True))
         try:
             described = json.loads(rows.reply.body.read())
         finally:
@@ -501,13 +501,9 @@ class Session:
             case SelectQuery(sql) if looks_up_types(sql):
                 rows: ResultRows = types_named(portal.values.get(1, ""))
             case SelectQuery(sql):
-                rows = await self._ask(
-                    fill_placeholders(sql, portal.values), Format.POSTGRES, Wire(portal.formats)
-                )
+                rows = await self._ask(fill_placeholders(sql, portal.values), Wire(portal.formats))
             case CopyOut(sql, copy):
-                rows = await self._ask(
-                    fill_placeholders(sql, portal.values), Format.POSTGRES, Wire(copy=copy)
-                )
+                rows = await self._ask(fill_placeholders(sql, portal.values), Wire(copy=copy))
             case Fetch(name, _, False):
                 rows = await self._cursor_rows(self._cursor(name), portal.formats)
             case Show(name):
@@ -517,7 +513,7 @@ class Session:
                 if not isinstance(statement.command, SelectQuery):
                     raise PostgresError("0A000", "EXECUTE runs a prepared query only")
                 filled = fill_placeholders(statement.command.sql, dict(enumerate(values, 1)))
-                rows = await self._ask(filled, Format.POSTGRES, Wire(portal.formats))
+                rows = await self._ask(filled, Wire(portal.formats))
             case _:
                 return
         if portal.described is not None and not _are_alike(portal.described, rows.columns):
@@ -572,7 +568,7 @@ class Session:
     async def _complete(self, tag: str) -> None:
         await self._send(message(b"C", text_bytes(tag)))
 
-    async def _ask(self, sql: str, form: Format, wire: Wire) -> AnswerRows:
+    async def _ask(self, sql: str, wire: Wire) -> AnswerRows:
         """Asks the sandbox, from the transaction's snapshot if there is a transaction."""
         work, reader = self._transaction, self._identity()
         if work.lost is not None:
@@ -591,13 +587,13 @@ class Session:
                     snapshot_text(pin.snapshot, reader) if is_named and pin is not None else ""
                 ),
             )
-            wire = Wire(wire.formats, wire.copy, translated.catalogue)
+            wire = replace(wire, catalogue=translated.catalogue)
             self._client = Client()
             timer = self._statement_timer(self._client)
             try:
                 return AnswerRows(
                     await self._answers.ask(
-                        Question(translated.sql, form, reader=reader, wire=wire),
+                        Question(translated.sql, Format.POSTGRES, reader=reader, wire=wire),
                         pin=pin,
                         moment=self._settings.when(),
                         client=self._client,

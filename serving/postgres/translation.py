@@ -138,10 +138,8 @@ class _Translation:
             return self._operator(at)
         if name == "collate" and (count := self._collation(at)):
             return self._put(at, count, "")
-        if name == DATABASE and self._marks(at + 1, ".") and self._marks(at + 3, "."):
-            # Postgres knows a table by its database, too, which is dbt's way.
-            if self._word(at + 2).name in _SCHEMAS and not self._is_behind_dot(at):
-                return self._put(at, 2, "")
+        if name == DATABASE and self._names_database(at):
+            return self._put(at, 2, "")
         if name == "information_schema" and self._marks(at + 1, "."):
             if self._marks(at + 3, "("):
                 return self._put_part(at, 3, f"_{self._word(at + 2).name}")
@@ -159,6 +157,15 @@ class _Translation:
 
     def _is_behind_dot(self, at: int) -> bool:
         return self._marks(at - 1, ".") and self.written[self.places[at - 1]] == "."
+
+    def _names_database(self, at: int) -> bool:
+        """Returns True for the database in `"kappa"."public"."delays"`, as dbt names tables."""
+        return (
+            self._marks(at + 1, ".")
+            and self._marks(at + 3, ".")
+            and self._word(at + 2).name in _SCHEMAS
+            and not self._is_behind_dot(at)
+        )
 
     def _operator(self, at: int) -> int:
         """`OPERATOR(pg_catalog.~)` is the operator alone."""

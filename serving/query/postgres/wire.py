@@ -21,12 +21,13 @@ class Wire:
 
     `formats` are the client's codes, 0 for text and 1 for binary: none means text, a single code
     is for all columns, and several are for a column each. `catalogue` asks for `pg_catalog` beside
-    the tables.
+    the tables, and `describes` for the types of the query in place of its rows.
     """
 
     formats: tuple[int, ...] = ()
     copy: Copy | None = None
     catalogue: bool = False
+    describes: bool = False
 
 
 ROWS_AS_TEXT = Wire()

@@ -74,12 +74,12 @@ def write_answer(
     form lacks.
     """
     form = request["form"]
-    if form == "postgres":
-        ended = write_rows(connection, sql, request, pieces)
-    elif form == "description":
+    if form != "postgres":
+        return _write_form(connection, sql, request, pieces)
+    if request["wire"]["describes"]:
         ended = write_description(connection, sql, pieces)
     else:
-        return _write_form(connection, sql, request, pieces)
+        ended = write_rows(connection, sql, request, pieces)
     _ensure_short(ended["columns"])
     pieces.flush()
     return ended

@@ -32,9 +32,8 @@ class Format(StrEnum):
     CSV = "csv"
     ARROW = "arrow"
     PARQUET = "parquet"
-    # Rows as messages of Postgres's protocol, and the types of a query without its rows.
+    # Rows as messages of Postgres's protocol.
     POSTGRES = "postgres"
-    DESCRIPTION = "description"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ class Question:
 
     The allowance bounds both numbers, and stands in for a number that is None. The query sees the
     tables that the `reader` may read. Queries of two readers never run in the same process.
-    `wire` is for the two formats of a Postgres client.
+    `wire` is for the format of a Postgres client.
     """
 
     sql: str
