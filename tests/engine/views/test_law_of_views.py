@@ -316,7 +316,7 @@ def of_sizes(*rows: tuple[str, int]) -> dict[str, pa.Table]:
     return {"sizes": pa.Table.from_pylist(found, arrow_schema(SIZES.columns))}
 
 
-@pytest.fixture(params=["touched", "whole"])
+@pytest.fixture(params=["whole", pytest.param("touched", marks=pytest.mark.long)])
 def exploding(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Built]:
     """A build with a view that a record can explode, in rows that the slice touches or in all."""
     whole = f"select *, count(*) over () as rows from ({EXPLODING})"
