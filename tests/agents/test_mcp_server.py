@@ -163,7 +163,8 @@ def test_changes_follow_a_cursor(world: World, desk: AgentDesk) -> None:
 def test_docs_are_searched(desk: AgentDesk) -> None:
     async def scene(call: Call) -> None:
         _, text = await call("search_docs", query="how do I undo a promote?")
-        assert json.loads(text)["sections"][0]["page"] == "howto/undo.md"
+        best = [each["page"] for each in json.loads(text)["sections"][:3]]
+        assert "howto/undo.md" in best
         _, text = await call("search_docs", query="qqqq zzzz")
         assert json.loads(text)["sections"] == []
 
