@@ -94,6 +94,10 @@ _FOLDERS = (
 )
 
 
+# A job that goes on may delete files during each look, but hardly during all of them.
+_LOOKS = 5
+
+
 @dataclass(frozen=True, slots=True)
 class Damage:
     """A damaged record or file below a root.
@@ -345,7 +349,7 @@ def _build_damage(store: Store, build: str, *, serves: bool) -> Iterator[Damage]
             yield from _lost_frontiers(build, found, shown, where)
         if found is not None:
             past = [each.frontier for each in kept]
-            yield from _table_damage(store, birth, found, past, serves=serves)
+            yield from _lasting_table_damage(store, birth, found, past, serves=serves)
 
 
 def _lost_frontiers(
@@ -392,6 +396,22 @@ def _begins_anew(records: NumberedRecords[Any], number: int) -> bool:
     with suppress(Damaged):
         return records.begins_anew(number)
     return False
+
+
+def _lasting_table_damage(
+    store: Store, birth: Birth, newest: Frontier, kept: Iterable[Frontier], *, serves: bool
+) -> tuple[Damage, ...]:
+    """Returns the damage of tables that is there when no job has gone on meanwhile.
+
+    Upkeep deletes files behind a frontier once a later one is there, and no lease holds this look.
+    """
+    for _ in range(_LOOKS):
+        found = tuple(_table_damage(store, birth, newest, kept, serves=serves))
+        later = Frontiers(store, birth.build).newest() if found else None
+        if later is None or later.number == newest.number:
+            break
+        newest = later
+    return found
 
 
 def _table_damage(

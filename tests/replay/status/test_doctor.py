@@ -21,7 +21,7 @@ from kappa.serving.outlets.changes.point import Point, point_at
 from kappa.serving.query.pin.record_cache import last_frontier
 from kappa.serving.query.query import answer_query
 from kappa.state.build import read_birth, table_path
-from kappa.state.files.address import delete_file
+from kappa.state.files.address import delete_file, entries_at
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept_frontiers import (
     KeptFrontierRecord,
@@ -84,6 +84,39 @@ def goes_on(world: World) -> None:
 def test_nothing_is_found_where_nothing_is_damaged(world: World) -> None:
     assert examine_root(world.store, now=0.0) == ()
     assert count_set_aside(world.store) == 0
+
+
+def test_files_that_upkeep_deletes_meanwhile_are_no_damage(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job goes on while the doctor looks: the files of its older frontiers may go."""
+    moved: list[str] = []
+
+    def current() -> set[str]:
+        store = Store(world.store.folder)
+        frontier = Frontiers(store, build(world)).newest()
+        assert frontier is not None
+        return {
+            file
+            for name, version in frontier.versions.items()
+            for file in files(
+                table_path(store, build(world), name), version, frontier.file_lists.get(name)
+            )
+        }
+
+    def listed_late(path: str) -> object:
+        if not moved:
+            before = current()
+            goes_on(world)
+            moved.extend(before - current())
+            for file in moved:
+                delete_file(file)
+        return entries_at(path)
+
+    monkeypatch.setattr("kappa.replay.status.doctor.examine.entries_at", listed_late)
+
+    assert examine_root(Store(world.store.folder), now=0.0) == ()
+    assert moved
 
 
 CONTENTS = [
