@@ -85,9 +85,9 @@ def tables_of(pipeline: Pipeline, events: Events) -> dict[str, list[dict[str, An
     mapping of its fields, whose key and partition are as a producer makes them. Each row is a dict
     of its columns, and rows are ordered by these from left to right, nulls last. A date or
     timestamp that Python lacks is its text, such as "10000-01-01". Views are computed, and
-    `rejects` are among the tables. Raises DeclarationError if the function is none
-    of a pipeline, or a view cannot be read. Raises Broken if a maintained view cannot be
-    computed, or if the function fails on an event and `on_error="stop"` is declared.
+    `rejects` are among the tables. Raises DeclarationError if the function is not a pipeline's, or
+    a view cannot be read. Raises Broken if a maintained view cannot be computed, or if the function
+    fails on an event and `on_error="stop"` is declared.
 
     Example:
         visit = {"visitor": "ann", "page": "/", "happened_at": "2024-01-31T12:00:00Z"}
@@ -109,8 +109,8 @@ def law_of_slices(
     It tries a slice per event (at most 64), `cuts` random cuts with empty and with repeated slices,
     and each way of computing a slice. Unless `large`, it leaves out the way of large slices, which
     takes ten seconds or more. Raises LawBroken with the smallest cut found and the rows that
-    differ. Raises DeclarationError if the function is none of a pipeline, and UsageError if there
-    are no events, or none is valid. The same `seed` draws the same cuts.
+    differ. Raises DeclarationError if the function is not a pipeline's, and UsageError if there are
+    no events, or no valid events. The same `seed` draws the same cuts.
 
     Example:
         law_of_slices(web, some_events(web, 6), cuts=2)
@@ -139,9 +139,9 @@ def law_of_views(pipeline: Pipeline, events: Events, *, cuts: int = 6, seed: int
 
     It folds these events of the `pipeline`, given as for `law_of_slices`, in one slice, in a slice
     per event (at most 64), and in `cuts` random cuts. After each slice it compares the stored rows
-    of each maintained view with those that its query has there. Raises LawBroken with the smallest
-    cut found and the rows that differ, and UsageError if there is no such view, or no event. The
-    same `seed` draws the same cuts.
+    of each maintained view with the rows of its query. Raises LawBroken with the smallest cut found
+    and the rows that differ, and UsageError if there is no such view, or no event. The same `seed`
+    draws the same cuts.
 
     Example:
         BUSY = View("busy", "select page from page_visits where visits > 1", keys=("page",))

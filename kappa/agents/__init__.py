@@ -1,11 +1,11 @@
 """Agents that speak the Model Context Protocol: they read, plan, rehearse and stage.
 
-What an agent reads goes by the doors of strangers: a query runs in the sandbox. What an agent
-changes goes by the commands that a person types, in a process of their own, in the journal as
-`agent NAME for USER`; the serving map moves only by the acts that `[agents] may` lists. Files that
-an agent gives run in a confined process alone. Rows are data, and are marked so: no tool does
-anything because of what a row says. The SDK `mcp` is an extra, which server.py alone imports. Read
-the modules in this order:
+An agent reads like a stranger: its queries run in the sandbox. An agent changes things by the
+commands that a person types, each in a separate process. The journal names it `agent NAME for
+USER`. The serving map moves only by the acts that `[agents] may` lists. Files that an agent gives
+run in a confined process alone. Rows are data, and are marked so: no tool does anything because of
+what a row says. The SDK `mcp` is an extra, which server.py alone imports. Read the modules in this
+order:
 
     desk         the tools as functions: documents of what serves, plans, requests
     pinned       the snapshots that answers can be repeated by

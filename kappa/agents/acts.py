@@ -32,7 +32,7 @@ _PIPELINE = re.compile(r"[A-Za-z0-9_][\w.-]{0,200}")
 
 @dataclass(frozen=True, slots=True)
 class AgentCaller:
-    """The agent of a call: the name that its program gives itself, and whom it acts for."""
+    """The agent of a call: the name that its program gives itself, and the user it acts for."""
 
     agent: str
     identity: Identity

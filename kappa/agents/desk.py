@@ -162,9 +162,9 @@ class AgentDesk:
             }
 
     def changes(self, caller: AgentCaller, table: str, since: str | None = None) -> dict[str, Any]:
-        """Returns the net changes of a table since a cursor, and the cursor to go on from.
+        """Returns the net changes of a table since a cursor, and the cursor for the next call.
 
-        Without a cursor, the rows of now are no changes: only the cursor of now is returned.
+        Without a cursor, the present rows are not changes: only the present cursor is returned.
         """
         ensure_may(caller.identity, Act.READ, _object_of(table))
         found: list[dict[str, Any]] = []
@@ -308,7 +308,7 @@ class AgentDesk:
     def request(
         self, caller: AgentCaller, act: AgentAct, pipeline: str, reason: str = ""
     ) -> dict[str, Any]:
-        """Does an act that `[agents] may` lists; else tells what a person types."""
+        """Does an act that `[agents] may` lists; otherwise returns the command for a person."""
         ensure_may(caller.identity, Act(str(act)))
         return request_act(self.here, caller.by, act, pipeline, reason)
 

@@ -42,7 +42,7 @@ def project_files(folder: Path, named: Iterable[str] = ()) -> Mapping[str, Path]
     """Returns the files of a project that pipelines are made of, by path below the project.
 
     These are Python files, the texts in the folders of code and samples, and the `named` files that
-    a build was born of. A link that leads out of the project is no file of it.
+    a build was born of. A link that leads out of the project is not one of its files.
     """
     inside = folder.resolve()
     found = {

@@ -2,7 +2,7 @@
 
 The confined program (rehearsed.py) gets copies: of the project's files, of samples of the topics
 that serving builds read, and of the births of what serves. It gets no setting, no variable of this
-process, and no secret. What it answers is JSON, of which only names of topics are used.
+process, and no secret. Its answer is JSON; only the names of topics in it are used.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class _Endpoint:
 def make_server(desk: AgentDesk, identity: Identity | None) -> MCPServer[Any]:
     """Makes the MCP server of a desk. Raises UsageError if the SDK is not installed.
 
-    `identity` is whom all agents act for; None: the client of each request, as the gate tells.
+    `identity` is the user that all agents act for. None: the gate names the client of each request.
     """
     try:
         from mcp.server.mcpserver import Context, MCPServer

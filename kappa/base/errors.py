@@ -107,7 +107,7 @@ class VerificationFailed(KappaError):
 
 
 class TimedOut(KappaError):
-    """The end of waiting for work that goes on."""
+    """The end of a wait for work that continues."""
 
     exit_code = ExitCode.TIMED_OUT
 

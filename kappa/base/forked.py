@@ -1,8 +1,8 @@
 """A call in a forked process, within limits of time and memory.
 
 The fork is for work that cannot be ended otherwise: while DuckDB computes, Python handles no
-signal, and DuckDB does not always heed `interrupt`. The kernel ends the process at any point of the
-work. Source: getrlimit(2), prctl(2).
+signal, and DuckDB does not always react to `interrupt`. The kernel ends the process at any point of
+the work. Source: getrlimit(2), prctl(2).
 """
 
 from __future__ import annotations

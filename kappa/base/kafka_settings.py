@@ -17,7 +17,7 @@ from kappa.base.section.section import SECRET, Section, Size
 
 
 class Protocol(StrEnum):
-    """The way in which clients talk to the cluster: with TLS or without, as a user or not."""
+    """The protocol between clients and the cluster: with TLS or without, as a user or not."""
 
     SASL_SSL = "SASL_SSL"
     SSL = "SSL"
@@ -25,7 +25,7 @@ class Protocol(StrEnum):
 
 
 class Mechanism(StrEnum):
-    """The way in which a client shows which user it is."""
+    """The mechanism by which a client proves its user."""
 
     PLAIN = "PLAIN"
     SCRAM_SHA_256 = "SCRAM-SHA-256"

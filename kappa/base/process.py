@@ -415,7 +415,7 @@ def _born_by_ps(pid: int) -> str | None:
 
 
 def _group_niceness(nice: int) -> bool:
-    """Sets the niceness of this session's group. Returns False if the kernel is to be asked again.
+    """Sets the niceness of this session's group. Returns False if the kernel must be asked again.
 
     If the kernel groups processes by session, niceness counts only within a session, and the group
     has its own niceness (sched(7), "The autogroup feature").

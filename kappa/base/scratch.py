@@ -97,7 +97,7 @@ def user_cache(name: str) -> Path:
 
 
 def user_state(name: str) -> Path:
-    """Returns `kappa/NAME` in the user's state folder: what is kept from one run to the next.
+    """Returns `kappa/NAME` in the user's state folder, which is kept from one run to the next.
 
     Raises RuntimeError if the user has no home folder.
     """

@@ -35,7 +35,7 @@ def sealed(document: Mapping[str, Any]) -> tuple[bytes, str]:
 def unsealed(content: bytes) -> tuple[Any, str]:
     """Decodes a document. Returns the document without the seal, and the seal, "" if missing.
 
-    Raises ValueError if the bytes are no JSON, and SealBroken if the bytes have changed since the
+    Raises ValueError if the bytes are not JSON, and SealBroken if the bytes have changed since the
     document was written.
     """
     document = json.loads(content)

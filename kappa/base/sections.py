@@ -100,7 +100,7 @@ class ArchiveSettings(Section, frozen=True):
 
 
 class ChangesSettings(Section, frozen=True):
-    """`[changes]`: how long what follows a served table can go on where it was."""
+    """`[changes]`: how long a follower of a served table can continue from its cursor."""
 
     keep_seconds: Annotated[
         Seconds,

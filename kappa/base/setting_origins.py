@@ -39,7 +39,7 @@ class SettingOrigin:
 
 
 def setting_origins(settings: Settings, **flags: Any) -> tuple[SettingOrigin, ...]:
-    """Lists all settings of a project. `flags` are those that `settings` were loaded with."""
+    """Lists all settings of a project. `flags` are the flags with which `settings` were loaded."""
     origins: dict[SettingPath, str] = {}
     for path, line in _lines_of(_file_text(settings.project)).items():
         origins[path] = f"{FILE}:{line}"
@@ -55,7 +55,7 @@ def setting_origins(settings: Settings, **flags: Any) -> tuple[SettingOrigin, ..
 def file_settings(project: Path) -> dict[str, str]:
     """Returns the settings that kappa.toml has now, as JSON by name; secrets are HIDDEN.
 
-    A file that cannot be read has none: whoever loads the settings says why.
+    A file that cannot be read has none: the loader of the settings says why.
     """
     try:
         given = tomllib.loads(_file_text(project))
@@ -98,7 +98,10 @@ def _is_section_at(path: SettingPath) -> bool:
 
 
 def _shown(path: SettingPath, value: Any) -> Any:
-    """Returns the value of a setting, or HIDDEN in place of a secret. An empty secret is none."""
+    """Returns the value of a setting, or HIDDEN in place of a secret.
+
+    An empty secret is not hidden.
+    """
     if path[:-1] == _SPARK:
         hidden = is_secret_of_spark(path[-1])
     else:
@@ -111,7 +114,7 @@ def _shown(path: SettingPath, value: Any) -> Any:
 def _lines_of(text: str) -> dict[SettingPath, int]:
     """Returns the line at which each setting of a TOML text begins.
 
-    A text up to the end of a line is TOML if no value goes on in the next line. So the settings
+    A text up to the end of a line is TOML if no value continues in the next line. So the settings
     that such a text adds to the last one begin in the line after the last one.
     """
     lines, found, begin = text.splitlines(), dict[SettingPath, int](), 1

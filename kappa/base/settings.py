@@ -144,7 +144,7 @@ def load_settings(start: Path, **flags: Any) -> Settings:
 
 
 def load_settings_anywhere(start: Path) -> Settings:
-    """Loads the settings around `start`; without a project, those of the environment alone.
+    """Loads the settings around `start`; without a project, only those of the environment.
 
     Raises SettingsError as `load_settings` does.
     """
@@ -156,7 +156,7 @@ def load_settings_anywhere(start: Path) -> Settings:
 
 
 def _settings_of(project: Path, flags: Mapping[str, Any]) -> Settings:
-    """Reads a project's kappa.toml, which is like an empty file if there is none."""
+    """Reads a project's kappa.toml; a missing file counts as an empty one."""
     file = project / FILE
     try:
         in_file = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}

@@ -55,7 +55,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Writes a rounded number of bytes in SI units, the units by which disks are sold."""
+    """Writes a rounded number of bytes in SI units, the units of disk vendors."""
     value = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000:

@@ -79,7 +79,7 @@ class _Loader(SourceFileLoader):
 
 
 def _stale_modules(sources: Sources) -> set[str]:
-    """Lists the modules that were imported from the place of these sources."""
+    """Lists the modules that were imported from the folder of these sources."""
     within = f"{sources.folder}{os.sep}"
     return {
         name

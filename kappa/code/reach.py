@@ -3,7 +3,7 @@
 The walk crosses modules. The walk is pure and static. If the code cannot show which names are
 reached, the whole module counts. If the code cannot even show the module (an import by a computed
 name), the declaration is refused, because no snapshot could be made. Files, environment and network
-that the code reads while running are out of sight: a pipeline's function is to be pure.
+that the code reads while running are out of sight: a pipeline's function must be pure.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ ENDED = "kappa task ended: "
 class Task:
     """A program with arguments. The output is appended to `log`, or stays where it is.
 
-    The process ends with a task that has a log: such a task is a job. `environment` has additional
-    variables for the program, and `folder` is the working directory.
+    A task with a log is a job: after it, the process ends. `environment` has additional variables
+    for the program, and `folder` is the working directory.
     """
 
     program: str

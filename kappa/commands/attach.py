@@ -1,4 +1,4 @@
-"""The command `kappa attach`: a snippet by which another tool reads a served table."""
+"""The command `kappa attach`: a snippet with which another tool reads a served table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def attach(
         ),
     ] = None,
 ) -> None:
-    """Print a program by which another tool reads a served table.
+    """Print a program with which another tool reads a served table.
 
     Save the program in a file, and run the file with Python: `kappa attach polars page_hits >
     read.py`. For a notebook it is an .ipynb file, and for dbt the file of a source.

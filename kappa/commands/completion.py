@@ -1,7 +1,7 @@
-"""The command `kappa completion`: the script by which a shell completes command lines.
+"""The command `kappa completion`: the script with which a shell completes command lines.
 
 A script asks `kappa __complete` at each TAB (complete.py): so the words are those of the installed
-version, and names are those of now.
+version, and the names are current.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ complete -c kappa -f -k -a '(__kappa_complete)'
 def completion(
     shell: Annotated[UnixShell, typer.Argument(show_default=False, help="the shell")],
 ) -> None:
-    """Print the script by which a shell completes commands, options and names.
+    """Print the script with which a shell completes commands, options and names.
 
-    Names are those of now: pipelines, tables, topics, builds, rollouts and generations. Put the
-    line of the example into ~/.bashrc; for zsh into ~/.zshrc, after compinit; for fish the line
-    `kappa completion fish | source` into config.fish.
+    Names are current: pipelines, tables, topics, builds, rollouts and generations. Put the line of
+    the example into ~/.bashrc; for zsh into ~/.zshrc, after compinit; for fish the line `kappa
+    completion fish | source` into config.fish.
     """
     sys.stdout.write(SCRIPTS[shell])

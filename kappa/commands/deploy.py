@@ -140,7 +140,7 @@ def plan(
 def _plan_code(
     here: ProjectContext, pipelines: Sequence[str], accepted: Allowances, stream: TextIO
 ) -> NoReturn:
-    """Shows what the code alone tells of a plan, and raises Unreachable: topics were not read."""
+    """Shows the part of a plan that the code alone decides, and raises Unreachable."""
     from kappa.replay.rollout.plan.validate import (
         ensure_valid,
         served_versions,

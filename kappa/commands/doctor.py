@@ -44,10 +44,10 @@ def doctor(
     """Find damaged records and files, and say what each damage means.
 
     Exit code 1 if anything is damaged and was not repaired. A repair needs `kappa down` first, and
-    deletes nothing. What follows from other files is moved aside and told without --repair, since
-    it is made anew. Of data files it sees only whether they are there, and as long as they were:
-    `kappa scrub` reads them. If the broker answers, topics are named that match a pattern and are
-    not read, and what the loss of one broker of a cluster would take.
+    deletes nothing. A file that Kappa can make again from other files is moved aside and reported
+    without --repair. For data files it checks only existence and length: `kappa scrub` reads them.
+    If the broker answers, topics are named that match a pattern and are not read, and what the loss
+    of one broker of a cluster would take.
     """
     if script and not acls:
         raise UsageError("--script is for --acls", hint="type: kappa doctor --acls --script")

@@ -1,7 +1,7 @@
-"""The snippets of `kappa attach`, by which other tools read a served table. Pure.
+"""The snippets of `kappa attach`, with which other tools read a served table. Pure.
 
-docs/howto/read-the-files.md has the same snippets, and says what a reader of files must heed. A
-test runs each snippet whose package is installed.
+docs/howto/read-the-files.md has the same snippets, and the rules for a reader of files. A test runs
+each snippet whose package is installed.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _SHOWN = {Tool.SPARK: "rows.show()", Tool.PANDAS: "print(frame)", Tool.NOTEBOOK:
 
 
 def snippet_of(tool: Tool, table: str, *, project: str) -> str:
-    """Returns the text by which a tool reads a table of a project, with a line end at the end."""
+    """Returns the text with which a tool reads a table of a project, with a line end at the end."""
     kappa = ["kappa", "--project", project]
     if tool is Tool.DBT:
         file = f"{table}.parquet"

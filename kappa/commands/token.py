@@ -39,7 +39,7 @@ def add_token(
 ) -> None:
     """Make a token, and print it: once, since only its hash is kept.
 
-    It works at once, without a restart. From the first token on, each request needs one.
+    It works at once, without a restart. Once there is a first token, each request needs a token.
     Roles: read, collect, stage (plan, rehearse, stage, verify), operate (promote, undo, retire,
     pause, redrive), admin; each of the last three may do what the ones before may, but collect.
     """

@@ -3,7 +3,7 @@
 `max_rejects` of a pipeline is a number of records, or a share of the records that are read. The
 limit is in the birth certificate and not in the version: another limit replays nothing, and counts
 from the next build on. A candidate beyond the limit is stopped as soon as that is certain, and is
-not verified. A build that serves goes on, since stale tables help nobody, and `kappa status` warns.
+not verified. A serving build continues, since stale tables help nobody, and `kappa status` warns.
 engine/job/catch_up.py and replay/rollout/verify/verify.py apply the limit. Where no limit is
 declared, a function that fails on much more records than before is not verified.
 """

@@ -72,7 +72,7 @@ def listed_texts(where: str, option: str, given: object, example: str) -> tuple[
 
 
 class Thresholds(Struct, frozen=True):
-    """The shares of the live build's rows that may differ in a candidate; None is no limit."""
+    """The shares of the live build's rows that may differ in a candidate; None means no limit."""
 
     max_added: float | None = None
     max_removed: float | None = None
@@ -98,7 +98,8 @@ def thresholds_of(
 ) -> Thresholds:
     """Returns thresholds; only `keyed` rows can be changed rows.
 
-    Raises DeclarationError, beginning with `where`, if a threshold is no share, or bounds nothing.
+    Raises DeclarationError, beginning with `where`, if a threshold is not a share, or bounds
+    nothing.
     """
     thresholds = Thresholds(
         _checked_share(where, "max_added", added),

@@ -84,15 +84,15 @@ def ordered(
 
     `over="arrow"` and `over="pandas"` are for steps that compute with many rows at once. The step
     gets a `pyarrow.Table`, or a `pandas.DataFrame` of Arrow's types, with rows of one key in the
-    same order, and may return one. A batch may end anywhere, so the step must go on from its state
-    alone; the law of slices finds a step that does not.
+    same order, and may return one. A batch may end anywhere, so the step must continue from its
+    state alone. The law of slices finds a step that does not.
 
-    `on_time` names a timestamp of the state by which the step asks to be woken at a time. Once the
-    log of the key's partition has reached that time, `step(state, None)` is called, between two
-    records. The step must set the column to None or to a later time. The state then has the key's
-    columns too, in every call, since no row has these columns. The clock is the greatest timestamp
-    so far in the partition, of any record: without a record no time passes. The rows must have
-    `_log_time`. Raises DeclarationError, with the user's line.
+    `on_time` names a timestamp column of the state. The step sets it to the time at which it asks
+    to be woken. Once the log of the key's partition has reached that time, `step(state, None)` is
+    called, between two records. The step must set the column to None or to a later time. The state
+    then has the key's columns too, in every call, since no row has these columns. The clock is the
+    greatest timestamp so far in the partition, of any record: without a record no time passes. The
+    rows must have `_log_time`. Raises DeclarationError, with the user's line.
 
     Example:
         def visit(state, row):

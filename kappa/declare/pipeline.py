@@ -53,7 +53,7 @@ class Pipeline:
 
     An input is a topic, or all topics that have joined one of the `patterns`. `max_rejects` is the
     number or share of records that a candidate may reject (kappa/declare/breaker.py); the limit is
-    no part of the version.
+    not part of the version.
     """
 
     name: str
@@ -104,8 +104,7 @@ class Pipeline:
     def code_roots(self, module: str, attribute: str) -> tuple[tuple[str, str], ...]:
         """Lists the names, as (module, name), at which the code that decides rows begins.
 
-        The names are that of the pipeline, given by `module` and `attribute`, and those of the
-        steps.
+        The names are the pipeline's name, given by `module` and `attribute`, and the steps' names.
         """
         return (
             (module, attribute),

@@ -1,4 +1,4 @@
-"""The rows of a table in a CSV file of the project. Pure, but for reading the file.
+"""The rows of a table in a CSV file of the project. Pure, except for reading the file.
 
 The values are read by the rules of an event's fields (kappa/declare/values/value.py): nothing is
 coerced.

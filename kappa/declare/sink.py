@@ -55,8 +55,8 @@ class Sink:
 
     Each row is a record: the key has the table's keys as JSON, and the value the row. A record
     without a value deletes the key. The topic is compacted, and Kappa creates the topic with so
-    many `partitions`. A change that readers see at once is a single transaction, and so is a
-    promote or an undo.
+    many `partitions`. A change that readers see at once, such as a promote or an undo, is a single
+    transaction.
 
     `columns` names the columns that go out, beside the keys; all do otherwise. `where` is a
     condition for rows, in DuckDB's SQL: a row that ceases to meet the condition is deleted. Values

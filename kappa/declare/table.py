@@ -1,9 +1,8 @@
 """Serving tables, declared by a pipeline's file. Pure.
 
-A table takes rows in one of five ways: appended (no keys), folded (keys and fold), latest, emitted
-or from a file. A latest table has the newest value per Kafka key of a topic. An emitted table takes
-the rows that another table's ordered fold emits. Public names are stable; the data belong to a
-single build.
+A table has one of five kinds: appended (no keys), folded (keys and fold), latest, emitted or from a
+file. A latest table has the newest value per Kafka key of a topic. An emitted table takes the rows
+that another table's ordered fold emits. Public names are stable; the data belong to a single build.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def joined_path(pattern: str) -> str:
 
 
 def matching_topics(pattern: str, names: Iterable[str], sinks: Collection[str]) -> tuple[str, ...]:
-    """Returns the topics that a pattern matches: never internal topics, and none of `sinks`."""
+    """Returns the topics that a pattern matches, without internal topics and `sinks`."""
     whole = re.compile(pattern)
     return tuple(
         name
@@ -112,7 +112,8 @@ def _checked_pattern(source: Source, pattern: object) -> str:
 def _read_joined(source: Source, pattern: str) -> tuple[JoinedTopic, ...]:
     """Reads the topics that have joined a pattern.
 
-    Raises DeclarationError if no topic has joined. Within `before_joining` no topic is no error.
+    Raises DeclarationError if no topic has joined. Within `before_joining`, a pattern without
+    topics is not an error.
     """
     try:
         return _listed_topics(source, pattern)

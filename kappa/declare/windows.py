@@ -73,8 +73,8 @@ def session(state: dict[str, Any], at: datetime | None, gap: str) -> dict[str, A
     A step of `ordered` calls this function first. The `state` has the columns `since` and `last`,
     the first and last time of the open session. A time more than `gap` after the last time ends
     that session: the session's state is returned, and all columns begin again at None. An earlier
-    time belongs to the open session, and None to no session. Raises DeclarationError if `gap` is no
-    duration above zero.
+    time belongs to the open session, and None to no session. Raises DeclarationError if `gap` is
+    not a duration above zero.
 
     Example:
         def visits_of(state, row):

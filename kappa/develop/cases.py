@@ -89,7 +89,10 @@ def surplus_files(case: Case, expected: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def write_rows(file: Path, rows: Iterable[Row]) -> None:
-    """Writes rows as lines of JSON, in place of the file's lines. No rejects are no file."""
+    """Writes rows as lines of JSON, in place of the file's lines.
+
+    If there are no rejects, there is no file of rejects.
+    """
     text = "".join(object_line(row.keys(), row.values()) for row in rows)
     if not text and file.stem.endswith(f".{REJECTS}"):
         file.unlink(missing_ok=True)
@@ -101,7 +104,7 @@ def write_rows(file: Path, rows: Iterable[Row]) -> None:
 def read_rows(file: Path) -> list[Row] | None:
     """Reads rows that `write_rows` wrote, or a person. None if there is no file.
 
-    Raises UsageError, with the line, if a line is no row.
+    Raises UsageError, with the line, if a line is not a row.
     """
     try:
         lines = file.read_text(encoding="utf-8").splitlines()

@@ -1,8 +1,8 @@
 """The sample of a topic: records of the topic itself, or the project's sample events.
 
 Sample events of topic T are the files `events/T.ndjson`, `.jsonl`, `.csv`, `.txt` and `.parquet`,
-as `kappa produce T FILE` reads them. Lines of `events/T.envelopes.ndjson` are envelopes, and so are
-lines of a topic that has a database's changes. An event without a timestamp has that of
+as `kappa produce T FILE` reads them. Lines of `events/T.envelopes.ndjson`, and lines of a topic
+with a database's changes, are envelopes. An event without a timestamp has that of
 `kappa.testing.Event`.
 """
 
@@ -84,7 +84,7 @@ class Samples:
         self._has_looked = False
 
     def forget(self) -> None:
-        """Reads all samples anew when they are asked for."""
+        """Forgets all samples, so that the next call reads them again."""
         self._of_files.clear()
         self._of_topics.clear()
         self._has_looked = False

@@ -1,7 +1,7 @@
 """Runs of a project's pipelines on samples, each compared with the last good run.
 
 A child process with a warm Spark folds the samples (engine/children/fold_sample.py). All that a run
-keeps is below a scratch root. What serves is looked at, and nothing of it is changed.
+keeps is below a scratch root. The run looks at the serving builds, and changes nothing of them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ _Rows = Mapping[str, list[Row]]
 class PipelineRun:
     """A pipeline in a run: the plan in brief, the samples, and the changes of its tables.
 
-    A pipeline that is `same` was not folded again: code and samples are those of the last good run.
+    A pipeline that is `same` was not folded again: its code and samples have not changed since the
+    last good run.
     """
 
     name: str
@@ -78,7 +79,7 @@ class _LastRun:
 class SampleRuns:
     """Runs of a project below a scratch folder.
 
-    `settings` are those of the command. `samples` are read as runs need them. `serving` has the
+    `settings` are the command's settings. `samples` are read as runs need them. `serving` has the
     births of what serves, for a caller that knows them; else the root is asked.
     """
 
@@ -199,7 +200,7 @@ class SampleRuns:
     def _compared(
         self, declared: Declared, samples: tuple[Sample, ...], rows: _Rows | None
     ) -> PipelineRun:
-        """Compares rows with those of the last good run, and keeps them as such."""
+        """Compares rows with the last good run's, and keeps them for the next comparison."""
         name, plan = declared.pipeline.name, self._plan(declared)
         last = self._good.get(name)
         if rows is None:

@@ -10,11 +10,10 @@
 
 Where the rows of a slice are, in this process or at Spark, only the rows know (slice_rows.py).
 
-The frontier alone decides the slices to fold. A job begins by taking back all that its tables have
-behind the frontier. So a crash between any two steps is answered by folding the slice again (law
-1), and repeated crashes by folding the slice in parts (law 12). A slice that does not follow the
-frontier stops the job (law 2), and so does a table at a version that the frontier does not name
-(law 18).
+The frontier alone decides the slices to fold. A job begins by taking back all commits after the
+frontier. So a crash between any two steps is answered by folding the slice again (law 1), and
+repeated crashes by folding the slice in parts (law 12). The job stops at a slice that does not
+follow the frontier (law 2), and at a table version that the frontier does not name (law 18).
 """
 
 from __future__ import annotations
@@ -211,7 +210,7 @@ class SliceRunner:
     def rest(self, *, ends: bool = False) -> None:
         """Does the work that is due between slices.
 
-        `ends` announces that another process goes on.
+        `ends` announces that another process continues.
         """
         self._identities.rest(ends=ends)
 
@@ -319,7 +318,7 @@ class SliceRunner:
     def _fold(self, work: _Work) -> tuple[Mark, Mapping[str, str]] | None:
         """Folds a slice, and again without the records that fail.
 
-        Returns None if the slice is to be split, since very many of its records fail.
+        Returns None if the slice must be split, since very many of its records fail.
         """
         are_too_many = False
         while not are_too_many:

@@ -96,7 +96,7 @@ class SliceAtSpark(SliceRows):
         left_out: Mapping[str, frozenset[str]],
         elsewhere: str | None = None,
     ) -> None:
-        """Decodes the slice into files of `folder`, which is made anew.
+        """Decodes the slice into files of `folder`, which is first emptied.
 
         Workers that do not see this machine's files have files `elsewhere`, below a URL.
 
@@ -293,8 +293,8 @@ class DecodedFiles:
     """The files of a topic, in the order of the partitions.
 
     The files are paths or URLs. `within` are the slice's ranges if the files contain records beside
-    the ranges. `left_out` are columns that no file has. `carried` are log times that join the log
-    times in the files.
+    the ranges. `left_out` are the columns that the files leave out. `carried` are log times that
+    join the log times in the files.
     """
 
     topic: str

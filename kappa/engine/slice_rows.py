@@ -199,7 +199,7 @@ class QueryRows(TableRows):
         return writer.commit_query(self, mark, guard)
 
     def as_query(self, _spark: SparkSession) -> QueryRows:
-        """Returns the query as it is."""
+        """Returns the query unchanged."""
         return self
 
     def changed_to(self, sql: str) -> QueryRows:

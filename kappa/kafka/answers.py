@@ -70,7 +70,7 @@ NOT_YET = frozenset(
 class Answers:
     """The answers of a cluster, or the errors that its refusals mean.
 
-    librdkafka tries again for ever, whatever the reason: only `ears` hears the reason.
+    librdkafka tries again forever, whatever the reason: only `ears` hears the reason.
     """
 
     def __init__(
@@ -164,8 +164,8 @@ class Answers:
         """Makes a call that may never end in librdkafka after an absence of the broker.
 
         The call then ignores its time-out, and the broker's return. So `ask` asks the broker by
-        another client. Returns False if that client gets an answer while the call goes on. Raises
-        the error of the call, and Unreachable if neither ends.
+        another client. Returns False if that client gets an answer during the call. Raises the
+        error of the call, and Unreachable if neither ends.
         """
         raised = list[Exception]()
 

@@ -195,7 +195,7 @@ class BulkReader:
 class _Piece:
     """The copies of some messages (`take`), with headers by place.
 
-    `seen` is the offset up to which the messages show that the partition was read.
+    The messages show that the partition was read up to the offset `seen`.
     """
 
     numbers: Numbers

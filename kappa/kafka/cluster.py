@@ -1,6 +1,6 @@
 """A cluster's topics and offsets: read from the broker, made and changed.
 
-Nothing here waits for ever: a broker that does not answer becomes Unreachable.
+Nothing here waits forever: a broker that does not answer becomes Unreachable.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class Cluster:
         (`config` shows the settings). Raises Conflict if the topic has another number of
         partitions, or if the topic has its producers' time and the declaration needs the broker's.
 
-        A history is kept for ever (`retention.ms=-1`): the broker's default would delete events
-        with old timestamps at once. A cluster keeps the topic so that one broker may be lost.
+        A history is kept forever (`retention.ms=-1`): the broker's default would delete events with
+        old timestamps at once. A cluster keeps the topic so that one broker may be lost.
         `brokers_time`: a pipeline needs the broker's time, if not the topic.
         """
         brokers_time |= topic.needs_brokers_time
@@ -132,7 +132,7 @@ class Cluster:
         return facts
 
     def create_undeclared(self, name: str, partitions: int) -> TopicFacts:
-        """Makes a topic that no pipeline declares; the topic's records are kept for ever.
+        """Makes a topic that no pipeline declares; the topic's records are kept forever.
 
         Raises Conflict if the topic exists.
         """

@@ -32,7 +32,7 @@ Part = tuple[str, int]
 
 
 def check_error(error: KafkaError, part: Part, refuse: Refuse) -> None:
-    """Raises the error that a message without a record means; a reached end is no error."""
+    """Raises the error that a message without a record means; a reached end is not an error."""
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
         raise Broken(
             f"the log no longer has what was to be read of {part[0]} partition {part[1]}: "

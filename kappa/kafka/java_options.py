@@ -1,6 +1,6 @@
 """A client's options for Kafka's Java client, from either spelling.
 
-Spark keeps options in plans, and shows the plans. So secrets are no options: the JVM has the
+Spark keeps options in plans, and shows the plans. So secrets are not options: the JVM has the
 secrets in the environment, and the options name the variables (Kafka's EnvVarConfigProvider).
 """
 

@@ -75,7 +75,7 @@ def take(
     null). The last number is the record's place if the record has headers (-1: none).
 
     Returns the number of these records, the bytes of the keys, and the bytes of the values. Then
-    follow the number of messages that are no records, and the offset behind the last record.
+    follow the number of messages that are not records, and the offset after the last record.
     """
     taken = key_bytes = value_bytes = others = 0
     seen = -1

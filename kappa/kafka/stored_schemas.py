@@ -1,9 +1,9 @@
 """The schemas of ids, as first answered by the registry: kept in the root for good.
 
 An id is immutable, so a replay reads the kept schemas, and needs no registry. An unknown id is kept
-as unknown, too: records of that id are rejects, and a replay must reject the records again. Delete
-the file of an unknown id, and the registry is asked for the id anew; then the next build reads the
-id's records.
+as unknown, too: records of that id are rejects, and a replay must reject the records again. If you
+delete the file of an unknown id, the registry is asked for the id again; then the next build reads
+the id's records.
 
 Any producer can write any of four billion ids. So unknown ids are kept only while the root has
 fewer than `MOST_KEPT` schemas. Each process alone remembers further ids, up to the same number: a

@@ -48,7 +48,7 @@ class TooLarge(KappaError):
 
 
 class Transactions:
-    """The transactions of a topic, for one thread. After an error they are made anew.
+    """The transactions of a topic, for one thread. After an error, new ones are made.
 
     The next writer that begins aborts a transaction that was open when its writer died.
     """

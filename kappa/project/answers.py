@@ -1,7 +1,7 @@
 """The answer of a query, and a pinned snapshot that answers several queries.
 
-An answer is kept in the memory of a DuckDB of its own, so that it can be given in each form whole:
-the rows of all forms are those of a single run. The snapshot is not pinned any more then.
+A separate DuckDB keeps an answer in memory, so each form can have all rows: the rows of all forms
+come from a single run. The snapshot is not pinned any more then.
 """
 
 from __future__ import annotations

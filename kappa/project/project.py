@@ -143,7 +143,7 @@ class Project:
     def read_plan(self, file: str | Path, *, showing: Showing = show_nothing) -> ProjectPlan:
         """Reads a saved plan, and makes it again on the facts of now.
 
-        Raises Conflict, with all that moved, if the plan is stale.
+        Raises Conflict, with everything that moved, if the plan is stale.
         """
         from kappa.replay.rollout.plan.saved_plan import SavedPlan
 
@@ -224,8 +224,8 @@ class Project:
     ) -> Rollout:
         """Goes back to the build of a `pipeline` that served before, and waits until it serves.
 
-        Without a pipeline, the only one that can be undone. `to` is a generation whose build is
-        kept. `reason` and `timeout` are as for `deploy`.
+        Without a pipeline, the only pipeline that can be undone is taken. `to` is a generation
+        whose build is kept. `reason` and `timeout` are as for `deploy`.
 
         Example:
             project.undo("web", reason="counts are too low")
@@ -329,7 +329,7 @@ class Project:
     ) -> Iterator[PinnedTables]:
         """Pins a snapshot for several queries; its files are kept until the block ends.
 
-        The arguments look back as those of `query` do.
+        The arguments look back like those of `query`.
 
         Example:
             with project.pin() as pinned:
@@ -452,7 +452,7 @@ class Project:
         )
 
     def status(self) -> Report:
-        """Shows what serves, what is on its way, how far behind each build is, and what runs.
+        """Shows serving builds, rollouts on their way, the lag of each build, and processes.
 
         `document["damaged"]` lists damaged records; the other records are shown.
 
@@ -506,7 +506,7 @@ class Project:
     def history(self, pipeline: str | None = None, *, limit: int | None = None) -> Report:
         """Lists rollouts with their receipts, proofs, retirements and pauses, oldest first.
 
-        `pipeline` lists those of one pipeline, `limit` only the newest.
+        `pipeline` lists only one pipeline's, and `limit` only the newest.
 
         Example:
             for entry in project.history(limit=10):
@@ -544,8 +544,8 @@ class Project:
     ) -> Report:
         """Lists the newest rejects of what serves: their position, content and reason.
 
-        `pipeline` and `reason` narrow the list, and `build` names another build than the one that
-        serves; `limit` is how many (None: all).
+        `pipeline` and `reason` narrow the list. `build` names another build than the serving one.
+        `limit` is the number of rejects (None: all).
 
         Example:
             print(project.rejects(reason="missing_field"))
@@ -574,9 +574,9 @@ class Project:
     ) -> Report:
         """Compares the rows of two builds of a `pipeline` at equal offsets.
 
-        `before` and `after` name builds; by default the one that serves and the candidate, or the
-        one before. `tables` narrows the comparison, and `sample` is how many rows of each kind are
-        shown. Raises UsageError if there are no two builds to compare.
+        `before` and `after` name builds. The default is the serving build and the candidate, or the
+        serving build and the one before it. `tables` narrows the comparison, and `sample` is how
+        many rows of each kind are shown. Raises UsageError if there are no two builds to compare.
 
         Example:
             print(project.diff("web"))

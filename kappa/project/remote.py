@@ -71,7 +71,7 @@ class RemoteAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RemoteChangeSet:
-    """A change set over HTTP: the head, the changes, and the cursor to go on from.
+    """A change set over HTTP: the head, the changes, and the cursor for the next call.
 
     A change has `op`, `before` and `after`, as `kappa changes -o jsonl` prints it.
     """
@@ -84,7 +84,7 @@ class RemoteChangeSet:
 class RemoteProject:
     """A project behind the server of `kappa up` or `kappa serve`, opened by `kappa.connect`.
 
-    Errors are those of `kappa.Project`, with the server's message and hint.
+    The errors are the same as those of `kappa.Project`, with the server's message and hint.
     """
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
@@ -164,7 +164,7 @@ class RemoteProject:
     ) -> AsyncIterator[RemoteChangeSet]:
         """Yields the rows of a served `table` as a change set, then each net change, without end.
 
-        Arguments are those of `Project.changes`.
+        The arguments are the same as those of `Project.changes`.
         """
         import httpx2
 

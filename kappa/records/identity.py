@@ -25,7 +25,7 @@ def identity_of(topic: Topic) -> Callable[[Row], bytes | None] | None:
     """Makes the function from a valid row to its identity's digest.
 
     Returns None if no identity is declared. The function returns None if a part of the identity is
-    null: then the record is no duplicate.
+    null: then the record is not a duplicate.
     """
     places = [[column.name for column in topic.columns].index(name) for name in topic.identity]
     if not places:

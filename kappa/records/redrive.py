@@ -1,4 +1,4 @@
-"""A redriven record: the mended copy of a reject, which names its original. Pure.
+"""A redriven record: the corrected copy of a reject, which names its original. Pure.
 
 The header is `kappa-redrive: TOPIC:PARTITION:OFFSET@MILLISECONDS`, the original's place and
 timestamp, and names an earlier record of the same partition. The original is folded once. If the
@@ -50,7 +50,7 @@ class Original:
 
 
 def parse_position(text: str) -> Position:
-    """Reads `visits:0:17`. Raises UsageError if the text is no place."""
+    """Reads `visits:0:17`. Raises UsageError if the text is not a place."""
     match = _POSITION.fullmatch(text)
     if match is None:
         raise UsageError(
@@ -153,7 +153,8 @@ def _chain_root(
 ) -> Position | None:
     """Returns the first record of a chain of rejects, each naming the record before.
 
-    Returns None if the named record is no reject. A reject that names no reject is its own first.
+    Returns None if the named record is not a reject. A reject that names no reject is its own
+    first.
     """
     begins = origin.get((named.topic, named.partition), 0)
     if named.offset < begins:

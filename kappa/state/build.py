@@ -2,7 +2,7 @@
 
 A birth certificate is put once and never changed. All processes that serve, verify or run a build
 read the certificate. So none of these processes needs the user's code or Spark to know the build's
-tables. Pure but for the store.
+tables. Pure, except for the store.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TopicBirth(Struct, frozen=True, omit_defaults=True):
 
 
 class Base(Struct, frozen=True):
-    """The base of a branch: up to `offsets`, the rows are those of another build and version.
+    """The base of a branch: up to `offsets`, another build and version made the rows.
 
     `frontier` is the number of that build's frontier whose tables the branch began with. The range
     from there to `offsets` is folded by the other build's code. None: the branch began with empty
@@ -70,7 +70,7 @@ class Birth(Struct, frozen=True):
     and why.
 
     `declarations` are the topics, tables, views, sinks and alerts in words (`table delays` ->
-    lines), by which a later plan shows changes. `max_rejects` is the number or share of records
+    lines). A later plan uses them to show changes. `max_rejects` is the number or share of records
     that the build may reject while it is a candidate. `base` is the base of a branch, whose origin
     is that of the base. `tables_of` is the build below an overlay, and is never itself an overlay.
     """

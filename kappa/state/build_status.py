@@ -6,8 +6,8 @@
 - The progress of a job within one slice is the current step, and how many records were read. The
   job puts the step; each task that reads puts a count beside the file that the task writes. All
   this is for people, except that a slice whose counts grow makes progress (`engine.slice_seconds`).
-  A job that begins a slice again counts anew.
-- A turn is asked of a build that rests: the build is to fold up to the log's end now, once.
+  A job that begins a slice again counts from zero.
+- A turn is asked of a build that rests: the build must fold up to the log's end now, once.
 - A job that stops for good puts the reason as the job ends: a law did not hold, or the user made a
   mistake, so a restart would not help. Once a job has started well, the job deletes the reason. A
   process that finds a reason does not start the job again by itself. The next `kappa up` does so,
@@ -227,7 +227,7 @@ def ensure_not_stopped(store: Store, build: str) -> None:
 def comparable_now(store: Store, build: Birth, other: Birth) -> frozenset[str]:
     """Returns the topics that both builds read, and that neither build has read otherwise.
 
-    A topic that has lost its end is no longer the topic that a build has folded before.
+    A topic that has lost its end is no longer the topic that a build folded before.
     """
     stopped = (read_stopped(store, each.folded_by) for each in (build, other))
     return comparable_topics(build, other) - {

@@ -1,7 +1,7 @@
 """The space of the root's disk, as the supervisor and all other processes see it.
 
-The supervisor gives its reserve up when the disk is full, and makes the reserve anew once there is
-space. So the disk itself tells its state: no report could be written to a full disk.
+The supervisor gives up its reserve when the disk is full, and makes a new reserve once there is
+space. So the disk itself shows its state: no report could be written to a full disk.
 """
 
 from __future__ import annotations

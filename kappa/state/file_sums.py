@@ -6,7 +6,7 @@ sums that are still of use are joined into one record. Files of builds that were
 were recorded have none.
 
 A process checks a file once. A large file that one process has checked is not read again by others
-until the machine starts anew: `run/whole.json` has the file's size, time and sum. That document is
+until the machine restarts: `run/whole.json` has the file's size, time and sum. That document is
 derived: without it, files are checked again. `kappa scrub` relies on neither.
 
 A CRC of 32 bits finds each flipped bit and all damage within four bytes, and misses one in four
@@ -66,7 +66,7 @@ _JOINED = Documents(JoinedSums)
 
 
 def sums_records(store: Store, build: str) -> NumberedRecords[JoinedSums]:
-    """Returns the stored records of a build's joined sums, of which the newest counts."""
+    """Returns the stored records of a build's joined sums; the newest record counts."""
     return NumberedRecords(
         store,
         f"{tables_folder(store, build)}/sums",
@@ -167,7 +167,7 @@ def new_sums(paths: Iterable[Path]) -> Sums:
 
 
 class RecordedSums:
-    """The sums of a build's files, as far as the sums were read."""
+    """The sums of a build's files that were read so far."""
 
     def __init__(self, store: Store, build: str) -> None:
         """Reads nothing yet."""

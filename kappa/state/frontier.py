@@ -33,8 +33,8 @@ Sums = Mapping[str, Sum]
 class Frontier(Struct, frozen=True):
     """A published frontier of a build.
 
-    `versions` maps a table's name to its Delta version. The rejects table is included, and so are a
-    large table's recent rows (`recent_names`).
+    `versions` maps a table's name to its Delta version. This includes the rejects table and a large
+    table's recent rows (`recent_names`).
 
     `log_time` is the running maximum of the broker's timestamp per topic and partition, in
     milliseconds (law 4).
@@ -51,8 +51,8 @@ class Frontier(Struct, frozen=True):
     `failing` are the maintained views that cannot be computed over the current rows, and why. The
     tables of these views have the rows of an earlier frontier, which no reader sees.
 
-    `witnesses` are the last records that were read before the offsets, by which the log is known
-    again (law 2). Frontiers of an older Kappa have none.
+    `witnesses` are the last records that were read before the offsets. They identify the log (law
+    2). Frontiers of an older Kappa have none.
 
     `file_lists` vouches for the files of each version: by a table's name, the sum over the live
     files of the table's version (kappa/tables/file_list.py). Frontiers of an older Kappa have none.

@@ -32,7 +32,7 @@ class KeptFrontierRecord(Struct, frozen=True):
     before it is the last.
 
     `stays` is True if one of the generations switched the build's own pipeline. The frontier is
-    then kept for as long as the build is.
+    then kept as long as the build.
 
     `until` is when readers moved on to a frontier that is no longer kept, or None if the next
     frontier still exists.

@@ -34,7 +34,7 @@ class RootNames:
                 yield name, birth["pipeline"]
 
     def topics(self) -> Iterator[str]:
-        """Yields the topics that serving builds read, and those that sinks send to."""
+        """Yields the topics that serving builds read, and the topics that sinks send to."""
         for birth in self.births:
             yield from (each["name"] for each in birth["topics"])
             yield from (each["topic"] for each in birth.get("sinks", ()))

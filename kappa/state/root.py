@@ -15,7 +15,7 @@ the first root, and is in another place:
 | in a bucket or at a prefix that the file does not name | a copy |
 
 A container has no machine of its own. There a root is the same in the same folder, or in a folder
-with that inode at that path (a volume that is mounted anew), and else a copy.
+with that inode at that path (a volume that is mounted again). Otherwise it is a copy.
 
 `root_copy.json` is a copy of `root.json`. A root that has lost `root.json` and still has the copy
 is not taken for a root of an earlier Kappa: nothing is changed there before `kappa doctor
@@ -73,8 +73,8 @@ class RootPlace(Struct, frozen=True):
 class Root(Struct, frozen=True):
     """The identity of a root.
 
-    `adopted_from` is the id of the root of which this root is an adopted copy, or "". A root that
-    `sends` runs sinks and alerts, pulls, and passes on the records of its spool.
+    `adopted_from` is the id of the root that this root was copied from, if it was adopted, or "". A
+    root that `sends` runs sinks and alerts, pulls, and passes on the records of its spool.
     """
 
     id: str
@@ -86,7 +86,7 @@ class Root(Struct, frozen=True):
 
     @property
     def writer(self) -> str:
-        """The name by which this root's sinks write: "" unless the root is an adopted copy."""
+        """The name with which this root's sinks write: "" unless the root is an adopted copy."""
         return self.id if self.adopted_from else ""
 
 
@@ -271,7 +271,7 @@ def adopt_root(store: Store, *, sends: bool) -> Root:
 
 
 def move_root(source: Store, target: Store) -> None:
-    """Makes a whole copy the root that the source was; the source is to be deleted."""
+    """Makes a whole copy the root that the source was; the source must then be deleted."""
     root = own_root(source)
     if root is not None:
         put_root(target, replace(root, place=place_of(target)))

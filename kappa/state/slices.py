@@ -48,7 +48,7 @@ def even_ends(start: Offsets, end: Offsets, pieces: int) -> tuple[Offsets, ...]:
 def snapped_ends(start: Offsets, ends: Sequence[Offsets], bounds: BoundsOf) -> tuple[Offsets, ...]:
     """Moves the ends of slices to bounds that are near: at most half a slice away. Pure.
 
-    The last end stays as it is. No partition goes back from one end to the next.
+    The last end does not change. No partition goes back from one end to the next.
     """
     moved = [
         Offsets.of_partitions(
@@ -138,7 +138,7 @@ def _part_way(start: Offsets, end: Offsets, part: int, parts: int) -> Offsets:
 
 
 class Cuts(Struct, frozen=True):
-    """The end of each slice, the first of which begins at the build's origin.
+    """The end of each slice; the first slice begins at the build's origin.
 
     Slices of at most `driver_rows` offsets take no Spark job to be read.
     """

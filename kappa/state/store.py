@@ -135,7 +135,7 @@ class Store:
         return self._objects.names(prefix, after=after)
 
     def delete(self, *names: str) -> None:
-        """Deletes objects, or some if the process dies meanwhile; missing objects are no error."""
+        """Deletes objects, or some if the process dies meanwhile; ignores missing objects."""
         if names:
             self._objects.delete(names)
 

@@ -83,8 +83,8 @@ def digest_of(timestamp_ms: int, key: bytes | None, value: bytes | None) -> str:
 def is_other_record(witness: Witness, found: Iterable[Witness]) -> bool:
     """Returns True if the log's records from a witness's offset on are not the witness alone.
 
-    The records end where the reader was then. Fewer records are no sign: compaction and retention
-    take records. A record behind the witness is a sign, since the witness was the last.
+    The records end where the reader was then. Fewer records are not a sign: compaction and
+    retention remove records. A record behind the witness is a sign, since the witness was the last.
     """
     return any(not witness.is_record(each) for each in found)
 
@@ -115,7 +115,7 @@ def witnesses_after_slice(
 
 
 def offsets_before_cut(end: Offsets, lost: Iterable[LostEnd]) -> Offsets | None:
-    """Returns the offsets up to which a log that was cut is unchanged, or None if not known."""
+    """Returns the offsets before which a cut log is unchanged, or None if they are not known."""
     first: dict[str, dict[int, int]] = {topic: dict(parts) for topic, parts in end.next.items()}
     for each in lost:
         if each.first is None:

@@ -34,11 +34,11 @@ class LogEnds(Protocol):
 class ArchiveMark(Struct, frozen=True):
     """The exact content of an archive: `[start, end)` of each partition, holes included.
 
-    `topic_id` identifies the topic that was read: a topic made anew has another id. `log_time` is
-    the running maximum of the broker's timestamp since `start`, in milliseconds. `tally` counts the
-    outcomes of the offsets since then. In the ranges `[from, to)` of `raw`, the archive also has
-    the records as in the log. `witnesses` are the last records before each end, by which the
-    topic's log is recognized; an archive of an older Kappa has none.
+    `topic_id` identifies the topic that was read: a topic that was created again has another id.
+    `log_time` is the running maximum of the broker's timestamp since `start`, in milliseconds.
+    `tally` counts the outcomes of the offsets since then. In the ranges `[from, to)` of `raw`, the
+    archive also has the records as in the log. `witnesses` are the last records before each end, by
+    which the topic's log is recognized; an archive of an older Kappa has none.
     """
 
     topic: str
@@ -116,7 +116,7 @@ def archives_of(store: Store, topic: str) -> list[str]:
 
 
 def parse_archive_mark(text: Any, *, where: str) -> ArchiveMark:
-    """Parses a mark; `where` names the commit in errors. Raises Damaged if the text is no mark."""
+    """Parses a mark; `where` names the commit in errors. Raises Damaged for another text."""
     try:
         return _MARKS.decode(text)
     except (TypeError, ValueError) as error:

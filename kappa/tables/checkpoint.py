@@ -1,8 +1,8 @@
 """A checkpoint of a table's log, which is whole or not there, also after a power loss.
 
-deltalake writes a checkpoint in place, and a reader takes a checkpoint as soon as the name is
-there. So the checkpoint is written beside the table, over links to the same log, synced, and then
-linked into place.
+deltalake writes a checkpoint in place, and a reader uses a checkpoint once its name exists. So the
+checkpoint is written beside the table, over links to the same log, synced, and then linked into
+place.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def open_version(path: str, version: int) -> DeltaTable:
 
 
 def may_be_collected(path: str, version: int) -> bool:
-    """Returns True if collection may have deleted a version, which is no damage then.
+    """Returns True if collection may have deleted a version, which is then not damage.
 
     Collection leaves the newest version, with the log from the newest checkpoint on.
     """

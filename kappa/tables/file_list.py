@@ -138,7 +138,7 @@ def commit_path(path: str, version: int) -> str:
 def parse_commit(content: bytes, *, where: str) -> Commit:
     """Parses a commit. Raises Damaged, naming the commit as `where`, for any other content.
 
-    Empty content is no commit. A Delta reader passes over unknown actions. Kappa's writers know
+    Empty content is not a commit. A Delta reader passes over unknown actions. Kappa's writers know
     every action of Kappa, so an unknown action is damage.
     """
     added, removed, seen = list[Added](), list[Removed](), set[str]()
@@ -165,8 +165,8 @@ def parse_commit(content: bytes, *, where: str) -> Commit:
 def read_commit(path: str, version: int) -> Commit:
     """Reads the commit that made a version of the table at `path`.
 
-    Raises Damaged if the file is no commit, and FileNotFoundError if the commit does not exist (any
-    more).
+    Raises Damaged if the file is not a commit, and FileNotFoundError if the commit does not exist
+    (any more).
     """
     where = commit_path(path, version)
     try:
@@ -197,7 +197,7 @@ class FileList:
 
     @property
     def sum(self) -> str:
-        """Returns the sum by which a frontier vouches for this list."""
+        """Returns the sum with which a frontier vouches for this list."""
         return f"{self.total:032x}"
 
     def after(self, commits: Iterable[Commit]) -> FileList:
@@ -329,7 +329,7 @@ def ensure_vouched(path: str, found: FileList, vouched: str | None) -> None:
     """Raises Damaged if a list is not the list that a frontier has `vouched` for.
 
     None stands for a frontier of an older Kappa, which vouches for no list. The error names the
-    file of the log that is damaged, as far as the log itself shows the file.
+    damaged file of the log, if the log itself shows which it is.
     """
     if vouched is None or found.sum == vouched:
         return

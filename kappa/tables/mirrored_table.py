@@ -1,11 +1,11 @@
 """A small table of a bucket that its job commits to on the job's own disk first.
 
 To commit to a bucket delta-rs sends nine requests, each after the last: delta-rs reads the file to
-merge into, and lists and reads the log around the put. Here delta-rs does all that on the disk.
+merge into, and lists and reads the log around the put. Here delta-rs does all of this on the disk.
 Then the files that a commit has added are put to the bucket, and the commit after the files, if the
 commit is absent there. So the table of the bucket has the same commits, in the same order, and that
 table alone counts: for readers, for Spark, and for the next job, which makes a new mirror. Once
-anybody else commits, or the table has grown, the job goes on in the bucket.
+anybody else commits, or the table has grown, the job continues in the bucket.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MOST_BYTES = 32 << 20
 class MirroredTable(StoredTable):
     """A build's table that a job has open on the job's own disk, and puts to a bucket.
 
-    The table goes on in the bucket, for good, once others commit there or the table has grown.
+    The table stays in the bucket permanently once others commit there or the table has grown.
     """
 
     def __init__(self, path: str, folder: Path, table: DeltaTable, keys: Sequence[str]) -> None:
@@ -63,7 +63,7 @@ class MirroredTable(StoredTable):
         self._go_on_in_bucket(self.version + 1)
 
     def replace(self, rows: pa.RecordBatchReader, mark: Mark, guard: Guard) -> None:
-        """Writes the table anew, in the bucket: nobody does that to a small table."""
+        """Rewrites the table, in the bucket: nobody does that to a small table."""
         if self._at != self.path:
             self._go_on_in_bucket(self.version)
         super().replace(rows, mark, guard)
@@ -152,7 +152,7 @@ def mirrored(stored: StoredTable, folder: Path) -> StoredTable:
 
 
 def _tidied(folder: Path, table: DeltaTable) -> DeltaTable:
-    """Opens a mirror anew from a checkpoint, without the earlier log and useless files."""
+    """Opens a mirror again from a checkpoint, without the earlier log and useless files."""
     at, version = str(folder), int(table.version())
     attempted(table.create_checkpoint, f"the log of {at} could not be checkpointed")
     needed = {*log_of(at, version), *files_of(at, version, table.file_uris)}

@@ -140,7 +140,7 @@ class StoredTable:
         self._committed(before)
 
     def replace(self, rows: pa.RecordBatchReader, mark: Mark, guard: Guard) -> None:
-        """Writes the table anew: these rows in place of all present rows."""
+        """Rewrites the table: these rows replace all present rows."""
         self._write(rows, "overwrite", mark, guard, f"{self.path} could not be written anew")
 
     def commit_nothing(self, mark: Mark, guard: Guard | None) -> None:

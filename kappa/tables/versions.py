@@ -41,7 +41,7 @@ def note_compared(path: str, found: FileList) -> None:
 
 
 def forget_lists(path: str) -> None:
-    """Forgets the known list of a table that is made anew."""
+    """Forgets the known list of a table that is made again."""
     _COMPARED.pop(path, None)
 
 
@@ -50,7 +50,7 @@ def list_of(
 ) -> FileList:
     """Returns the list of the live files of a version, by the commits since a `known` list.
 
-    `vouched` is the sum by which the frontier that names this version vouches for the list. None:
+    `vouched` is the sum with which the frontier that names this version vouches for the list. None:
     the process has committed the version and publishes that version next, or the frontier is of an
     older Kappa. Raises Damaged if the list is another, or if the version does not exist (any more).
     """

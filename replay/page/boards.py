@@ -131,9 +131,9 @@ def answer_board(
 ) -> BoardAnswer:
     """Answers the queries of a board, as queries over HTTP are, all from one snapshot.
 
-    A query that fails is the trouble of its chart, and so is a query that names a table which the
-    `reader` may not read. Raises Conflict if no snapshot was kept until the end, and ClientLeft if
-    the `client` leaves before.
+    If a query fails, or names a table that the `reader` may not read, only its chart shows the
+    error. Raises Conflict if no snapshot was kept until the end, and ClientLeft if the `client`
+    leaves before.
     """
     attempt = 0
     while True:
@@ -350,8 +350,8 @@ def tables_read(
     """Lists the stored tables that a query reads, of the builds that serve. Pure.
 
     Each table is a pair of pipeline and name. A view that is computed when read stands for the
-    tables that the view reads in turn. A name that nothing serves is left out, and so is a name
-    of a `with`. `names_in` returns the relations that a query names, as (schema, name).
+    tables that the view reads in turn. Names that nothing serves, and names of a `with`, are left
+    out. `names_in` returns the relations that a query names, as (schema, name).
     """
     found: set[Read] = set()
     seen: set[Read] = set()

@@ -144,7 +144,7 @@ def rates_over_time(steps: Sequence[HistoryPoint], now: datetime) -> tuple[list[
 def _offsets_at(edges: Sequence[datetime], steps: Sequence[HistoryPoint]) -> Iterator[float]:
     """Yields the offset of a build at each of these ascending times.
 
-    Of the past, a frontier a minute is kept: between two frontiers the growth is taken as even.
+    One past frontier a minute is kept: between two frontiers the growth is assumed to be even.
     """
     place = 0
     for edge in edges:

@@ -28,8 +28,8 @@ from kappa.state.store import Store
 class DescribedTable:
     """A served table or view, with its files, the birth of its build, and the boards that name it.
 
-    The readers that pin the build are those of now, also of a table of the past. `files` is None if
-    rows and files were not counted.
+    The readers that pin the build are the present readers, even for a table of the past. `files` is
+    None if rows and files were not counted.
     """
 
     view: TableView

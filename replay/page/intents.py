@@ -62,10 +62,9 @@ _LONGEST_KEY = 200
 class Intent(BaseModel):
     """An intent about rollouts.
 
-    Without `pipelines` the intent means the only pipeline that is possible; only a promote may
-    name several. `rollout` is the rollout that the client looked at: a rollout that was begun
-    since then is not meant. A generation does not tell these rollouts apart, since neither
-    serves yet.
+    Without `pipelines` the intent means the only pipeline that is possible; only a promote may name
+    several. `rollout` is the rollout that the client looked at: a rollout that was begun since then
+    is not meant. A generation does not distinguish these rollouts, since neither serves yet.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -153,8 +152,8 @@ def explain_intent(here: ProjectContext, state: State, wanted: Intent) -> str:
 def intent_details(here: ProjectContext, state: State, wanted: Intent) -> tuple[str, ...]:
     """Returns the facts that a person should see before the yes, a fact a line.
 
-    Of a promote these are the rows that differ, of a retirement the tables that leave, with rows
-    and files, and who reads them.
+    For a promote, these are the rows that differ. For a retirement, these are the tables that
+    leave, with rows, files and readers.
     """
     match wanted.intent:
         case "promote":

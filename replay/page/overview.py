@@ -86,8 +86,8 @@ def pipeline_cards(
 ) -> tuple[PipelineCard, ...]:
     """Makes a card of each pipeline with a build, by name.
 
-    `trails` returns the history of a build. `open_rejects` counts the rejects of a pipeline that
-    no redriven record has mended.
+    `trails` returns the history of a build. `open_rejects` counts the rejects of a pipeline that no
+    redriven record has corrected.
     """
     found: dict[str, dict[str, BuildStatus]] = {}
     for build in status.builds:

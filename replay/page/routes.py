@@ -511,7 +511,7 @@ def show_topics(request: Request, search: str = "") -> Response:
 def show_topic(
     request: Request, name: str, partition: str = "", start: str = "", key: str = ""
 ) -> Response:
-    """Shows the newest records of a topic, or those from a place on, or those of a key."""
+    """Shows the newest records of a topic, or the records from a place on, or of a key."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     trouble: KappaError | None = None

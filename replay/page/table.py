@@ -35,7 +35,7 @@ class ReaderProcess:
 class TableView:
     """All values that the page of a table shows.
 
-    `sql` makes a view, maintained or not, as declared but for the indentation; `views` are the
+    `sql` makes a view, maintained or not, as declared except for the indentation; `views` are the
     views of the same pipeline that read the table.
     """
 
@@ -61,8 +61,8 @@ def table_view(
 ) -> TableView:
     """Makes the view of a table.
 
-    `names_in` returns the tables that a query names; `whole` is the quoted name of the table
-    with the schema. `costs` are those of the build's maintained views.
+    `names_in` returns the tables that a query names; `whole` is the quoted name of the table with
+    the schema. `costs` are the costs of the build's maintained views.
     """
     born = next((each for each in birth.tables if each.name == table.name), None)
     folds: Mapping[str, tuple[str, str | None]] = {} if born is None else born.fold

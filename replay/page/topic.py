@@ -1,7 +1,7 @@
 """A topic's records as values, by partition, and how fast the log grows.
 
-The records are the newest, or those from an offset or a time on, or those of a key. A record that a
-build which serves has rejected has the reason.
+The records are the newest, or start at an offset or a time, or have a key. A record that a build
+which serves has rejected has the reason.
 
 Only records of topics that a build reads are shown: other topics of the cluster may be private.
 """
@@ -42,7 +42,7 @@ _LARGEST_OFFSET = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """A record for people; bytes that are no text as hexadecimal digits, None for null.
+    """A record for people; bytes that are not text are hexadecimal digits, and null is None.
 
     `rejected` is the reason why a build that serves has rejected the record, or "".
     """

@@ -27,7 +27,7 @@ def message_printer(*files: TextIO) -> Callable[[str], None]:
 
 
 class ErrorReport:
-    """Reports an error that the next tick may mend once, while jobs go on.
+    """Reports an error once that the next tick may clear, while jobs continue.
 
     Examples are a full disk, a fork that fails, and a broker that is away.
     """
@@ -40,7 +40,7 @@ class ErrorReport:
     def reported_once(self) -> Iterator[None]:
         """Reports an error of the block once.
 
-        Raises Broken and Superseded, which no later tick mends.
+        Raises Broken and Superseded, which no later tick clears.
         """
         try:
             yield

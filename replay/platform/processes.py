@@ -130,7 +130,7 @@ class Pulse:
         self._changed_at = clock() + _FIRST_BEAT_SECONDS
 
     def silent_seconds(self) -> float:
-        """Returns for how many seconds the beat has not changed, as far as looks have shown."""
+        """Returns the seconds since looks last showed a change of the beat."""
         seen = self._look()
         if seen != self._seen:
             self._seen, self._changed_at = seen, self._clock()
@@ -229,7 +229,7 @@ class Processes:
 
     @property
     def aligning(self) -> frozenset[str]:
-        """The builds that are to be aligned before the tail goes on."""
+        """The builds that must be aligned before the tail continues."""
         return frozenset(self._aligning)
 
     def job_runs(self, build: str) -> bool:

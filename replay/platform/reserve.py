@@ -2,8 +2,8 @@
 
 Without any space no lease and no record can be put, and nothing can be deleted in order. So a file
 keeps some space. Once the rest of the disk is used up, the supervisor deletes that file and lets
-processes that write much rest: jobs, the archiver and a broker that has died. When there is space
-for twice the file again, the supervisor makes the file anew, and all goes on.
+processes that write much rest: jobs, the archiver and a broker that has died. Once there is space
+for twice the file, the supervisor makes the file again, and everything continues.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DiskReserve:
         return full_text(self._free(), self._length)
 
     def ensure_space(self) -> bool:
-        """Gives the reserve up, or makes the reserve anew, by the space of the disk.
+        """Gives up the reserve, or makes it again, depending on the space of the disk.
 
         Returns True if there is space for processes that write much.
         """

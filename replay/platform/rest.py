@@ -70,9 +70,8 @@ class TopicPromise:
 class BuildLook:
     """A look at a build: the folded offsets, and the ends of the topics in the log.
 
-    `heard_seconds` is how long ago the build heard of all deletions. A build that is `kept`
-    neither serves nor is a candidate. `runs` tells whether a job runs, `asked` whether a turn
-    was asked for.
+    `heard_seconds` is how long ago the build heard of all deletions. A build that is `kept` neither
+    serves nor is a candidate. `runs` is True if a job runs, `asked` if a turn was requested.
     """
 
     offsets: Offsets
@@ -288,7 +287,7 @@ class Rests:
             )
 
     def _is_due(self, build: str, newest: Frontier, kept: frozenset[str], now: float) -> bool:
-        """Returns False for a build that folds: the log's end tells nothing new."""
+        """Returns False for a build that folds: the log's end adds no information."""
         known = self._known.get(build)
         if known is None or known.rests or build in kept or known.kept:
             return True

@@ -126,7 +126,7 @@ class BrokerService:
 class ArchiverService(BrokerService):
     """The program that archives topics, if the project's files may declare an archived topic.
 
-    Only a run of the project's files tells what the project declares, and a supervisor never runs
+    Only a run of the project's files shows what the project declares, and a supervisor never runs
     these files. So the word `archive` in a file is enough to start the archiver, and an archiver
     that finds no archived topic ends. The archiver starts again when the project's files change.
     """
@@ -329,7 +329,7 @@ class ViewCheckService:
                 return
 
     def end(self) -> None:
-        """Ends the check: the next supervisor begins the check anew."""
+        """Ends the check: the next supervisor begins it again."""
         self._child.end()
 
     def _needs_check(self, build: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Self
 class StopRequested(BaseException):
     """Raised by a signal during a long wait.
 
-    This exception is no error, so no `except Exception` may catch it.
+    This exception is not an error, so no `except Exception` may catch it.
     """
 
 

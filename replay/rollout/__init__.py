@@ -24,7 +24,7 @@ From a plan with a yes to the builds that the plan begins:
     verify/              the verification of a candidate: checks, and a comparison of rows
     prove/               a served table compared with a fold of the log from its origin
 
-Requests of an operator, each of which appends one record or is refused by name:
+Requests of an operator; each appends one record or is refused by name:
 
     operator_requests    undo, promote, verify again, abandon, pause, resume
     pipeline_retirement  retire a pipeline: tables that leave, their readers, and the request

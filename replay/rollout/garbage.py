@@ -1,8 +1,8 @@
 """Garbage: files and folders that nothing needs any more, found and deleted.
 
-A record retires a build. Then the build's job ends, and then the build's data are deleted, as soon
-as no lease is on the data. A reader who pins the build later finds a newer Served in the journal
-and starts over (law 11). The birth certificate stays: the history refers to it.
+A record retires a build. Then the build's job ends, and then the build's data are deleted, once no
+lease is on the data. A reader who pins the build later finds a newer Served in the journal and
+starts over (law 11). The birth certificate stays: the history refers to it.
 
 `kappa gc` looks through the whole root and this host. A dry run finds the same garbage and deletes
 nothing. A build whose job runs is passed over: the job holds the lock, and deletes the garbage. For
@@ -159,8 +159,8 @@ def ensure_orphans_deleted(store: Store, staged: frozenset[str], *, now: float) 
 def _orphaned_builds(store: Store, staged: frozenset[str], *, now: float) -> tuple[str, ...]:
     """Returns the builds, in the root or on this host, that were never staged.
 
-    A folder with anything younger than an hour is no orphan. Clocks jump: a process that stages a
-    build holds the build's lock until the record is put. So look again under the lock
+    A folder with anything younger than an hour is not an orphan. Clocks jump: a process that stages
+    a build holds the build's lock until the record is put. So look again under the lock
     (`_was_never_staged`) before you delete.
     """
     builds = {

@@ -14,7 +14,7 @@ from kappa.state.journal.journal import JournalRecord
 
 @dataclass(frozen=True, slots=True)
 class RolloutEntry:
-    """One rollout from its beginning to now; `served` is the record by which the rollout serves."""
+    """One rollout from its beginning to now; `served` is the record that made the rollout serve."""
 
     rollout: Rollout
     served: JournalRecord | None

@@ -138,7 +138,7 @@ def ensure_lawful(
 
 
 class _Budget:
-    """The time left for the law, of which each pipeline that begins gets a share.
+    """The time left for the law; each pipeline that begins gets a share of it.
 
     The unused part of a share goes to later pipelines. Starts of Spark do not count.
     """
@@ -169,7 +169,7 @@ def _is_large(settings: Settings, step: PlanStep) -> bool:
 def _tried_on(store: Store, step: PlanStep, *, large: bool) -> int:
     """Returns the number of records on which this version was tried before.
 
-    Returns 0 if `large` slices are to be tried and were not.
+    Returns 0 if `large` slices should be tried and were not.
     """
     kept = cached_json(store, _cache_name(step)) or {}
     return int(kept.get("records", 0)) if kept.get("large", True) or not large else 0

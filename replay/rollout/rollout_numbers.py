@@ -31,7 +31,7 @@ def is_number(text: str) -> bool:
 
 
 def rollout_named(state: State, text: str | None) -> Rollout | None:
-    """Returns the rollout whose number the text is. Returns None if the text is no number.
+    """Returns the rollout whose number the text is. Returns None if the text is not a number.
 
     Raises UsageError if no rollout has the number.
     """

@@ -83,7 +83,7 @@ class State:
     def wanted_jobs(self) -> frozenset[str]:
         """Returns the builds whose jobs should run: the builds that fold tables of wanted builds.
 
-        Of a paused pipeline, only a build on its way back to serving runs.
+        In a paused pipeline, only a build on its way back to serving runs.
         """
         at_rest = {
             build

@@ -1,4 +1,4 @@
-"""A step of a rollout, and the sight by which the step is chosen. Pure values.
+"""A step of a rollout, and the observations that decide the step. Pure values.
 
 promote.py and controller.py choose steps from a `Sight`, and controller.py takes the steps. Taking
 a step twice is taking it once, so after a crash anywhere the controller looks and chooses again.
@@ -20,7 +20,7 @@ from kappa.state.offsets import Offsets
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A wait: nothing is to be done until the event that `what` names."""
+    """A wait: there is nothing to do until the event that `what` names."""
 
     what: str
 

@@ -120,7 +120,7 @@ class Pace:
     def rate(self, count: int, at: float) -> float | None:
         """Returns the recent growth a second, or None if the looks span too short a time.
 
-        A count that has fallen belongs to work that began again: the pace is measured anew.
+        If a count has fallen, the work began again: the pace is measured from there.
         """
         if self._looks and count < self._looks[-1][1]:
             self._looks.clear()

@@ -92,7 +92,7 @@ class RolloutProgress:
         return self.waiting.cause_in(self.rollout.phase)
 
     def state(self, end: Offsets) -> tuple[object, ...]:
-        """Returns the state that a plain line tells: counts matter only by tenths."""
+        """Returns the state that a plain line shows: counts matter only by tenths."""
         read, total = self.done_and_total(end)
         return (
             self.rollout.phase,

@@ -149,7 +149,7 @@ def topics_listing(log: Log, declared: Mapping[str, Topic] | Mapping[str, TopicB
 def gc_listing(found: tuple[Garbage, ...], *, done: bool) -> Listing:
     """Makes a row per build and kind of garbage.
 
-    `done` tells whether the garbage is deleted, not only found.
+    `done` is True if the garbage is deleted, not only found.
     """
     rows = (
         (

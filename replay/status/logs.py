@@ -64,7 +64,7 @@ def _log_of(store: Store, name: str) -> Path:
 def follow_files(
     find: Callable[[], Mapping[str, Path]], positions: Mapping[str, int]
 ) -> Iterator[tuple[str, bytes]]:
-    """Yields the lines that are appended to files, each with the file's name, for ever.
+    """Yields the lines that are appended to files, each with the file's name, forever.
 
     `find` returns the files by name, and is called each second: a file that is new is read from its
     start, the others from `positions`. A line is yielded when the line is whole.
@@ -95,7 +95,7 @@ def _lines_since(path: Path, position: int) -> tuple[bytes, int]:
 def last_lines(path: Path, count: int, *, most_bytes: int | None = None) -> tuple[bytes, int]:
     """Returns the last lines of a file, and the position behind them.
 
-    Of longer lines than `most_bytes` in all, only the last bytes are read.
+    If the lines have more than `most_bytes`, only the last bytes are read.
     """
     with path.open("rb") as file:
         end = begin = file.seek(0, os.SEEK_END)
@@ -116,9 +116,9 @@ def level_of(line: str) -> str:
 
 
 def follow_file(path: Path, position: int) -> Iterator[bytes]:
-    """Yields the bytes that are appended to a file after a position, for ever.
+    """Yields the bytes that are appended to a file after a position, forever.
 
-    A file that was begun anew is read from the start.
+    A file that was started again is read from the start.
     """
     while True:
         if path.exists():

@@ -29,7 +29,7 @@ DOOR = "run/http.door"
 class Running(Struct, frozen=True):
     """The supervisor that runs now and is ready, and the address of Kafka for jobs.
 
-    `settings` are those that kappa.toml had at the start, as `file_settings` returns them. The
+    `settings` are the settings of kappa.toml at the start, as `file_settings` returns them. The
     record of an earlier Kappa has none.
     """
 

@@ -2,7 +2,7 @@
 
 A look costs the broker and the disk something, and many clients look at once. A look serves all
 requests of a second; a slow look serves all requests of ten times the duration; a failed look does,
-too. A result that depends on a generation is looked up anew for the next generation.
+too. A result that depends on a generation is looked up again for the next generation.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class SharedLooks:
         return self.shared_look("rejects", counted, generation=generation)
 
     def open_rejects(self, status: Status) -> Mapping[str, int]:
-        """Counts the rejects of each pipeline that no redriven record has mended.
+        """Counts the rejects of each pipeline that no redriven record has corrected.
 
         The tables are asked only if a build that serves has rejected anything.
         """

@@ -65,7 +65,7 @@ class Unread:
 
     @property
     def text(self) -> str:
-        """A sentence for people, without the command that mends the state."""
+        """A sentence for people, without the command that repairs the state."""
         return (
             f"topic {self.topic} matches the pattern {self.pattern} of pipeline {self.pipeline}, "
             "and is not read"
@@ -95,21 +95,20 @@ class NamesAndEnds(TopicNames, Protocol):
 class BuildStatus:
     """A wanted build, with the role live, idle or candidate; a candidate has a `rollout`.
 
-    `lag` counts offsets up to the log's end (None: the broker was not asked). `held_back`
-    counts the offsets of the lag that an open transaction keeps from every reader. `fresh_at`
-    is the time at which readers last had all records, `last_record_at` the log time of the newest
-    record that was folded. `folded` counts offsets since the origin;
-    of a branch, `begun_with` of these offsets were in the tables when the branch began.
-    `rejected` counts records (`late` are some of these records), as does `duplicate`. `beyond`
-    is set if the build has rejected more records than the pipeline allows a candidate.
-    `kept_until` is the end of the soak of an idle build. `waits_for`, `rate` (offsets a second)
-    and `trouble` are the supervisor's words. `libraries` are the libraries that are installed
-    in another version than at the birth. The build reads `topics` from `reads_from` on; `base`
-    is the base of a branch, `tables_of` the build whose tables an overlay serves. `slice` is
-    the progress of the job in the next slice, during a replay. `broken` has a sentence for each
-    table and view of the live build that cannot be read, and for each view that fails over its
-    rows; `overflows` are the folded values that do not fit now. `rests` tells whether the
-    job rests. `pause` and `retirement` are of the pipeline.
+    `lag` counts offsets up to the log's end (None: the broker was not asked). `held_back` counts
+    the offsets of the lag that an open transaction keeps from every reader. `fresh_at` is the time
+    at which readers last had all records, `last_record_at` the log time of the newest record that
+    was folded. `folded` counts offsets since the origin; of a branch, `begun_with` of these offsets
+    were in the tables when the branch began. `rejected` counts records (`late` are some of these
+    records), as does `duplicate`. `beyond` is set if the build has rejected more records than the
+    pipeline allows a candidate. `kept_until` is the end of the soak of an idle build. `waits_for`,
+    `rate` (offsets a second) and `trouble` are the supervisor's words. `libraries` are the
+    libraries that are installed in another version than at the birth. The build reads `topics` from
+    `reads_from` on. `base` is a branch's base, and `tables_of` is the build whose tables an overlay
+    serves. `slice` is the progress of the job in the next slice, during a replay. `broken` has a
+    sentence for each table and view of the live build that cannot be read, and for each view that
+    fails over its rows; `overflows` are the folded values that do not fit now. `rests` is True if
+    the job rests. `pause` and `retirement` are of the pipeline.
     """
 
     pipeline: str
@@ -222,7 +221,7 @@ def observe_status(
         underway: The supervisor's report, if there is one.
         reserve: The bytes of the disk that the supervisor keeps.
 
-    A damaged record leaves out the facts that the record tells.
+    The facts of a damaged record are left out.
     """
     state, why = readable_state(store)
     damaged = {} if why is None else {str(why): None}
@@ -329,7 +328,7 @@ def unread_topics(births: Iterable[Birth], log: TopicNames) -> tuple[Unread, ...
 
 @contextmanager
 def _note_damage(damaged: dict[str, None]) -> Iterator[None]:
-    """Notes a damaged record, and goes on without the record."""
+    """Notes a damaged record, and continues without the record."""
     try:
         yield
     except Damaged as error:

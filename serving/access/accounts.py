@@ -97,7 +97,7 @@ class Accounts:
         return (*self._given, *(() if self._file is None else self._file.tokens()))
 
     def named(self, name: str) -> NamedToken | None:
-        """Returns the token of a name, as it is now; None without one."""
+        """Returns the current token of a name; None if there is no such token."""
         return next((each for each in self.named_tokens() if each.name == name), None)
 
     def takes_events(self) -> bool:

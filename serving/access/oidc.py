@@ -2,11 +2,11 @@
 
 The keys of the issuer are fetched at the first token and kept. A token of an unknown key makes the
 keys be fetched again, but not more often than each few seconds, so that made-up tokens cost the
-issuer nothing. Keys are fetched anew each hour, so that a withdrawn key ends; while the issuer is
+issuer nothing. Keys are fetched again each hour, so that a withdrawn key ends. While the issuer is
 away, the keys are used for a day.
 
-Only signatures by a public key count: a token without a signature, or one that is signed by a
-shared secret, is refused whatever its header says.
+Only signatures by a public key count. A token without a signature, or with a signature by a shared
+secret, is refused whatever its header says.
 
 On the page people sign in at the issuer, by a code that this server exchanges for their token
 (authorization code flow, with PKCE).
@@ -53,7 +53,7 @@ class TokenRefused(KappaError):
 
 
 class Issuer:
-    """The issuer whose tokens tell who a person is. Threads may share it."""
+    """The issuer whose tokens identify people. Threads may share it."""
 
     def __init__(
         self,

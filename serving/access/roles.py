@@ -81,7 +81,7 @@ class Forbidden(KappaError):
 class TableGrant:
     """The tables that a client may read; `names` is None for all tables.
 
-    A name is that of a table or view. `PIPELINE.rejects` is the rejects of one pipeline, and
+    A name is that of a table or view. `PIPELINE.rejects` means the rejects of one pipeline, and
     `rejects` those of all pipelines.
     """
 
@@ -113,9 +113,9 @@ def table_object(pipeline: str, table: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A client that is known: its name as the journal has it, and what it may do.
+    """A known client: its name in the journal, and its rights.
 
-    `topics` are those that it may send events to; None for all topics.
+    `topics` are the topics that it may send events to; None means all topics.
     """
 
     name: str
@@ -132,7 +132,7 @@ class Identity:
 def identity_of(
     name: str, roles: Iterable[Role], tables: Iterable[str] = (), topics: Iterable[str] = ()
 ) -> Identity:
-    """Makes an identity of a grant, in which no table and no topic stands for all."""
+    """Makes an identity from a grant. A grant without tables or topics stands for all of them."""
     roles, tables, topics = frozenset(roles), frozenset(tables), frozenset(topics)
     return Identity(name, roles, TableGrant(tables or None), topics or None)
 

@@ -1,8 +1,8 @@
-"""Tokens by name: made once, hashed at rest, and read anew when their file changes.
+"""Tokens by name: made once, hashed at rest, and read again when their file changes.
 
 A token has 256 random bits, so that a plain SHA-256 hides it: nobody finds such a token by trying.
-The record also has the verifier of SCRAM-SHA-256 (RFC 5802, RFC 7677), by which a client of
-Postgres proves that it knows the token, as PostgreSQL itself writes the verifier.
+The record also has the verifier of SCRAM-SHA-256 (RFC 5802, RFC 7677), in PostgreSQL's own form.
+With it, a Postgres client proves that it knows the token.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SCRAM_ROUNDS = 4096
 
 
 class NamedToken(Struct, frozen=True):
-    """A token as it is kept: everything but the token.
+    """A token as stored: everything except the token itself.
 
     No table and no topic stands for all. `sha256` is in hexadecimal digits. `made_at` and `made_by`
     are as in the journal; empty for a token of the environment.
@@ -73,7 +73,7 @@ def named_token(
     *,
     made_by: str = "",
 ) -> NamedToken:
-    """Makes the record of a token. Raises UsageError if the name or the grant is none."""
+    """Makes the record of a token. Raises UsageError if the name or the grant is not valid."""
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"{name[:80]!r} is not a name for a token",
@@ -162,7 +162,7 @@ class TokenFile:
     ) -> str:
         """Makes a token and returns it: only its hash is kept.
 
-        Raises UsageError if the name or the grant is none, and Conflict if the name is taken.
+        Raises UsageError if the name or the grant is not valid, and Conflict if the name is taken.
         """
         token = f"{_PREFIX}{secrets.token_urlsafe(_RANDOM_BYTES)}"
         record = named_token(name, token, roles, tables, topics, made_by=made_by)

@@ -81,7 +81,7 @@ class Caller:
         ensure_may(self.identity, Act.COLLECT, topic)
 
     def topics_of(self, collected: Iterable[str]) -> frozenset[str]:
-        """Returns those of the collected topics to which the caller may send."""
+        """Returns the collected topics to which the caller may send."""
         return frozenset(each for each in collected if may(self.identity, Act.COLLECT, each))
 
     def ensure_rate(self, count: int, now: float) -> None:
@@ -104,7 +104,7 @@ class Callers:
     ) -> None:
         """Raises SettingsError if a source has no good token, or other machines may send freely.
 
-        `wrong` is the line in which wrong tokens wait. `accounts` has the tokens by name.
+        `wrong` is the queue of requests with wrong tokens. `accounts` has the tokens by name.
         """
         self._wrong = wrong
         self._accounts = accounts
@@ -157,7 +157,7 @@ class Callers:
         return caller
 
     def admitted_at_once(self, headers: Mapping[str, str]) -> Caller | None:
-        """Returns a request's caller, or None. Raises HttpError if the host is no host."""
+        """Returns a request's caller, or None. Raises HttpError if the host is not a valid host."""
         if not self._asks_for_tokens:
             return self._anybody if _host_of(headers.get("host", "")) in _LOCAL else None
         return self.known(_token_of(headers) or "")

@@ -47,8 +47,8 @@ class Remembered:
     ) -> Lines:
         """Works on a request unless it was settled before, and returns the events.
 
-        `name` is source, topic and key. `work` gets the events of an earlier attempt of which some
-        were acknowledged. Raises HttpError if the key was used with another body.
+        `name` is source, topic and key. `work` gets the events of an earlier attempt that was
+        partly acknowledged. Raises HttpError if the key was used with another body.
         """
         digest = hashlib.blake2b(body, digest_size=16).digest()
         entry = self._entries.get(name)

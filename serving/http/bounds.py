@@ -24,8 +24,8 @@ class Bounds:
     """The most bytes of a request, the most seconds of each step, and the most connections.
 
     The steps are reading a request's head (patience.py), reading the body, and sending a piece of
-    the answer. A wrong token costs `wrong_seconds`. Of all `connections`, at most `strangers`
-    belong to strangers.
+    the answer. A wrong token costs `wrong_seconds`. At most `strangers` of all `connections` belong
+    to strangers.
     """
 
     connections: int = 1024

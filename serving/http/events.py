@@ -71,8 +71,8 @@ async def events(
 ) -> StreamingResponse:
     """Streams each record of the journal as it is appended.
 
-    Records are what was requested, decided and observed of rollouts. `rollout` is the number of
-    the one that a record is about.
+    Records are the requests, decisions and observations of rollouts. `rollout` is the number of the
+    record's rollout.
     """
     if last_event_id is not None and not (last_event_id.isascii() and last_event_id.isdecimal()):
         raise HttpError(

@@ -1,8 +1,8 @@
 """The gate: the checks that each request passes before the application handles it.
 
 - If the server knows clients, a request passes only if it has a client's token in a header, or a
-  browser's cookie for it (login.py). A request with a wrong token waits in line to be refused. What
-  the client may do is decided at the route (rights.py).
+  browser's cookie for it (login.py). A request with a wrong token waits in line to be refused. The
+  route decides what the client may do (rights.py).
 - Without a client the server listens on this machine alone. Pages of other sites that are open on
   this machine are refused: by the host name of the request (DNS rebinding), and by their site.
 - A body has a limit of bytes and of time. A body that announces more bytes is not read.
@@ -77,7 +77,7 @@ class Gate:
     def __init__(
         self, inside: Application, *, accounts: Accounts, bounds: Bounds, wrong: WaitingLine
     ) -> None:
-        """Sets the clients, the bounds, and `wrong`, the line in which wrong tokens wait.
+        """Sets the clients, the bounds, and `wrong`, the queue of requests with wrong tokens.
 
         If `accounts` knows no client, only requests that name this machine pass.
         """
@@ -276,8 +276,8 @@ class Gate:
 class _StillKnown:
     """Looks whether the client of a long answer may still have the answer.
 
-    A token may be removed, expire or get other roles while a stream goes on. Then the connection is
-    cut, and the client is judged anew when it comes back.
+    A token may be removed, expire or get other roles during a stream. Then the connection is cut,
+    and the client is judged again when it comes back.
     """
 
     def __init__(

@@ -156,7 +156,7 @@ async def readyz(request: Request) -> JSONResponse:
 async def _answer_error(request: Any, error: Exception) -> Any:
     """Answers an error as a problem document, or to a browser as a page with its own hint.
 
-    Of a request it returns the answer. The handshake of a websocket is answered at once.
+    For a request, it returns the answer. The handshake of a websocket is answered at once.
     """
     if isinstance(request, WebSocket):
         told = error if isinstance(error, KappaError) else HttpError(400, "the request is wrong")

@@ -3,7 +3,7 @@
 A person who signs in at the issuer comes back with a code. What the server must know again then (a
 state, a nonce and the secret of PKCE) is in a signed cookie for ten minutes, which browsers send
 when another site leads here. The cookie of the session itself is only sent by pages of this server,
-so the way back ends with a page that goes on by itself.
+so the way back ends with a page that continues by itself.
 
 No script can read the cookie, and no other site's page can make a browser send the cookie.
 """

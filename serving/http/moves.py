@@ -37,7 +37,7 @@ async def moves(
 ) -> StreamingResponse:
     """Streams an event `changed` for each change set of some tables, without its rows.
 
-    It begins with what is served now.
+    It begins with the present rows.
     """
     woken = asyncio.Event()
     readings = [_reading_of(request, name, woken) for name in dict.fromkeys(table)]

@@ -68,7 +68,7 @@ def uvicorn_settings(
 def fitting(bounds: Bounds) -> Bounds:
     """Returns the bounds, with no more connections than this process may have files.
 
-    The limit of the machine's user is raised first, as far as possible. Without a file for a
+    First, the limit of the machine's user is raised as far as possible. Without a file for a
     connection the loop would do nothing but fail to accept that connection.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -235,7 +235,7 @@ class PatientProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuses bytes that are no HTTP, but never within another request's answer."""
+        """Refuses bytes that are not HTTP, but never within another request's answer."""
         if self.cycle is None or self.cycle.response_complete:
             super().send_400_response(msg)
         else:

@@ -92,7 +92,7 @@ async def ensure_route_allowed(connection: HTTPConnection) -> None:
 
 
 def asker(connection: HTTPConnection | Request | WebSocket) -> Identity:
-    """Returns the client of a request, whom the gate has let in."""
+    """Returns the client of a request that the gate has let in."""
     found = identity_in(connection.scope)
     assert found is not None, "a route that needs an act has let the request in"
     return found

@@ -50,7 +50,7 @@ class Stand:
 
 
 def line_of(request: Request) -> WaitingLine:
-    """Returns the line in which wrong tokens wait."""
+    """Returns the queue of requests with wrong tokens."""
     line = request.app.state.line
     assert isinstance(line, WaitingLine), "make_app has put it"
     return line

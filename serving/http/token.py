@@ -1,8 +1,8 @@
-"""The browser's cookie in a token's place, and the line in which wrong tokens wait.
+"""The browser's cookie in a token's place, and the queue of requests with wrong tokens.
 
 The cookie for the server's own token is signed by that token. Any other cookie names a client, and
-is signed by a key of the server's: the hash of a token, which is kept, is no secret to sign by. A
-cookie ends with the token that it stands for, and its client has the roles of this moment.
+is signed with a key of the server's. The hash of a token is stored, so it is not a secret to sign
+with. A cookie ends with the token that it stands for, and its client has the roles of this moment.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Outlet(Protocol):
     def run(self, stop: threading.Event) -> None:
         """Delivers until asked to stop.
 
-        Ends when no serving build has this outlet any more. The outlet mends or shows its own
+        Ends when no serving build has this outlet any more. The outlet handles or shows its own
         errors.
         """
 

@@ -22,7 +22,7 @@ from kappa.state.table import TableBirth
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """The rows of a served table in which a folded value does not fit.
+    """The rows of a served table whose folded value does not fit.
 
     A sum that does not fit its type is null. `is_cut` is True for an array whose values have too
     many bytes; the array has the first values alone.

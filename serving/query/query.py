@@ -69,7 +69,7 @@ class Answer:
 def answer_query(
     store: Store, sql: str, *, when: Past | None = None, lease_seconds: float = 60.0
 ) -> Answer:
-    """Answers a query from what is served now, or in the past.
+    """Answers a query from the rows that serve now, or served in the past.
 
     Raises UsageError, with DuckDB's own candidates as a hint, if the query has a mistake. Raises
     Conflict if the snapshot could not be kept long enough, again and again. Raises the errors of
@@ -179,7 +179,7 @@ def connect_reader(snapshot: Snapshot, store: Store, *, limits: Limits | None = 
 
 
 def open_snapshot(snapshot: Snapshot, store: Store, *, limits: Limits | None = None) -> Reader:
-    """Opens a reader of a snapshot, in which some relations may be broken.
+    """Opens a reader of a snapshot; some of its relations may be broken.
 
     The caller keeps the snapshot pinned meanwhile.
     """

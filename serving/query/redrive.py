@@ -80,7 +80,7 @@ class Redrive:
 def rejects_to_mend(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
     """Returns the rejects without a folded fix, in the order of the log. Pure.
 
-    Of each original, only the last attempt is returned.
+    For each original, only the last attempt is returned.
     """
     newest: dict[Position, Reject] = {}
     for each in sorted(rejects, key=lambda each: each.at):
@@ -90,7 +90,7 @@ def rejects_to_mend(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
 
 
 def is_mendable(reject: Reject) -> bool:
-    """Returns False where no record can mend a reject. Pure.
+    """Returns False where no record can correct a reject. Pure.
 
     The redriven record of a late or expired reject would be as late. Where a step failed when it
     was woken, and where a key has records in a lower partition, the record is folded.
@@ -118,7 +118,7 @@ def export_line(reject: Reject) -> str:
 def read_lines(lines: Iterable[bytes]) -> tuple[Line, ...]:
     """Returns the records of a file.
 
-    Raises UsageError with the line's number if a line is no envelope or names no reject, and
+    Raises UsageError with the line's number if a line is not an envelope or names no reject, and
     UsageError if the file has no record.
     """
     found: list[Line] = []
@@ -171,9 +171,9 @@ def plan_redrive(
 ) -> Redrive:
     """Returns the records to produce for these lines. Pure.
 
-    `rejects` and `births` are those of the builds that serve; `facts` describe the named topics.
-    Raises UsageError if a line names no reject. Raises Conflict if the topic is no longer the topic
-    that the record was rejected from.
+    `rejects` and `births` belong to the serving builds; `facts` describe the named topics. Raises
+    UsageError if a line names no reject. Raises Conflict if the topic is no longer the topic that
+    the record was rejected from.
     """
     by_place: dict[Position, list[Reject]] = {}
     for reject in rejects:

@@ -71,8 +71,7 @@ class ClassArchive:
     def make(self) -> None:
         """Makes the archive, and deletes older archives of the same use.
 
-        Raises KappaError, with the JVM's last line, on failure: the caller may go on without an
-        archive.
+        Raises KappaError, with the JVM's last line, on failure: the caller may continue without it.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="making-", dir=self.path.parent) as scratch:

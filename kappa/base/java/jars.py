@@ -1,6 +1,6 @@
 """The jars of the broker and of Spark: locked in `jars.lock`, fetched once per user by Ivy.
 
-The jars by which Spark uses a bucket are fetched only for a root in a bucket.
+The jars of Spark's S3 client are fetched only for a root in a bucket.
 
 Each jar is checked against the SHA-256 in the lock. Ivy ships inside pyspark, so only Java is
 needed. Ivy's own default repository is used unless `jars.repository` names another. Ivy resolves no

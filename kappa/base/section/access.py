@@ -48,7 +48,7 @@ class TokenSettings(Section, frozen=True):
 
 
 class OidcSettings(Section, frozen=True):
-    """`[access.oidc]`: the issuer whose tokens tell who a person is (OpenID Connect)."""
+    """`[access.oidc]`: the issuer whose tokens identify people (OpenID Connect)."""
 
     issuer: Annotated[
         str, "the issuer's URL, as its tokens have it; nothing: people need tokens of Kappa"

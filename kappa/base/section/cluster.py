@@ -1,7 +1,7 @@
 """The rules of `engine.master`, `engine.driver_host` and `engine.conf`. Pure.
 
-A leg on a cluster has to give the rows that it gives on one machine. So what they rest on is
-Kappa's to set, and is refused here by name, with the reason. All else is passed through.
+A leg on a cluster has to give the rows that it gives on one machine. So Kappa sets the settings on
+which they depend, and refuses them here by name, with the reason. All else is passed through.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def is_secret_of_spark(name: str) -> bool:
 
 
 def addresses(master: str, conf: Mapping[str, str] = MappingProxyType({})) -> list[tuple[str, int]]:
-    """Returns the host and port of each master. Raises ValueError if one of them cannot be.
+    """Returns the host and port of each master. Raises ValueError if one of them is not valid.
 
     Those of YARN's resource managers are in Spark's settings, `conf`.
     """

@@ -14,7 +14,7 @@ Topics = Annotated[list[str], "the topics that it may send to; none: all that ar
 
 
 class SourceSettings(Section, frozen=True):
-    """`[collect.sources.NAME]`: one that may send events."""
+    """`[collect.sources.NAME]`: a source that may send events."""
 
     token: Annotated[str, "what it sends with each request", SECRET] = ""
     topics: Topics = field(default_factory=list)

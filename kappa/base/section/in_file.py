@@ -1,4 +1,4 @@
-"""The secrets in a kappa.toml, which is no place for them. Pure."""
+"""The secrets in a kappa.toml, where secrets must not be. Pure."""
 
 from __future__ import annotations
 

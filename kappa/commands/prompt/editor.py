@@ -42,7 +42,8 @@ _HISTORY = "shell_history"
 class LineEditor:
     """Reads statements and backslash commands at a prompt, each whole.
 
-    `names` returns the names to complete. A statement goes on over several lines until a semicolon.
+    `names` returns the names to complete. A statement continues over several lines until a
+    semicolon.
     """
 
     def __init__(self, names: Callable[[], KnownNames]) -> None:

@@ -90,7 +90,7 @@ def open_shell(here: ProjectContext, when: Past | None = None) -> None:
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Ends the process by SIGTERM and SIGHUP, which are no Ctrl-C in a shell."""
+    """Ends the process on SIGTERM and SIGHUP, which a shell does not treat like Ctrl-C."""
 
     def end_process(*_: object) -> NoReturn:
         raise SystemExit(ExitCode.INTERRUPTED)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def moment_text(snapshot: Snapshot) -> str:
-    """Returns the generation of a snapshot, and what it shows of each pipeline."""
+    """Returns the generation of a snapshot, and the frontier that it shows of each pipeline."""
     from kappa.serving.query.pin.snapshot import head_of
 
     head = head_of(snapshot)

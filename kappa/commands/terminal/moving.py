@@ -1,7 +1,8 @@
 """Progress of steps that take a while: the thing that is slow, in words.
 
-On a terminal a single line moves, has the seconds so far, and disappears at the end. Elsewhere a
-plain line is written for each state of the step, and no line twice. With --quiet nothing is shown.
+On a terminal, a single line moves. It shows the seconds so far, and disappears at the end.
+Elsewhere a plain line is written for each state of the step, and no line twice. With --quiet
+nothing is shown.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class PlainLines:
     def line(self, text: str, seconds: float) -> str | None:
         """Returns the line to write now, or None if a line of the state is written.
 
-        Texts that differ only in their counts tell the same state.
+        Texts that differ only in their counts describe the same state.
         """
         state = _COUNT.sub("", text)
         if seconds < _FIRST_SECONDS or state in self._states:

@@ -106,7 +106,7 @@ def readable_topics(here: ProjectContext) -> dict[str, Topic]:
 
 
 def write_bytes(content: bytes) -> None:
-    """Writes bytes of a log to stdout, and escapes bytes that are no UTF-8."""
+    """Writes bytes of a log to stdout, and escapes bytes that are not UTF-8."""
     sys.stdout.write(content.decode(errors="backslashreplace"))
     sys.stdout.flush()
 
@@ -120,7 +120,7 @@ class LinePrefixes:
         self._colours: dict[str, str] = {}
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes the lines of a process, and escapes bytes that are no UTF-8."""
+        """Writes the lines of a process, and escapes bytes that are not UTF-8."""
         colour = self._colours.setdefault(name, _COLOURS[len(self._colours) % len(_COLOURS)])
         prefix = f"{name.ljust(self._width)} | "
         if has_colour(sys.stdout):

@@ -184,7 +184,7 @@ def whole_option(fold: str, name: str, number: object, least: int, most: int) ->
 
 
 def _one_spelling(value: str, kind: Type) -> str:
-    """Returns SQL in which NaN, which is no measure, is null, and both zeros are the same.
+    """Returns SQL that turns NaN into null and -0.0 into 0.0.
 
     `-0.0 + 0.0` is `0.0` (IEEE 754).
     """

@@ -16,8 +16,8 @@ _ORDER = tuple(name for name, _ in FOLD_ORDER_COLUMNS)
 def first(column: str) -> First:
     """Keeps the earliest value of a column, nulls ignored. Exact.
 
-    The order is that of log time, topic, partition and offset. Of several rows of the same record
-    the least value counts.
+    The order is that of log time, topic, partition and offset. If one record has several rows, the
+    least value counts.
 
     Example:
         Table("pages", keys=("page",), fold={"first_visitor": first("visitor")})
@@ -28,8 +28,8 @@ def first(column: str) -> First:
 def latest(column: str) -> Latest:
     """Keeps the newest value of a column, nulls ignored. Exact.
 
-    The order is that of log time, topic, partition and offset. Of several rows of the same record
-    the greatest value counts.
+    The order is that of log time, topic, partition and offset. If one record has several rows, the
+    greatest value counts.
 
     Example:
         Table("pages", keys=("page",), fold={"last_visitor": latest("visitor")})

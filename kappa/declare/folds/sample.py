@@ -30,9 +30,9 @@ def sample(
     weight 1 would be (Efraimidis and Spirakis, 2006); rows whose weight is null, NaN, zero or
     negative are never drawn. One column gives an array of its values, nulls ignored; several
     columns give an array of structs. The array has the order in which the rows were drawn, so its
-    first n values are a sample of n rows. Of rows of more than 16 MiB, as many as fill 16 MiB are
-    kept. The boolean column `<name>_overflow` beside the array is true if there were more rows than
-    are kept.
+    first n values are a sample of n rows. If the rows have more than 16 MiB, only as many as fill
+    16 MiB are kept. The boolean column `<name>_overflow` beside the array is true if there were
+    more rows than are kept.
 
     Example:
         Table("pages", keys=("page",), fold={"visits": sample(["visitor", "ms"], 20)})

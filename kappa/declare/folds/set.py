@@ -14,9 +14,9 @@ from kappa.declare.values.columns import Array, Type, parse_type
 def set_(column: str, *, limit: int = 1000) -> DistinctSet:
     """Keeps the distinct values, nulls ignored, as a sorted array, empty if no value is left.
 
-    Exact, up to `limit` values, and up to 16 MiB. Of more, the `limit` least by hash are kept, or
-    as many of them as fill 16 MiB: a sample that is the same for any slices. The boolean column
-    `<name>_overflow` beside the set is then true.
+    Exact, up to `limit` values, and up to 16 MiB. If there are more, the `limit` least by hash are
+    kept, or as many of them as fill 16 MiB. This sample is the same for any slices. The boolean
+    column `<name>_overflow` beside the set is then true.
 
     Example:
         Table("pages", keys=("page",), fold={"visitors": set_("visitor", limit=100)})

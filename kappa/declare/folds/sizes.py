@@ -2,9 +2,9 @@
 
 A row of too many bytes cannot be written, and its group would stop the build. So a fold that keeps
 many values keeps them in a fixed order, up to a number of values and a number of bytes. A value is
-kept if the values before it are few enough and small enough. More values only move a value back.
-So the values that are kept do not depend on the slices: no value that a slice leaves out would be
-kept among more values, and the values that are kept tell where to stop (law 8).
+kept if the values before it are few enough and small enough. More values only move a value back. So
+the values that are kept do not depend on the slices: no value that a slice leaves out would be kept
+among more values, and the kept values decide where to stop (law 8).
 """
 
 from __future__ import annotations

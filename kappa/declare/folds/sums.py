@@ -2,7 +2,7 @@
 
 The sum and the average keep totals. A total is exact for whole numbers and decimals. Additions
 alone join totals, so the value does not depend on the order or the slices of records. A reader's
-value may not fit the served column; the total goes on, and fits again later.
+value may not fit the served column; the total continues, and may fit again later.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ class Total:
 class CarriedTotal(Total):
     """A total that 37 digits may not hold: `carry` times 10^37 units, and a rest of 0 or more.
 
-    So a value has one form. Each rest is less than 10^37 units, the half of which is subtracted
-    twice, since 10^37 has 38 digits.
+    So a value has one form. Each rest is less than 10^37 units. Half of that is subtracted twice,
+    since 10^37 has 38 digits.
     """
 
     carry: str

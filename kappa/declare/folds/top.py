@@ -25,11 +25,11 @@ _ORDER_BYTES = 64
 def top_k(column: str, k: int = 10, *, by: str | None = None) -> TopK:
     """Keeps the values of the `k` rows with the greatest `by` (or value), greatest first. Exact.
 
-    Of equal rows the later row is first, by log time, topic, partition and offset. Rows in which
-    the value or `by` is null are ignored; a value of two rows is in the array twice. A struct as
-    the column keeps several values of a row. Of values of more than 16 MiB the first are kept, as
-    many as fill 16 MiB. The boolean column `<name>_overflow` beside the array is true if there were
-    more rows with values than are kept.
+    If rows are equal, the later row is first, by log time, topic, partition and offset. Rows with a
+    null value or a null `by` are ignored. A value of two rows is in the array twice. A struct as
+    the column keeps several values of a row. If the values have more than 16 MiB, only the first
+    values that fill 16 MiB are kept. The boolean column `<name>_overflow` beside the array is true
+    if there were more rows with values than are kept.
 
     Example:
         Table("pages", keys=("page",), fold={"slowest": top_k("visitor", 3, by="ms")})
@@ -39,7 +39,7 @@ def top_k(column: str, k: int = 10, *, by: str | None = None) -> TopK:
 
 
 class TopK(Fold):
-    """The values of the greatest rows. A hidden column keeps ranks and order."""
+    """The values of the greatest rows. A hidden column stores the ranks and the order."""
 
     kind = "top_k"
     by_order = True
@@ -115,7 +115,7 @@ class TopK(Fold):
     def _top_sql(
         self, name: str, types: Types, ranked: str, rows: str, before: str = ""
     ) -> Iterator[str]:
-        """Lists Spark's SQL that keeps the first of the ranked rows, of which there were `rows`."""
+        """Lists Spark's SQL that keeps the first ranked rows; `rows` is the SQL of their number."""
         array = parse_type(types[_top_column(name)])
         assert isinstance(array, Array), "ranked rows are stored as an array"
         assert isinstance(array.element, Struct), "a ranked row is a struct"

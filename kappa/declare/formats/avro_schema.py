@@ -34,7 +34,7 @@ class AvroSchema:
 
 @lru_cache(_MOST_SCHEMAS)
 def parse_avro(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
-    """Parses a schema and all references. Raises DeclarationError if the text is no schema."""
+    """Parses a schema and all references. Raises DeclarationError if the text is not a schema."""
     # The import costs more than reading a project that has no topic in Avro.
     from fastavro.schema import SchemaParseException, UnknownType, parse_schema  # noqa: PLC0415
 

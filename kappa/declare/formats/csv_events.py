@@ -79,7 +79,7 @@ class Csv:
         """Returns None: the topic declares the events."""
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
-        """Refuses columns with parts, and columns that are no field."""
+        """Refuses columns with parts, and columns that are not fields."""
         check_plain(columns, self._field_names(columns), "format csv", by_schema=by_schema)
 
     def event_reader(self, columns: Sequence[Column]) -> CsvReader:
@@ -136,7 +136,7 @@ class Csv:
 
 @dataclass(frozen=True, slots=True)
 class CsvReader:
-    """The reader of lines with these fields, of which the first `least` must be there."""
+    """The reader of lines with these fields; the first `least` fields must be present."""
 
     names: tuple[str, ...]
     separator: str

@@ -1,6 +1,6 @@
 """A change from an envelope and a Kafka key, in whatever encoding. Pure.
 
-A fact is a column of the event that tells of the change and not of the row: operation, place in the
+A fact is a column of the event that describes the change and not the row: operation, place in the
 source, time, identity. The name of a fact's column leads to a part of the envelope.
 """
 
@@ -109,8 +109,7 @@ def change_identity(
 ) -> str:
     """Returns the identity of a change: the place in the source, the operation, and the row.
 
-    The place alone is no identity: all rows of a snapshot have the same place, and so have all rows
-    of one COPY.
+    The place alone is not an identity: all rows of a snapshot, or of one COPY, have the same place.
     """
     place = {name: value for name, value in source.items() if name not in _PASSING}
     text = json.dumps([operation, place, row], sort_keys=True, default=_plain_text)
@@ -175,7 +174,7 @@ class EnvelopeReader:
     def read_change(self, key: Callable[[], EnvelopePart], value: EnvelopePart) -> SourceChange:
         """Returns the change in an envelope. `key` is asked for only if a column wants the key.
 
-        Raises Rejected if the value is no change.
+        Raises Rejected if the value is not a change.
         """
         envelope = value.fields
         operation = envelope.get("op")

@@ -48,7 +48,7 @@ class Debezium:
     """The format of records with one change of a row each, as Debezium writes a database's log.
 
     The event's columns are the row's: after the change, and of a deleted row before the deletion. A
-    column named `change_...` tells of the change itself: `change_op` (c, u, d, r of a snapshot, or
+    column named `change_...` describes the change itself: `change_op` (c, u, d, r of a snapshot, or
     t of a truncated table), `change_id` (its identity), `change_at`, `change_lsn`, `change_tx`,
     `change_snapshot`, `change_key` (a key of several columns, as one text) and `change_before`.
     `facts` gives other columns, or other names for these.
@@ -114,7 +114,7 @@ class Debezium:
 
     @property
     def tells_operation(self) -> frozenset[str]:
-        """Returns the columns that tell the operation of a change.
+        """Returns the columns that have the operation of a change.
 
         A function needs at least one.
         """
@@ -187,7 +187,7 @@ class DebeziumReader:
         )
 
     def read_change(self, key: bytes | None, value: bytes) -> SourceChange:
-        """Reads a change. Raises Rejected if the bytes are no change."""
+        """Reads a change. Raises Rejected if the bytes are not a change."""
         return self._envelope.read_change(
             lambda: self._split_key(key), self._parts.split_value(value)
         )
@@ -291,11 +291,11 @@ class JsonParts:
         self._fields = JsonFormat(exact=exact).fields
 
     def split_value(self, value: bytes) -> EnvelopePart:
-        """Takes a value apart. Raises Rejected if the value is no object."""
+        """Takes a value apart. Raises Rejected if the value is not an object."""
         return _split_parts(self._fields(value))
 
     def split_key(self, key: bytes) -> EnvelopePart:
-        """Takes a key apart. Raises Rejected if the key is no object."""
+        """Takes a key apart. Raises Rejected if the key is not an object."""
         try:
             return _split_parts(self._fields(key))
         except Rejected as error:

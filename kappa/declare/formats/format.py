@@ -80,7 +80,7 @@ class SourceChangeReader(EventReader, Protocol):
     """The reader of a format whose records are changes."""
 
     def read_change(self, key: bytes | None, value: bytes) -> SourceChange:
-        """Reads a change. Raises Rejected if the bytes are no change."""
+        """Reads a change. Raises Rejected if the bytes are not a change."""
 
     def key_value(self, key: bytes, column: Column) -> Any:
         """Returns the row's value of the column that the Kafka key is. Raises Rejected."""

@@ -216,7 +216,7 @@ class ProtobufReader:
             self._others[form.pin.id, indexes_of(message)] = None
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Reads the fields of a message. Raises Rejected if the bytes are no declared message."""
+        """Reads the fields of a message. Raises Rejected if the bytes are no such message."""
         if self._framed:
             schema_id, value = split_frame(value)
             indexes, value = _split_indexes(value)

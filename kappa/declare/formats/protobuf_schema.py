@@ -258,7 +258,7 @@ class _ProtoReader:
 def message_types(text: str, references: tuple[str, ...] = ()) -> Any:
     """Returns the description of a schema's file, with all references.
 
-    Raises DeclarationError if the text is no schema.
+    Raises DeclarationError if the text is not a schema.
     """
     # The import costs more than reading a project that has no topic in Protobuf.
     from google.protobuf import descriptor_pool  # noqa: PLC0415

@@ -6,7 +6,7 @@ whenever the version is loaded, and a build's code snapshot has the file.
 
 Records name the schema that they were written with by an id of the registry. A process opens the
 source that answers ids; the project's declarations need no source. Ids are immutable, so an answer
-for an id holds for ever.
+for an id stays valid forever.
 """
 
 from __future__ import annotations

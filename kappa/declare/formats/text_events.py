@@ -183,7 +183,7 @@ class TextReader:
 def time_check(layout: str) -> Check:
     """Returns the check that reads texts of this layout as microseconds since 1970, UTC.
 
-    Raises DeclarationError if the layout is no layout of a time.
+    Raises DeclarationError if the layout is not a layout of a time.
     """
     parts = re.split(r"%(.?)", layout)
     used = [part for part in parts[1::2] if part != "%"]

@@ -36,7 +36,7 @@ def text_of(value: Any, name: str) -> str:
 
 
 def decoded_text(value: bytes) -> str:
-    """Returns the text of a record. Raises Rejected if the bytes are no text."""
+    """Returns the text of a record. Raises Rejected if the bytes are not a text."""
     try:
         text = value.decode()
     except UnicodeDecodeError as error:

@@ -51,7 +51,7 @@ def changes_of(form: RecordFormat) -> Debezium | None:
 def format_of(given: object) -> RecordFormat:
     """Returns the format that a topic declares, by name or as a value.
 
-    Raises DeclarationError if `given` is no format.
+    Raises DeclarationError if `given` is not a format.
     """
     if isinstance(given, str) and given in NAMED:
         return NAMED[given]
@@ -69,7 +69,7 @@ def keys_of(
 ) -> RecordFormat | None:
     """Returns the format that a topic declares for keys; None if keys are plain text.
 
-    Raises DeclarationError if `given` is no format, or a format for keys of other columns.
+    Raises DeclarationError if `given` is not a format, or is a format for keys of other columns.
     """
     if key is not None:
         _check_key(source, topic, key, columns)

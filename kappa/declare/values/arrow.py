@@ -60,7 +60,7 @@ def arrow_type(kind: Type) -> pa.DataType:
 
 
 def arrow_schema(columns: Iterable[tuple[str, str]]) -> pa.Schema:
-    """Returns the Arrow schema of a birth certificate's columns, each of which may be null."""
+    """Returns the Arrow schema of a birth certificate's columns, all nullable."""
     return pa.schema(
         [pa.field(name, _RAW.get(kind) or arrow_type(parse_type(kind))) for name, kind in columns]
     )

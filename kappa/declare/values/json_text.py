@@ -1,7 +1,7 @@
 """JSON to an event's fields: bytes to Python's values of JSON. Pure.
 
-A value is exactly one JSON object in UTF-8 (RFC 8259). Repeated fields are refused, and so is every
-text whose meaning depends on the parser. `kappa/records/record.py` gives the fields a meaning.
+A value is exactly one JSON object in UTF-8 (RFC 8259). Repeated fields, and all other texts whose
+meaning depends on the parser, are refused. `kappa/records/record.py` gives the fields a meaning.
 """
 
 from __future__ import annotations

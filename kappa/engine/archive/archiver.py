@@ -4,7 +4,7 @@
 
 Each commit has a range `[start, end)` of a partition and records the range
 (kappa/tables/archive.py). The next commit begins at the end of the last committed range. So a
-killed archiver goes on from there, whatever it had written. A changed declaration of an event has
+killed archiver continues from there, whatever it had written. A changed declaration of an event has
 another archive, made of the records that the topic has. Records that the topic has lost are added
 from an older archive that kept raw records. Exit code 0: no topic is archived; 130: asked to stop
 (SIGTERM).
@@ -327,8 +327,8 @@ class Earlier:
     def beginning(self, partition: int, first: int, done: int | None) -> int:
         """Returns the beginning of the log that the archives and the topic form together.
 
-        The topic's own first offset is `first`. If all is archived up to `done`, the log goes on
-        from there.
+        The topic's own first offset is `first`. If everything is archived up to `done`, the log
+        continues from there.
         """
         reaching = [each for each in self.kept.get(partition, ()) if each.end >= first]
         if done is None:

@@ -1,9 +1,9 @@
 """A spare's program that folds a sample of the log, and keeps the rows that readers would see.
 
 The argument is a folder. develop/sample_runs.py writes request.json there, and the records of the
-sample in a file beside. The program writes answer.json: for each pipeline the file of its rows, or
-a sentence that refuses the pipeline. The process folds one sample after the other, each by the
-files of the project as they are then.
+sample in a file beside. The program writes answer.json. For each pipeline it names the file of its
+rows, or gives a sentence that refuses the pipeline. The process folds one sample after the other,
+each by the files of the project as they are then.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def shape_of(plans: Mapping[str, Sequence[Any]]) -> str:
 
 
 def large_slices_key(spark: SparkSession, shape: str, declared: str) -> str | None:
-    """Returns the name of all that decides how large slices are computed, or None.
+    """Returns a name for everything that decides how large slices are computed, or None.
 
     None: Python code of the pipeline takes part. `declared` is a digest of the topics and tables.
     """

@@ -200,7 +200,7 @@ class Rehearsal:
         self.begin(driver_rows=driver_rows)
 
     def begin(self, *, driver_rows: int, merge_bytes: int = 0) -> None:
-        """Begins the folding job, anew as after a restart.
+        """Begins the folding job again, as after a restart.
 
         Spark commits the rows that Spark has computed, except for contributions by key of at most
         `merge_bytes`. No contribution waits.

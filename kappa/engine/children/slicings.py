@@ -99,7 +99,7 @@ def hold_to_law(
 
     The first slicings have a slice for all events, and a slice per event (or `most_slices` slices).
     `cuts` random slicings follow, which have empty slices, and slices that are folded again.
-    `by_spark` tries the way in which large slices are computed, too. `say` takes a line before each
+    `by_spark` also computes the slices as large slices are computed. `say` takes a line before each
     slicing. Once `is_over` returns True no further slice is folded, and the slicing at hand counts
     as not tried. Raises LawBroken with the smallest cut found, and the rows that differ.
     """
@@ -241,7 +241,7 @@ class _Trial:
     def _ensure_texts(self, build: Rehearsal, end: Offsets, slicing: _Slicing) -> None:
         """Raises LawBroken if a view differs from the rows of the query's text.
 
-        Each way rewrites the query, so a comparison of two ways is no proof.
+        Each way rewrites the query, so a comparison of two ways proves nothing.
         """
         if all(table.view is None for table in self._tables):
             return
@@ -292,7 +292,7 @@ def _of_doubles(tables: Sequence[TableBirth]) -> str:
 
 
 def _upset(build: Rehearsal, end: Offsets, draw: random.Random, driver_rows: int) -> None:
-    """Begins a job anew now and then.
+    """Begins a new job now and then.
 
     In half of these cases the last job has died in the slice.
     """

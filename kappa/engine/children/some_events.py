@@ -61,8 +61,8 @@ def some_events(
     and after it, if it declares an identity. Hours and days pass between some if a step is woken on
     time. The same `seed` draws the same events.
 
-    `distinct` names fields, as `TOPIC.FIELD`, of which each event has a value of its own: the ids
-    that a view has for its keys. Raises UsageError if one is neither text nor a whole number.
+    `distinct` names fields, as `TOPIC.FIELD`, whose values differ in all events: the ids that are a
+    view's keys. Raises UsageError if one is neither text nor a whole number.
 
     Example:
         events = some_events(web, 20, distinct=("visits.visitor",), seed=7)

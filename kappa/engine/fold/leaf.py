@@ -1,7 +1,7 @@
 """A file of rows as the leaf of a plan.
 
-Each run of the plan reads the file's present rows. Spark plans an action anew for every DataFrame,
-which for a small slice costs many times as much as the slice's rows. A plan over leaves is made
+Each run of the plan reads the file's present rows. Spark plans an action again for every DataFrame.
+For a small slice, this costs many times as much as the slice's rows. A plan over leaves is made
 once and run for every slice. A plan remembers the length of its files, and a Parquet file is read
 from the end. So the file always has the same length, with a gap before the footer.
 """

@@ -51,9 +51,9 @@ _FAST = Judging()
 class Stepped:
     """Rows that a step makes of a slice, and the step's failures.
 
-    The `rows` are by table. `failed` are records, and `noted` the records of which the rejects tell
-    although they are folded. `is_unsure`: the step failed on some record of a batch. If records
-    have failed, the rows are not the slice's.
+    The `rows` are by table. `failed` are failing records. `noted` are records that are folded and
+    yet have a row in the rejects. `is_unsure`: the step failed on some record of a batch. If
+    records have failed, the rows are not the slice's.
     """
 
     rows: Mapping[str, ContributedRows]

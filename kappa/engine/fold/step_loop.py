@@ -8,7 +8,7 @@ slice, which gives the state that the next record would have met.
 Records of different partitions have no order between them, and slices decide which arrive first. So
 a key that has records in several partitions has a state for each, and the records of the other
 partitions change nothing in it. Readers see the state of the least partition: no slicing changes
-which one that is. The rejects table tells of the other states.
+which one that is. The rejects table has a row for each of the other states.
 """
 
 from __future__ import annotations
@@ -98,10 +98,10 @@ class Judging:
 class StepLoop:
     """Loop over keys, which keeps the resulting rows until taken.
 
-    If failures are noted, a key ends at the first record that the step fails on: the slice is to be
+    If failures are noted, a key ends at the first record that the step fails on: the slice must be
     folded again without that record. In a batch the failing record is not known: `is_unsure` is
-    set. Where records are tried alone, a key goes on behind a record that fails, as if that record
-    were not there.
+    set. Where records are tried alone, a key continues after a failing record, as if that record
+    did not exist.
 
     `noted` has records that are folded. A failure of a step that is woken is noted there. The key's
     state is then the state before, and asks for no time. So that state does not depend on where a
@@ -120,8 +120,8 @@ class StepLoop:
     ) -> None:
         """Takes the tables, the step, and the form of its input.
 
-        `emitted` is the table of emitted rows, or None. `on_time` is the column by which the step
-        asks to be woken, and `clocks` are the log times at the end of the slice.
+        `emitted` is the table of emitted rows, or None. `on_time` is the column with the time at
+        which the step asks to be woken, and `clocks` are the log times at the end of the slice.
         """
         self.failed: list[FailedStep] = []
         self.noted: list[FailedStep] = []
@@ -184,7 +184,7 @@ class StepLoop:
         """Hides all states of a key but that of the least partition, and notes hidden states.
 
         `states` are all states before, and `changed` the states after, some of which are new.
-        Returns the states that are to be written.
+        Returns the states to write.
         """
         after = {**states, **changed}
         shown, before = min(after), min(states, default=None)

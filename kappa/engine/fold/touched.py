@@ -42,8 +42,8 @@ def touched_rows(path: str, version: int, columns: Columns, keys: pa.Table) -> p
 
     `columns` are the columns to return. `keys` has exactly the table's key columns, with the same
     types; a null is a key like any other. Row groups whose bounds exclude every key are not read.
-    Of other row groups the keys are read first: memory is needed for the rows found, and for some
-    thousand more.
+    For other row groups, the keys are read first: memory is needed only for the rows found, and for
+    some thousand more.
     """
     schema = arrow_schema(columns)
     among = _Among(keys)

@@ -8,7 +8,7 @@ Small slices run through a plan that is made once. Calling the function, analysi
 Spark some 200 ms, and running the plan some 30: freshness depends on these times. The same plan
 gives other rows each time because of its leaves (engine/fold/leaf.py). Spark keeps nothing from one
 run to the next, since the plan has no exchange and no cache, which a row-by-row function does not
-need. If a function reads a clock or throws dice, and was let through, the function is planned anew
+need. If a function reads a clock or throws dice, and was let through, the function is planned again
 for each slice: Spark computes that part when planning.
 """
 

@@ -5,8 +5,8 @@ alone. On a single record the function does the same whatever the slice. A funct
 without any record has an error of its own. If the function fails on many records together, and on
 no record alone, no record is to blame.
 
-However many records fail, the search goes on: it takes time, and nothing that a producer sends ends
-it. A slice with very many of them is split (law 12), since all that are found are in memory.
+The search continues, however many records fail: it takes time, but no record of a producer ends it.
+A slice with very many of them is split (law 12), since all that are found are in memory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _Error = TypeVar("_Error")
 
 
 class TooManyFail(Exception):
-    """Signal that a slice is to be split, since very many of its records fail."""
+    """Signal that a slice must be split, since very many of its records fail."""
 
 
 class Valid(Protocol):
@@ -91,8 +91,8 @@ class Culprits:
     def first(self, error: Exception, read: Callable[[Slice], pa.Table]) -> KappaError:
         """Returns the error with which a job stops.
 
-        `error` is the function's error on the slice. `read` gives raw records, of which key and
-        value are shown.
+        `error` is the function's error on the slice. `read` gives raw records; their key and value
+        are shown.
         """
         if failure_of(error, self._pipeline) is None:
             return translated(error, self._pipeline)

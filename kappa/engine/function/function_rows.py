@@ -109,7 +109,7 @@ class FunctionRows:
 
         Unless `on_error="stop"` is declared, records that the function fails on are rejected.
         Records that contribute to rows that are gone are rejected, too. Raises TooManyFail if the
-        slice is to be split.
+        slice must be split.
         """
         computed = self._computed if self._has_failed else self._whole
         try:

@@ -89,7 +89,7 @@ def _rejected(
 def _followed(
     named: Collection[Position], rejected: Mapping[Position, int | None]
 ) -> set[Position]:
-    """Returns the named places, and all that rejects name in turn."""
+    """Returns the named places, and all places that rejects name in turn."""
     reached: set[Position] = set()
     left = list(named)
     while left:

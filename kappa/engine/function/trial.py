@@ -30,7 +30,7 @@ class Tries(Protocol):
     """Runs of a function over ranges of rows."""
 
     def put(self, topic: str, rows: pa.Table) -> None:
-        """Puts the rows of which ranges are tried."""
+        """Puts the rows; the function is then tried on ranges of them."""
         ...
 
     def failure(self, start: int, end: int) -> Failure | None:

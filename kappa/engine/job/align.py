@@ -2,7 +2,7 @@
 
 The frontier is pinned by a lease first. The slices that lead to the frontier are written down as a
 leg and folded, and the result is put as an alignment (kappa/state/alignment.py). The live job is
-not touched, and goes on. A candidate that is past the live build in a partition waits until the
+not touched, and continues. A candidate that is past the live build in a partition waits until the
 live build has caught up. If the lease has ended meanwhile, a newer frontier is the aim.
 engine/job/catch_up.py folds these legs.
 """

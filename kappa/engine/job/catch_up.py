@@ -71,7 +71,7 @@ class CatchUp:
         """Folds until little is left, or until asked to stop.
 
         At most `engine.tail_records` offsets are little if nothing was folded here: so few offsets
-        are no reason to start a JVM. A running JVM goes on until a tiny rest is left: the JVM is
+        are no reason to start a JVM. A running JVM continues until a tiny rest is left: the JVM is
         warm, and more offsets arrive while the tail's process starts. `at_hand` gives the session
         for tiny slices. `is_warm` means that this session is warm and not the leg's own: then a
         first, small slice costs nothing.
@@ -112,8 +112,8 @@ class CatchUp:
     def align(self, *, again: bool) -> Leg | None:
         """Aligns the build with the live build, if there is a live build.
 
-        Returns the build's tail, written down. `again`: the tail is written down already, and the
-        build is aligned once more before the tail goes on. Returns None if the job was asked to
+        Returns the build's tail, written down. `again`: the tail is already written down, and the
+        build is aligned once more before the tail continues. Returns None if the job was asked to
         stop.
         """
         while not self._job.stop.is_set():

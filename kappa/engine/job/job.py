@@ -4,16 +4,16 @@
         --leg base|catch-up|alignment|tail --nice NICE
 
 Exit code 0: asked to stop (SIGTERM), or at the end of a catch-up or of a branch's base. That base
-is folded by the code of the build that the branch begins with. An `alignment` goes on with the
-tail, in the same process; so does a short catch-up, which takes less time than the start of another
-JVM and of Spark's workers. A longer catch-up leaves the machine to others first, by NICE (0 to 19).
-Any other end is an error, printed to stderr. An error that a restart would not help (a law, a
-user's mistake) is also left in the build's `stopped.json`. After any other error the supervisor
+is folded by the code of the build that the branch begins with. An `alignment` continues with the
+tail, in the same process. A short catch-up does the same: it takes less time than the start of
+another JVM and of Spark's workers. A longer catch-up leaves the machine to others first, by NICE (0
+to 19). Any other end is an error, printed to stderr. An error that a restart would not help (a law,
+a user's mistake) is also left in the build's `stopped.json`. After any other error the supervisor
 starts the job again.
 
 This file has few imports. The program reads arguments and settings, takes the build's lock and
-estimates how much is to be folded. Then the program starts Spark's JVM, which takes two seconds to
-boot. Meanwhile the work itself is imported: engine/job/legwork.py.
+estimates the amount to fold. Then the program starts Spark's JVM, which takes two seconds to boot.
+Meanwhile the work itself is imported: engine/job/legwork.py.
 """
 
 from __future__ import annotations

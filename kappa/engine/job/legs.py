@@ -145,8 +145,8 @@ def slice_size(distance: int, slice_records: int, *, small: int = _SMALL_STEP) -
 def short_slice_size(at_most: int, end: Offsets, engine: EngineSettings) -> int:
     """Returns the most offsets in a slice of a short catch-up up to `end`.
 
-    Cuts are rounded: a slice has up to an offset more for each partition, and one of more than
-    `driver_rows` offsets would be left to Spark's workers. Pure.
+    Cuts are rounded: a slice has up to one more offset for each partition. Spark's workers would
+    get a slice of more than `driver_rows` offsets. Pure.
     """
     partitions = sum(1 for _ in end.items())
     return max(1, min(at_most, engine.driver_rows - partitions))

@@ -29,7 +29,7 @@ def next_mark(
 
     Offsets without a record are counted as absent: compacted away, aborted, or a marker of a
     transaction. So the tally adds up to the distance (I6). Raises Broken if there are more records
-    than offsets, or if the log's clock, by which rows are gone, would go back.
+    than offsets, or if the log's clock, which decides which rows are gone, would go back.
     """
     log_time = {topic: dict(parts) for topic, parts in last.log_time.items()}
     tally = {topic: dict(parts) for topic, parts in last.tally.items()}

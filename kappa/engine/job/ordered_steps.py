@@ -30,8 +30,8 @@ _MOST_TRIES = 10
 class StepFails(Exception):
     """Failure of steps on records of a slice.
 
-    The slice is to be folded again. `failed` are the records. `noted` are the records of which the
-    rejects tell although they are folded (`StepLoop`); None means that these are not known yet.
+    The slice must be folded again. `failed` are the records. `noted` are the records that are
+    folded and yet have a row in the rejects (`StepLoop`); None means that these are not known yet.
     `is_unsure`: a step over batches fails on some record of a batch.
     """
 

@@ -43,7 +43,7 @@ class SliceLimit:
         """Takes the limit and the place of the pipeline's function.
 
         The place is for the message. A slice progresses when `signs` gives another value than
-        before. `give_up` notes that the slice is to be split, and `end` ends this process.
+        before. `give_up` notes that the slice must be split, and `end` ends this process.
         """
         self._seconds = seconds
         self._where = where

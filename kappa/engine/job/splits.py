@@ -3,8 +3,8 @@
 Jobs die in slices that are too large. Each slice is recorded as begun before it is folded, on the
 host whose memory may be too small. A slice that two jobs have begun and no job has ended is split.
 A slice that a job has given up, because the slice made no progress, is split as well. A record has
-the offsets at which the slice is cut. A part can be split further. Each part is folded as a slice
-of its own, with a frontier, so the next job goes on behind the part.
+the offsets at which the slice is cut. A part can be split further. Each part is folded as a
+separate slice with a frontier, so the next job continues after the part.
 """
 
 from __future__ import annotations

@@ -177,8 +177,8 @@ class Tail:
     def _check_end(self) -> None:
         """Raises LogCutError if the log has lost its end.
 
-        The error becomes this tail's failure. Spark's stream knows no epochs, and would go on when
-        the log has grown past the end.
+        The error becomes this tail's failure. Spark's stream knows no epochs, and would continue
+        when the log has grown past the end.
         """
         try:
             self._job.slices.guard.check_end(self._job.publisher.newest)

@@ -150,7 +150,7 @@ def command(
 
 
 def secrets_of(settings: Settings) -> Mapping[str, str]:
-    """Returns the variables by which a JVM has the secrets of the project's cluster."""
+    """Returns the variables that give a JVM the secrets of the project's cluster."""
     # A session need not read the log: a missing secret is reported by the code that reads the log.
     with suppress(SettingsError):
         return secret_variables(client_options(settings))

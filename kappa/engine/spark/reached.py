@@ -1,7 +1,7 @@
 """The checks that a cluster's master answers and gives an executor.
 
 A failed check is reported in a sentence. Spark itself would try a master for a minute and report no
-reason, and wait for an executor for ever.
+reason, and would wait for an executor forever.
 """
 
 from __future__ import annotations

@@ -226,8 +226,8 @@ def boot(
 def booting_session(settings: JarsSettings) -> Iterator[Callable[[], SparkSession]]:
     """Boots a JVM that ends with the block. Gives the function that waits for its session.
 
-    `settings` are those of the project's section `[jars]`.
-    Workers of the session import the sources that this process has opened by then, if any.
+    `settings` are the project's section `[jars]`. Workers of the session import the sources that
+    this process has opened by then, if any.
     """
     with tempfile.TemporaryDirectory(prefix="kappa-spark-") as folder:
         machine = boot(

@@ -38,7 +38,7 @@ _KAPPA = "KAPPA_DIGEST"
 def ship(spark: SparkSession, code: Path, into: Path) -> Mapping[str, str]:
     """Ships a folder of code to a session's executors.
 
-    Returns the variables by which workers find the code. The archive is written below `into`.
+    Returns the variables with which workers find the code. The archive is written below `into`.
     """
     path = into / f"shipped-{secrets.token_hex(4)}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -78,7 +78,7 @@ def take_compiled(shipped: Path) -> None:
 
 @cache
 def kappa_digest() -> str:
-    """Returns a digest of Kappa's own code, as far as workers run the code."""
+    """Returns a digest of the part of Kappa's own code that workers run."""
     assert _HOME.name == "kappa"
     digest = hashlib.sha256()
     for file in sorted(_HOME.rglob("*.py")):

@@ -60,7 +60,7 @@ def tell_workers(spark: SparkSession, *, change: bool = False) -> None:
 
     Workers have the environment of the JVM, which may have started before the sources were opened.
     The workers of a cluster have shipped sources. If the sources `change`, each task loads them
-    anew: a worker outlives a task, and would keep the modules of the task before.
+    again: a worker outlives a task, and would keep the modules of the task before.
     """
     environment = spark.sparkContext.environment
     if SHIPPED not in environment:

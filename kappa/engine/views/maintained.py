@@ -160,7 +160,7 @@ class MaintainedViews:
             self._duck = None
 
     def _rest_after(self, name: str, seconds: float) -> None:
-        """Lets a view that has failed for many seconds rest, so that all other tables go on."""
+        """Lets a view rest that has failed for many seconds, so that all other tables continue."""
         if seconds > _LONG_SECONDS:
             self._next_tries[name] = time.monotonic() + _REST * seconds
 

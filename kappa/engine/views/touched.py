@@ -119,8 +119,8 @@ def changes_of_slice(
 ) -> pa.Table | None:
     """Returns the differences from a view's stored rows, in rows that the slice touched.
 
-    `sources` are the view's own table and the tables that the view reads, of which `changed` have
-    changed. `since` is as in `changes_sql`. Returns None if the whole view must be computed.
+    `sources` are the view's own table and the tables that the view reads; `changed` are those that
+    have changed. `since` is as in `changes_sql`. Returns None if the whole view must be computed.
     """
     if way.change is None and not way.whole_after.keys().isdisjoint(changed):
         return None

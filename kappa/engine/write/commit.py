@@ -2,12 +2,12 @@
 
 delta-rs commits Arrow rows from the driver, in about ten milliseconds. delta-spark commits rows of
 Spark and rows that DuckDB's query finds, with two exceptions. Few rows, or small contributions by
-key, are committed by delta-rs. Many contributions by key, beside a table that is not much larger,
-are folded by DuckDB into a table that is written anew. DuckDB folds the contributions as readers
-fold waiting contributions (kappa/tables/merge.py), and spills to disk when its memory is exceeded.
-The merge of delta-rs takes ten to forty times the contributions' bytes, and the merge of Spark
-takes ten times as long. One process commits, and the commits of a table follow one another. The way
-of a slice (engine/slice.py) checks law 2 before.
+key, are committed by delta-rs. If there are many contributions by key, and the table is not much
+larger, DuckDB folds them and rewrites the table. DuckDB folds the contributions as readers fold
+waiting contributions (kappa/tables/merge.py), and spills to disk when its memory is exceeded. The
+merge of delta-rs takes ten to forty times the contributions' bytes, and the merge of Spark takes
+ten times as long. One process commits, and the commits of a table follow one another. The way of a
+slice (engine/slice.py) checks law 2 before.
 """
 
 from __future__ import annotations
@@ -493,7 +493,7 @@ class Rewriting:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def takes(self, contributions: int) -> bool:
-        """Returns True if this many contributions justify writing the table anew."""
+        """Returns True if this many contributions justify rewriting the table."""
         return self._stored.rows() <= _MOST_ROWS * contributions
 
     def fold(self, mark: Mark, guard: Guard) -> None:

@@ -10,8 +10,8 @@ listed. kappa/state/lease.py has the reader's half.
 
 Readers leave out rows that are gone by the log's clock, so no reader sees the deletion of gone
 rows. Frontiers that are still needed name older versions, which still have the deleted rows. No
-accepted contribution reaches a gone row (kappa/state/log_clock.py), so a folded row is never made
-anew. The newest row of a key protects the table from older records. So the row stays until no older
+accepted contribution reaches a gone row (kappa/state/log_clock.py), so a folded row never comes
+back. The newest row of a key protects the table from older records. So the row stays until no older
 record can follow: no contribution waits beside the table, and each partition of its topic is past
 the row. A view's hidden rows protect the table from waiting contributions, and from nothing else.
 """

@@ -62,7 +62,7 @@ class Keeper:
         every_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Sets the pace: apart from switches, one frontier per `every_seconds` at most."""
+        """Sets the pace: at most one frontier per `every_seconds`, except at switches."""
         self._store = store
         self._build = build
         self._pipeline = pipeline
@@ -265,7 +265,7 @@ class Publisher:
                 self._release(self._hold)
 
     def is_held(self) -> bool:
-        """Returns True while a hold is open, as far as the journal was read."""
+        """Returns True while a hold is open, according to the part of the journal that was read."""
         return self._hold is not None
 
     def _when_free(self, change: Callable[[Frontier], Frontier]) -> Frontier:

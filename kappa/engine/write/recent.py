@@ -246,7 +246,7 @@ class RecentPart:
     def fed_at(self) -> tuple[int, int, int]:
         """Returns the place of the table's last slice.
 
-        The greater place tells which of the two tables was fed later.
+        The table with the greater place was fed later.
         """
         return (-1, -1, -1) if self.stored is None else self.stored.mark().place
 

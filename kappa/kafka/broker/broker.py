@@ -1,8 +1,8 @@
 """The embedded broker: a real Apache Kafka on 127.0.0.1, as a child process.
 
 The process is KRaft, with broker and controller together. The broker keeps its data below
-`<root>/broker/` between runs and ends with its parent. The broker is no place for the only copy of
-any data: `kafka.bootstrap_servers` names a cluster for that.
+`<root>/broker/` between runs and ends with its parent. Do not keep the only copy of any data in
+this broker: `kafka.bootstrap_servers` names a cluster for that.
 """
 
 from __future__ import annotations

@@ -154,8 +154,8 @@ class Decoder:
     ) -> tuple[list[tuple[Any, ...]], npt.NDArray[np.int8], dict[int, Rejected]]:
         """Reads the records at some places of a batch singly.
 
-        Returns the rows, the fates of the whole batch as far as these records decide them, and the
-        rejected records.
+        Returns the rows, the fates of the batch that these records decide, and the rejected
+        records.
         """
         rows: list[tuple[Any, ...]] = []
         fates = np.full(len(times), int(Fate.DECODED), np.int8)

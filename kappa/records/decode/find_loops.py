@@ -155,7 +155,7 @@ def _behind_number(data: Bytes, at: int, end: int, whole: int, fraction: int, ex
     types.UniTuple(types.int64, 2)(_TEXTS[1], types.int64, types.int64, types.int64, types.int64)
 )
 def _integer(data: Bytes, at: int, end: int, low: int, high: int) -> tuple[np.int64, int]:
-    """Reads an integer and the place behind it; -1 unless the spelling is canonical."""
+    """Reads an integer and the place after it; -1 unless the spelling is canonical."""
     negative = at < end and data[_index(at)] == _MINUS
     begins = at + 1 if negative else at
     behind = _behind_digits(data, begins, end)

@@ -85,7 +85,7 @@ def layout_of(text: str, topic: Topic) -> Layout | None:
 
 
 def is_plain_schema(place: SchemaPlace) -> bool:
-    """Returns True if layout and columns decide all that a schema demands of an event."""
+    """Returns True if layout and columns decide everything that a schema demands of an event."""
     return not place.limits and all(
         not (each.place.limits or each.place.fields or each.place.element or each.place.closed)
         and (each.place.json_type != "integer" or str(each.place.column) in INTEGERS)

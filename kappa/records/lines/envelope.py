@@ -2,11 +2,11 @@
 
 An envelope is `{"key": "N1", "value": {...}, "timestamp": 1356998400000, "headers": {"trace": "x"},
 "partition": 0}`; only `value` is required. An object, array, number or boolean is sent as the JSON
-text of the line, a string as its raw text, null as a tombstone. Bytes that are no UTF-8 are a
+text of the line, a string as its raw text, null as a tombstone. Bytes that are not UTF-8 are a
 string in base 64, and `"base64": ["value"]` names such fields: `key`, `value`, `headers.NAME`. If
 two headers have the same name, the headers are an array of pairs: `[["trace", "x"], ["trace",
-null]]`. A `note` is for people and is passed over; so are `offset`, `event` and `reject` of an
-export.
+null]]`. A `note` is for people and is ignored; `offset`, `event` and `reject` of an export are
+ignored, too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PARTITIONS, _MILLISECONDS = 2**31, 2**63
 
 
 def envelope_record(line: bytes) -> ProducedRecord:
-    """Returns the record of a line. Raises UsageError if the line is no envelope.
+    """Returns the record of a line. Raises UsageError if the line is not an envelope.
 
     The error's text continues a sentence that begins with `line 7`.
     """
@@ -217,7 +217,7 @@ def _encoded_text(text: str, of: str) -> bytes:
 
 
 def refuse_constant(name: str) -> NoReturn:
-    """Raises ValueError: NaN and the infinities are no JSON."""
+    """Raises ValueError: NaN and the infinities are not JSON."""
     raise ValueError(f"{name} is not one of its values")
 
 

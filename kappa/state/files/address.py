@@ -74,7 +74,7 @@ def opened_buckets() -> tuple[Bucket, ...]:
 
 
 def opened_bucket_settings() -> tuple[tuple[str, StorageSettings], ...]:
-    """Returns the URLs and settings by which another process can open the same buckets."""
+    """Returns the URLs and settings with which another process can open the same buckets."""
     return tuple((each.url, each.storage) for each in opened_buckets())
 
 
@@ -89,7 +89,7 @@ def delta_options(address: str) -> dict[str, str] | None:
     """Returns the storage options of a table as delta-rs takes them; None: a table on the disk.
 
     Credentials are not among the options: delta-rs takes the credentials of the environment, or
-    goes through the usual chain by itself. So a table that is open for long goes on with newer
+    goes through the usual chain by itself. So a table that is open for long continues with newer
     credentials.
     """
     if not is_bucket(address):
@@ -308,7 +308,10 @@ def delete_scratch(address: str) -> None:
 
 
 def delete_folder(address: str) -> None:
-    """Deletes a folder with its content; of a disk, as far as the machine lets this process."""
+    """Deletes a folder with its content.
+
+    On a disk, files stay that the machine does not let this process delete.
+    """
     if is_bucket(address):
         for part in deletion_parts(each.address for each in entries_at(address)):
             delete_files(part)

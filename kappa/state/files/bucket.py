@@ -195,8 +195,8 @@ class Bucket:
         """Puts an object whole. With `new`, returns False and changes nothing if the object exists.
 
         An existing object of equal bytes counts as put here. The answer to an earlier attempt may
-        have been lost, and a lost answer is no lost race. So a record that only one writer may put
-        contains something that is unique to the writer.
+        have been lost, and a lost answer is not a lost race. So a record that only one writer may
+        put contains something that is unique to the writer.
         """
         self.before_change(name)
         return self._put_object(name, content, "create" if new else "overwrite")
@@ -345,7 +345,7 @@ class Bucket:
         """Does nothing: an object that the server has acknowledged lasts."""
 
     def ensure_lasting(self, name: str) -> None:
-        """Does nothing: an object that can be read lasts."""
+        """Does nothing: an object in a bucket is durable once it can be read."""
 
     def _ask_server(self, what: str, name: str, ask: Callable[[], _Answer]) -> _Answer | None:
         """Asks the server. Returns None if the object does not exist. Raises KappaError."""

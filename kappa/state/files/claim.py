@@ -5,7 +5,7 @@ So an object names the control host, and this host reads the object before each 
 change something. Commits of tables, and files that delta-rs and Spark write, are not preceded by
 such a look: a commit is put if absent, too.
 
-A host that is taken for dead may go on, if it was stopped between the look and the request. So each
+A host that seems dead may continue, if it was stopped between the look and the request. So each
 record that may have one winner gets its number before the look, and is put if its number is free.
 Then a late request either came before all records of the new host, or is refused (docs/design.md,
 law 18).
@@ -69,7 +69,7 @@ class Control(Protocol):
 
 
 class DiskControl:
-    """The control of a root on a disk, whose locks admit one host, as far as locks reach."""
+    """The control of a root on a disk. The disk's locks admit one host, where locks are shared."""
 
     def take(self, *, over: bool) -> None:
         """Does nothing: the process that has the supervisor's lock has the root."""

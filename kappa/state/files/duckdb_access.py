@@ -55,7 +55,7 @@ def open_exact(config: Mapping[str, Setting] | None = None) -> Connection:
     """Opens a DuckDB over files whose rows are stored, without an optimisation that spoils rows.
 
     DuckDB 1.5 moves a join's filter below the order and limit of a subquery that the join reads.
-    Source: https://github.com/duckdb/duckdb/pull/22963, which mends this.
+    Source: https://github.com/duckdb/duckdb/pull/22963, which fixes this.
     """
     connection = open_over_files(config)
     # Readers' queries keep this optimisation, since without it a limit sorts all rows.

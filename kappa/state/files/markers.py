@@ -42,7 +42,7 @@ class MarkerWatch:
             raise
 
     def are_due(self) -> bool:
-        """Returns True if the root may have news since the last look, and is to be asked."""
+        """Returns True if the root may have news since the last look, and must be asked."""
         if self._marker is None:
             return True
         # The marker is read before the root is asked: a put in between is news again.

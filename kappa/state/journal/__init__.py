@@ -1,4 +1,4 @@
-"""The journal: numbered records of what was decided and observed, and by whom.
+"""The journal: numbered records of decisions and observations, with their authors.
 
 The package decides nothing: a rollout's state is a fold of the journal (replay/rollout). Read the
 files in this order:

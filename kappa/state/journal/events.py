@@ -56,7 +56,7 @@ class Difference(Struct, frozen=True):
     most
     |after - before| / max(|before|, |after|), so 1 is from or to nothing.
 
-    Columns of only one side, and retyped columns (old and new type), are no changed rows.
+    Columns of only one side, and retyped columns (old and new type), do not count as changed rows.
     `incomparable` gives the reason if both sides have the table but no rows were compared.
     """
 
@@ -148,9 +148,9 @@ class Staged(JournalEvent, frozen=True, tag="staged"):
     """A build was accepted as a candidate: a rollout begins, named by this record's number.
 
     With `auto_promote`, the candidate is promoted once a verification has passed; otherwise the
-    rollout then waits for a PromoteAsked. `accepted` lists the obstacles that were let through, and
-    why; the list is kept as long as the journal is. `base` is the base of a branch, and `tables_of`
-    the build below an overlay.
+    rollout then waits for a PromoteAsked. `accepted` lists the obstacles that were allowed, with
+    the reasons; the journal keeps the list. `base` is the base of a branch, and `tables_of` the
+    build below an overlay.
     """
 
     pipeline: str
@@ -362,7 +362,7 @@ class Paused(JournalEvent, frozen=True, tag="paused"):
 
 
 class Resumed(JournalEvent, frozen=True, tag="resumed"):
-    """The end of a pause: each job of the pipeline goes on from the job's frontier."""
+    """The end of a pause: each job of the pipeline continues from the job's frontier."""
 
     pipeline: str
 

@@ -1,4 +1,4 @@
-"""The journal: numbered, append-only records of what was decided and observed, by whom.
+"""The journal: numbered, append-only records of decisions and observations.
 
 Everything else about rollouts is a fold of the journal (replay/rollout/rollout.py).
 
@@ -272,5 +272,5 @@ class JournalView:
             return number, served
 
     def known_served(self) -> tuple[int, JournalRecord | None]:
-        """Returns the last answer of `last_served`, which is asked only if there is none yet."""
+        """Returns the last answer of `last_served`, which is called only if there is none yet."""
         return self._memory.served or self.last_served()

@@ -144,7 +144,7 @@ class Retirement:
 
     @property
     def way_back(self) -> str:
-        """Returns the command by which the pipeline serves again, in words."""
+        """Returns the command that makes the pipeline serve again, in words."""
         name = self.event.pipeline
         if not self.kept:
             return f"its data are deleted; to replay it: kappa deploy {name}"

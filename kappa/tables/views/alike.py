@@ -102,7 +102,7 @@ class TableKeys:
 
 
 class Alike:
-    """The rows of a select in which certain expressions are the same."""
+    """The rows of a select that have the same values of certain expressions."""
 
     def __init__(
         self,

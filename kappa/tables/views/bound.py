@@ -1,7 +1,7 @@
 """The only meaning of a declared query in DuckDB, and whether slices can read the query.
 
-In a slice the tables of a view are named subqueries. A table has a schema, by which two relations
-of the same name could be told apart; a named subquery has none.
+In a slice the tables of a view are named subqueries. A table has a schema, which could distinguish
+two relations of the same name; a named subquery has none.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ slice brings and minus the rows that the slice takes. So the cost of a slice fol
 change, however large the groups are. Beside its columns a view by change stores each group's number
 of rows, and of values per sum. Greatest and least values are kept by change if rows are only ever
 added. Averages are not: DuckDB divides a sum by a count with more digits than a column has. Pure,
-but for DuckDB's knowledge of functions.
+except for DuckDB's knowledge of functions.
 """
 
 from __future__ import annotations

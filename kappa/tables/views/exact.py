@@ -1,9 +1,9 @@
 """The parts of a view's query that may give other rows each time: refused by name.
 
-A maintained view's rows must follow from the view's tables. The order in which DuckDB meets rows
-does not follow, as DuckDB reads files with several threads. So an aggregate or a window that
-depends on that order is refused. Sums of doubles are refused too: the last digits depend on that
-order.
+A maintained view's rows must follow from the view's tables. The order in which DuckDB reads rows
+does not follow from the tables, as DuckDB reads files with several threads. So an aggregate or a
+window that depends on that order is refused. Sums of doubles are refused too: the last digits
+depend on that order.
 """
 
 from __future__ import annotations

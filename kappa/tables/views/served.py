@@ -100,11 +100,11 @@ def read_sql(
 ) -> str:
     """Returns DuckDB's query for the served rows of a table that consists of these files.
 
-    `clock` is the log's clock at the frontier, by which rows are gone. `wanted`: these columns
-    instead of the served columns. `recent`: the files of the tables with contributions to the table
-    (kappa/engine/write/recent.py), which are folded in. `among`: only rows that are among these
-    rows. Every column is cast to the declared type: Delta's writers spell times in two ways, and
-    the first file would decide.
+    `clock` is the log's clock at the frontier; it decides which rows are gone. `wanted`: these
+    columns instead of the served columns. `recent`: the files of the tables with contributions to
+    the table (kappa/engine/write/recent.py), which are folded in. `among`: only rows that are among
+    these rows. Every column is cast to the declared type: Delta's writers spell times in two ways,
+    and the first file would decide.
     """
     columns = table.served if wanted is None else tuple(wanted)
     waiting = [parquet_sql(contribution_columns(table), files) for files in recent if files]

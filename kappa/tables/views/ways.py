@@ -1,4 +1,4 @@
-"""The way of a maintained view: whole, by touched keys, or by change.
+"""The way in which a slice keeps a maintained view: whole, by touched keys, or by change.
 
 *Whole*: the view's query is computed and compared with all stored rows. *By touched keys*: only
 rows of the `by` values that rows of the slice have or had are computed, and only from the deciding

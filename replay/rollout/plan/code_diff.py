@@ -1,6 +1,6 @@
 """The functions, topics and tables that changed since a build, as a readable diff. Pure.
 
-Both sides are written anew from syntax trees, without comments, docstrings and layout. The version
+Both sides are written again from syntax trees, without comments, docstrings and layout. The version
 leaves these out too (kappa/code/scan.py), so a change that decides no row is never shown.
 """
 

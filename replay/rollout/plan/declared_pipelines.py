@@ -133,7 +133,7 @@ def _born_tables(
     """Returns the tables of a pipeline, with its maintained views, and the ways of these views.
 
     Raises DeclarationError, with the line, for views, checks and outlets that do not fit the
-    tables. The pipeline's queries are run over tables without rows. A query may take for ever, so
+    tables. The pipeline's queries are run over tables without rows. A query may take forever, so
     the queries run within limits of time and memory, in a separate process.
     """
     tables = table_births(pipeline, output.tables)

@@ -4,8 +4,8 @@ A pipeline's rows must follow from its records alone. The lint looks at all code
 reaches (kappa/code/reach.py): bodies of UDFs, helpers, code that runs at the import of modules, and
 SQL in strings. Spark finds more in the plan of the function (kappa/engine/spark/rowlocal.py); a
 finding of Spark is named with the function's line. The lint knows names, and does not follow
-values. Views and checks are left alone: each reading computes views and checks anew, and no row of
-a table follows.
+values. The lint ignores views and checks: each read computes them again, and no row of a table
+follows from them.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Refusal:
     """A reason why a step cannot be walked; `conflict`: another rollout is in the way, for now.
 
     `name` lets the refusal through (finding.py); "" if nothing does. `in_files`: the project's
-    files refuse the pipeline, or a file itself, and there is no step.
+    files, or one file, caused the refusal, and there is no step.
     """
 
     pipeline: str

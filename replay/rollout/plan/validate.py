@@ -113,7 +113,7 @@ def validated_text(
 ) -> str:
     """Returns a line for each pipeline and board, with refusals and hints below.
 
-    With the `served` versions, a line tells whether a deploy would change the pipeline.
+    With the `served` versions, a line says whether a deploy would change the pipeline.
     """
     lines = []
     for each in found:

@@ -7,10 +7,9 @@ proof that dies leaves that folder, and a lease that ends. If the log, the code 
 differ from the build's, nothing can be proved, and the reason is given.
 
 The comparison is the diff's (replay/rollout/verify/diff.py), and stricter: rejects are compared,
-too, row by row, and rows have a hash. Columns that may depend on the order in which rows were
-folded, or on chance (law 8), are left out of the hash, and named. Rows that compaction decides are
-set aside and counted: unsettled keys (law 5), and rejects of compacted topics. The result is
-appended to the journal.
+too, row by row, and rows have a hash. Columns that may depend on the order of folding, or on chance
+(law 8), are named and left out of the hash. Rows that compaction decides are set aside and counted:
+unsettled keys (law 5), and rejects of compacted topics. The result is appended to the journal.
 """
 
 from __future__ import annotations

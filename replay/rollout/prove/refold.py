@@ -1,7 +1,7 @@
 """The second fold of a build's log for a proof, and whether that fold is possible.
 
 The fold runs in a child process (kappa/engine/children/refold.py) and in a separate folder. The
-fold is possible as long as the build's code, rules and log still exist.
+fold is possible while the build's code, rules and log still exist.
 """
 
 from __future__ import annotations

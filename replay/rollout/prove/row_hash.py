@@ -1,4 +1,4 @@
-"""The hash of a table's rows, whatever their order, by which proofs are compared.
+"""The hash of a table's rows, whatever their order; proofs compare this hash.
 
 Each value of a row is written as text, with its length in bytes and a colon before it; null is `~`:
 

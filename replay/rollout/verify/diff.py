@@ -62,7 +62,7 @@ def compare_keyed(
 ) -> tuple[Difference, tuple[RowSample, ...]]:
     """Compares rows by key, in the `common` columns (name -> type).
 
-    `found` is the difference as far as known. `likeness` maps columns that a fold has made to a
+    `found` is the known part of the difference. `likeness` maps columns that a fold has made to a
     kind of equality; other columns are exact. Raises Broken if a key is twice in a table.
     """
     values = [column for column in common if column not in keys]

@@ -2,7 +2,7 @@
 
 A pair is the newest alignment of both builds, while its lease lasts. Or a pair is both builds'
 newest frontiers, if these happen to be at equal offsets: nothing is produced, or both builds are at
-the log's end. Nothing else is comparable: rows that differ by lag are no difference.
+the log's end. Nothing else is comparable: rows that differ only by lag are not a difference.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def newest_pair(store: Store, before: str, after: str) -> Pair:
 def _newest_frontiers(
     store: Store, before: str, after: str
 ) -> tuple[Frontier, Frontier, frozenset[str]]:
-    """Returns the newest frontiers of two builds, and the topics in which both are comparable."""
+    """Returns the newest frontiers of two builds, and the topics that make them comparable."""
     one, other = (newest_frontier(store, build) for build in (before, after))
     return one, other, comparable_topics(*(read_birth(store, build) for build in (before, after)))
 

@@ -59,8 +59,8 @@ from kappa.state.table import TableBirth
 class VerificationMeans:
     """The means of a verification: lease, limits of queries, and the log (None: no broker).
 
-    Of maintained views over tables of more than `check_rows` rows, only a sample is compared with
-    the views' queries.
+    If the tables of a maintained view have more than `check_rows` rows, only a sample is compared
+    with the view's query.
     """
 
     lease_seconds: float

@@ -27,9 +27,9 @@ class NeededAcl:
 def needed_acls(pipelines: Iterable[Pipeline], writer: str = "") -> list[NeededAcl]:
     """Lists the rules that these pipelines, and commands on the topics, need. Pure.
 
-    `writer` is the name by which the sinks of an adopted root write; the name ends the writer
-    of the first root. In Kafka, Read and Write allow Describe too, and Write allows all
-    requests of an exact producer. So no rule is for the cluster itself.
+    `writer` is the name with which the sinks of an adopted root write. This name ends the writer of
+    the first root. In Kafka, Read and Write allow Describe too, and Write allows all requests of an
+    exact producer. So no rule is for the cluster itself.
     """
     of_sinks = ("Create", "DescribeConfigs", "Read", "Write")
     found: dict[Acl, dict[str, None]] = {}

@@ -173,7 +173,7 @@ def _document_names(store: Store) -> Iterator[str]:
 
 
 def _document_damage(store: Store) -> Iterator[Damage]:
-    """Yields the damage of documents that are no records of the journal or of a build."""
+    """Yields the damage of documents other than records of the journal or of a build."""
     for name in _document_names(store):
         if _TOLD.fullmatch(name):
             continue
@@ -357,7 +357,7 @@ def _lost_frontiers(
 ) -> Iterator[Damage]:
     """Yields the damage of frontiers that readers saw, and that are gone.
 
-    Other records of the build tell which numbers readers saw.
+    Other records of the build show which numbers readers saw.
     """
     if newest is None or newest.number < shown:
         yield Damage(

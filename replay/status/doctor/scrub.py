@@ -1,8 +1,8 @@
 """The scrub of a root: each data file in use is read, and compared with the recorded sum.
 
 Files in use are the files of builds that serve, are idle or are candidates, at the newest frontier
-and at the kept frontiers, and the files of the archives. Jobs go on meanwhile: a file that a job
-has deleted by then is no damage.
+and at the kept frontiers, and the files of the archives. Jobs continue meanwhile: a file that a job
+has deleted by then is not damage.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def _refuse_partitions(found: TopicDescription, wanted: int) -> None:
 
 
 def _refuse_settings(found: TopicDescription, config: Mapping[str, str]) -> None:
-    """Raises Conflict for a setting by which readers of the topic would lose records."""
+    """Raises Conflict for a setting that would make readers of the topic lose records."""
     name = found.facts.name
     policy = config.get("cleanup.policy", "")
     is_sent = any(each.sends for each in found.users)

@@ -67,7 +67,7 @@ class SeenRecord:
 
     @property
     def extra_fields(self) -> dict[str, Any]:
-        """The fields that a line has beside the record itself, as far as known."""
+        """The known fields that a line has beside the record itself."""
         found = {"event": self.event, "reject": self.reject}
         return {
             "offset": self.record.offset,
@@ -134,7 +134,7 @@ def newest_offsets(topic: str, begin: Offsets, end: Offsets, count: int) -> Offs
 def following(
     log: Log, topic: str, start: Offsets, ends: Callable[[], Offsets]
 ) -> Iterator[Record]:
-    """Yields the records from `start` on, for ever, as records are committed."""
+    """Yields the records from `start` on, forever, as they are committed."""
     with log.reader() as reader:
         at = start
         while True:
@@ -319,7 +319,7 @@ def import_lines(
 ) -> Acknowledged:
     """Produces the records of exported lines, in order.
 
-    `partitions` tells whether each record goes to the exported partition.
+    `partitions` is True if each record goes to the exported partition.
     """
 
     def record_of(line: bytes) -> ProducedRecord:

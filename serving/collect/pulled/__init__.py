@@ -1,7 +1,7 @@
 """Sources whose events the collector fetches itself: `[collect.pull.NAME]`.
 
 A source's position is written down once the broker has acknowledged the events before the position,
-so a collector that goes on there leaves nothing out. In reading order:
+so a collector that continues there leaves nothing out. In reading order:
 
 - source.py: a declared source, and the reasons to refuse a declaration
 - position.py: the place up to which a source's events are acknowledged, on the disk

@@ -12,8 +12,8 @@ _MALFORMED = "malformed_json"
 def events_of_document(document: bytes, media_type: str) -> list[bytes | Invalid]:
     """Returns the events of a document, in order.
 
-    A document that is declared as JSON and is no array is a single event. Other documents have an
-    event a line, unless the document begins as an array does.
+    A document that is declared as JSON and is not an array is a single event. Other documents have
+    an event a line, unless the document begins as an array does.
     """
     content = document.removeprefix(b"\xef\xbb\xbf").strip()
     kind = media_type.partition(";")[0].strip().lower()

@@ -1,4 +1,4 @@
-"""A GET over HTTP/1.1, whose answer is read as it arrives, only as far as asked for.
+"""A GET over HTTP/1.1. Its answer is read as it arrives, and only as far as requested.
 
 Redirects are not followed: a token would be sent along. Neither is a proxy's setting looked at.
 """

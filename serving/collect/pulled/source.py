@@ -64,7 +64,7 @@ class PulledSource:
 
     @property
     def digest(self) -> str:
-        """Returns the digest that tells the source from an earlier source of the same name."""
+        """Returns the digest that differs from an earlier source's of the same name."""
         return hashlib.blake2b(f"{self.kind} {self.url}".encode(), digest_size=16).hexdigest()
 
 

@@ -253,7 +253,7 @@ def _failure_reason(error: Exception) -> str:
 class Program:
     """A receiver that is a program.
 
-    Call from a thread that lives as long as the process.
+    Call this from a thread that lives as long as the process.
     """
 
     def __init__(self, name: str, command: Sequence[str], *, timeout_seconds: float) -> None:

@@ -1,10 +1,10 @@
 """The delivery of an alert, step by step.
 
 A step has at most one effect outside. A step settles the next message of the outbox. Once all
-messages are settled, a step takes the next change set. A process that dies anywhere goes on from
-the documents. So no message is left out, and a message whose answer was lost is sent again. While a
-receiver does not answer, no change set is taken: the changes meanwhile are a single net change set
-afterwards.
+messages are settled, a step takes the next change set. After a death anywhere, the next process
+continues from the documents. So no message is left out, and a message whose answer was lost is sent
+again. While a receiver does not answer, no change set is taken: the changes meanwhile are a single
+net change set afterwards.
 """
 
 from __future__ import annotations
@@ -365,7 +365,7 @@ class AlertOutlet:
         return next((each for each in alerts if each.name == self._name), None)
 
     def _deliver_alert(self, alert: AlertBirth, stop: threading.Event) -> None:
-        """Takes steps while the declaration of the alert stays as it is."""
+        """Takes steps while the declaration of the alert does not change."""
         delivery = AlertDelivery(
             self._store,
             alert,

@@ -222,7 +222,7 @@ def key_sql(row: str, kind: DuckType) -> str:
     """Returns the SQL expression for the key of a record.
 
     `row` is a struct with the fields of the key, of the type `kind`. No two rows have the same key:
-    a text that looks like an object is put into an object, and so is null.
+    null, and a text that looks like an object, are put into an object.
     """
     whole = f"{json_sql(row, kind, row)}::varchar"
     ((name, only), *more) = kind.children

@@ -351,8 +351,8 @@ def changes_until(
     """Opens the change set that leads to a given point.
 
     The change set leads from the point `before`, or from nothing. The caller keeps both points
-    meanwhile. `is_first`: the reader has asked for nothing before, so the change set is no reset.
-    If the client leaves, ClientLeft breaks the work off.
+    meanwhile. `is_first`: this is the reader's first request, so the change set is not a reset. If
+    the client leaves, ClientLeft breaks the work off.
     """
     kind = (
         (ChangeKind.SNAPSHOT if is_first else ChangeKind.RESET)

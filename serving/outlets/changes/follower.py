@@ -1,9 +1,9 @@
 """A follower of a served table.
 
-A follower gives a snapshot, then one net change set after the other. Each step pins what is served,
-computes the difference from the last point, and keeps the new point by the lease of its cursor. So
-no change falls between two change sets, and no change comes twice. A step that fails, or whose
-change set was not used to the end, is taken again from the same point.
+A follower gives a snapshot, then one net change set after the other. Each step pins the serving
+snapshot, computes the difference from the last point, and keeps the new point with the lease of its
+cursor. So no change falls between two change sets, and no change comes twice. A step that fails, or
+whose change set was not used to the end, is taken again from the same point.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class Follower:
     ) -> None:
         """Begins at the cursor `since`, or with a snapshot.
 
-        A cursor is kept for `keep_seconds` after it was given out. The cursor that a `holder` holds
-        by a lease of its own is kept for as long as that lease lasts. If the reader `starts_empty`,
-        snapshots and resets come without rows. A small change set is computed in memory; `limits`
-        are the limits of all other change sets, which spill. Raises UsageError if no such table is
-        served, or if `chosen` does not fit the table.
+        A cursor is kept for `keep_seconds` after it was given out. If a `holder` holds a cursor
+        with a separate lease, the cursor is kept while that lease lasts. If the reader
+        `starts_empty`, snapshots and resets come without rows. A small change set is computed in
+        memory; `limits` are the limits of all other change sets, which spill. Raises UsageError if
+        no such table is served, or if `chosen` does not fit the table.
         """
         self._store = store
         self._table = table

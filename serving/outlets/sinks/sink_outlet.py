@@ -1,10 +1,10 @@
 """A sink at work: each change set of the table is a transaction of the topic.
 
-The topic has the rows and the position after the rows, all or none. So the courier that follows a
-dead one goes on from there. Where that is not possible, the topic is compared with the served
-table, and only the rows that differ are sent. Of two couriers the later one writes: Kafka fences
-the other. Kafka also fences a courier whose transaction has taken too long, so a fenced sink looks
-whether anybody else has sent records.
+The topic has the rows and the position after the rows, all or none. So the courier after a dead
+courier continues from there. Where that is not possible, the topic is compared with the served
+table, and only the rows that differ are sent. If there are two couriers, the later one writes:
+Kafka fences the other. Kafka also fences a courier whose transaction has taken too long, so a
+fenced sink looks whether anybody else has sent records.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _SWITCHES = frozenset({ChangeKind.PROMOTE, ChangeKind.UNDO})
 class SinkContext:
     """The means of a sink: store, log and limits of reads.
 
-    `keep_seconds` is how long cursors are kept. `writer` is the name by which the sinks of this
+    `keep_seconds` is how long cursors are kept. `writer` is the name with which the sinks of this
     root write. `before` are the names that this root may take a topic over from: an adopted copy
     takes over from the root that it was copied from.
     """
@@ -126,9 +126,9 @@ class SinkOutlet:
     def _is_topic_free(self) -> bool:
         """Returns True if no other root has sent to the topic.
 
-        The last position in the topic is of this root, or there is no position. This courier has
-        the root's lock. So nobody else sends the rows of this root: the courier that has fenced
-        this sink is dead, or a transaction of this sink has taken too long.
+        The last position in the topic is this root's, or there is no position. This courier has the
+        root's lock. So nobody else sends the rows of this root: the courier that has fenced this
+        sink is dead, or a transaction of this sink has taken too long.
         """
         with self._open_transactions() as transactions:
             position = SinkPosition.parse(transactions.position())
@@ -145,7 +145,7 @@ class SinkOutlet:
     def _fence_other_root(self, other: str, birth: Birth) -> None:
         """Fences the root that has sent to the topic so far.
 
-        Raises KappaError if that root may go on.
+        Raises KappaError if that root may continue.
         """
         if other not in self._means.before and not is_topic_allowed(birth, self._topic):
             raise KappaError(
@@ -286,7 +286,7 @@ class SinkOutlet:
     def _maintain_position(self, topic_id: str) -> None:
         """Renews the lease on the position, and shows the state.
 
-        Starts a comparison if the topic was deleted or made anew.
+        Starts a comparison if the topic was deleted or created again.
         """
         at = time.monotonic()
         if self._position is not None and at - self._renewed_at > min(

@@ -2,7 +2,7 @@
 
 The position says up to where the topic has the changes of the table. A follower's own leases are
 short: each change set has another lease. A sink has a lease that moves with the sink's position. So
-a courier that was away for hours goes on by change sets.
+a courier that was away for hours continues with change sets.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SinkPosition:
     def parse(cls, text: str | None) -> Self | None:
         """Parses a position.
 
-        Returns None if the text is no position: then the topic is compared.
+        Returns None if the text is not a position: then the topic is compared.
         """
         try:
             found = json.loads(text or "")
@@ -66,7 +66,7 @@ class SinkPosition:
 
 
 def hash_of_part(sink: SinkBirth, keys: tuple[str, ...]) -> str:
-    """Returns a hash of all that decides a row's records.
+    """Returns a hash of everything that decides a row's records.
 
     The hash does not depend on the row itself.
     """
@@ -137,7 +137,7 @@ class SinkLease:
     def release_other_cursors(self, cursor: Cursor | None) -> None:
         """Lets go of the files of all other positions.
 
-        Another position is such as the position of a dead courier.
+        Any other position may be the position of a dead courier.
         """
         kept = None if cursor is None else lease_name(self._lease_id(cursor))
         for name in self._store.names("leases"):

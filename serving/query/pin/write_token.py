@@ -1,10 +1,11 @@
 """Waiting for one's own writes.
 
-The wait ends when readers see all that a write token names, or when time is up. A write token is
-offsets in the form of `--at-offsets`: for each partition, the offset behind the last acknowledged
-record. The wait comes before a snapshot is pinned. Frontiers never go back (I3). So a snapshot that
-is pinned afterwards covers the token for all pipelines of the wait: the pipelines that serve and
-read a topic of the token. `uncovered` decides, and is pure; the look and the loop are thin.
+The wait ends when readers see all records that a write token names, or when time is up. A write
+token is offsets in the form of `--at-offsets`: for each partition, the offset behind the last
+acknowledged record. The wait comes before a snapshot is pinned. Frontiers never go back (I3). So a
+snapshot that is pinned afterwards covers the token for all pipelines of the wait: the pipelines
+that serve and read a topic of the token. `uncovered` decides, and is pure; the look and the loop
+are thin.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def tables_read(tree: Callable[[str], Any], sql: str, found: Sequence[Relations]
 
 
 def are_all_files_checked(store: Store, found: Sequence[Relations]) -> bool:
-    """Returns True if no file of these relations is to be checked any more."""
+    """Returns True if no file of these relations needs a check any more."""
     return are_checked(store, data_files(found))
 
 

@@ -4,7 +4,7 @@ The queries are over relations that were put into the DuckDB. One thread at a ti
 reader needs no JVM, and has no place to write to.
 
 To make a DuckDB costs some 20 ms, to empty one 2 ms, and to make its views 6 ms. So a reader
-without limits takes the connection of an earlier reader, as it is if the connection shows the same
+without limits takes the connection of an earlier reader, unchanged if the connection shows the same
 relations.
 """
 

@@ -126,7 +126,7 @@ def readable_relations(
     readable: TableGrant,
     tables_named: Callable[[str], Iterable[str]],
 ) -> tuple[Relations, ...]:
-    """Narrows relations to those that a reader may read. Pure.
+    """Narrows relations to the ones that a reader may read. Pure.
 
     A view that may be read reads its tables, which stay hidden if the reader may not read them.
     `tables_named` lists the tables that a query names.
@@ -182,7 +182,7 @@ def tables_of(
 
     Rows that are gone by the frontier's clock are left out. `columns` gives the columns of a table,
     hidden columns too; by default the served columns. `listed` gives the files of a table at a
-    version. A caller that has made a table anew at the same path passes a `listed` without the
+    version. A caller that has made a table again at the same path passes a `listed` without the
     cache of `files_at`.
     """
     versions, clock = frontier.versions, log_clock(birth, frontier.log_time)

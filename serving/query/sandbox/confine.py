@@ -169,11 +169,11 @@ def confine_process(readable: Iterable[str], listable: Iterable[str] = ()) -> No
 def confine_program(readable: Iterable[str], writable: Iterable[str]) -> None:
     """Restricts this process, and all programs that it starts, for code of a stranger.
 
-    Programs may read and run what is below the `readable` paths, and read, write and run what is
-    below the `writable` folders. The network is one of their own, with nothing but the loopback
-    interface. They can open no socket of another kind, trace no other process, and signal none.
-    Raises OSError if this machine cannot restrict all of that: half a wall would be none. No other
-    thread may run yet.
+    Programs may read and run files below the `readable` paths, and read, write and run files below
+    the `writable` folders. The programs have a separate network, with only the loopback interface.
+    They can open no socket of another kind, trace no other process, and signal none. Raises OSError
+    if this machine cannot restrict all of that: half a wall would be none. No other thread may run
+    yet.
     """
     threads = sum(1 for _ in Path("/proc/self/task").iterdir())
     assert threads == 1, f"{threads} threads are there already, and would not be confined"
@@ -223,7 +223,7 @@ def _read_only(version: int, allowed: Iterable[tuple[str, int]]) -> None:
 
 
 def _allow_files(rules: bytes, allowed: Iterable[tuple[str, int]]) -> None:
-    """Refuses all that the rules handle, but the rights on the allowed paths."""
+    """Refuses everything that the rules handle, except the rights on the allowed paths."""
     size = _as_long(len(rules))
     ruleset = _checked_call(_libc().syscall(_CREATE_RULESET, rules, size, _as_long(0)))
     for path, rights in allowed:
@@ -318,8 +318,8 @@ def _filter_program() -> Iterator[bytes]:
 def _filter_of_program() -> Iterator[bytes]:
     """Yields the steps of the filter for whole programs: sockets by kind, and calls by number.
 
-    A socket file of another process, a spare's for example, is no file to Landlock: so a program
-    has sockets of the Internet's kinds alone. Programs make pairs of sockets by another call.
+    Landlock does not treat a socket file of another process, such as a spare's, as a file. So a
+    program has only Internet sockets. Programs make pairs of sockets by another call.
     """
     refused, unknown = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
     yield from (

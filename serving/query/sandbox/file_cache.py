@@ -1,9 +1,9 @@
 """Files of a bucket on this host's disk, for queries.
 
 The processes of these queries connect to nothing. A data file never changes, so a fetched file is
-good for as long as the file is kept. The file is kept under the digest of its URL. Files that no
-query reads make room for others, the least recently used first. The folder may be lost. Each query
-has a folder of its own, with links to the files that the query reads, under their names in the
+valid while it is kept. The file is kept under the digest of its URL. Files that no query reads make
+room for others, the least recently used first. The folder may be lost. Each query has a folder of
+its own, with links to the files that the query reads, under their names in the
 root: the process of the query may read no other files.
 """
 

@@ -10,8 +10,8 @@ keep a query to the tables of its snapshot, and each alone would do:
 empty working folder.
 
 Nothing passes from one query to the next. A query cannot write, and each query has a connection of
-its own, so settings, random seeds and temporary objects end with the query. The first error ends
-the worker, and so does a query that has taken much memory or time.
+its own, so settings, random seeds and temporary objects end with the query. The worker ends after
+the first error, and after a query that has taken much memory or time.
 
 The worker writes the complete answer, so the server only passes bytes on.
 """

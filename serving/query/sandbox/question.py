@@ -85,7 +85,7 @@ class Question:
 class Reply:
     """An answer: a file with the bytes, and facts about the answer.
 
-    The file is to be read from the beginning. The caller closes `body`, which deletes the file.
+    The file must be read from the beginning. The caller closes `body`, which deletes the file.
     `columns` have a name and DuckDB's type each, and for a Postgres client the type on the wire.
     `truncated` is True if rows were left out. `snapshot` is the snapshot of the answer.
     """

@@ -54,7 +54,7 @@ _Key = tuple[str, Identity, object]
 class OpenedSnapshot:
     """A snapshot for the queries of one reader: its relations, and the workers that wait.
 
-    `told` is the part of the snapshot that answers name.
+    `told` is the part of the snapshot that answers mention.
     """
 
     key: _Key
@@ -70,7 +70,7 @@ class OpenedSnapshot:
     is_checked: bool = False
 
     def waits_for_files(self, store: Store) -> bool:
-        """Returns True if files of the snapshot are to be checked before they are read."""
+        """Returns True if files of the snapshot must be checked before they are read."""
         if not self.is_checked:
             self.is_checked = are_all_files_checked(store, self.relations)
         return not self.is_checked
@@ -163,7 +163,7 @@ class WorkerPool:
         )
 
     def leave_worker(self, opened: OpenedSnapshot, worker: QueryWorker) -> None:
-        """Leaves a worker to the next query, or ends the worker if it is not to go on."""
+        """Leaves a worker to the next query, or ends the worker if it must not continue."""
         with self._lock:
             opened.busy -= 1
             if worker.answered == 1:

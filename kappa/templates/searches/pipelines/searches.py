@@ -43,5 +43,5 @@ OFFERS = Topic(
     ],
 )
 def searches(offers: DataFrame) -> dict[str, DataFrame]:
-    """Keeps each offer; the view finds those that some search waits for."""
+    """Keeps each offer; the view finds the offers that some search waits for."""
     return {"offers": offers.select("id", "title", "category", "price", "happened_at")}
