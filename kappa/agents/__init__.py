@@ -3,8 +3,8 @@
 An agent reads like a stranger: its queries run in the sandbox. An agent changes things by the
 commands that a person types, each in a separate process. The journal names it `agent NAME for
 USER`. The serving map moves only by the acts that `[agents] may` lists. Files that an agent gives
-run in a confined process alone. Rows are data, and are marked so: no tool does anything because of
-what a row says. The SDK `mcp` is an extra, which server.py alone imports. Read the modules in this
+run only in a confined process. Rows are data, and are marked so: no tool does anything because of
+what a row says. The SDK `mcp` is an extra; only server.py imports it. Read the modules in this
 order:
 
     desk         the tools as functions: documents of what serves, plans, requests

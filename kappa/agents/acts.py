@@ -39,7 +39,7 @@ class AgentCaller:
 
     @property
     def by(self) -> str:
-        """The author of what the agent does, as the journal has it."""
+        """The author of the agent's acts, as the journal names it."""
         return acting_agent(self.agent, self.identity.name)
 
 

@@ -82,7 +82,7 @@ def rehearse_files(here: ProjectContext, given: Mapping[str, str]) -> dict[str, 
 
 
 def _samples(here: ProjectContext, births: Mapping[str, Birth]) -> Mapping[str, list[RawRecord]]:
-    """Returns samples of the topics that serving builds read; none of a broker that is away.
+    """Returns samples of the topics that serving builds read; no samples if the broker is away.
 
     Files that are given choose no topic: else any file could read any topic of the cluster.
     """

@@ -1,8 +1,8 @@
 """The tools of agents as an MCP server, on stdio and over HTTP.
 
-The SDK `mcp` is an extra (`pip install 'kappa[mcp]'`), and is imported here alone, once a server is
-made. A tool is a few lines over desk.py. An error of a tool is a message and a hint, for the agent;
-the text of any other failure stays with the server.
+The SDK `mcp` is an extra (`pip install 'kappa[mcp]'`). Only this module imports it, once a server
+is made. A tool is a few lines over desk.py. An error of a tool is a message and a hint, for the
+agent; the text of any other failure stays with the server.
 """
 
 from __future__ import annotations

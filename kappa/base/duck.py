@@ -1,6 +1,6 @@
 """The only module that opens connections to DuckDB, with DuckDB's names for other modules.
 
-Every connection is in memory, uses UTC and draws no progress bar. The demo's oracle alone opens a
+Every connection is in memory, uses UTC and draws no progress bar. Only the demo's oracle opens a
 connection elsewhere, because the oracle is an independent computation.
 """
 

@@ -1,8 +1,8 @@
 """Child processes: tied to their parent's life, and identified by pid and time of birth.
 
 Run as a program (`python process.py PARENT NICE COMMAND...`), this file is the tie. The program
-asks the kernel to be killed when PARENT dies, and becomes COMMAND. So this file imports the
-standard library alone.
+asks the kernel to be killed when PARENT dies, and becomes COMMAND. So this file imports only the
+standard library.
 """
 
 from __future__ import annotations

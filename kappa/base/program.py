@@ -2,7 +2,7 @@
 
 A program is a module with a `main`. Every program takes the project and the root, and names all
 other options. A program writes an error to stderr as the command line does, and ends with the exit
-code of the error. All files that a command and its children keep are for the user alone.
+code of the error. Only the user can read the files that a command and its children keep.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _users_umask: list[int] = []
 
 
 def keep_private() -> None:
-    """Makes new files of this process and its children readable by the user alone."""
+    """Makes new files of this process and its children readable only by the user."""
     before = os.umask(0o077)
     if not _users_umask:
         _users_umask.append(before)

@@ -3,7 +3,7 @@
 A reader spills rows that do not fit in memory into a temporary folder. A stranger's query finds the
 files of a bucket that the query may read in a temporary folder. A proof folds a build there, an
 archive is checked there, and a child of Spark keeps its request and its files there. `kappa dev`
-has a root there. The name of each folder names the process. Each folder is for the user alone, and
+has a root there. The name of each folder names the process. Only the user can read each folder. It
 is deleted at the end of the reader, query, proof, check, child or command. The folders of a killed
 process are deleted by the next process that makes a folder there, or by `kappa gc`.
 """

@@ -13,7 +13,7 @@ from kappa.base.units import parse_duration
 
 
 class Durability(StrEnum):
-    """The losses that an acknowledged record survives: of power, or of processes alone."""
+    """The losses that an acknowledged record survives: of power, or only of processes."""
 
     DISK = "disk"
     PROCESS = "process"

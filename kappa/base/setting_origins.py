@@ -84,7 +84,7 @@ def _plain(settings: Settings) -> dict[str, Any]:
 
 
 def _leaves(given: Any, path: SettingPath = ()) -> Iterator[tuple[SettingPath, Any]]:
-    """Yields each setting with its value: sections and named parts are walked into."""
+    """Yields each setting with its value, including those in sections and named parts."""
     if isinstance(given, Mapping) and given and (not path or has_parts(kind_at(path))):
         for name, each in given.items():
             yield from _leaves(each, (*path, name))

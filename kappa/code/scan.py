@@ -84,7 +84,7 @@ def module_parents(module: str) -> Iterator[str]:
 
 
 def expression_root(node: ast.AST) -> tuple[str, tuple[str, ...]] | None:
-    """Returns the name at the beginning of a dotted expression, and the attributes behind.
+    """Returns the name at the beginning of a dotted expression, and the attributes after it.
 
     Returns None if the expression does not begin with a name.
     """

@@ -43,7 +43,7 @@ class Alert:
     `where` is a condition for rows, in DuckDB's SQL. A row that begins to meet the condition counts
     as inserted, and a row that ceases to meet the condition as deleted. `columns` names the columns
     of a message, beside the keys. `on` lists the changes that are sent: "insert", "update",
-    "delete". An alert decides no rows: a version that differs in alerts alone replays nothing.
+    "delete". An alert decides no rows: a version that differs only in alerts replays nothing.
 
     Example:
         Alert(

@@ -177,7 +177,7 @@ def _check_on_time(
 
 
 def plain_columns(source: Source, what: str, ddl: str) -> tuple[Column, ...]:
-    """Reads the columns of a step's values, which have names and types alone.
+    """Reads the columns of a step's values, which have only names and types.
 
     Raises DeclarationError; the message begins with the line and `what`.
     """

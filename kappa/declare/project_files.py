@@ -1,6 +1,6 @@
 """The files that declarations name: the schema of an event, the rows of a table.
 
-A build runs from a snapshot alone. So this module remembers the contents of each file as read, by
+A build runs only from a snapshot. So this module remembers the contents of each file as read, by
 the file of the declaration, and kappa/code/code_snapshot.py puts the contents beside the code. Only
 one folder is open at a time.
 """

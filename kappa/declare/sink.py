@@ -62,7 +62,7 @@ class Sink:
     condition for rows, in DuckDB's SQL: a row that ceases to meet the condition is deleted. Values
     are written in a `format` of topics: JSON, `"csv"`, `Csv(...)` or `Avro(...)`.
 
-    A sink decides no rows: a version that differs in sinks alone replays nothing.
+    A sink decides no rows: a version that differs only in sinks replays nothing.
 
     Example:
         Sink("page-visits", of="page_visits")

@@ -2,7 +2,7 @@
 
 Two watches are needed: of the project's folder itself, where folders come and go, and of the
 folders in it, with all that is below. The root, environments and hidden folders are left out: they
-have very many files, and none that a pipeline reads.
+have very many files, but no file that a pipeline reads.
 """
 
 from __future__ import annotations

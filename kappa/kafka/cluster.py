@@ -191,7 +191,7 @@ class Cluster:
     def end(self, topics: Iterable[str]) -> Offsets:
         """Returns the present end offsets for a reader of committed records.
 
-        The offsets are behind the last record that no open transaction holds back.
+        The offsets are after the last record that no open transaction holds back.
         """
         return self._offsets(topics, _LATEST, IsolationLevel.READ_COMMITTED)
 

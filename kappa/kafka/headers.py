@@ -51,7 +51,7 @@ class HeadersAgain:
         partition: int,
         end: int,
     ) -> None:
-        """Takes a LogReader's arguments; no record at or behind `end` will be asked for."""
+        """Takes a LogReader's arguments; no record at or after `end` will be asked for."""
         self._options = options
         self._refuse = refuse
         self._place = topic, partition

@@ -57,7 +57,7 @@ class ProducedRecord(Struct, frozen=True):
 class Acknowledged:
     """The records that all in-sync replicas have.
 
-    The fields are the number of records, and per partition the offset behind the last record.
+    The fields are the number of records, and per partition the offset after the last record.
     """
 
     count: int

@@ -2,7 +2,7 @@
 
 A range that begins at the end of the last needs no new assignment. Transactions and compaction
 leave holes. So a range ends when the reader has seen a record, or the end of the partition, at or
-behind the range's end. Records that arrive too early are kept for the next range.
+after the range's end. Records that arrive too early are kept for the next range.
 """
 
 from __future__ import annotations

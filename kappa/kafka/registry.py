@@ -111,7 +111,7 @@ class RegistryClient:
     def _collect(
         self, references: Sequence[Any], texts: dict[tuple[str, int], str], depth: int
     ) -> None:
-        """Collects the schemas that are referred to, each behind the schemas that it needs."""
+        """Collects referenced schemas in dependency order."""
         for each in references:
             subject, version = each["subject"], each["version"]
             if (subject, version) in texts or depth > _DEEPEST:

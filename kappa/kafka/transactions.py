@@ -1,4 +1,4 @@
-"""Transactions of a topic's only writer: records and the position after them, all or none.
+"""Transactions of a topic's only writer: records and the position after them, all or nothing.
 
 The position is the metadata of an offset that a consumer group of the topic's own commits in the
 same transaction. `transactional.id` fences: of two writers, the writer that began first is refused.

@@ -1,7 +1,7 @@
 """A project over HTTP, for asyncio: the shape of `kappa.Project` for what a server offers.
 
-A plan, a deploy and `produce` need the project's files, which a server of HTTP never runs: they are
-methods of `kappa.Project` alone.
+A plan, a deploy and `produce` need the project's files, which a server of HTTP never runs: only
+`kappa.Project` has them.
 """
 
 from __future__ import annotations

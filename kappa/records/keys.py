@@ -37,7 +37,7 @@ class KeyReader:
             self._field, self._check = field.name, self._reader.column_check(field)
 
     def value(self, key: bytes | None) -> str | int:
-        """Returns the key column's value, read from a key alone. Raises Rejected."""
+        """Returns the key column's value, read only from a key. Raises Rejected."""
         if key is None:
             raise Rejected(Reason.NULL_KEY, "the key is null")
         if self._changes is not None:

@@ -1,6 +1,6 @@
 """Lateness: a record is rejected if its event time is too far before its timestamp. Pure.
 
-Each record is decided alone, and from the log, so every replay decides the same (law 6). A
+Each record is decided by itself, from the log, so every replay decides the same (law 6). A
 watermark would not, because a watermark depends on the records read before.
 """
 

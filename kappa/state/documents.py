@@ -184,7 +184,7 @@ class NumberedRecords(Generic[_Record]):
 
     @property
     def note(self) -> str:
-        """Returns the name of the note of the last number, among the files of this host alone."""
+        """Returns the name of the note of the last number, among the files of only this host."""
         return note_of(self._folder)
 
     def put(self, number: int, record: _Record) -> bool:
@@ -234,7 +234,7 @@ class NumberedRecords(Generic[_Record]):
         note_last(self._store, self._folder, number)
 
     def begins_anew(self, number: int) -> bool:
-        """Returns True if record `number` was put behind numbers that were given up."""
+        """Returns True if record `number` was put after numbers that were given up."""
         document, seal = _read_document(self._store, self.name(number), self._what.format(number))
         return bool(seal) and not document.get(_BEFORE)
 

@@ -140,7 +140,7 @@ class Offsets:
 
 
 def lost_ranges(start: Offsets, beginning: Offsets) -> tuple[str, ...]:
-    """Describes the ranges behind `start` that a log beginning at `beginning` has lost.
+    """Describes the ranges after `start` that a log beginning at `beginning` has lost.
 
     Returns a text per partition that lost something. Pure.
     """

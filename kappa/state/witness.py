@@ -81,10 +81,10 @@ def digest_of(timestamp_ms: int, key: bytes | None, value: bytes | None) -> str:
 
 
 def is_other_record(witness: Witness, found: Iterable[Witness]) -> bool:
-    """Returns True if the log's records from a witness's offset on are not the witness alone.
+    """Returns True if the log has other records than the witness from the witness's offset on.
 
     The records end where the reader was then. Fewer records are not a sign: compaction and
-    retention remove records. A record behind the witness is a sign, since the witness was the last.
+    retention remove records. A record after the witness is a sign, since the witness was the last.
     """
     return any(not witness.is_record(each) for each in found)
 

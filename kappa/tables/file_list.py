@@ -221,7 +221,7 @@ class FileList:
 def read_list(path: str, version: int) -> FileList:
     """Reads the list of a version from the last checkpoint and the commits since.
 
-    The checkpoint is the newest that is not behind the version. Raises Damaged if the version does
+    The checkpoint is the newest that is not after the version. Raises Damaged if the version does
     not exist (any more), or if a part of the log is damaged.
     """
     return retried(lambda: _read_list(path, version))
@@ -241,7 +241,7 @@ def _read_list(path: str, version: int) -> FileList:
 
 
 def checkpoint_before(path: str, version: int) -> int | None:
-    """Returns the newest version with a checkpoint that is not behind `version`, or None."""
+    """Returns the newest version with a checkpoint that is not after `version`, or None."""
     numbers = (
         int(name.removesuffix(CHECKPOINT))
         for name in files_in(f"{path}/{LOG_FOLDER}")

@@ -124,8 +124,8 @@ def vouched_lists(
 ) -> Mapping[str, str]:
     """Returns the sums with which the frontier that follows `last` vouches for file lists.
 
-    Each sum follows from the list before and the commits since. Raises Damaged if a list before is
-    not the list that `last` vouches for, or if a commit cannot be read.
+    Each sum follows from the list before and the commits since. Raises Damaged if an earlier list
+    differs from the sum in `last`, or if a commit cannot be read.
     """
 
     def vouched(name: str) -> str:

@@ -77,7 +77,7 @@ class StoredArchive:
         return int(self._table.version())
 
     def mark(self) -> ArchiveMark:
-        """Returns the archive's mark. Raises Damaged if the newest commit carries none."""
+        """Returns the archive's mark. Raises Damaged if the newest commit has no mark."""
         version = self.version
         if self._mark is None or self._mark[0] != version:
             where = f"version {version} of {self.path}"

@@ -48,7 +48,7 @@ class Suggestion:
 
 
 def suggest_names(before: str, whole: str, known: KnownNames) -> list[Suggestion]:
-    """Lists the names that fit behind `before`, the part of `whole` before the cursor."""
+    """Lists the names that fit after `before`, the part of `whole` before the cursor."""
     if before.lstrip().startswith("\\"):
         return list(_of_command(before.lstrip(), known))
     if _OPEN.search(_HIDDEN.sub(" ", before)):

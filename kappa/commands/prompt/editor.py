@@ -135,7 +135,7 @@ class _NameCompleter(Completer):
 
 
 class _PrivateHistory(FileHistory):
-    """A history in a file of the user's alone; a full disk ends no prompt."""
+    """A history in a file that only the user can read; a full disk ends no prompt."""
 
     def store_string(self, string: str) -> None:
         try:

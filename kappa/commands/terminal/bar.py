@@ -1,4 +1,4 @@
-"""The bar of a step that counts: shown on a terminal alone, with the rate beside."""
+"""The bar of a step that counts: shown only on a terminal, with the rate beside it."""
 
 from __future__ import annotations
 

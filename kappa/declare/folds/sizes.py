@@ -79,7 +79,7 @@ def is_large(values: str, size: int | Size) -> str:
 def first_values(values: str, limit: int, size: int | Size) -> str:
     """Returns Spark's SQL that keeps the first values of an array.
 
-    At most `limit` values are kept, and no value behind more than MOST_BYTES. So an array that is
+    At most `limit` values are kept, and no value after more than MOST_BYTES. So an array that is
     kept has at most MOST_BYTES and one value.
     """
     if always_fits(size, limit):

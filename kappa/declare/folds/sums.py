@@ -1,8 +1,8 @@
 """Totals: the state of a sum, which no number of records can make overflow. Pure.
 
-The sum and the average keep totals. A total is exact for whole numbers and decimals. Additions
-alone join totals, so the value does not depend on the order or the slices of records. A reader's
-value may not fit the served column; the total continues, and may fit again later.
+The sum and the average keep totals. A total is exact for whole numbers and decimals. Only additions
+join totals, so the value does not depend on the order or the slices of records. A reader's value
+may not fit the served column; the total continues, and may fit again later.
 """
 
 from __future__ import annotations

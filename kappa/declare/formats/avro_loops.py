@@ -36,7 +36,7 @@ _READ_ONLY = tuple(
 
 @compiled(types.UniTuple(types.int64, 2)(_READ_ONLY[1], types.int64, types.int64))
 def _read_varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Returns a number of variable length and the place behind; -1 if the number has no end."""
+    """Returns a number of variable length and the place after it; -1 if the number has no end."""
     found = np.uint64(0)
     shift = np.uint64(0)
     while at < end and shift <= np.uint64(63):

@@ -83,8 +83,8 @@ class Protobuf:
 
     `schema` is a `Subject`, or the path of a .proto file from the project's folder. The schema is
     part of the version. `message` is the full name of the message; the name may be left out if the
-    schema has one message alone. The message's fields are the topic's columns, if the topic
-    declares no event.
+    schema has only one message. The message's fields are the topic's columns, if the topic declares
+    no event.
 
     `framed` records begin with the id of the writer's schema, and with the place of the message in
     the schema, as serializers of a schema registry write records. With a subject, records are
@@ -306,7 +306,7 @@ def _described_lines(message: Any, seen: set[str]) -> Iterator[str]:
 
 
 def _split_indexes(value: bytes) -> tuple[tuple[int, ...], bytes]:
-    """Splits the bytes behind a schema's id into the indexes of the message, and the message."""
+    """Splits the bytes after a schema's id into the indexes of the message, and the message."""
     count, place = _read_zigzag(value, 0)
     if count == 0:
         return (0,), value[place:]

@@ -46,7 +46,7 @@ _SECONDS_TAG, _NANOS_TAG = 8, 16
     types.UniTuple(types.int64, 2)(_READ_ONLY[1], types.int64, types.int64, types.int64),
 )
 def _read_varint(data: Bytes, at: int, end: int, most: int) -> tuple[int, int]:
-    """Returns a number of variable length and the place behind the number.
+    """Returns a number of variable length and the place after the number.
 
     The place is -1 if the number does not end within `most` bytes, or is longer than necessary.
     """
@@ -68,7 +68,7 @@ def _read_varint(data: Bytes, at: int, end: int, most: int) -> tuple[int, int]:
     types.UniTuple(types.int64, 3)(_READ_ONLY[1], types.int64, types.int64, types.int64),
 )
 def _read_value(data: Bytes, at: int, end: int, shape: int) -> tuple[int, int, int]:
-    """Returns a value, the length of bytes, and the place behind; -1 for no value."""
+    """Returns a value, the length of bytes, and the place after it; -1 for no value."""
     if shape == Shape.VARINT:
         found, at = _read_varint(data, at, end, _NUMBER_BYTES)
         return found, 0, at

@@ -144,7 +144,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Decimal:
-    """An exact number of at most `precision` digits, `scale` digits behind the point."""
+    """An exact number of at most `precision` digits, `scale` digits after the point."""
 
     precision: int
     scale: int

@@ -74,7 +74,7 @@ def _value_in_quotes(separator: str) -> re.Pattern[str]:
 
 
 def _quoted_row(text: str, place: int, line: int, separator: str) -> tuple[list[str | None], int]:
-    """Returns the values of a row, and the place behind the row's end."""
+    """Returns the values of a row, and the place after the row's end."""
     values: list[str | None] = []
     value = _value_in_quotes(separator)
     while True:

@@ -24,7 +24,7 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def rule_of(place: SchemaPlace) -> Rule | None:
-    """Makes the rule of a place and all places below. Returns None if types alone decide.
+    """Makes the rule of a place and all places below. Returns None if only types decide.
 
     Raises Rejected if a default breaks the rule.
     """

@@ -62,8 +62,8 @@ def check_archive(
     The archive's files are linked into the folder `into`, so the archiver may delete files
     meanwhile. `topic` is the declaration of the archive; without a topic, nothing is compared.
     `beginning` has the present first offsets of the topic's partitions. `cut` are the partitions
-    that have lost their ends: each is compared up to its lost end, and later records are in the
-    archive alone.
+    that have lost their ends: each is compared up to its lost end; only the archive has later
+    records.
     """
     mark = archive.mark()
     cut_at = {each.partition: each for each in cut}

@@ -169,7 +169,7 @@ class Rehearsal:
     ) -> None:
         """Begins a build, or continues the build of `birth`.
 
-        Spark alone computes slices of more than `driver_rows` offsets. All slices are of leg `leg`.
+        Only Spark computes slices of more than `driver_rows` offsets. All slices are of leg `leg`.
         """
         pipeline = local.pipeline
         self._spark = local.spark

@@ -2,7 +2,7 @@
 
     python -m kappa.engine.children.spare --project DIR --root ROOT --folder FOLDER --door yes|no
 
-FOLDER takes Spark's spills and leftovers, and belongs to this process alone. The process is killed
+FOLDER takes Spark's spills and leftovers, and belongs only to this process. The process is killed
 with the process that started it. A task comes on the input. If the task comes before Spark has
 booted, nothing is warmed up. With a door, a command may take the spare, too: by a socket in
 FOLDER's parent, named for this process (task.py), which goes when a command has come. A process

@@ -59,7 +59,7 @@ class Tasks:
             yield Task.of_line(line)
 
     def _let_in(self, at: socket.socket) -> None:
-        """Closes the door behind a command.
+        """Closes the socket after one command.
 
         If the process that started this process was first, no command comes in.
         """

@@ -67,8 +67,8 @@ def latest_sql(table: TableBirth, decoded: str) -> str:
     """Returns DuckDB's query for the newest decoded record per key.
 
     `decoded` is a query for decoded records of one topic. The query finds a record's place by key,
-    and then the record by the place: so the other columns are read once, and of the newest record
-    alone.
+    and then the record by the place: so the other columns are read once, and only for the newest
+    record.
     """
     key, deleted = quoted(table.keys[0]), quoted(DELETED)
     kept = f"from ({decoded}) where _fate in ({_listed(_KEPT)}) and {key} is not null"

@@ -261,7 +261,7 @@ def _by_key(
 ) -> Iterator[tuple[Key, list[Row], Iterator[Row]]]:
     """Yields each key that has rows, with the key's states and rows.
 
-    The rows keep the given order. `and_others`: yields also the keys that have states alone.
+    The rows keep the given order. `and_others`: also yields the keys that have only states.
     """
     for key, found in groupby(
         (each for batch in batches for each in batch.to_pylist()),

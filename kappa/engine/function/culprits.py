@@ -188,7 +188,7 @@ class Culprits:
 
 
 def only(culprit: Culprit) -> Slice:
-    """Returns the slice of this record alone."""
+    """Returns the slice of only this record."""
     start, end = (
         Offsets({culprit.topic: {culprit.partition: culprit.offset + step}}) for step in (0, 1)
     )

@@ -98,7 +98,7 @@ class Legs:
         self._records = leg_records(store, build)
 
     def last(self) -> Leg | None:
-        """Returns the newest leg, or None if none has begun. Raises Damaged."""
+        """Returns the newest leg, or None if no leg has begun. Raises Damaged."""
         found = self._records.last()
         return None if found is None else found[1]
 

@@ -76,7 +76,7 @@ def _has_bounds(statistics: Any) -> bool:
 
 
 def rows_of(block: Block, columns: list[str], start: int, end: int) -> pq.Table:
-    """Reads a block's rows of `[start, end)`, from their row groups alone."""
+    """Reads a block's rows of `[start, end)`, only from their row groups."""
     return pq.read_table(
         arrow_source(block.path),
         columns=columns,

@@ -1,9 +1,9 @@
 """The log as slices are read: exact ranges, and the tail's stream.
 
-librdkafka reads records, in a large slice in the Python worker that decodes the records. Through
-Spark's own source each record would be a row of the JVM's first, which costs more than all other
-work on the record (docs/performance.md). The bounds of a slice never follow from its rows:
-compaction and transactions leave holes, and offsets without a record count too. Options:
+librdkafka reads records, in a large slice in the Python worker that decodes the records. Spark's
+own source would first turn each record into a row of the JVM. That costs more than all other work
+on the record (docs/performance.md). The bounds of a slice never follow from its rows: compaction
+and transactions leave holes, and offsets without a record count too. Options:
 https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html
 """
 

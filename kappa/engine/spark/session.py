@@ -174,8 +174,8 @@ def boot(
     """Starts the JVM of this process's session, and does not wait for the JVM.
 
     `memory` is the JVM's heap (`2g`), `worker_memory` the memory of a Python worker; `cores` of 0
-    are all. `local_dir` takes Spark's spills and leftovers; the folder belongs to this process
-    alone. `list_classes` is a path for the list of the JVM's classes (only recording.py asks for
+    are all. `local_dir` takes Spark's spills and leftovers; the folder belongs only to this
+    process. `list_classes` is a path for the list of the JVM's classes (only recording.py asks for
     the list). The JVM's output goes to the file `output`, or to this process's own output. The
     JVM's environment has `secrets`. Tasks run on the `cluster`, if there is one. Tables may be in a
     bucket of the `storage`: then the jars for buckets are among `jars`.

@@ -43,7 +43,7 @@ _TENTH = -((1 << 63) // 10)
 
 @compiled(types.void(_TEXTS[1], types.int64[::1], types.int32[::1], types.uint8[::1]))
 def gather(data: Bytes, starts: Numbers, ends: Ends, into: Bytes) -> None:
-    """Copies pieces of the data, each behind the piece before."""
+    """Copies pieces of the data, each after the previous piece."""
     for place in range(len(starts)):
         into[ends[place] : ends[place + 1]] = data[
             starts[place] : starts[place] + ends[place + 1] - ends[place]
@@ -105,7 +105,7 @@ def _behind_digits(data: Bytes, at: int, end: int) -> int:
 
 @compiled(types.int64(_TEXTS[1], types.int64, types.int64))
 def _behind_text(data: Bytes, at: int, end: int) -> int:
-    """Returns the place behind a text in quotes; -1 for no text, or for escapes."""
+    """Returns the place after a text in quotes; -1 for no text, or for escapes."""
     if at >= end or data[_index(at)] != _QUOTE:
         return -1
     at += 1
@@ -120,7 +120,7 @@ def _behind_text(data: Bytes, at: int, end: int) -> int:
 
 @compiled(types.int64(_TEXTS[1], types.int64, types.int64, types.int64, types.int64, types.int64))
 def _behind_number(data: Bytes, at: int, end: int, whole: int, fraction: int, exponent: int) -> int:
-    """Returns the place behind a number (RFC 8259, section 6) of at most so many digits.
+    """Returns the place after a number (RFC 8259, section 6) of at most so many digits.
 
     Returns -1 if there is no such number.
     """

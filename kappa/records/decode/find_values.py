@@ -21,7 +21,7 @@ class Expected(NamedTuple):
     """A value that is looked for.
 
     An integer is between `low` and `high`. For a number, `low` and `high` are the most digits
-    before and behind the point, and `exponent` is the most digits of the exponent.
+    before and after the point, and `exponent` is the most digits of the exponent.
     """
 
     spelling: Spelling
@@ -76,7 +76,7 @@ def find(
 ) -> Found:
     """Finds values in the records at these places.
 
-    `between` are the texts before, between and behind the values. The value numbered `key` must be
+    `between` are the texts before, between and after the values. The value numbered `key` must be
     the bytes of the record's key; with -1 no value must.
     """
     literals = np.frombuffer(b"".join(between), np.uint8)

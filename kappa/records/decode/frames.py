@@ -24,7 +24,7 @@ def by_schema(records: Texts) -> Mapping[int, Places]:
 
 
 def messages_of(values: pa.Array) -> pa.Array:
-    """Returns the bytes behind each frame; null for a value without a frame."""
+    """Returns the bytes after each frame; null for a value without a frame."""
     records = texts_of(values)
     lengths = np.where(_framed_records(records), np.diff(records.ends) - FRAME_BYTES, -1).astype(
         np.int64

@@ -46,7 +46,7 @@ class Layout:
 
     @property
     def between(self) -> list[bytes]:
-        """Returns the texts before, between and behind the values."""
+        """Returns the texts before, between and after the values."""
         return [*(field.before.encode() for field in self.fields), self.after.encode()]
 
 

@@ -3,7 +3,7 @@
 The chain is Amazon's own: a web identity, a profile below ~/.aws, the service of a container, and
 the service of a machine. botocore goes through the chain, and renews temporary credentials before
 they end. botocore is imported only then, since the import takes half a second. The credentials are
-in memory alone.
+only in memory.
 """
 
 from __future__ import annotations
