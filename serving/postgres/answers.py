@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import IO, Any, TypeVar
 
 from kappa.base.errors import KappaError
 from kappa.serving.access.roles import Identity
@@ -45,10 +45,9 @@ _PIECE_BYTES = 1 << 16
 
 @dataclass(slots=True)
 class TransactionPin:
-    """A snapshot that a transaction holds; `moment` is the moment of the past, or None for now."""
+    """A snapshot that a transaction holds."""
 
     pinned: PinnedSnapshot
-    moment: Past | None
     closing: ExitStack
 
     @property
@@ -179,7 +178,7 @@ class SessionAnswers:
                 if moment is None
                 else pin_at(self._store, moment, lease_seconds=self._lease_seconds)
             )
-            return TransactionPin(pinned, moment, opening.pop_all())
+            return TransactionPin(pinned, opening.pop_all())
 
 
 def _close_pin(pin: TransactionPin) -> None:
@@ -188,70 +187,47 @@ def _close_pin(pin: TransactionPin) -> None:
         pin.closing.close()
 
 
-class ResultRows(Protocol):
+class AnswerRows:
     """The rows of an answer as messages, taken in parts.
 
     `columns` are for the client's description of the rows, `given` counts the rows given out.
     """
 
-    columns: Sequence[Mapping[str, Any]]
-    given: int
-
-    def take(self, count: int | None) -> Iterator[bytes]:
-        """Yields the messages of the next `count` rows, or of all that are left."""
-
-    def close(self) -> None:
-        """Gives the rows up; a second call does nothing."""
-
-
-class AnswerRows:
-    """The rows of a reply of the sandbox."""
-
-    def __init__(self, reply: Reply) -> None:
-        self.reply = reply
-        self.columns: Sequence[Mapping[str, Any]] = reply.columns
+    def __init__(
+        self,
+        body: IO[bytes],
+        columns: Sequence[Mapping[str, Any]],
+        rows: int,
+        *,
+        truncated: bool = False,
+    ) -> None:
+        self.body = body
+        self.columns = columns
         self.given = 0
+        self._rows = rows
+        self._truncated = truncated
 
     def take(self, count: int | None) -> Iterator[bytes]:
         """Yields the messages of the next `count` rows, or of all that are left.
 
         Raises PostgresError behind the last row if rows were cut and more were asked for.
         """
-        left = self.reply.rows - self.given
+        left = self._rows - self.given
         if count is None or count >= left:
-            self.given = self.reply.rows
-            while piece := self.reply.body.read(_PIECE_BYTES):
+            self.given = self._rows
+            while piece := self.body.read(_PIECE_BYTES):
                 yield piece
-            if self.reply.truncated and (count is None or count > left):
-                raise _cut_error(self.reply.rows)
+            if self._truncated and (count is None or count > left):
+                raise _cut_error(self._rows)
             return
         for _ in range(count):
-            head = self.reply.body.read(_HEAD)
+            head = self.body.read(_HEAD)
             self.given += 1
-            yield head + self.reply.body.read(int.from_bytes(head[1:], "big") - 4)
+            yield head + self.body.read(int.from_bytes(head[1:], "big") - 4)
 
     def close(self) -> None:
-        """Deletes the file of the answer."""
-        self.reply.body.close()
-
-
-class LocalRows:
-    """ResultRows that the session itself has made."""
-
-    def __init__(self, columns: Sequence[Mapping[str, Any]], messages: Sequence[bytes]) -> None:
-        self.columns = columns
-        self.given = 0
-        self._messages = messages
-
-    def take(self, count: int | None) -> Iterator[bytes]:
-        """Yields the messages of the next `count` rows, or of all that are left."""
-        end = len(self._messages) if count is None else self.given + count
-        found = self._messages[self.given : end]
-        self.given += len(found)
-        yield from found
-
-    def close(self) -> None:
-        """Does nothing."""
+        """Deletes the file of the answer; a second call does nothing."""
+        self.body.close()
 
 
 def _cut_error(rows: int) -> PostgresError:

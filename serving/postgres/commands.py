@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kappa.base.sql import quoted
+from kappa.serving.postgres.known_texts import known_form
 from kappa.serving.postgres.messages import READ_ONLY, SYNTAX_ERROR, UNSUPPORTED, PostgresError
 from kappa.serving.query.postgres.placeholders import SqlWord, words_of
 from kappa.serving.query.postgres.wire import Copy
@@ -23,9 +24,10 @@ class Empty:
 
 @dataclass(frozen=True, slots=True)
 class SelectQuery:
-    """A query for the sandbox."""
+    """A query for the sandbox; `oids` are the types of its parameters if they are known."""
 
     sql: str
+    oids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +243,7 @@ def command_of(sql: str) -> Command:
             what = f"{write} {second}" if write in _TWO_WORDS else write
             raise read_only_error(what.upper())
         case _:
-            return SelectQuery(sql)
+            return SelectQuery(*known_form(sql))
 
 
 def read_only_error(what: str) -> PostgresError:

@@ -119,18 +119,11 @@ def row_description(columns: Sequence[Mapping[str, Any]], formats: Sequence[int]
     return message(b"T", b"".join(parts))
 
 
-def data_row(values: Iterable[str | None]) -> bytes:
+def data_row(values: Iterable[str]) -> bytes:
     """Returns the message of a row of texts."""
-    return binary_row(None if value is None else value.encode(errors="replace") for value in values)
-
-
-def binary_row(values: Iterable[bytes | None]) -> bytes:
-    """Returns the message of a row of packed values."""
-    parts = [
-        b"\xff\xff\xff\xff" if value is None else len(value).to_bytes(4, "big") + value
-        for value in values
-    ]
-    return message(b"D", struct.pack("!h", len(parts)) + b"".join(parts))
+    contents = [value.encode(errors="replace") for value in values]
+    sized = (len(each).to_bytes(4, "big") + each for each in contents)
+    return message(b"D", struct.pack("!h", len(contents)) + b"".join(sized))
 
 
 class Fields:

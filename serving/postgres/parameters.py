@@ -16,26 +16,30 @@ from kappa.serving.query.postgres.wire_types import (
     BOOL,
     BYTEA,
     DATE,
-    DUCKDB_NAMES,
+    DUCKDB_TYPES,
     FLOAT4,
     FLOAT8,
     INT2,
     INT4,
     INT8,
     INTERVAL,
+    JSON,
+    JSONB,
     NUMERIC,
-    SCALARS,
+    OID,
     TIME,
     TIMESTAMP,
     TIMESTAMPTZ,
     TIMETZ,
     UUID,
+    WIRE_TYPES,
     unpack_numeric,
 )
 
-_TEXTS = frozenset({0, 18, 19, 25, 705, 1042, 1043})
-_JSONB = 3802
-_ELEMENTS = {each.array: each.oid for each in SCALARS} | {1015: 1043, 1028: 26, 1003: 19}
+_NAMES = {each.oid: each.name for each in WIRE_TYPES}
+_ELEMENTS = {each.array: each.oid for each in WIRE_TYPES if each.array}
+# The types that are texts; 0 is a type that the client has not said.
+_TEXTS = frozenset({0} | {each.oid for each in WIRE_TYPES if each.category in {"S", "X", "Z"}})
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -52,7 +56,7 @@ def parameter_sql(content: bytes | None, oid: int, *, binary: bool) -> str:
         if element is not None:
             values = _unpacked_array(content) if binary else texts_of_array(content.decode())
             listed = (_value_sql(each, element, binary=binary) for each in values)
-            return f"[{', '.join(listed)}]::{_duckdb_name(element)}[]"
+            return f"[{', '.join(listed)}]::{_duckdb_name(oid)}"
         return _value_sql(content, oid, binary=binary)
     except (ValueError, struct.error, OverflowError) as error:
         raise PostgresError(
@@ -84,7 +88,10 @@ def _value_sql(content: bytes | str | None, oid: int, *, binary: bool) -> str:
 
 
 def _duckdb_name(oid: int) -> str:
-    return "decimal(38, 9)" if oid == NUMERIC.oid else DUCKDB_NAMES.get(oid, "varchar")
+    if oid in _ELEMENTS:
+        return f"{_duckdb_name(_ELEMENTS[oid])}[]"
+    name = _NAMES.get(oid, "varchar")
+    return "decimal(38, 9)" if oid == NUMERIC.oid else DUCKDB_TYPES.get(name, name)
 
 
 def _number_sql(written: str) -> str:
@@ -114,9 +121,9 @@ def _unpacked(content: bytes, oid: int) -> str:
     unpack = _UNPACKED.get(oid)
     if unpack is not None:
         return unpack(content)
-    if oid == _JSONB:
+    if oid == JSONB.oid:
         return content[1:].decode()
-    if oid in _TEXTS or oid in DUCKDB_NAMES:
+    if oid in _TEXTS or oid == JSON.oid:
         return content.decode()
     raise ValueError("its binary form is not known here: send it as text")
 
@@ -169,7 +176,7 @@ _UNPACKED: Mapping[int, Callable[[bytes], str]] = {
     INT2.oid: _numbers("!h"),
     INT4.oid: _numbers("!i"),
     INT8.oid: _numbers("!q"),
-    26: _numbers("!I"),
+    OID.oid: _numbers("!I"),
     FLOAT4.oid: _numbers("!f"),
     FLOAT8.oid: _numbers("!d"),
     DATE.oid: _date_text,

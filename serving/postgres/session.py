@@ -13,14 +13,13 @@ import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from io import BytesIO
 from typing import Any
 
 from kappa.base.errors import KappaError
 from kappa.serving.access.roles import Identity
 from kappa.serving.postgres.answers import (
     AnswerRows,
-    LocalRows,
-    ResultRows,
     SessionAnswers,
     TransactionPin,
     ended_snapshot_error,
@@ -46,13 +45,6 @@ from kappa.serving.postgres.commands import (
     SetValue,
     Show,
     command_of,
-)
-from kappa.serving.postgres.known_texts import (
-    OID_ARRAY,
-    looks_up_types,
-    type_columns,
-    types_named,
-    with_known_parts,
 )
 from kappa.serving.postgres.messages import (
     PROTOCOL_VIOLATION,
@@ -122,7 +114,7 @@ class _Portal:
     values: Mapping[int, str]
     formats: tuple[int, ...] = ()
     described: Sequence[Mapping[str, Any]] | None = None
-    rows: ResultRows | None = None
+    rows: AnswerRows | None = None
     holds: bool = False
     is_done: bool = False
 
@@ -437,10 +429,8 @@ class Session:
         columns: Sequence[Mapping[str, Any]] = ()
         oids: tuple[int, ...] = ()
         match statement.command:
-            case SelectQuery(sql) if looks_up_types(sql):
-                columns, oids = type_columns(), (OID_ARRAY,)
-            case SelectQuery(sql):
-                columns, oids = await self._description(sql, statement.oids)
+            case SelectQuery(sql, known):
+                columns, oids = await self._description(sql, statement.oids or known)
             case Show(name):
                 columns = _show_columns(name)
             case Fetch(name, _, False):
@@ -469,7 +459,7 @@ class Session:
         }
         rows = await self._ask(fill_placeholders(sql, known), Wire(describes=True))
         try:
-            described = json.loads(rows.reply.body.read())
+            described = json.loads(rows.body.read())
         finally:
             rows.close()
         found = {int(number): str(kind) for number, kind in described["parameters"].items()}
@@ -498,8 +488,6 @@ class Session:
         if portal.rows is not None or portal.is_done:
             return
         match portal.command:
-            case SelectQuery(sql) if looks_up_types(sql):
-                rows: ResultRows = types_named(portal.values.get(1, ""))
             case SelectQuery(sql):
                 rows = await self._ask(fill_placeholders(sql, portal.values), Wire(portal.formats))
             case CopyOut(sql, copy):
@@ -552,7 +540,7 @@ class Session:
                 await self._run_command(command, portal)
         portal.is_done = portal.is_done or portal.rows is None
 
-    async def _send_rows(self, rows: ResultRows, most: int | None, tag: str) -> None:
+    async def _send_rows(self, rows: AnswerRows, most: int | None, tag: str) -> None:
         before = rows.given
         await self._send_some(rows, most)
         sent = rows.given - before
@@ -561,7 +549,7 @@ class Session:
         else:
             await self._complete(tag if tag == "SHOW" else f"{tag} {sent}")
 
-    async def _send_some(self, rows: ResultRows, most: int | None) -> None:
+    async def _send_some(self, rows: AnswerRows, most: int | None) -> None:
         for each in rows.take(most):
             await self._send(each)
 
@@ -579,7 +567,7 @@ class Session:
         pin = work.pin
         try:
             translated = translate(
-                with_known_parts(sql),
+                sql,
                 user=self._user,
                 setting=self._setting,
                 process=self._process,
@@ -591,14 +579,13 @@ class Session:
             self._client = Client()
             timer = self._statement_timer(self._client)
             try:
-                return AnswerRows(
-                    await self._answers.ask(
-                        Question(translated.sql, Format.POSTGRES, reader=reader, wire=wire),
-                        pin=pin,
-                        moment=self._settings.when(),
-                        client=self._client,
-                    )
+                reply = await self._answers.ask(
+                    Question(translated.sql, Format.POSTGRES, reader=reader, wire=wire),
+                    pin=pin,
+                    moment=self._settings.when(),
+                    client=self._client,
                 )
+                return AnswerRows(reply.body, reply.columns, reply.rows, truncated=reply.truncated)
             finally:
                 self._client = None
                 if timer is not None:
@@ -710,12 +697,16 @@ class Session:
         if told is not None:
             await self._send(parameter_status(*told))
 
-    async def _shown(self, name: str) -> ResultRows:
+    async def _shown(self, name: str) -> AnswerRows:
         if name == "all":
-            rows = [(each, value, "") for each, value in self._settings.all()]
-            return LocalRows(_show_columns(name), [data_row(each) for each in rows])
-        value = await self._snapshot_text() if name == SNAPSHOT else self._settings.value(name)
-        return LocalRows(_show_columns(name), [data_row((value,))])
+            rows: list[tuple[str, ...]] = [
+                (each, *rest, "") for each, *rest in self._settings.all()
+            ]
+        elif name == SNAPSHOT:
+            rows = [(await self._snapshot_text(),)]
+        else:
+            rows = [(self._settings.value(name),)]
+        return AnswerRows(BytesIO(b"".join(map(data_row, rows))), _show_columns(name), len(rows))
 
     async def _snapshot_text(self) -> str:
         work, reader = self._transaction, self._identity()
@@ -749,7 +740,7 @@ class Session:
             raise PostgresError("34000", f'cursor "{name[:80]}" does not exist')
         return found
 
-    async def _cursor_rows(self, cursor: _Portal, formats: tuple[int, ...] | None) -> ResultRows:
+    async def _cursor_rows(self, cursor: _Portal, formats: tuple[int, ...] | None) -> AnswerRows:
         """Returns a cursor's rows in the given formats, or in those that they have."""
         if cursor.rows is not None and formats not in {None, cursor.formats}:
             if cursor.rows.given or cursor.is_done:

@@ -20,9 +20,9 @@ from kappa.serving.query.postgres.catalogue_sql import (
     PUBLIC,
     RELATIONS,
     SCHEMA,
-    TYPES,
 )
 from kappa.serving.query.postgres.placeholders import SqlWord, words_of
+from kappa.serving.query.postgres.wire_types import DUCKDB_TYPES
 
 _NOTHING = SqlWord("space", "")
 # Functions that SQL calls without brackets.
@@ -238,10 +238,10 @@ class _Translation:
         if name == "generate_series" and called and skipped:
             self._name_series(place)
         before = self._word(at - 1)
-        if name in TYPES and (
+        if name in DUCKDB_TYPES and (
             before.text == "::" or (before.name == "as" and self._marks(place + 1, ")"))
         ):
-            return self._put(at, count, TYPES[name])
+            return self._put(at, count, DUCKDB_TYPES[name])
         if name in RELATIONS and (
             skipped or (before.name in {"from", "join"} or before.text == ",")
         ):

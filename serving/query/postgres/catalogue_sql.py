@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kappa.serving.query.postgres.wire_types import SCALARS, WireType
+from kappa.serving.query.postgres.wire_types import WIRE_TYPES
 
 # The schema of all of it in DuckDB.
 SCHEMA = "kappa_catalogue"
@@ -21,47 +21,14 @@ OWNER, DATABASE = "kappa", "kappa"
 _OWNER_OID, DATABASE_OID, PUBLIC_OID = 10, 5, 2200
 CATALOGUE_OID, INFORMATION_OID = 11, 13000
 
-_SPELLED = {
-    "bool": "boolean", "int2": "smallint", "int4": "integer", "int8": "bigint",
-    "float4": "real", "float8": "double precision", "time": "time without time zone",
-    "timetz": "time with time zone", "timestamp": "timestamp without time zone",
-    "timestamptz": "timestamp with time zone", "varchar": "character varying",
-    "bpchar": "character", "char": '"char"',
-}  # fmt: skip
-_OTHERS = (
-    WireType(18, "char", 1, 1002),
-    WireType(19, "name", 64, 1003),
-    WireType(22, "int2vector", -1, 1006),
-    WireType(24, "regproc", 4, 1008),
-    WireType(26, "oid", 4, 1028),
-    WireType(30, "oidvector", -1, 1013),
-    WireType(705, "unknown", -2, 0),
-    WireType(1042, "bpchar", -1, 1014),
-    WireType(1043, "varchar", -1, 1015),
-    WireType(2205, "regclass", 4, 2210),
-    WireType(2206, "regtype", 4, 2211),
-    WireType(2249, "record", -1, 2287),
-    WireType(2278, "void", 4, 0),
-    WireType(3802, "jsonb", -1, 3807),
-)
-_CATEGORIES = {
-    "bool": "B", "int2": "N", "int4": "N", "int8": "N", "float4": "N", "float8": "N",
-    "numeric": "N", "oid": "N", "regproc": "N", "regclass": "N", "regtype": "N", "date": "D",
-    "time": "D", "timetz": "D", "timestamp": "D", "timestamptz": "D", "interval": "T",
-    "text": "S", "varchar": "S", "bpchar": "S", "name": "S", "char": "Z", "unknown": "X",
-    "record": "P", "void": "P",
-}  # fmt: skip
-
 
 def type_rows() -> list[tuple[int, str, int, str, int, int, str]]:
     """Lists the types: oid, name, size, category, element, array, and the name as SQL spells it."""
     found = []
-    for each in (*SCALARS, *_OTHERS):
-        spelled = _SPELLED.get(each.name, each.name)
-        category = _CATEGORIES.get(each.name, "U")
-        found.append((each.oid, each.name, each.size, category, 0, each.array, spelled))
+    for each in WIRE_TYPES:
+        found.append((each.oid, each.name, each.size, each.category, 0, each.array, each.spelled))
         if each.array:
-            found.append((each.array, f"_{each.name}", -1, "A", each.oid, 0, f"{spelled}[]"))
+            found.append((each.array, f"_{each.name}", -1, "A", each.oid, 0, f"{each.spelled}[]"))
     return found
 
 
@@ -426,15 +393,6 @@ FUNCTIONS: Mapping[str, tuple[str, ...]] = {
     ),
     "quote_literal": ("(_t) as '''' || replace(_t, '''', '''''') || ''''",),
     "set_config": ("(_n, _v, _l) as _v",),
-}
-
-# Types of Postgres that DuckDB lacks, and the DuckDB type in their place.
-TYPES: Mapping[str, str] = {
-    **dict.fromkeys(("regclass", "regtype", "regproc", "regprocedure", "regnamespace"), "bigint"),
-    **dict.fromkeys(("regrole", "xid"), "bigint"),
-    **dict.fromkeys(("name", "pg_node_tree", "citext", "aclitem"), "varchar"),
-    **dict.fromkeys(("oidvector", "int2vector"), "bigint[]"),
-    "jsonb": "json",
 }
 
 

@@ -9,7 +9,7 @@ PostgreSQL, src/backend/utils/adt (`..._send`).
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,31 +25,64 @@ _NUMERIC_BASE, _NUMERIC_DIGITS = 10_000, 4
 
 @dataclass(frozen=True, slots=True)
 class WireType:
-    """A Postgres type: number, name, bytes of a value (-1: any), and the number of its array."""
+    """A Postgres type: number, name, bytes of a value (-1: any), and the number of its array.
+
+    `category` is Postgres's letter, and `spelled` the name as SQL spells it.
+    """
 
     oid: int
     name: str
     size: int
     array: int
+    category: str
+    spelled: str
 
 
-BOOL = WireType(16, "bool", 1, 1000)
-BYTEA = WireType(17, "bytea", -1, 1001)
-INT8 = WireType(20, "int8", 8, 1016)
-INT2 = WireType(21, "int2", 2, 1005)
-INT4 = WireType(23, "int4", 4, 1007)
-TEXT = WireType(25, "text", -1, 1009)
-JSON = WireType(114, "json", -1, 199)
-FLOAT4 = WireType(700, "float4", 4, 1021)
-FLOAT8 = WireType(701, "float8", 8, 1022)
-DATE = WireType(1082, "date", 4, 1182)
-TIME = WireType(1083, "time", 8, 1183)
-TIMESTAMP = WireType(1114, "timestamp", 8, 1115)
-TIMESTAMPTZ = WireType(1184, "timestamptz", 8, 1185)
-INTERVAL = WireType(1186, "interval", 16, 1187)
-TIMETZ = WireType(1266, "timetz", 12, 1270)
-NUMERIC = WireType(1700, "numeric", -1, 1231)
-UUID = WireType(2950, "uuid", 16, 2951)
+BOOL = WireType(16, "bool", 1, 1000, "B", "boolean")
+BYTEA = WireType(17, "bytea", -1, 1001, "U", "bytea")
+INT8 = WireType(20, "int8", 8, 1016, "N", "bigint")
+INT2 = WireType(21, "int2", 2, 1005, "N", "smallint")
+INT4 = WireType(23, "int4", 4, 1007, "N", "integer")
+TEXT = WireType(25, "text", -1, 1009, "S", "text")
+JSON = WireType(114, "json", -1, 199, "U", "json")
+FLOAT4 = WireType(700, "float4", 4, 1021, "N", "real")
+FLOAT8 = WireType(701, "float8", 8, 1022, "N", "double precision")
+DATE = WireType(1082, "date", 4, 1182, "D", "date")
+TIME = WireType(1083, "time", 8, 1183, "D", "time without time zone")
+TIMESTAMP = WireType(1114, "timestamp", 8, 1115, "D", "timestamp without time zone")
+TIMESTAMPTZ = WireType(1184, "timestamptz", 8, 1185, "D", "timestamp with time zone")
+INTERVAL = WireType(1186, "interval", 16, 1187, "T", "interval")
+TIMETZ = WireType(1266, "timetz", 12, 1270, "D", "time with time zone")
+NUMERIC = WireType(1700, "numeric", -1, 1231, "N", "numeric")
+UUID = WireType(2950, "uuid", 16, 2951, "U", "uuid")
+OID = WireType(26, "oid", 4, 1028, "N", "oid")
+JSONB = WireType(3802, "jsonb", -1, 3807, "U", "jsonb")
+WIRE_TYPES = (
+    *(BOOL, BYTEA, INT8, INT2, INT4, TEXT, JSON, FLOAT4, FLOAT8, DATE, TIME, TIMESTAMP),
+    *(TIMESTAMPTZ, INTERVAL, TIMETZ, NUMERIC, UUID, OID, JSONB),
+    # No value is given in these types, but clients look for them or send parameters in them.
+    WireType(18, "char", 1, 1002, "Z", '"char"'),
+    WireType(19, "name", 64, 1003, "S", "name"),
+    WireType(22, "int2vector", -1, 1006, "U", "int2vector"),
+    WireType(24, "regproc", 4, 1008, "N", "regproc"),
+    WireType(30, "oidvector", -1, 1013, "U", "oidvector"),
+    WireType(705, "unknown", -2, 0, "X", "unknown"),
+    WireType(1042, "bpchar", -1, 1014, "S", "character"),
+    WireType(1043, "varchar", -1, 1015, "S", "character varying"),
+    WireType(2205, "regclass", 4, 2210, "N", "regclass"),
+    WireType(2206, "regtype", 4, 2211, "N", "regtype"),
+    WireType(2249, "record", -1, 2287, "P", "record"),
+    WireType(2278, "void", 4, 0, "P", "void"),
+)
+# Types of Postgres that DuckDB lacks, and the DuckDB type in their place. DuckDB has the other
+# names too.
+DUCKDB_TYPES: Mapping[str, str] = {
+    **dict.fromkeys(("regclass", "regtype", "regproc", "regprocedure", "regnamespace"), "bigint"),
+    **dict.fromkeys(("regrole", "xid"), "bigint"),
+    **dict.fromkeys(("name", "unknown", "pg_node_tree", "citext", "aclitem"), "varchar"),
+    **dict.fromkeys(("oidvector", "int2vector"), "bigint[]"),
+    "jsonb": "json",
+}
 
 # The Postgres type by the id of a DuckDB type; all others are text, or JSON if they have parts.
 _OF_DUCKDB = {
@@ -69,36 +102,6 @@ _OF_DUCKDB = {
     "interval": INTERVAL,
     "uuid": UUID,
 }
-# The type of a parameter by its number; DuckDB's name of the type.
-DUCKDB_NAMES = {
-    BOOL.oid: "boolean",
-    BYTEA.oid: "blob",
-    INT8.oid: "bigint",
-    INT2.oid: "smallint",
-    INT4.oid: "integer",
-    TEXT.oid: "varchar",
-    JSON.oid: "json",
-    FLOAT4.oid: "float",
-    FLOAT8.oid: "double",
-    DATE.oid: "date",
-    TIME.oid: "time",
-    TIMESTAMP.oid: "timestamp",
-    TIMESTAMPTZ.oid: "timestamptz",
-    INTERVAL.oid: "interval",
-    TIMETZ.oid: "timetz",
-    UUID.oid: "uuid",
-    # `char`, `name`, `oid`, `unknown`, `bpchar`, `varchar`, `jsonb`
-    18: "varchar",
-    19: "varchar",
-    26: "bigint",
-    1042: "varchar",
-    1043: "varchar",
-    3802: "json",
-}
-SCALARS = (
-    *(BOOL, BYTEA, INT8, INT2, INT4, TEXT, JSON, FLOAT4, FLOAT8, DATE, TIME, TIMESTAMP),
-    *(TIMESTAMPTZ, INTERVAL, TIMETZ, NUMERIC, UUID),
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,7 +248,6 @@ def test_sqlalchemy_reflects_the_tables(server: PostgresThread) -> None:
         asked = sa.select(delays.c.carrier).where(delays.c.flights > 4)
         rows = connection.execute(asked).fetchall()
     frame = pd.read_sql_table("delays", engine).sort_values("flights")
-    engine.dispose()
 
     assert (found.default_schema_name, found.get_view_names()) == ("public", ["busy"])
     assert sorted(found.get_table_names()) == ["delays", "planes", "rejects"]
@@ -259,6 +258,8 @@ def test_sqlalchemy_reflects_the_tables(server: PostgresThread) -> None:
     assert found.get_pk_constraint("delays")["constrained_columns"] == []
     assert rows == [(None,)]
     assert frame.flights.tolist() == [3, 4, 5]
+    # The inspector connects again for each thing that it is asked for.
+    engine.dispose()
 
 
 def test_adbc_reads_arrow_and_objects(server: PostgresThread) -> None:
