@@ -1,6 +1,6 @@
 """The commands of SQL that a session answers itself, read from a statement's text. Pure.
 
-A statement that is none of these is a query for the sandbox, or a write, which is refused.
+A statement that is none of these is the sandbox's: a query, or a write, which the sandbox refuses.
 """
 
 from __future__ import annotations
@@ -15,11 +15,6 @@ from kappa.serving.query.postgres.placeholders import SqlWord, words_of
 from kappa.serving.query.postgres.wire import Copy
 
 ALL = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Empty:
-    """A text without a statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +37,6 @@ class End:
     """The end of a transaction."""
 
     commits: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Savepoint:
-    """A savepoint, its release, or the way back to it: no row changes, so nothing is to be done."""
-
-    tag: str
-    goes_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +90,6 @@ class CopyOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepare:
-    """A statement to keep by name."""
-
-    name: str
-    sql: str
-
-
-@dataclass(frozen=True, slots=True)
-class Execute:
-    """A kept statement to run, with its values as SQL."""
-
-    name: str
-    values: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Deallocate:
     """A kept statement to forget, or None for all."""
 
@@ -134,63 +105,31 @@ class Discard:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """A command without an effect here."""
+    """A command without an effect here: no row changes, so a savepoint has nothing to keep.
+
+    `tag` is empty for a text without a statement. `goes_back` ends the failure of a transaction.
+    """
 
     tag: str
+    goes_back: bool = False
 
 
 Command = (
-    Empty | SelectQuery | Begin | End | Savepoint | SetValue | Show | Declare | Fetch | Close
-    | CopyOut | Prepare | Execute | Deallocate | Discard | Nothing
+    SelectQuery | Begin | End | SetValue | Show | Declare | Fetch | Close | CopyOut | Deallocate
+    | Discard | Nothing
 )  # fmt: skip
-
-_WRITES = frozenset(
-    [
-        "insert",
-        "update",
-        "delete",
-        "merge",
-        "truncate",
-        "create",
-        "alter",
-        "drop",
-        "grant",
-        "revoke",
-        "comment",
-        "vacuum",
-        "analyze",
-        "cluster",
-        "reindex",
-        "refresh",
-        "import",
-        "security",
-        "do",
-        "call",
-        "notify",
-        "reassign",
-        "checkpoint",
-        "load",
-        "attach",
-        "detach",
-        "install",
-        "export",
-        "use",
-        "pragma",
-    ]
-)
-_TWO_WORDS = {"create", "alter", "drop", "refresh"}
 
 
 def command_of(sql: str) -> Command:
     """Reads one statement, without its semicolon.
 
-    Raises PostgresError if the statement writes, or is not understood.
+    Raises PostgresError if the statement copies to the server, or is not understood.
     """
     words = [each for each in words_of(sql) if each.kind != "space"]
     while words and words[-1].text == ";":
         words.pop()
     if not words:
-        return Empty()
+        return Nothing("")
     named = [each.name for each in words]
     first, second = named[0], (*named, "", "")[1]
     match first:
@@ -201,11 +140,11 @@ def command_of(sql: str) -> Command:
         case "commit" | "end":
             return End(commits=True)
         case "rollback" | "abort":
-            return Savepoint("ROLLBACK", goes_back=True) if "to" in named else End(commits=False)
+            return Nothing("ROLLBACK", goes_back=True) if "to" in named else End(commits=False)
         case "savepoint":
-            return Savepoint("SAVEPOINT")
+            return Nothing("SAVEPOINT")
         case "release":
-            return Savepoint("RELEASE")
+            return Nothing("RELEASE")
         case "set":
             return _set_of(words, named)
         case "reset":
@@ -221,38 +160,22 @@ def command_of(sql: str) -> Command:
             return Close(None if second == "all" else _name_at(words, 1))
         case "copy":
             return _copy_of(sql, words, named)
-        case "prepare":
-            return _prepare_of(sql, words, named)
-        case "execute":
-            return _execute_of(sql, words)
         case "deallocate":
             place = 2 if second == "prepare" else 1
             last = _name_at(words, place)
             return Deallocate(None if last == "all" else last)
         case "discard":
             return Discard(second)
-        case "unlisten" | "lock":
-            return Nothing({"lock": "LOCK TABLE"}.get(first, "UNLISTEN"))
+        case "unlisten":
+            return Nothing("UNLISTEN")
         case "listen":
             raise PostgresError(
                 UNSUPPORTED,
                 "nothing is told of by LISTEN here",
                 hint="GET /api/v1/tables/TABLE/changes follows a table",
             )
-        case write if write in _WRITES:
-            what = f"{write} {second}" if write in _TWO_WORDS else write
-            raise read_only_error(what.upper())
         case _:
             return SelectQuery(*known_form(sql))
-
-
-def read_only_error(what: str) -> PostgresError:
-    """Makes the error for a statement that writes."""
-    return PostgresError(
-        READ_ONLY,
-        f"cannot execute {what} in a read-only transaction: tables are folds of topics",
-        hint="produce events to a topic; kappa deploy changes what a pipeline makes of them",
-    )
 
 
 def _set_of(words: Sequence[SqlWord], named: Sequence[str]) -> Command:
@@ -331,7 +254,11 @@ def _copy_of(sql: str, words: Sequence[SqlWord], named: Sequence[str]) -> Comman
     for place, word in enumerate(words):
         depth += (word.text == "(") - (word.text == ")")
         if depth == 0 and word.name == "from":
-            raise read_only_error("COPY FROM")
+            raise PostgresError(
+                READ_ONLY,
+                "cannot execute COPY FROM in a read-only transaction: tables are folds of topics",
+                hint="produce events to a topic; a deploy changes what a pipeline makes of them",
+            )
         if depth == 0 and word.name == "to":
             to = place
             break
@@ -392,28 +319,6 @@ def _copy_options(words: Sequence[SqlWord]) -> Copy:
     if len(copy.delimiter.encode()) != 1 or copy.delimiter in '\n\r"\\':
         raise PostgresError("22023", "COPY delimiter must be a single one-byte character")
     return copy
-
-
-def _prepare_of(sql: str, words: Sequence[SqlWord], named: Sequence[str]) -> Command:
-    if "as" not in named:
-        raise _not_understood(words, "PREPARE")
-    return Prepare(_name_at(words, 1), _slice(sql, words[named.index("as") + 1 :]))
-
-
-def _execute_of(sql: str, words: Sequence[SqlWord]) -> Command:
-    values, depth, value = list[str](), 0, list[SqlWord]()
-    for word in words[2:]:
-        depth += (word.text in "([") - (word.text in ")]")
-        if (word.text == "(" and depth == 1) or (word.text == ")" and depth == 0):
-            continue
-        if word.text == "," and depth == 1:
-            values.append(_slice(sql, value))
-            value = []
-        else:
-            value.append(word)
-    if value:
-        values.append(_slice(sql, value))
-    return Execute(_name_at(words, 1), tuple(values))
 
 
 def _slice(sql: str, words: Sequence[SqlWord]) -> str:

@@ -17,9 +17,14 @@ from kappa.serving.query.reader.client import ClientLeft
 from kappa.serving.query.reader.errors import TooMuch
 from kappa.serving.query.sandbox.question import Busy
 
+SYNTAX_ERROR, READ_ONLY, UNSUPPORTED = "42601", "25006", "0A000"
+PROTOCOL_VIOLATION, TOO_LARGE, TOO_MANY = "08P01", "54000", "53300"
+SNAPSHOT_TOO_OLD, CANCELED = "72000", "57014"
 # The code of each error that the text of a refused query shows; the first that fits is taken.
 _OF_TEXT = (
-    (r"syntax error|not one query|not one statement|more than one statement", "42601"),
+    (r"syntax error|not one query|not one statement|more than one statement", SYNTAX_ERROR),
+    (r"statement of the kind (explain|prepare|execute)", UNSUPPORTED),
+    (r"statement of the kind", READ_ONLY),
     (r"there is no table|is served no more|Table with name", "42P01"),
     (r'Referenced (column|table) "|Could not find key', "42703"),
     (r"Ambiguous reference", "42702"),
@@ -33,9 +38,6 @@ _OF_TEXT = (
     (r"nested too deeply", "54001"),
     (r"Prepared statement needs|parameter", "42P02"),
 )
-SYNTAX_ERROR, READ_ONLY, UNSUPPORTED = "42601", "25006", "0A000"
-PROTOCOL_VIOLATION, TOO_LARGE, TOO_MANY = "08P01", "54000", "53300"
-SNAPSHOT_TOO_OLD, CANCELED = "72000", "57014"
 
 
 class PostgresError(KappaError):

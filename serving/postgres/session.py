@@ -34,13 +34,9 @@ from kappa.serving.postgres.commands import (
     Deallocate,
     Declare,
     Discard,
-    Empty,
     End,
-    Execute,
     Fetch,
     Nothing,
-    Prepare,
-    Savepoint,
     SelectQuery,
     SetValue,
     Show,
@@ -474,7 +470,7 @@ class Session:
     async def _ensure_may_run(self, command: Command) -> None:
         """Raises PostgresError in a failed transaction; begins nothing."""
         if self._transaction.status == "E" and not isinstance(command, End):
-            if isinstance(command, Savepoint) and command.goes_back:
+            if isinstance(command, Nothing) and command.goes_back:
                 self._transaction.status = "T"
                 return
             raise PostgresError(
@@ -496,12 +492,6 @@ class Session:
                 rows = await self._cursor_rows(self._cursor(name), portal.formats)
             case Show(name):
                 rows = await self._shown(name)
-            case Execute(name, values):
-                statement = self._statement(name)
-                if not isinstance(statement.command, SelectQuery):
-                    raise PostgresError("0A000", "EXECUTE runs a prepared query only")
-                filled = fill_placeholders(statement.command.sql, dict(enumerate(values, 1)))
-                rows = await self._ask(filled, Wire(portal.formats))
             case _:
                 return
         if portal.described is not None and not _are_alike(portal.described, rows.columns):
@@ -516,7 +506,7 @@ class Session:
     async def _finish(self, portal: _Portal, most: int | None) -> None:
         """Sends up to `most` rows of a portal, or all, and how the statement has ended."""
         match portal.command:
-            case SelectQuery() | Execute() if portal.rows is not None:
+            case SelectQuery() if portal.rows is not None:
                 await self._send_rows(portal.rows, most, "SELECT")
             case Show() if portal.rows is not None:
                 await self._send_rows(portal.rows, None, "SHOW")
@@ -612,13 +602,13 @@ class Session:
 
     async def _run_command(self, command: Command, portal: _Portal) -> None:
         match command:
-            case Empty():
+            case Nothing(""):
                 await self._send(message(b"I"))
             case Begin(tag):
                 await self._begin(tag)
             case End(commits):
                 await self._end(commits=commits)
-            case Savepoint(tag) | Nothing(tag):
+            case Nothing(tag):
                 await self._complete(tag)
             case SetValue(name, value, local, tag):
                 await self._set(name, value, local=local)
@@ -634,11 +624,6 @@ class Session:
                 await self._complete(f"MOVE {rows.given - before}")
             case Close(name):
                 await self._close_cursor(name)
-            case Prepare(name, sql):
-                if name in self._statements:
-                    raise PostgresError("42P05", f'prepared statement "{name[:80]}" exists already')
-                self._keep_statement(name, sql, ())
-                await self._complete("PREPARE")
             case Deallocate(name):
                 await self._deallocate(name)
             case Discard(what):

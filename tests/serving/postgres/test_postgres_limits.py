@@ -226,11 +226,11 @@ def test_kept_things_have_a_bound(server: PostgresThread) -> None:
         with pytest.raises(psycopg.errors.ProgramLimitExceeded):
             connection.execute("declare c4 cursor for select 1")
     with psycopg.connect(server.dsn, autocommit=True) as connection:
-        text = "'" + "x" * 900_000 + "'"
+        text = "x" * 900_000
         for place in range(4):
-            connection.execute(f"prepare p{place} as select {text}")
+            connection.execute(f"select '{place}{text}' as shown", prepare=True)
         with pytest.raises(psycopg.errors.ProgramLimitExceeded):
-            connection.execute(f"prepare p as select {text}")
+            connection.execute(f"select '4{text}' as shown", prepare=True)
 
 
 def test_guesses_wait_and_the_right_one_does_not(platform: Platform) -> None:
