@@ -6,6 +6,7 @@ a bare text, whose type DuckDB takes from its place, as Postgres does.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -41,6 +42,11 @@ _ELEMENTS = {each.array: each.oid for each in WIRE_TYPES if each.array}
 # The types that are texts; 0 is a type that the client has not said.
 _TEXTS = frozenset({0} | {each.oid for each in WIRE_TYPES if each.category in {"S", "X", "Z"}})
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+# A value of an array's text, up to a comma or the end.
+_ARRAY_VALUE = re.compile(
+    r"""\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"\s*|(?P<bare>(?:[^,"{}\\]|\\.)*))(?=,|\Z)""", re.DOTALL
+)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 def parameter_sql(content: bytes | None, oid: int, *, binary: bool) -> str:
@@ -212,28 +218,19 @@ def _unpacked_array(content: bytes) -> list[bytes | None]:
 
 
 def texts_of_array(written: str) -> Sequence[str | None]:
-    """Returns the values of an array's text, such as `{1,NULL,"a b"}`; raises ValueError."""
+    """Returns the values of an array's text, such as `{1,NULL,"a b"}`. Raises PostgresError."""
     if not (written.startswith("{") and written.endswith("}")):
-        raise ValueError("an array is written as {1,2}")
+        raise PostgresError("22P02", "an array is written as {1,2}")
     found: list[str | None] = []
-    value, is_quoted, in_quotes, escaped = "", False, False, False
-    for mark in written[1:-1] + ",":
-        if escaped:
-            value, escaped = value + mark, False
-        elif mark == "\\":
-            escaped = True
-        elif mark == '"':
-            # White space before and behind a quote is no part of the value.
-            value = value if in_quotes else value.lstrip()
-            is_quoted, in_quotes = True, not in_quotes
-        elif mark == "," and not in_quotes:
-            bare = value if is_quoted else value.strip()
-            found.append(None if not is_quoted and bare.upper() == "NULL" else bare)
-            value, is_quoted = "", False
-        elif mark in "{}" and not in_quotes:
-            raise ValueError("it has several dimensions")
-        elif not (is_quoted and not in_quotes):
-            value += mark
-    if in_quotes or escaped:
-        raise ValueError("a quote of it has no end")
-    return [] if written == "{}" else found
+    place, end = 1, len(written) - 1
+    while place < end or (found and place == end):
+        value = _ARRAY_VALUE.match(written, place, end)
+        if value is None:
+            raise PostgresError(
+                "22P02", "an array has several dimensions, or a quote of it has no end"
+            )
+        quoted, bare = value["quoted"], (value["bare"] or "").strip()
+        is_null = quoted is None and bare.upper() == "NULL"
+        found.append(None if is_null else _ESCAPED.sub(r"\1", bare if quoted is None else quoted))
+        place = value.end() + 1
+    return found

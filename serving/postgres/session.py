@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Any
@@ -104,6 +105,7 @@ class _Portal:
     """A statement with its values, and the rows that are left of its answer.
 
     `formats` are the client's, for each column. `described`: what the client knows of the columns.
+    A cursor that SQL has declared is a portal, too; one that `holds` outlives its transaction.
     """
 
     command: Command
@@ -111,14 +113,16 @@ class _Portal:
     formats: tuple[int, ...] = ()
     described: Sequence[Mapping[str, Any]] | None = None
     rows: AnswerRows | None = None
+    is_cursor: bool = False
     holds: bool = False
     is_done: bool = False
 
     def close(self) -> None:
         """Gives up the rows that are left."""
-        if self.rows is not None:
+        # The rows of a FETCH are the cursor's.
+        if self.rows is not None and not isinstance(self.command, Fetch):
             self.rows.close()
-            self.rows = None
+        self.rows = None
 
 
 @dataclass(slots=True)
@@ -159,7 +163,6 @@ class Session:
         self._out = bytearray()
         self._statements: dict[str, _Statement] = {}
         self._portals: dict[str, _Portal] = {}
-        self._cursors: dict[str, _Portal] = {}
         self._transaction = _Transaction()
         # The client of the query that runs.
         self._client: Client | None = None
@@ -188,7 +191,7 @@ class Session:
                     await self._extended(kind, content)
         finally:
             self._stop_idle()
-            self._close_all()
+            self._close_portals(keeps_held=False)
             self._give_up_pin()
 
     # -- what is sent
@@ -359,13 +362,9 @@ class Session:
                 zip(contents, oids, codes, strict=True), 1
             )
         }
-        if len(self._portals) >= self._bounds.portals and portal_name not in self._portals:
-            raise PostgresError(
-                "54000", f"{len(self._portals)} portals are open, and no more may be"
-            )
         self._close_portal(portal_name)
-        self._portals[portal_name] = _Portal(
-            statement.command, values, formats, described=statement.columns
+        self._open_portal(
+            portal_name, _Portal(statement.command, values, formats, described=statement.columns)
         )
         await self._send(message(b"2"))
 
@@ -380,7 +379,7 @@ class Session:
         else:
             portal = self._portal(name)
             await self._ensure_may_run(portal.command)
-            if name in self._cursors:
+            if portal.is_cursor:
                 # How its rows are fetched is not known yet.
                 columns = await self._cursor_columns(portal)
                 await self._send(row_description(columns, ()))
@@ -414,11 +413,17 @@ class Session:
         return found
 
     def _portal(self, name: str) -> _Portal:
-        # A cursor that SQL has declared is a portal, too.
-        found = self._portals.get(name) or self._cursors.get(name)
+        found = self._portals.get(name)
         if found is None:
             raise PostgresError("34000", f'portal "{name[:80]}" does not exist')
         return found
+
+    def _open_portal(self, name: str, portal: _Portal) -> None:
+        # The portal without a name, of the statement that is answered, has a place of its own.
+        named = len(self._portals.keys() - {""})
+        if name and named >= self._bounds.portals:
+            raise PostgresError("54000", f"{named} portals are open, and no more may be")
+        self._portals[name] = portal
 
     async def _describe_statement(self, statement: _Statement) -> None:
         """Finds the types of a statement's parameters and columns, once."""
@@ -548,14 +553,8 @@ class Session:
 
     async def _ask(self, sql: str, wire: Wire) -> AnswerRows:
         """Asks the sandbox, from the transaction's snapshot if there is a transaction."""
-        work, reader = self._transaction, self._identity()
-        if work.lost is not None:
-            raise ended_snapshot_error(work.lost, reader)
-        is_named = names_snapshot(sql)
-        if work.pin is None and (work.status == "T" or work.is_implicit or is_named):
-            work.pin = await self._answers.pin(self._settings.when())
-        pin = work.pin
-        try:
+        reader, is_named = self._identity(), names_snapshot(sql)
+        async with self._pinned(reader, always=is_named) as pin:
             translated = translate(
                 sql,
                 user=self._user,
@@ -580,6 +579,23 @@ class Session:
                 self._client = None
                 if timer is not None:
                     timer.cancel()
+
+    @asynccontextmanager
+    async def _pinned(
+        self, reader: Identity, *, always: bool
+    ) -> AsyncIterator[TransactionPin | None]:
+        """Holds the transaction's snapshot, taken by its first query.
+
+        Outside of a transaction a snapshot is held for the block alone, and only if `always`.
+        Raises PostgresError if the transaction's snapshot has ended.
+        """
+        work = self._transaction
+        if work.lost is not None:
+            raise ended_snapshot_error(work.lost, reader)
+        if work.pin is None and (always or work.status == "T" or work.is_implicit):
+            work.pin = await self._answers.pin(self._settings.when())
+        try:
+            yield work.pin
         finally:
             if work.status == "I" and not work.is_implicit:
                 self._give_up_pin()
@@ -656,7 +672,7 @@ class Session:
 
     async def _read_held_cursors(self) -> None:
         """Reads the cursors that outlive their transaction from its snapshot."""
-        for cursor in self._cursors.values():
+        for cursor in self._portals.values():
             if cursor.holds and not cursor.is_done:
                 await self._cursor_rows(cursor, None)
                 cursor.is_done = True
@@ -694,34 +710,24 @@ class Session:
         return AnswerRows(BytesIO(b"".join(map(data_row, rows))), _show_columns(name), len(rows))
 
     async def _snapshot_text(self) -> str:
-        work, reader = self._transaction, self._identity()
-        if work.lost is not None:
-            raise ended_snapshot_error(work.lost, reader)
-        if work.pin is None:
-            work.pin = await self._answers.pin(self._settings.when())
-        try:
-            return snapshot_text(work.pin.snapshot, reader)
-        finally:
-            if work.status == "I" and not work.is_implicit:
-                self._give_up_pin()
+        reader = self._identity()
+        async with self._pinned(reader, always=True) as pin:
+            assert pin is not None, "a snapshot was asked for"
+            return snapshot_text(pin.snapshot, reader)
 
     def _declare(self, name: str, sql: str, values: Mapping[int, str], *, hold: bool) -> None:
         if self._transaction.status == "I" and not hold:
             raise PostgresError("25P01", "DECLARE CURSOR can only be used in transaction blocks")
-        if name in self._cursors:
+        if name in self._portals:
             raise PostgresError("42P03", f'cursor "{name[:80]}" already exists')
-        if len(self._cursors) >= self._bounds.portals:
-            raise PostgresError(
-                "54000", f"{len(self._cursors)} cursors are open, and no more may be"
-            )
         command = command_of(sql)
         if not isinstance(command, SelectQuery):
             raise PostgresError("42601", "a cursor is declared for a query")
-        self._cursors[name] = _Portal(command, values, holds=hold)
+        self._open_portal(name, _Portal(command, values, is_cursor=True, holds=hold))
 
     def _cursor(self, name: str) -> _Portal:
-        found = self._cursors.get(name)
-        if found is None:
+        found = self._portals.get(name)
+        if found is None or not found.is_cursor:
             raise PostgresError("34000", f'cursor "{name[:80]}" does not exist')
         return found
 
@@ -740,9 +746,10 @@ class Session:
         return cursor.rows
 
     async def _close_cursor(self, name: str | None) -> None:
-        for each in [*self._cursors] if name is None else [name]:
+        cursors = [each for each, portal in self._portals.items() if portal.is_cursor]
+        for each in cursors if name is None else [name]:
             self._cursor(each).close()
-            del self._cursors[each]
+            del self._portals[each]
         await self._complete("CLOSE CURSOR ALL" if name is None else "CLOSE CURSOR")
 
     async def _deallocate(self, name: str | None) -> None:
@@ -758,7 +765,7 @@ class Session:
             self._settings.reset()
         if what == "all":
             self._statements.clear()
-            self._close_all()
+            self._close_portals(keeps_held=False)
         await self._complete("RESET" if what == "settings" else f"DISCARD {what.upper()}")
 
     async def _warn(self, code: str, text: str) -> None:
@@ -779,19 +786,13 @@ class Session:
 
     def _close_portal(self, name: str) -> None:
         portal = self._portals.pop(name, None)
-        if portal is not None and not isinstance(portal.command, Fetch):
+        if portal is not None:
             portal.close()
 
     def _close_portals(self, *, keeps_held: bool) -> None:
-        for name in [*self._portals]:
-            self._close_portal(name)
-        for name, cursor in [*self._cursors.items()]:
-            if not (keeps_held and cursor.holds):
-                cursor.close()
-                del self._cursors[name]
-
-    def _close_all(self) -> None:
-        self._close_portals(keeps_held=False)
+        for name, portal in [*self._portals.items()]:
+            if not (keeps_held and portal.holds):
+                self._close_portal(name)
 
 
 def _show_columns(name: str) -> Sequence[Mapping[str, Any]]:

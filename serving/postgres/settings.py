@@ -7,6 +7,7 @@ change how values are written is refused in any form but the one that is written
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 
 from kappa.base.errors import UsageError
@@ -88,15 +89,16 @@ class SessionSettings:
         self._before: dict[str, str] | None = None
         # The values that go with the transaction, after `SET LOCAL`.
         self._local: dict[str, str] = {}
+        self._shown = ChainMap(self._local, self._values)
 
     def told(self) -> Iterator[tuple[str, str]]:
         """Yields the settings that a client is told at its start."""
         for name in _TOLD:
-            yield name, self._values[name.lower()]
+            yield name, self._shown[name.lower()]
 
     def value(self, name: str) -> str:
         """Returns a setting. Raises PostgresError for an unknown name."""
-        found = self._values.get(name.lower())
+        found = self._shown.get(name.lower())
         if found is None:
             raise PostgresError(
                 "42704",
@@ -107,7 +109,7 @@ class SessionSettings:
 
     def all(self) -> list[tuple[str, str]]:
         """Lists all settings."""
-        return sorted(self._values.items())
+        return sorted(self._shown.items())
 
     def put(self, name: str, value: str | None, *, local: bool = False) -> tuple[str, str] | None:
         """Sets a setting; None sets its default.
@@ -119,13 +121,13 @@ class SessionSettings:
         value = self._defaults.get(key, "") if value is None else value
         if key in _FIXED:
             raise PostgresError("55P02", f'parameter "{name}" cannot be changed')
-        if len(value) > _LONGEST or (key not in self._values and len(self._values) >= _MOST):
+        if len(value) > _LONGEST or (key not in self._shown and len(self._shown) >= _MOST):
             raise PostgresError("54000", f'parameter "{name}" is too long, or one too many')
         only = _ONLY.get(key)
         if only is not None and value.lower() not in only:
             raise PostgresError(
                 "22023",
-                f'parameter "{name}" is {self._values[key]} here, and cannot be {value[:80]}',
+                f'parameter "{name}" is {self._shown[key]} here, and cannot be {value[:80]}',
             )
         if key == "datestyle" and not value.lower().startswith("iso"):
             raise PostgresError("22023", f"dates are written as ISO here, and not as {value[:80]}")
@@ -134,7 +136,7 @@ class SessionSettings:
             # Of two moments the last one that was set counts.
             self._store(GENERATION if key == AT else AT, "", local=local)
         self._store(key, "UTC" if key == "timezone" else value, local=local)
-        return (_SPELLED[key], self._values[key]) if key in _SPELLED else None
+        return (_SPELLED[key], self._shown[key]) if key in _SPELLED else None
 
     def is_kept_in_utc(self, name: str, value: str | None) -> bool:
         """Returns True if times stay in UTC though the client asks for another zone."""
@@ -142,33 +144,36 @@ class SessionSettings:
 
     def when(self) -> Past | None:
         """Returns the moment of the past that is read; None for now."""
-        if at := self._values[AT]:
+        if at := self._shown[AT]:
             return AtTime(parse_time(at)[0])
-        if generation := self._values[GENERATION]:
+        if generation := self._shown[GENERATION]:
             return AtGeneration(int(generation))
         return None
 
     def begin(self) -> None:
         """Begins a transaction."""
-        self._before, self._local = dict(self._values), {}
+        self._before = dict(self._values)
 
     def end(self, *, committed: bool) -> None:
         """Ends a transaction: a rollback takes back what was set, a commit what was set `LOCAL`."""
-        if self._before is None:
-            return
-        self._values = {**self._values, **self._local} if committed else self._before
-        self._before, self._local = None, {}
+        if self._before is not None and not committed:
+            self._values.clear()
+            self._values.update(self._before)
+        self._before = None
+        self._local.clear()
 
     def reset(self) -> None:
         """Sets all defaults."""
-        self._values = dict(self._defaults)
+        self._local.clear()
+        self._values.clear()
+        self._values.update(self._defaults)
 
     def _store(self, key: str, value: str, *, local: bool) -> None:
-        if local and self._before is not None:
-            self._local.setdefault(key, self._values.get(key, ""))
-        elif not local:
+        if not local:
             self._local.pop(key, None)
-        self._values[key] = value
+            self._values[key] = value
+        elif self._before is not None:
+            self._local[key] = value
 
 
 def _ensure_moment(key: str, value: str) -> None:

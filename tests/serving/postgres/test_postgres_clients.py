@@ -153,6 +153,7 @@ def test_several_questions_are_sent_at_once(connection: Connection) -> None:
         ("select nothing from delays", "42703"),
         ("select nothing(1)", "42883"),
         ("select 'x'::int", "22P02"),
+        ("select 1 = any('{{1}}')", "22P02"),
         ("insert into delays values (1)", "25006"),
         ("/* x */ DROP TABLE delays", "25006"),
         ("create table copied as select 1", "25006"),
