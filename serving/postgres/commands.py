@@ -14,8 +14,6 @@ from kappa.serving.postgres.messages import READ_ONLY, SYNTAX_ERROR, UNSUPPORTED
 from kappa.serving.query.postgres.placeholders import SqlWord, words_of
 from kappa.serving.query.postgres.wire import Copy
 
-ALL = -1
-
 
 @dataclass(frozen=True, slots=True)
 class SelectQuery:
@@ -67,10 +65,10 @@ class Declare:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """ResultRows to take from a cursor; `moves` leaves them out. `count` may be ALL."""
+    """Rows to take from a cursor, or all that are left; `moves` leaves the rows out."""
 
     name: str
-    count: int
+    count: int | None
     moves: bool
 
 
@@ -83,7 +81,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class CopyOut:
-    """ResultRows of a query to copy."""
+    """Rows of a query to copy."""
 
     sql: str
     copy: Copy
@@ -228,7 +226,8 @@ def _declare_of(sql: str, words: Sequence[SqlWord], named: Sequence[str]) -> Com
 
 
 def _fetch_of(words: Sequence[SqlWord], named: Sequence[str]) -> Command:
-    count, rest = 1, [each for each in words[1:] if each.name not in {"from", "in"}]
+    count: int | None = 1
+    rest = [each for each in words[1:] if each.name not in {"from", "in"}]
     if not rest:
         raise _not_understood(words, named[0].upper())
     *direction, name = rest
@@ -239,7 +238,7 @@ def _fetch_of(words: Sequence[SqlWord], named: Sequence[str]) -> Command:
         case []:
             pass
         case ["all"]:
-            count = ALL
+            count = None
         case [number] if number.isdecimal() and len(number) < 10:
             count = int(number)
         case _:

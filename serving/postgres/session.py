@@ -27,7 +27,6 @@ from kappa.serving.postgres.answers import (
     snapshot_text,
 )
 from kappa.serving.postgres.commands import (
-    ALL,
     Begin,
     Close,
     Command,
@@ -510,43 +509,42 @@ class Session:
 
     async def _finish(self, portal: _Portal, most: int | None) -> None:
         """Sends up to `most` rows of a portal, or all, and how the statement has ended."""
+        rows = portal.rows
         match portal.command:
-            case SelectQuery() if portal.rows is not None:
-                await self._send_rows(portal.rows, most, "SELECT")
-            case Show() if portal.rows is not None:
-                await self._send_rows(portal.rows, None, "SHOW")
-            case Fetch(_, count, False) if portal.rows is not None:
-                before = portal.rows.given
-                await self._send_some(portal.rows, None if count == ALL else count)
-                await self._complete(f"FETCH {portal.rows.given - before}")
+            case SelectQuery() if rows is not None:
+                sent = await self._send_rows(rows, most)
+                if sent == most:
+                    await self._send(message(b"s"))
+                else:
+                    await self._complete(f"SELECT {sent}")
+            case Show() if rows is not None:
+                await self._send_rows(rows, None)
+                await self._complete("SHOW")
+            case Fetch(_, count, False) if rows is not None:
+                sent = await self._send_rows(rows, count)
+                await self._complete(f"FETCH {sent}")
                 # The rows are the cursor's.
                 portal.rows, portal.is_done = None, True
-            case CopyOut(_, copy) if portal.rows is not None:
+            case CopyOut(_, copy) if rows is not None:
                 binary = int(copy.form == "binary")
-                width = len(portal.rows.columns)
+                width = len(rows.columns)
                 head = struct.pack(f"!bh{width}h", binary, width, *[binary] * width)
                 await self._send(message(b"H", head))
-                await self._send_some(portal.rows, None)
+                sent = await self._send_rows(rows, None)
                 await self._send(message(b"c"))
-                await self._complete(f"COPY {portal.rows.given}")
+                await self._complete(f"COPY {sent}")
             case command:
                 if portal.is_done:
                     raise PostgresError("55000", "this statement has run; bind it again")
                 await self._run_command(command, portal)
         portal.is_done = portal.is_done or portal.rows is None
 
-    async def _send_rows(self, rows: AnswerRows, most: int | None, tag: str) -> None:
+    async def _send_rows(self, rows: AnswerRows, most: int | None) -> int:
+        """Sends the next `most` rows, or all that are left; returns how many were sent."""
         before = rows.given
-        await self._send_some(rows, most)
-        sent = rows.given - before
-        if most is not None and sent == most:
-            await self._send(message(b"s"))
-        else:
-            await self._complete(tag if tag == "SHOW" else f"{tag} {sent}")
-
-    async def _send_some(self, rows: AnswerRows, most: int | None) -> None:
         for each in rows.take(most):
             await self._send(each)
+        return rows.given - before
 
     async def _complete(self, tag: str) -> None:
         await self._send(message(b"C", text_bytes(tag)))
@@ -635,7 +633,7 @@ class Session:
             case Fetch(name, count, True):
                 rows = await self._cursor_rows(self._cursor(name), None)
                 before = rows.given
-                for _ in rows.take(None if count == ALL else count):
+                for _ in rows.take(count):
                     pass
                 await self._complete(f"MOVE {rows.given - before}")
             case Close(name):

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa.serving.postgres.commands import (
-    ALL,
     Begin,
     CopyOut,
     Declare,
@@ -119,7 +118,7 @@ def test_texts_without_such_words_stay(sql: str) -> None:
         ("show time zone", Show("TimeZone")),
         ("declare c no scroll cursor for select $1 >= 2", None),
         ("fetch forward 10 from c", Fetch("c", 10, moves=False)),
-        ("MOVE ALL IN c", Fetch("c", ALL, moves=True)),
+        ("MOVE ALL IN c", Fetch("c", None, moves=True)),
         ("copy (select 1 >= 2) to stdout", CopyOut("select 1 >= 2", Copy())),
         (
             "copy s.t (a, b) to stdout with (format csv, header, null 'x')",
