@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kappa.base.sql import quoted
 from kappa.serving.postgres.known_texts import known_form
-from kappa.serving.postgres.messages import READ_ONLY, SYNTAX_ERROR, UNSUPPORTED, PostgresError
+from kappa.serving.postgres.messages import SYNTAX_ERROR, UNSUPPORTED, PostgresError
 from kappa.serving.query.postgres.placeholders import SqlWord, words_of
 from kappa.serving.query.postgres.wire import Copy
 
@@ -121,7 +121,7 @@ Command = (
 def command_of(sql: str) -> Command:
     """Reads one statement, without its semicolon.
 
-    Raises PostgresError if the statement copies to the server, or is not understood.
+    Raises PostgresError if the statement is not understood.
     """
     words = [each for each in words_of(sql) if each.kind != "space"]
     while words and words[-1].text == ";":
@@ -249,22 +249,15 @@ def _fetch_of(words: Sequence[SqlWord], named: Sequence[str]) -> Command:
 
 
 def _copy_of(sql: str, words: Sequence[SqlWord], named: Sequence[str]) -> Command:
-    depth, to = 0, None
+    depth, to = 0, 0
     for place, word in enumerate(words):
         depth += (word.text == "(") - (word.text == ")")
-        if depth == 0 and word.name == "from":
-            raise PostgresError(
-                READ_ONLY,
-                "cannot execute COPY FROM in a read-only transaction: tables are folds of topics",
-                hint="produce events to a topic; a deploy changes what a pipeline makes of them",
-            )
         if depth == 0 and word.name == "to":
             to = place
             break
-    if to is None or named[to + 1 : to + 2] != ["stdout"]:
-        raise PostgresError(
-            "42501", "rows are copied to the client only", hint="COPY (query) TO STDOUT"
-        )
+    if named[to + 1 : to + 2] != ["stdout"]:
+        # A copy to the server, or to a file of the server: the sandbox refuses both.
+        return SelectQuery(sql)
     source = words[1:to]
     if source and source[0].text == "(":
         copied = _slice(sql, source[1:-1])

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import struct
+import uuid
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta, timezone
 
 from kappa.base.sql import text
 from kappa.serving.postgres.messages import PostgresError
@@ -154,26 +155,19 @@ def _moment_text(content: bytes) -> str:
 
 
 def _time_text(content: bytes) -> str:
-    (micros,) = struct.unpack("!q", content[:8])
+    (micros,) = struct.unpack("!q", content)
     return (_EPOCH + timedelta(microseconds=micros)).time().isoformat()
 
 
 def _time_with_zone_text(content: bytes) -> str:
     (west,) = struct.unpack("!i", content[8:])
-    minutes = abs(west) // 60
-    return f"{_time_text(content)}{'-' if west > 0 else '+'}{minutes // 60:02}:{minutes % 60:02}"
+    zone = timezone(timedelta(seconds=-west))
+    return time.fromisoformat(_time_text(content[:8])).replace(tzinfo=zone).isoformat()
 
 
 def _interval_text(content: bytes) -> str:
     micros, days, months = struct.unpack("!qii", content)
     return f"{months} months {days} days {micros} microseconds"
-
-
-def _uuid_text(content: bytes) -> str:
-    found = content.hex()
-    if len(found) != 32:
-        raise ValueError("it has no 16 bytes")
-    return f"{found[:8]}-{found[8:12]}-{found[12:16]}-{found[16:20]}-{found[20:]}"
 
 
 _UNPACKED: Mapping[int, Callable[[bytes], str]] = {
@@ -192,7 +186,7 @@ _UNPACKED: Mapping[int, Callable[[bytes], str]] = {
     TIMESTAMPTZ.oid: lambda content: f"{_moment_text(content)}+00",
     INTERVAL.oid: _interval_text,
     NUMERIC.oid: unpack_numeric,
-    UUID.oid: _uuid_text,
+    UUID.oid: lambda content: str(uuid.UUID(bytes=content)),
 }
 
 

@@ -462,7 +462,7 @@ class Session:
             described = json.loads(rows.body.read())
         finally:
             rows.close()
-        found = {int(number): str(kind) for number, kind in described["parameters"].items()}
+        found = {int(number): str(kind) for number, kind in described.items()}
         count = max((*placeholders_in(sql), len(oids)), default=0)
         return rows.columns, tuple(
             (oids[number - 1] if number <= len(oids) else 0) or oid_of_name(found.get(number, ""))

@@ -274,7 +274,6 @@ from {SCHEMA}._columns""",
 }
 
 _PRIVILEGE = "regexp_matches(upper({}), 'SELECT|USAGE|CONNECT|MEMBER')"
-_IDENTIFIER = """'("?)([^".]*)\\1'"""
 
 
 def _null(*counts: int) -> tuple[str, ...]:

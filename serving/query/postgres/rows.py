@@ -86,10 +86,11 @@ def write_rows(
     }
 
 
-def describe_query(connection: Connection, sql: str) -> Mapping[str, Any]:
-    """Returns the columns of a query, and DuckDB's name of the type of each of its parameters.
+def write_description(connection: Connection, sql: str, pieces: Pieces) -> Mapping[str, Any]:
+    """Writes DuckDB's name of the type of each parameter of a query, as JSON.
 
-    A parameter whose type nothing decides is a text.
+    A parameter whose type nothing decides is a text. Returns the columns of the query, as an answer
+    without rows.
     """
     parameters: dict[int, str] = {}
     if numbers := placeholders_in(sql):
@@ -101,10 +102,9 @@ def describe_query(connection: Connection, sql: str) -> Mapping[str, Any]:
             sql, {number: f"cast(null as {kind})" for number, kind in parameters.items()}
         )
     relation = connection.query(sql)
-    return {
-        "columns": _described(list(relation.columns), list(relation.types)),
-        "parameters": {str(number): kind for number, kind in parameters.items()},
-    }
+    pieces.write(json.dumps(parameters).encode())
+    columns = _described(list(relation.columns), list(relation.types))
+    return {"columns": columns, "rows": 0, "truncated": False}
 
 
 def _parameters_of(plan: Any) -> Iterator[tuple[int, str]]:
@@ -212,10 +212,3 @@ def _csv_cell(delimiter: str, null: str) -> Callable[[Any], str]:
         return content
 
     return cell
-
-
-def write_description(connection: Connection, sql: str, pieces: Pieces) -> Mapping[str, Any]:
-    """Writes the description of a query as JSON; returns it as an answer without rows."""
-    found = describe_query(connection, sql)
-    pieces.write(json.dumps(found).encode())
-    return {"columns": found["columns"], "rows": 0, "truncated": False}

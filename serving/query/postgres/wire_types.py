@@ -20,7 +20,8 @@ Packer = Callable[[Any], bytes]
 
 _EPOCH_DATE = "date '2000-01-01'"
 _EPOCH_MICROS = 946_684_800_000_000
-_NUMERIC_BASE, _NUMERIC_DIGITS = 10_000, 4
+# Decimal digits in a digit of base 10,000.
+_NUMERIC_DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True)

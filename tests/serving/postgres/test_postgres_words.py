@@ -135,14 +135,6 @@ def test_commands_are_read_from_their_text(sql: str, command: object) -> None:
     assert command_of(sql) == command
 
 
-def test_a_copy_to_the_server_is_refused() -> None:
-    """A copy to the server has the code for a read-only transaction."""
-    with pytest.raises(PostgresError) as refused:
-        command_of("copy t from stdin")
-
-    assert refused.value.code == "25006"
-
-
 @given(
     st.decimals(
         allow_nan=False, allow_infinity=False, places=9, min_value=-(10**25), max_value=10**25
