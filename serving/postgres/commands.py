@@ -181,15 +181,13 @@ def _set_of(words: Sequence[SqlWord], named: Sequence[str]) -> Command:
     if named[1:2] in (["session"], ["local"]) and len(words) > 2 and named[2] != "characteristics":
         local, place = named[1] == "local", 2
     rest = (*named[place:], "", "")
-    if rest[0] in {"transaction", "session"}:
-        # The only level is that of a snapshot, and nothing is written at any.
+    if rest[0] in {"transaction", "session", "role"}:
+        # The only level is that of a snapshot, and nothing is written at any or by any role.
         return Nothing("SET")
     if rest[:2] == ("time", "zone"):
         return SetValue("timezone", _value(words[place + 2 :]), local)
     if rest[0] == "names":
         return SetValue("client_encoding", _value(words[place + 1 :]), local)
-    if rest[0] == "role":
-        return Nothing("SET")
     split = next(
         (
             each
@@ -227,25 +225,18 @@ def _declare_of(sql: str, words: Sequence[SqlWord], named: Sequence[str]) -> Com
 
 def _fetch_of(words: Sequence[SqlWord], named: Sequence[str]) -> Command:
     count: int | None = 1
-    rest = [each for each in words[1:] if each.name not in {"from", "in"}]
-    if not rest:
-        raise _not_understood(words, named[0].upper())
-    *direction, name = rest
-    said = [each.name or each.text for each in direction]
-    if said[:1] in (["forward"], ["next"]):
-        said = said[1:]
-    match said:
-        case []:
+    match [each.name or each.text for each in words[1:] if each.name not in {"from", "in"}]:
+        case [name] | ["next" | "forward", name]:
             pass
-        case ["all"]:
+        case ["all", name] | ["forward", "all", name]:
             count = None
-        case [number] if number.isdecimal() and len(number) < 10:
+        case [number, name] | ["forward", number, name] if number.isdecimal() and len(number) < 10:
             count = int(number)
         case _:
             raise PostgresError(
                 "55000", "a cursor moves forward only", hint="FETCH FORWARD n FROM NAME"
             )
-    return Fetch(_name_at([name], 0), count, named[0] == "move")
+    return Fetch(name, count, named[0] == "move")
 
 
 def _copy_of(sql: str, words: Sequence[SqlWord], named: Sequence[str]) -> Command:
