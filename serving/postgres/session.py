@@ -248,7 +248,7 @@ class Session:
 
     async def _run_simple(self, sql: str) -> None:
         portal = _Portal(command_of(sql), {})
-        await self._ensure_may_run(portal.command)
+        self._ensure_may_run(portal.command)
         try:
             await self._start(portal)
             if portal.rows is not None and not isinstance(portal.command, CopyOut):
@@ -377,7 +377,7 @@ class Session:
             columns, formats = statement.columns or (), tuple[int, ...]()
         else:
             portal = self._portal(name)
-            await self._ensure_may_run(portal.command)
+            self._ensure_may_run(portal.command)
             if portal.is_cursor:
                 # How its rows are fetched is not known yet.
                 columns = await self._cursor_columns(portal)
@@ -393,7 +393,7 @@ class Session:
         name = fields.text()
         (most,) = fields.numbers("i")
         portal = self._portal(name)
-        await self._ensure_may_run(portal.command)
+        self._ensure_may_run(portal.command)
         await self._start(portal)
         await self._finish(portal, most if most > 0 else None)
 
@@ -471,8 +471,8 @@ class Session:
 
     # -- running a statement
 
-    async def _ensure_may_run(self, command: Command) -> None:
-        """Raises PostgresError in a failed transaction; begins nothing."""
+    def _ensure_may_run(self, command: Command) -> None:
+        """Raises PostgresError in a failed transaction, unless the command ends the failure."""
         if self._transaction.status == "E" and not isinstance(command, End):
             if isinstance(command, Nothing) and command.goes_back:
                 self._transaction.status = "T"
