@@ -128,6 +128,7 @@ class World:
     keep_every_seconds: float = 60.0
     keep_seconds: float = HOUR
     slice_records: int = 6
+    driver_rows: int = 2
 
     def __post_init__(self) -> None:
         self.log = FakeLog()

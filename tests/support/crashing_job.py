@@ -208,7 +208,11 @@ class Job:
                 birth,
                 pipeline,
                 # A tiny rest is one offset.
-                EngineSettings(slice_records=world.slice_records, tail_records=2, driver_rows=2),
+                EngineSettings(
+                    slice_records=world.slice_records,
+                    tail_records=2,
+                    driver_rows=world.driver_rows,
+                ),
                 log,
                 self._source,
                 self._slices,

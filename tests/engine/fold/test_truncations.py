@@ -17,6 +17,7 @@ from kappa.engine.fold.latest import latest_rows, refuse_truncations
 from kappa.engine.function.decoded_rows import newest_truncation
 from kappa.engine.slice_here import SliceHere
 from kappa.engine.write.commit import Merging, TableWriter
+from kappa.records.decode.decode import decode_table
 from kappa.records.decode.raw import RawRecord, raw_table
 from kappa.state.files.address import arrow_source
 from kappa.state.mark import Mark, origin_mark
@@ -68,7 +69,7 @@ class Slices:
         start, end = self.end, self.end + len(known)
         marks = [{"orders": {**dict.fromkeys(range(partitions), 0), 0: at}} for at in (start, end)]
         mark = Mark("b", "newest", 1, self.number, *map(Offsets, marks))
-        decoded = SliceHere(raw_table(known), [ORDERS], {}, {})
+        decoded = SliceHere({"orders": decode_table(raw_table(known), ORDERS, {}, {})})
         rows = latest_rows(decoded, ORDERS, self.writer, mark, None)  # type: ignore[arg-type]  # not needed
         self.number, self.end = self.number + 1, end
         return self.writer.commit(rows, mark)
@@ -117,7 +118,7 @@ def test_a_truncation_among_several_partitions_is_a_reject() -> None:
     records = [change(0, "c", 1), change(1, "t"), change(2, "u", 1), change(3, "t")]
     for _, partition, _, ms, key, value, _ in records:
         log.add("orders", partition, value, key=key, ms=ms)
-    decoded = SliceHere(raw_table(records), [ORDERS], {}, {})
+    decoded = SliceHere({"orders": decode_table(raw_table(records), ORDERS, {}, {})})
 
     refuse_truncations(decoded, shop, Offsets({"orders": {0: 4}}), log)
     assert decoded.counts()["orders"][0].rejected == 0

@@ -236,7 +236,7 @@ BRANCH = structs.replace(birth("b", declared()), base=Base("a", "v0", {"orders":
 
 
 @pytest.mark.parametrize(("born", "leg"), [(birth("b", declared()), "catch-up"), (BRANCH, "base")])
-@pytest.mark.parametrize(("serves", "nice"), [(True, 5), (False, 0)])
+@pytest.mark.parametrize(("serves", "nice"), [(True, 3), (False, 0)])
 def test_a_catch_up_and_the_base_of_a_branch_give_way_where_something_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serves: bool, nice: int, born: Birth, leg: str
 ) -> None:
