@@ -56,10 +56,10 @@ class QueryWorker:
     """A worker, as the server handles the process.
 
     `pid` is for people, `handle` (pidfd_open(2)) for the kernel. `way` is the socket to the
-    process, `death` the pipe that reports the exit code. `taken_at` is when a query first wanted
-    the worker, on the monotonic clock. `answered` counts the queries that were answered, and
-    `answer_seconds` is the time of the last. `is_fit`: the worker may answer another query.
-    `has_run_out`: the worker has died, or has no memory left.
+    process, `death` the pipe that reports the exit code. `taken_at` is when a query took the new
+    worker, on the monotonic clock; `opening_seconds` is the time until the worker could answer that
+    query. `answered` counts the queries that were answered. `is_fit`: the worker may answer another
+    query. `has_run_out`: the worker has died, or has no memory left.
     """
 
     pid: int
@@ -68,7 +68,7 @@ class QueryWorker:
     death: int
     answered: int = 0
     taken_at: float = 0.0
-    answer_seconds: float = 0.0
+    opening_seconds: float = 0.0
     is_fit: bool = True
     has_run_out: bool = False
     _ended: bool = field(default=False)
@@ -163,8 +163,11 @@ class QueryWorker:
                     self.way.sendall(frame_bytes(ACCEPTED))
                 case (kind, content) if kind == ENDED:
                     told: Mapping[str, Any] = json.loads(content)
+                    if not self.answered:
+                        self.opening_seconds = (
+                            time.monotonic() - self.taken_at - float(told["seconds"])
+                        )
                     self.answered += 1
-                    self.answer_seconds = float(told["seconds"])
                     self.is_fit = told["is_fit"] is True
                     return told
                 case (kind, content) if kind == REFUSED:

@@ -131,7 +131,6 @@ class WorkerPool:
         twice as long as a new worker takes: otherwise all queries would open a worker each whenever
         the frontier has moved on. Raises KappaError if no process could be started.
         """
-        begun = time.monotonic()
         with self._lock:
             if not is_new:
                 opened.wanted += 1
@@ -145,6 +144,7 @@ class WorkerPool:
             opened.busy += 1
             if opened.waiting and not is_new:
                 return opened.waiting.pop()
+        begun = time.monotonic()
         try:
             for _ in range(_ATTEMPTS):
                 worker = self._spare_process()
@@ -167,12 +167,12 @@ class WorkerPool:
         with self._lock:
             opened.busy -= 1
             if worker.answered == 1:
-                self._opening_seconds = time.monotonic() - worker.taken_at - worker.answer_seconds
+                self._opening_seconds = worker.opening_seconds
             stays = (
                 worker.is_fit
                 and worker.answered < self._most_queries
                 # A query that waits may be of an older snapshot, pinned before the frontier moved.
-                and (self._opened.get(opened.key) is opened or opened.wanted > 0)
+                and (self._opened.get(opened.key) is opened or opened.wanted > len(opened.waiting))
             )
             if stays:
                 opened.waiting.append(worker)
