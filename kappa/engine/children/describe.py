@@ -82,7 +82,7 @@ class Description:
     """The columns that a function returns for each table, with Spark's types.
 
     `changing` names expressions that give another value each time. `shape` is the digest of the
-    function's plan without the values of literals, "" if the plan runs Python.
+    function's plan without the values of literals, "" if the plan or a step runs Python.
     """
 
     tables: Mapping[str, list[tuple[str, str]]]
@@ -135,7 +135,7 @@ def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> Descripti
     return Description(
         tables,
         tuple(sorted({kind for plan in plans.values() for kind in changing(plan)})),
-        shape_of(plans),
+        shape_of(plans, pipeline.function_tables),
     )
 
 

@@ -4,8 +4,9 @@ Large slices of a sample try Kappa's own code: the decoding in Spark's workers, 
 and the writers of large commits. The pipeline's code is tried by small slices, at each deploy. So
 large slices are tried again only if something differs that decides their way: Kappa's code, the
 versions of the libraries and of Java, the topics and tables as declared, or the shape of the plan.
-The shape is the analysed plan without the values of literals. Python code in a plan is opaque: a
-function with a UDF and a step of an ordered fold are always tried.
+The shape is the analysed plan without the values of literals. Python code is opaque: a function
+with a UDF and a step of an ordered fold are always tried. Large slices that left a table empty have
+proved nothing, and are tried again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from kappa.declare.table import Table
+
 _LIBRARIES = ("pyspark", "delta-spark", "deltalake", "duckdb", "pyarrow", "numpy", "numba")
 _FOLDER = "law"
 # The parts of a plan that are other numbers each time: of columns, of frames, and of objects.
@@ -36,11 +39,13 @@ _NUMBERED = frozenset({"exprId", "resultId", "id", "jvmId", "rdd", "planId"})
 _PYTHON = "Python"
 
 
-def shape_of(plans: Mapping[str, Sequence[Any]]) -> str:
+def shape_of(plans: Mapping[str, Sequence[Any]], tables: Iterable[Table]) -> str:
     """Returns the digest of the analysed plans (TreeNode.toJSON) of a function, by table. Pure.
 
-    Returns "" if a plan runs Python.
+    Returns "" if a plan, or a step of an ordered fold of the `tables`, runs Python.
     """
+    if any(table.ordered is not None for table in tables):
+        return ""
     nodes = [node for plan in plans.values() for node in plan]
     if any(_PYTHON in class_of(each) for node in nodes for each in (node, *nested(node))):
         return ""

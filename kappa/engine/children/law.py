@@ -92,7 +92,8 @@ def tried_in_time(
                     say=partial(_say, name),
                     is_over=partial(_is_past, share_ends_at),
                 )
-                if key is not None and by_spark and held.tried == held.of:
+                # Another filter of the same shape may fill a table that is empty here.
+                if key is not None and by_spark and held.tried == held.of and held.fills_all:
                     remember_held(key)
             seconds = time.monotonic() - began
             yield name, {"tried": held.tried, "of": held.of, "seconds": seconds}

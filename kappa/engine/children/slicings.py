@@ -65,11 +65,15 @@ class OutOfTime(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LawTrials:
-    """The extent of a check: `tried` slicings of `of`, and the pipeline's rejects by reason."""
+    """The extent of a check: `tried` slicings of `of`, and the pipeline's rejects by reason.
+
+    `fills_all`: each table of the pipeline's function has a row.
+    """
 
     tried: int
     of: int
     rejected: Counter[str]
+    fills_all: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,8 @@ def hold_to_law(
                 tried += 1
         except OutOfTime:
             pass
-    return LawTrials(tried, of, _rejected(whole))
+    fills_all = all(whole[table.name] for table in local.pipeline.function_tables)
+    return LawTrials(tried, of, _rejected(whole), fills_all)
 
 
 def hold_views_to_law(
