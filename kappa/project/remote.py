@@ -164,7 +164,8 @@ class RemoteProject:
     ) -> AsyncIterator[RemoteChangeSet]:
         """Yields the rows of a served `table` as a change set, then each net change, without end.
 
-        The arguments are the same as those of `Project.changes`.
+        The arguments are the same as those of `Project.changes`. Raises Unreachable if the server
+        ends: continue with the cursor of the last change set as `since`.
         """
         import httpx2
 
@@ -177,26 +178,33 @@ class RemoteProject:
         path = f"{_API}/tables/{quote(table, safe='')}/changes"
         head: Mapping[str, Any] = {}
         rows: list[Mapping[str, Any]] = []
-        async with self._client.stream(
-            "GET", path, params=given, timeout=httpx2.Timeout(_PATIENCE_SECONDS)
-        ) as response:
-            if response.is_error:
-                await response.aread()
-            _ensure_answered(response)
-            async for event in httpx2.EventSource(response, max_event_size=None):
-                if not event.data:
-                    # Only how soon to come back.
-                    continue
-                data = json.loads(event.data)
-                match event.event:
-                    case "begin":
-                        head, rows = data, []
-                    case "rows":
-                        rows += data
-                    case "commit":
-                        yield RemoteChangeSet(head, tuple(rows), data["cursor"])
-                    case "error":
-                        raise KappaError(data["detail"], hint=data.get("hint", ""))
+        try:
+            async with self._client.stream(
+                "GET", path, params=given, timeout=httpx2.Timeout(_PATIENCE_SECONDS)
+            ) as response:
+                if response.is_error:
+                    await response.aread()
+                _ensure_answered(response)
+                async for event in httpx2.EventSource(response, max_event_size=None):
+                    if not event.data:
+                        # Only how soon to come back.
+                        continue
+                    data = json.loads(event.data)
+                    match event.event:
+                        case "begin":
+                            head, rows = data, []
+                        case "rows":
+                            rows += data
+                        case "commit":
+                            yield RemoteChangeSet(head, tuple(rows), data["cursor"])
+                        case "error":
+                            raise KappaError(data["detail"], hint=data.get("hint", ""))
+        except httpx2.TransportError as error:
+            raise self._away(error) from error
+        raise Unreachable(
+            f"{self._client.base_url} has ended the changes of {table}",
+            hint="ask again, with `since` the cursor of the last change set",
+        )
 
     async def promote(
         self,
@@ -264,12 +272,15 @@ class RemoteProject:
         try:
             response = await self._client.request(method, f"{_API}{path}", **given)
         except httpx2.TransportError as error:
-            raise Unreachable(
-                f"{self._client.base_url} does not answer: {error}",
-                hint="kappa status shows where HTTP is served",
-            ) from error
+            raise self._away(error) from error
         _ensure_answered(response)
         return response
+
+    def _away(self, error: Exception) -> Unreachable:
+        return Unreachable(
+            f"{self._client.base_url} does not answer: {error}",
+            hint="kappa status shows where HTTP is served",
+        )
 
 
 class RemoteTables:

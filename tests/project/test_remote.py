@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
+import httpx2
 import pytest
 from asking import Server
 from page_world import World
@@ -118,6 +119,36 @@ def test_a_wrong_token_is_told(server: Server) -> None:
             await project.status()
 
     play(server, scene, token=None)
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_server_that_ends_its_changes_is_told(*, is_cut: bool) -> None:
+    """A stream without end that ended would look to a program as if nothing changed any more."""
+    events = (
+        'event: begin\ndata: {"kind": "table"}\n\nevent: rows\ndata: [{"op": "insert"}]\n\n'
+        'event: commit\nid: c1\ndata: {"cursor": "c1"}\n\n'
+    )
+
+    async def content() -> AsyncIterator[bytes]:
+        yield events.encode()
+        if is_cut:
+            raise httpx2.ReadError("reset by peer")
+
+    def answer(_request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(
+            200, headers={"Content-Type": "text/event-stream"}, content=content()
+        )
+
+    async def follow() -> None:
+        transport = httpx2.MockTransport(answer)
+        client = httpx2.AsyncClient(transport=transport, base_url="http://server")
+        async with RemoteProject(client) as project:
+            stream = project.changes("page_hits")
+            assert (await anext(stream)).cursor == "c1"
+            with pytest.raises(Unreachable, match="http://server"):
+                await anext(stream)
+
+    asyncio.run(follow())
 
 
 def test_a_server_that_is_away_is_told() -> None:
