@@ -5,7 +5,7 @@ tables that the query names, and the server checks the files of these tables, or
 from a bucket. The server reads pieces of the answer until the answer is complete, never parses a
 piece, and kills a worker that takes too long. A worker answers one query at a time, of one reader
 alone. A query that a used worker could not answer is asked again of a new worker, so no query fails
-by what another query has left.
+by what another query has left. A streamed answer is not asked again once its first piece is there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from kappa.base.errors import Conflict, Damaged, KappaError, UsageError
@@ -31,6 +31,8 @@ from kappa.serving.query.sandbox.processes import QueryWorker
 from kappa.serving.query.sandbox.question import Allowance, Busy, Question, Reply
 from kappa.serving.query.sandbox.workers import OpenedSnapshot, WorkerPool
 from kappa.state.store import Store
+
+_Answer = TypeVar("_Answer")
 
 # A lease is lost only if the server pauses for longer than the lease lasts: not thrice by chance.
 _ATTEMPTS = 3
@@ -140,17 +142,12 @@ class Sandbox:
         with self._place(store, pinned, question, client) as (opened, files):
             request = self._request(store, opened, question)
             check = _file_check(store, opened, files, client)
-            is_new = False
-            while True:
-                with self._worker(opened, client, is_new=is_new) as worker:
-                    was_used = worker.answered > 0
-                    try:
-                        reply = worker.read_reply(request, self.allowance, opened.told, check)
-                        break
-                    except KappaError as error:
-                        if not was_used or not _may_be_of_worker(worker, error):
-                            raise
-                is_new = True
+            with self._answering_worker(
+                opened,
+                client,
+                lambda worker: worker.read_reply(request, self.allowance, opened.told, check),
+            ) as reply:
+                pass
         try:
             pinned.confirm_kept()
         except Conflict:
@@ -178,20 +175,14 @@ class Sandbox:
         with self._place(store, pinned, question, client) as (opened, files):
             request = self._request(store, opened, question)
             check = _file_check(store, opened, files, client)
-            is_new = False
-            while True:
-                with self._worker(opened, client, is_new=is_new) as worker:
-                    was_used = worker.answered > 0
-                    stream = ReplyStream(worker.stream_pieces(request, self.allowance, check))
-                    try:
-                        stream.wait_for_first()
-                    except KappaError as error:
-                        if not was_used or not _may_be_of_worker(worker, error):
-                            raise
-                    else:
-                        yield stream
-                        break
-                is_new = True
+
+            def begin_stream(worker: QueryWorker) -> ReplyStream:
+                stream = ReplyStream(worker.stream_pieces(request, self.allowance, check))
+                stream.wait_for_first()
+                return stream
+
+            with self._answering_worker(opened, client, begin_stream) as stream:
+                yield stream
         if stream.told is not None:
             pinned.confirm_kept()
 
@@ -233,6 +224,28 @@ class Sandbox:
                 yield opened, files
             finally:
                 self._slots.release()
+
+    @contextmanager
+    def _answering_worker(
+        self, opened: OpenedSnapshot, client: Client, ask: Callable[[QueryWorker], _Answer]
+    ) -> Iterator[_Answer]:
+        """Has a worker answer by `ask`, or a new worker if a used worker could not.
+
+        The worker is taken until the block ends.
+        """
+        is_new = False
+        while True:
+            with self._worker(opened, client, is_new=is_new) as worker:
+                was_used = worker.answered > 0
+                try:
+                    answer = ask(worker)
+                except KappaError as error:
+                    if not was_used or not _may_be_of_worker(worker, error):
+                        raise
+                else:
+                    yield answer
+                    return
+            is_new = True
 
     @contextmanager
     def _worker(
