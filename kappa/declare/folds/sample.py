@@ -98,7 +98,7 @@ class RandomSample(TopK):
             # The least hash has the greatest rank.
             return f"~{hashed}", value, drawn
         weight = f"cast({self.input_sql(given, self.input_columns[-1])} as double)"
-        # A number between 0 and 1, of 53 bits: neither end is reached. Spark computes logarithms by
-        # Java's StrictMath, which gives the same bits on every machine.
+        # A number of 53 bits above 0, whose logarithm would be null, and at most 1. Spark computes
+        # logarithms by Java's StrictMath, which gives the same bits on every machine.
         uniform = f"(shiftrightunsigned({hashed}, 11) + 0.5D) * {2.0**-53!r}D"
         return f"ln({uniform}) / {weight}", value, f"{drawn} and {weight} > 0"
