@@ -1,7 +1,7 @@
 """A session: many queries of one person, over a snapshot that stays pinned.
 
-Each query runs in a confined process of its own (sandbox/), which ends with the query. So every
-answer of a session is of the same frontiers, until another snapshot is pinned.
+Queries run in confined processes (sandbox/), which have the files of the pinned snapshot alone. So
+every answer of a session is of the same frontiers, until another snapshot is pinned.
 """
 
 from __future__ import annotations

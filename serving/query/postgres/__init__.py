@@ -1,4 +1,4 @@
-"""Answers for a Postgres client: rows, types and the catalogue, within a query's own process.
+"""Answers for a Postgres client: rows, types and the catalogue, in the worker of a query.
 
 The server (serving/postgres) speaks the protocol and passes these rows on. Read in this order:
 

@@ -1,6 +1,6 @@
 """The rows of a query as messages of Postgres's protocol, and the types of a query.
 
-A query's own process writes the messages whole, and the server passes the messages on. So the
+The worker of a query writes the messages whole, and the server passes the messages on. So the
 server never parses a value. A row is a `DataRow`, or a `CopyData` if the client copies.
 """
 

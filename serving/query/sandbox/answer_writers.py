@@ -1,7 +1,7 @@
 """Writers of an answer, a writer for each form.
 
-A writer runs in the query's own process. Rows end at the answer's limit of rows or of bytes. The
-answer reports whether rows were cut.
+A writer runs in the worker that answers the query. Rows end at the answer's limit of rows or of
+bytes. The answer reports whether rows were cut.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The fork server: a process that forks a child for each worker.
 
 The fork server has a single thread. The fork server has imported all modules that a query needs, so
-a worker starts within milliseconds. Requests arrive by a
-socket: a number, with the child's end of its socket to the server, and a pipe. The answer repeats
-the number, with the child's pid and a handle (pidfd_open(2)), which never names another process.
-The child's exit code is written to the pipe. The fork server ends when the server does, and its
-children with it. As a program: `python -m kappa.serving.query.sandbox.fork_server SOCKET`.
+a worker starts within milliseconds. Requests arrive by a socket: a number, with the child's end of
+its socket to the server, and a pipe. The answer repeats the number, with the child's pid and a
+handle (pidfd_open(2)), which never names another process. The child's exit code is written to the
+pipe. The fork server ends when the server does, and its children with it. As a program:
+`python -m kappa.serving.query.sandbox.fork_server SOCKET`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _become_child(way_back: int, parent: int) -> NoReturn:
     except Exception:  # noqa: BLE001
         traceback.print_exc()
     finally:
-        # A child must never run on into the nursery's own loop.
+        # A child must never run on into the fork server's loop.
         os._exit(code)
 
 

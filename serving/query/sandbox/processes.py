@@ -45,7 +45,7 @@ _FRAME_BYTES = 1 << 20
 _SLACK_BYTES = 1 << 20
 # The most memory of the server that an answer takes; a longer answer is kept in a file.
 _IN_MEMORY_BYTES = 1 << 20
-# A nursery imports DuckDB and Arrow first.
+# The fork server imports DuckDB and Arrow first.
 _START_SECONDS = 60.0
 _GRACE_SECONDS = 1.0
 _LESS = "select fewer rows or columns, or aggregate in steps; {} in kappa.toml allows more"

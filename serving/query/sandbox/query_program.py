@@ -189,7 +189,7 @@ class _Worker:
         self._left = tuple(RetiredRelation(**each) for each in opening["left"])
         self._broken: tuple[BrokenRelation, ...] = ()
         self._has_relations = False
-        # The nursery's error output is a file of the server's, which a query must not write to.
+        # The fork server's error output is a file of the server's, which a query must not write to.
         os.dup2(1, 2)
         paths = [
             path for each in self._found for table in each.tables.values() for path in table.paths

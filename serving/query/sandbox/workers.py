@@ -90,7 +90,7 @@ class WorkerPool:
         # One thread at a time opens a snapshot, and one makes processes.
         self._opening = threading.Lock()
         self._forking = threading.Lock()
-        self._nursery: ForkServer | None = None
+        self._fork_server: ForkServer | None = None
         self._spares: deque[QueryWorker] = deque()
         # The snapshot that was asked last is the last.
         self._opened: OrderedDict[_Key, OpenedSnapshot] = OrderedDict()
@@ -198,9 +198,9 @@ class WorkerPool:
         with self._forking:
             while self._spares:
                 self._spares.popleft().end_process()
-            if self._nursery is not None:
-                self._nursery.end_server()
-                self._nursery = None
+            if self._fork_server is not None:
+                self._fork_server.end_server()
+                self._fork_server = None
 
     def _note_idle(self, opened: OpenedSnapshot) -> None:
         with self._lock:
@@ -224,14 +224,14 @@ class WorkerPool:
         return child
 
     def _fill_spares(self) -> None:
-        if self._nursery is None or not self._nursery.is_alive():
+        if self._fork_server is None or not self._fork_server.is_alive():
             while self._spares:
                 self._spares.popleft().end_process()
-            if self._nursery is not None:
-                self._nursery.end_server()
-            self._nursery = ForkServer(self._program)
+            if self._fork_server is not None:
+                self._fork_server.end_server()
+            self._fork_server = ForkServer(self._program)
         while len(self._spares) < min(_SPARES, self._allowance.at_once):
-            self._spares.append(self._nursery.make_child())
+            self._spares.append(self._fork_server.make_child())
 
     def _make_opened(
         self, store: Store, snapshot: Snapshot, key: _Key, files: FilesInPlace

@@ -737,9 +737,9 @@ def test_a_worker_that_was_killed_or_is_lost_with_all_others_is_replaced(
         os.kill(pid, signal.SIGKILL)
     assert asked(sandbox, platform, "select 1").rows == 1
 
-    assert sandbox._workers._nursery is not None
-    sandbox._workers._nursery._process.kill()
-    sandbox._workers._nursery._process.wait()
+    assert sandbox._workers._fork_server is not None
+    sandbox._workers._fork_server._process.kill()
+    sandbox._workers._fork_server._process.wait()
     assert asked(sandbox, platform, "select 1").rows == 1
 
 
@@ -808,7 +808,7 @@ def test_a_query_ends_when_its_client_leaves(platform: Platform) -> None:
         assert time.monotonic() - begun < 20
 
 
-def test_a_late_answer_of_the_nursery_names_no_other_child() -> None:
+def test_a_late_answer_of_the_fork_server_names_no_other_child() -> None:
     """The answer for an abandoned child must not name that child to the next request."""
     nursery = ForkServer((str(SUPPORT / "late_fork_server.py"),), start_seconds=LATE_SECONDS / 3)
     given_up = 0
