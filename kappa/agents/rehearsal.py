@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -34,7 +35,7 @@ from kappa.state.build import Birth, read_birth
 
 # Spark starts in six seconds on a quiet machine, and a run on samples has 120.
 _SECONDS = 600.0
-_MOST_ANSWER = 8 << 20
+_MOST_ANSWER, _MOST_SAID = 8 << 20, 2_000
 # Of the machine, a program with a JVM reads libraries, time zones, and the name of this host.
 _OF_THE_MACHINE = (
     *("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime"),
@@ -154,8 +155,8 @@ def _run(scratch: Path) -> dict[str, Any]:
         "PYTHONSAFEPATH": "1",
         "KAPPA_BY": "agent",
     }
-    log = scratch / "output"
-    with log.open("wb") as output:
+    # The program may put a link in place of any file in its folder: this file has no name there.
+    with tempfile.TemporaryFile() as output:
         try:
             done = subprocess.run(
                 tied(command_of("kappa.agents.rehearsed", str(scratch)), nice=5),
@@ -172,18 +173,31 @@ def _run(scratch: Path) -> dict[str, Any]:
                 f"the rehearsal did not end within {_SECONDS:g} s",
                 hint="look for a loop without an end in the files",
             ) from None
-    answer = scratch / "answer.json"
-    if done.returncode or not answer.is_file() or answer.is_symlink():
-        last = log.read_bytes()[-2_000:].decode(errors="replace").strip().splitlines()
+        output.seek(max(0, output.seek(0, os.SEEK_END) - _MOST_SAID))
+        said = output.read(_MOST_SAID).decode(errors="replace").strip().splitlines()
+    answer = None if done.returncode else _read_plain(scratch / "answer.json", _MOST_ANSWER + 1)
+    if answer is None:
         raise KappaError(
-            f"the rehearsal gave no answer: {last[-1] if last else 'it said nothing'}",
+            f"the rehearsal gave no answer: {said[-1] if said else 'it said nothing'}",
             hint="files of an agent run only where this machine can confine them: "
             "docs/howto/agents.md says what that needs",
         )
-    if answer.stat().st_size > _MOST_ANSWER:
+    if len(answer) > _MOST_ANSWER:
         raise KappaError("the rehearsal's answer is too large", hint="change fewer pipelines")
-    found: dict[str, Any] = json.loads(answer.read_bytes())
-    return _checked(found)
+    return _checked(answer)
+
+
+def _read_plain(path: Path, most: int) -> bytes | None:
+    """Reads a file up to `most` bytes; None if the path is no plain file, such as a link."""
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        return None
+    with os.fdopen(opened, "rb") as file:
+        return file.read(most)
 
 
 class _RehearsalAnswer(msgspec.Struct):
@@ -203,13 +217,13 @@ class _AnsweredPipeline(msgspec.Struct):
     unchanged: bool
 
 
-def _checked(found: dict[str, Any]) -> dict[str, Any]:
+def _checked(answer: bytes) -> dict[str, Any]:
     try:
-        answer = msgspec.convert(found, _RehearsalAnswer)
-    except msgspec.ValidationError as error:
+        found = msgspec.json.decode(answer, type=_RehearsalAnswer)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise KappaError(
             f"the rehearsal's answer has another form: {error}",
             hint="the files may have written the answer themselves",
         ) from None
-    document: dict[str, Any] = msgspec.to_builtins(answer)
+    document: dict[str, Any] = msgspec.to_builtins(found)
     return document
