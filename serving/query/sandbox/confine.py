@@ -87,6 +87,9 @@ _OF_THE_MACHINE = (
     *(249, 250, 272, 298, 300, 301, 303, 304, 308, 310, 311, 313, 320, 321, 323, 428, 429, 430),
     *(431, 432, 438, 442, 448),
 )
+# Calls of whole programs whose first argument is a process, 0 for the caller: prlimit64, and
+# sched_setaffinity, sched_setparam, sched_setscheduler and sched_setattr.
+_OF_A_PROCESS = (302, 203, 142, 144, 314)
 _FOR_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 # Classic BPF, as the kernel takes it (linux/filter.h).
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -171,14 +174,16 @@ def confine_program(readable: Iterable[str], writable: Iterable[str]) -> None:
 
     Programs may read and run files below the `readable` paths, and read, write and run files below
     the `writable` folders. The programs have a separate network, with only the loopback interface.
-    They can open no socket of another kind, trace no other process, and signal none. Raises OSError
-    if this machine cannot restrict all of that: half a wall would be none. No other thread may run
-    yet.
+    They can open no socket of another kind, and can trace, signal and limit no other process.
+    Raises OSError if this machine cannot restrict all of that: half a wall would be none. No other
+    thread may run yet.
     """
     threads = sum(1 for _ in Path("/proc/self/task").iterdir())
     assert threads == 1, f"{threads} threads are there already, and would not be confined"
     if platform.machine() != "x86_64" or (version := _landlock_version()) < _SCOPES_SINCE:
         raise OSError(errno.ENOSYS, "Landlock with scopes (Linux 6.12) on x86-64 is needed")
+    # If the machine runs out of memory, the kernel ends these programs before the server.
+    Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     _leave_network()
     _call_prctl(_PR_SET_NO_NEW_PRIVS, 1)
     files = _FILES[min(version, 5)]
@@ -335,6 +340,23 @@ def _filter_of_program() -> Iterator[bytes]:
     for place, family in enumerate(_FAMILIES):
         yield _filter_step(_EQUAL, family, yes=len(_FAMILIES) - place, no=0)
     yield from (_filter_step(_RETURN, refused), _filter_step(_RETURN, _ALLOW))
+    for number in _OF_A_PROCESS:
+        # By its own number a process may ask for its limits: both halves of the pointer to new
+        # limits are null then.
+        asks = number == _PRLIMIT
+        yield from (
+            _filter_step(_EQUAL, number, yes=0, no=8 if asks else 4),
+            _filter_step(_LOAD, 16),
+            _filter_step(_EQUAL, 0, yes=5 if asks else 1, no=0),
+        )
+        if asks:
+            yield from (
+                _filter_step(_LOAD, 32),
+                _filter_step(_EQUAL, 0, yes=0, no=2),
+                _filter_step(_LOAD, 36),
+                _filter_step(_EQUAL, 0, yes=1, no=0),
+            )
+        yield from (_filter_step(_RETURN, refused), _filter_step(_RETURN, _ALLOW))
     # By this call a program would open sockets past the filter.
     yield from (_filter_step(_EQUAL, _IO_URING, yes=0, no=1), _filter_step(_RETURN, unknown))
     for number in _OF_THE_MACHINE:
