@@ -145,13 +145,14 @@ def _serve_at(
             "queries are kept in by "
             f"{', '.join(('the parser', 'DuckDB', *confine.available_layers()))}"
         )
+        server = PatientServer(config, streams.end)
         for number in (signal.SIGTERM, signal.SIGINT):
-            # Uvicorn ends by these signals, and then raises them again for the earlier handler:
-            # this one.
-            signal.signal(number, lambda *_: None)
+            # Uvicorn sets the same handler once it runs, and then raises the signals again for the
+            # earlier handler. A signal that comes before that ends the server, too.
+            signal.signal(number, server.handle_exit)
         # In a thread, so that the start does not wait; the first query finds a process ready.
         threading.Thread(target=sandbox.start_processes, name="sandbox", daemon=True).start()
-        PatientServer(config, streams.end).run(sockets=[listening])
+        server.run(sockets=[listening])
 
 
 def _accounts_of(here: ProjectContext, token: str | None) -> Accounts:

@@ -94,3 +94,37 @@ def test_a_wrong_setting_is_told_and_http_goes_on(
     with serving(project, **{f"KAPPA__SERVE__POSTGRES__{setting}": value}) as said:
         assert "nothing serves Postgres clients" in "".join(said)
         assert told in "".join(said)
+
+
+EARLY = """
+import os, signal, sys
+from kappa.serving.http.patience import PatientServer
+run = PatientServer.run
+
+
+def run_late(self, **given):
+    os.kill(os.getpid(), signal.SIGTERM)
+    run(self, **given)
+
+
+PatientServer.run = run_late
+from kappa.commands.main import main
+sys.exit(main())
+"""
+
+
+def test_a_signal_before_the_first_request_ends_it(project: Path) -> None:
+    """A signal is not lost that comes once the server is announced, and before it runs."""
+    server = subprocess.Popen(
+        [sys.executable, "-c", EARLY, "serve", "--listen", "127.0.0.1:0"],
+        cwd=project,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        said, _ = server.communicate(timeout=60)
+    finally:
+        server.kill()
+    assert "HTTP at" in said
+    assert server.returncode in {0, 130}
