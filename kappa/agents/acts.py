@@ -114,7 +114,9 @@ def ensure_yes(here: ProjectContext, act: AgentAct, command: str) -> None:
 
 def reason_words(reason: str) -> tuple[str, ...]:
     """Returns the option for a reason, in one line; nothing for no reason."""
-    line = " ".join(reason.split())[:_LONGEST_REASON]
+    # A character that moves a terminal's cursor, or turns text around, would show another reason.
+    plain = "".join(each if each.isprintable() else " " for each in reason)
+    line = " ".join(plain.split())[:_LONGEST_REASON]
     return (f"--reason={line}",) if line else ()
 
 
