@@ -30,7 +30,7 @@ from kappa.base.sections import AgentAct
 from kappa.declare.options import REJECTS
 from kappa.project.project import Project, moment_of
 from kappa.replay.status.context import ProjectContext
-from kappa.serving.access.roles import Act, ensure_may, table_object
+from kappa.serving.access.roles import Act, ensure_may, naming_no_others, table_object
 from kappa.serving.query.pin.snapshot import head_of, readable_snapshot
 from kappa.serving.query.render import json_value
 from kappa.serving.query.sandbox.question import Allowance, Format, Question
@@ -115,11 +115,12 @@ class AgentDesk:
     def describe_table(self, caller: AgentCaller, table: str) -> dict[str, Any]:
         """Describes one table: what each column is, keys, checks, writer and readers."""
         ensure_may(caller.identity, Act.READ, _object_of(table))
-        found = self.project.table(table).document
+        with naming_no_others(caller.identity):
+            found = self.project.table(table).document
         hidden = {"path", "recent", "where"}
         if not caller.identity.may_read_all:
-            # They name views, boards and topics that the caller may know nothing of.
-            hidden |= {"read_by", "written_from"}
+            # They name tables, boards and topics that the caller may know nothing of.
+            hidden |= {"query", "read_by", "written_from"}
         birth = read_birth(self.here.store, found["build"])
         return {
             **{name: each for name, each in found.items() if name not in hidden},
@@ -167,6 +168,10 @@ class AgentDesk:
         Without a cursor, the present rows are not changes: only the present cursor is returned.
         """
         ensure_may(caller.identity, Act.READ, _object_of(table))
+        with naming_no_others(caller.identity):
+            return self._net_changes(table, since)
+
+    def _net_changes(self, table: str, since: str | None) -> dict[str, Any]:
         found: list[dict[str, Any]] = []
         cursor, left_out, starts_over = since, 0, False
         for change_set in self.project.changes(table, since=since, follow=False):

@@ -375,7 +375,12 @@ def show_table(request: Request, pipeline: str, name: str) -> Response:
         whole=f"{quoted(schema_of(pipeline))}.{quoted(name)}",
         costs=read_view_costs(here.store, birth.folded_by),
     )
-    view = replace(view, views=tuple(each for each in view.views if readable.has(each)))
+    # The query of a view names tables that its reader may not read.
+    view = replace(
+        view,
+        views=tuple(each for each in view.views if readable.has(each)),
+        sql=view.sql if readable.is_all else "",
+    )
     rows: DrawnRows | None = None
     trouble: KappaError | None = None
     try:

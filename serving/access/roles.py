@@ -10,7 +10,8 @@ narrower: it reads these tables, and sees nothing else of the platform.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -187,6 +188,21 @@ def refusal(identity: Identity, act: Act, object_: str = "") -> Forbidden:
         f"{identity.name} may not {act}: that needs the role {LEAST_ROLE[act]}, and it has {has}",
         hint="ask who runs this Kappa for a token of that role: kappa token add",
     )
+
+
+@contextmanager
+def naming_no_others(identity: Identity) -> Iterator[None]:
+    """Replaces the hint of an error, which may name any table, for a reader of some tables."""
+    try:
+        yield
+    except KappaError as error:
+        if identity.tables.is_all:
+            raise
+        # Other clients may get the same error, so it stays as it is.
+        told = type(error).__new__(type(error), *error.args)
+        hint = f"{identity.name} may read {', '.join(sorted(identity.tables.names or ()))}"
+        told.__dict__.update(error.__dict__, hint=hint)
+        raise told from error
 
 
 def ensure_grant(

@@ -15,7 +15,7 @@ from contextlib import aclosing, suppress
 from typing import Annotated
 
 import anyio
-from fastapi import APIRouter, FastAPI, Header, Query, Request, WebSocket
+from fastapi import APIRouter, Header, Query, Request, WebSocket
 from fastapi.responses import StreamingResponse
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
@@ -26,7 +26,7 @@ from kappa.serving.http.bounds import client_of
 from kappa.serving.http.open_streams import open_streams
 from kappa.serving.http.problem import refuse_websocket
 from kappa.serving.http.reading import EventStream, HttpReader, error_event
-from kappa.serving.http.rights import needs, tables_in_path
+from kappa.serving.http.rights import asker, needs, tables_in_path
 from kappa.serving.http.stand import API
 from kappa.serving.outlets.changes.cursor import Cursor
 from kappa.serving.outlets.changes.filter import filter_of
@@ -73,7 +73,7 @@ async def changes(
     kind of `reset` means that a cursor was not kept any more: its rows are the whole table.
     """
     client = client_of(request.scope)
-    reading = _reading_of(request.app, client, table, last_event_id or since, where, columns)
+    reading = _reading_of(request, client, table, last_event_id or since, where, columns)
     first = await reading.begin()
     return EventStream([reading], _change_events(reading, first))
 
@@ -90,7 +90,7 @@ async def changes_by_websocket(
     """Sends the same as messages of JSON: `{"event": ..., "data": ...}`."""
     client = Client()
     try:
-        reading = _reading_of(websocket.app, client, table, since, where, columns)
+        reading = _reading_of(websocket, client, table, since, where, columns)
     except KappaError as error:
         await refuse_websocket(error, websocket.send)
         return
@@ -136,7 +136,7 @@ async def _until_left(websocket: WebSocket, client: Client, sending: anyio.Cance
 
 
 def _reading_of(
-    app: FastAPI,
+    request: Request | WebSocket,
     client: Client,
     table: str,
     since: str | None,
@@ -146,7 +146,9 @@ def _reading_of(
     cursor = None if not since else Cursor.parse(since)
     chosen = filter_of(columns, where)
     return HttpReader(
-        app, lambda notify: ChangeReader(table, chosen, cursor, notify, client=client)
+        request.app,
+        lambda notify: ChangeReader(table, chosen, cursor, notify, client=client),
+        asker=asker(request),
     )
 
 

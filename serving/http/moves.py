@@ -16,7 +16,7 @@ from kappa.serving.access.roles import Act
 from kappa.serving.http.bounds import client_of
 from kappa.serving.http.problem import HttpError
 from kappa.serving.http.reading import SILENCE_SECONDS, EventStream, HttpReader, error_event
-from kappa.serving.http.rights import needs
+from kappa.serving.http.rights import asker, needs
 from kappa.serving.http.stand import API
 from kappa.serving.outlets.changes.hub import ChangeReader
 from kappa.serving.outlets.changes.point import NotServed
@@ -56,7 +56,7 @@ def _reading_of(request: Request, table: str, woken: asyncio.Event) -> HttpReade
     def reader(wake: Callable[[], None]) -> ChangeReader:
         return ChangeReader(table, None, None, wake, from_now=True, client=client)
 
-    return HttpReader(request.app, reader, woken)
+    return HttpReader(request.app, reader, woken, asker=asker(request))
 
 
 async def _served_readers(readings: Sequence[HttpReader]) -> list[HttpReader]:

@@ -12,6 +12,7 @@ import anyio
 from fastapi import FastAPI
 
 from kappa.base.errors import KappaError
+from kappa.serving.access.roles import Identity, naming_no_others
 from kappa.serving.http.open_streams import EndingResponse
 from kappa.serving.http.problem import HttpError, problem_of
 from kappa.serving.outlets.changes.hub import (
@@ -57,8 +58,10 @@ class HttpReader:
         app: FastAPI,
         reader: Callable[[Callable[[], None]], ChangeReader],
         woken: asyncio.Event | None = None,
+        *,
+        asker: Identity,
     ) -> None:
-        """Counts the reader, which `reader` makes.
+        """Counts the reader, which `reader` makes for the client `asker`.
 
         Raises HttpError if there are too many readers. `woken` is set when something waits for the
         reader.
@@ -78,7 +81,7 @@ class HttpReader:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._woken.set)
 
-        self._reader = reader(wake)
+        self._reader, self._asker = reader(wake), asker
         self._left = asyncio.Event()
         self._all.add(self)
 
@@ -88,9 +91,10 @@ class HttpReader:
         On an error the reader leaves.
         """
         try:
-            return await anyio.to_thread.run_sync(
-                self._hub.begin_reader, self._reader, limiter=self._beginnings
-            )
+            with naming_no_others(self._asker):
+                return await anyio.to_thread.run_sync(
+                    self._hub.begin_reader, self._reader, limiter=self._beginnings
+                )
         except BaseException:
             self.leave()
             raise
@@ -106,7 +110,7 @@ class HttpReader:
         """Yields the waiting change sets. Raises KappaError if the changes have ended."""
         if self._reader.late:
             await self.begin()
-        while (recorded := self._reader.take_changes()) is not None:
+        while (recorded := self._take_changes()) is not None:
             yield recorded
 
     async def messages(
@@ -117,7 +121,7 @@ class HttpReader:
         while not self._left.is_set():
             if recorded is None:
                 self._woken.clear()
-                recorded = self._reader.take_changes()
+                recorded = self._take_changes()
             if recorded is None and self._reader.late:
                 recorded = await self.begin()
             elif recorded is None:
@@ -132,6 +136,10 @@ class HttpReader:
                         return
                     yield message
                 self._reader.cursor, recorded = recorded.head.cursor, None
+
+    def _take_changes(self) -> RecordedChanges | None:
+        with naming_no_others(self._asker):
+            return self._reader.take_changes()
 
 
 def _shared_state(app: FastAPI) -> tuple[ChangeHub, set[object], anyio.CapacityLimiter]:

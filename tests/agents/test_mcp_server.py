@@ -19,7 +19,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from page_world import World
 
-from kappa.agents.acts import acting_agent
+from kappa.agents.acts import acting_agent, reason_words
 from kappa.agents.desk import DATA, AgentDesk
 from kappa.agents.server import make_server, open_desk, serve_over_http
 from kappa.base.section.access import Role
@@ -223,13 +223,21 @@ def test_what_the_project_allows_is_done(world: World, tmp_path: Path) -> None:
 
 def test_an_agent_may_what_its_token_may(desk: AgentDesk) -> None:
     """A token for one table shows that table, and nothing else of the platform."""
-    narrow = identity_of("grafana", [Role.READ], ["by_page"])
+    narrow = identity_of("grafana", [Role.READ], ["by_page", "page_hit"])
 
     async def scene(call: Call) -> None:
         _, text = await call("list_tables")
         assert [each["table"] for each in json.loads(text)["tables"]] == ["by_page"]
         failed, text = await call("query", sql="select count(*) as n from by_page")
         assert not failed, text
+        for tool, given in (
+            ("describe_table", {"table": "by_page"}),
+            ("describe_table", {"table": "page_hit"}),
+            ("changes", {"table": "page_hit"}),
+            ("changes", {"table": "x.by_page"}),
+        ):
+            _, text = await call(tool, **given)
+            assert "page_hits" not in text, tool
         for tool, given in (
             ("query", {"sql": "select * from page_hits"}),
             ("describe_table", {"table": "page_hits"}),
@@ -256,6 +264,8 @@ def test_an_agent_is_named_in_plain_characters() -> None:
     assert acting_agent("claude", "ada@host") == "agent claude for ada@host"
     assert acting_agent("x\n by root; rm -rf /", "") == "agent x-by-root-rm--rf for unnamed"
     assert len(acting_agent("a" * 999, "b" * 999)) < 140
+    assert reason_words("so\0 that\x1b[1A\u202e --yes\n") == ("--reason=so that [1A --yes",)
+    assert reason_words("\0 \r\n") == ()
 
 
 def test_errors_tell_nothing_of_the_server(

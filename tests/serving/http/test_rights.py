@@ -101,6 +101,7 @@ class Clients:
         for name, tables in (
             ("pages", ["page_hits"]),
             ("view", ["by_page"]),
+            ("late", ["page_hit", "by_page"]),
             ("rejected", ["web.rejects"]),
         ):
             self.tokens[name] = file.add_token(name, [Role.READ], tables, made_by="me")
@@ -259,6 +260,25 @@ def test_changes_are_of_readable_tables_alone(clients: Clients) -> None:
     }
     refused = clients.ask("pages", "GET", "/api/v1/tables/by_page/changes", None, **handshake)
     assert problem(refused)[0] == 403
+
+
+def test_a_table_not_served_yet_names_no_other(clients: Clients) -> None:
+    """A hint at the nearest name is for a reader of all tables."""
+    path = "/api/v1/tables/page_hit/changes"
+    assert b"page_hits" in clients.ask("read", "GET", path).body
+
+    refused = clients.ask("late", "GET", path)
+
+    assert refused.status == 404
+    assert b"page_hits" not in refused.body
+    assert "by_page, page_hit" in refused.document["hint"]
+
+
+def test_a_view_is_shown_without_its_query(clients: Clients) -> None:
+    """The query of a view names tables that its reader may not read."""
+    page = "/tables/web/by_page"
+    assert b"from page_hits" in clients.ask("read", "GET", page, Accept=HTML).body
+    assert b"page_hits" not in clients.ask("view", "GET", page, Accept=HTML).body
 
 
 def test_lists_pages_and_files_have_readable_tables(clients: Clients) -> None:
