@@ -103,8 +103,12 @@ def serve(
 
     It answers queries of untrusted clients, and serves the page.
     """
+    from kappa.base.process import name_process
     from kappa.replay.platform.serve import serve_alone as serve_http
 
+    if token:
+        # Any program of this machine sees command lines, also a file of an agent in a rehearsal.
+        name_process(lambda shown: shown.replace(token, "*" * len(token)))
     serve_http(here_of(context), listen=listen, token=token, say=say)
 
 

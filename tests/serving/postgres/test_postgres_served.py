@@ -33,10 +33,13 @@ def project(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def serving(project: Path, **given: str) -> Iterator[list[str]]:
-    """Runs `kappa serve`, and yields the lines that it says until it serves."""
+def serving(project: Path, *more: str, **given: str) -> Iterator[list[str]]:
+    """Runs `kappa serve`, and yields the lines that it says until it serves.
+
+    Its command line comes behind these lines.
+    """
     server = subprocess.Popen(
-        [Path(sys.executable).with_name("kappa"), "serve", "--listen", "127.0.0.1:0"],
+        [Path(sys.executable).with_name("kappa"), "serve", "--listen", "127.0.0.1:0", *more],
         cwd=project,
         env={**os.environ, **given},
         stdout=subprocess.PIPE,
@@ -53,7 +56,7 @@ def serving(project: Path, **given: str) -> Iterator[list[str]]:
         found = re.search(r"HTTP at http://127.0.0.1:(\d+)", "".join(said))
         assert found, said
         wait_until(lambda: _is_healthy(int(found[1])), 60)
-        yield said
+        yield [*said, Path(f"/proc/{server.pid}/cmdline").read_text(encoding="utf-8")]
     finally:
         server.terminate()
         server.communicate(timeout=30)
@@ -94,6 +97,14 @@ def test_a_wrong_setting_is_told_and_http_goes_on(
     with serving(project, **{f"KAPPA__SERVE__POSTGRES__{setting}": value}) as said:
         assert "nothing serves Postgres clients" in "".join(said)
         assert told in "".join(said)
+
+
+def test_a_token_is_on_no_command_line(project: Path) -> None:
+    """Any program of the machine may read it there, a confined one too."""
+    with serving(project, "--token", TOKEN) as said:
+        assert "clients with a token" in "".join(said)
+        assert "--token" in said[-1]
+        assert TOKEN not in said[-1]
 
 
 EARLY = """
