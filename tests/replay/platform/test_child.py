@@ -48,7 +48,7 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def test_one_that_dies_is_started_again_later_each_time(desk: Desk, tmp_path: Path) -> None:
-    for seconds, said in ((0.25, "0.2"), (0.5, "0.5"), (1, "1.0")):
+    for seconds, said in ((0.25, "0.2"), (0.5, "0.5"), (1, "1")):
         desk.dies()
         assert (
             desk.said[-1] == f"the child ended with 2, see {tmp_path / 'child.log'}; "
