@@ -89,7 +89,7 @@ class DeclarationError(UsageError):
 
 
 def joined_error(mistakes: Iterable[DeclarationError]) -> DeclarationError | None:
-    """Returns the first of some mistakes, with the others, each once; None if there are none."""
+    """Returns the first of some mistakes, with the others, each once, or None if there are none."""
     found = {mistake.message: mistake for each in mistakes for mistake in each.each}
     if not found:
         return None
@@ -157,11 +157,11 @@ class Broken(KappaError):
 
 
 class Damaged(Broken):
-    """A stored record or file that differs from the written one."""
+    """A stored record or file that differs from what was written."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns a hint with the known name nearest to a wrong name; "" if no name is near."""
+    """Returns a hint with the known name nearest to a wrong name, or "" if no name is near."""
     import difflib  # noqa: PLC0415  # a command without a mistake does without
 
     near = difflib.get_close_matches(name, list(known), n=1)
@@ -169,7 +169,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def near_or_all(name: str, known: Iterable[str], *, none: str = "there are none") -> str:
-    """Returns a hint with the nearest known name, else with all names; `none` if there are none."""
+    """Returns a hint with the nearest known name or all names, or `none` if no name is known."""
     names = list(known)
     return did_you_mean(name, names) or (f"there are {', '.join(names)}" if names else none)
 

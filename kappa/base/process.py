@@ -64,7 +64,7 @@ def process_id(pid: int) -> ProcessId | None:
 
 
 def born(pid: int) -> str | None:
-    """Returns the birth of a process as the system writes it; None if the process is dead."""
+    """Returns the birth of a process as the system writes it, or None if the process is dead."""
     found = started(pid)
     if found is None:
         return None if Path("/proc/self/stat").exists() else _born_by_ps(pid)
@@ -72,7 +72,7 @@ def born(pid: int) -> str | None:
 
 
 def started(pid: int) -> int | None:
-    """Returns the birth of a process in clock ticks since boot; None if the process is dead."""
+    """Returns the birth of a process in clock ticks since boot, or None if the process is dead."""
     fields = _stat(pid)
     return None if fields is None else int(fields[19])
 
@@ -89,7 +89,7 @@ def mark_children(root: str) -> None:
 
 
 def marked_root() -> str:
-    """Returns the id of the root whose mark this process has; "" without a mark."""
+    """Returns the id of the root whose mark this process has, or "" without a mark."""
     return os.environ.get(MARK, "")
 
 
@@ -162,7 +162,7 @@ def send_signal(process: ProcessId, number: int) -> None:
 
 @functools.cache
 def machine() -> str:
-    """Returns the id of this machine; "" if no id is known, as in a container."""
+    """Returns the id of this machine, or "" if no id is known, as in a container."""
     if os.environ.get("KUBERNETES_SERVICE_HOST") or any(map(os.path.exists, _OF_CONTAINERS)):
         return ""
     for path in _MACHINE_IDS:

@@ -156,7 +156,7 @@ def load_settings_anywhere(start: Path) -> Settings:
 
 
 def _settings_of(project: Path, flags: Mapping[str, Any]) -> Settings:
-    """Reads a project's kappa.toml; a missing file counts as an empty one."""
+    """Reads a project's kappa.toml; a missing file counts as an empty file."""
     file = project / FILE
     try:
         in_file = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}

@@ -1,4 +1,4 @@
-"""A pipeline's declared topics, tables, views and ways out as comparable lines. Pure.
+"""A pipeline's declared topics, tables, views and outlets, as comparable lines. Pure.
 
 The lines contain all declarations that the fingerprint counts (fingerprint.py), under the same
 names. So every change of a version can be shown as a diff. A birth certificate keeps the lines,

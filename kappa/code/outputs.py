@@ -52,11 +52,11 @@ def learn_outputs(
     wanted: Mapping[str, PipelineToDescribe],
     show: Callable[[str], None] = lambda _step: None,
 ) -> Mapping[str, Outputs | DeclarationError]:
-    """Returns the outputs of each pipeline of the project in `folder`, or why it is refused.
+    """Returns each pipeline's outputs in the project's `folder`, or why the pipeline is refused.
 
     The outputs are taken from the cache if the rows version was described before. A
     DeclarationError names the user's line: the function fails, is not row-local, or does not return
-    all columns that the tables need. `show` takes the step that is slow at the moment.
+    all columns that the tables need. `show` is called with each slow step as the step begins.
     """
     found: dict[str, Outputs | DeclarationError] = {}
     for name, described in wanted.items():

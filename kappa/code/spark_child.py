@@ -187,7 +187,7 @@ class _Children:
         return True
 
     def end(self) -> None:
-        """Ends the child, if there is one; the next request starts another."""
+        """Ends the child, if there is a child; the next request starts another child."""
         if self._child is not None:
             self._child.end()
             self._child = None
@@ -219,7 +219,7 @@ class _TaskResult:
 class _Child:
     """A process that runs tasks of this process; `folder` is for the tasks' files.
 
-    `is_cold`: Spark does not run yet, and the first task waits for the start of Spark.
+    `is_cold` means that Spark does not run yet, so the first task waits for the start of Spark.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ class ChartKind(StrEnum):
 class Chart:
     """A chart of a board; `width` counts columns of the grid.
 
-    `line` is where the chart begins in the file; 0 if not known.
+    `line` is the line of the file at which the chart begins, or 0 if the line is not known.
     """
 
     title: str
@@ -139,7 +139,7 @@ def _required_text(given: Mapping[str, Any], key: str, where: str, example: str)
 
 
 def boards_in(project: Path) -> Mapping[str, Board | DeclarationError]:
-    """Reads all boards of a project, by name; a wrong file costs the other boards nothing.
+    """Reads all boards of a project, by name. A wrong file does not affect the other boards.
 
     The name of a board is the file's name. The result has a DeclarationError in place of a board if
     the file is wrong, or if two files have the same name in two forms of Unicode.

@@ -2,10 +2,10 @@
 
 `max_rejects` of a pipeline is a number of records, or a share of the records that are read. The
 limit is in the birth certificate and not in the version: another limit replays nothing, and counts
-from the next build on. A candidate beyond the limit is stopped as soon as that is certain, and is
+from the next build on. A candidate is stopped as soon as it is certain to exceed the limit, and is
 not verified. A serving build continues, since stale tables help nobody, and `kappa status` warns.
-engine/job/catch_up.py and replay/rollout/verify/verify.py apply the limit. Where no limit is
-declared, a function that fails on much more records than before is not verified.
+engine/job/catch_up.py and replay/rollout/verify/verify.py apply the limit. If no limit is declared,
+a function that fails on many more records than before is not verified.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def is_beyond(limit: MaxRejects, rejected: int, records: int) -> bool:
 
 
 def beyond_text(limit: MaxRejects, rejected: int, records: int) -> str:
-    """Writes that a limit is passed, with counts.
+    """Writes the message that a limit is exceeded, with the counts.
 
     For instance: `rejected 120 of 2,300 records (5.217 %), and max_rejects is 1 %`.
     """
@@ -68,8 +68,8 @@ def beyond_text(limit: MaxRejects, rejected: int, records: int) -> str:
 def fails_on_more(failing: int, before: int, records: int) -> str:
     """Returns why a candidate without a declared limit fails on too many records, or "".
 
-    A candidate fails on too many if the function fails on more than 1 % of the records, and on more
-    records than the function of the live build.
+    A candidate fails on too many records if its function fails on more than 1 % of the records, and
+    on more records than the function of the live build does.
 
     Args: `failing` counts records on which the candidate's function fails, `before` records on
     which the live build's function fails, and `records` all records read.

@@ -1,6 +1,6 @@
 """The expiry of a table's rows: the column with a time, and the span after that time. Pure.
 
-A row is gone once the log's clock is past the row's time plus the span (kappa/state/log_clock.py).
+A row expires once the log's clock is past the row's time plus the span (kappa/state/log_clock.py).
 The log alone decides, so every replay decides the same.
 """
 
@@ -20,7 +20,7 @@ _FIRST, _LAST = -62_135_596_800_000_000, 2**63 - 2
 
 
 class Expiry(Struct, frozen=True):
-    """The column that has a row's time, and the milliseconds after which the row is gone."""
+    """The column that has a row's time, and the milliseconds after which the row expires."""
 
     column: str
     after_ms: int

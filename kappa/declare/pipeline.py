@@ -140,9 +140,9 @@ def pipeline(
 ) -> Callable[[Callable[..., Mapping[str, Any]]], Pipeline]:
     """Declares the function below as a pipeline, named `name` or as the function.
 
-    `reads` names the topics; the function's parameters pick from these names, and get a DataFrame
-    each. `writes` lists tables, views, sinks and alerts. The function returns `{table: rows}` for
-    every table without `latest` or `file`.
+    `reads` names the topics. Each parameter of the function has one of these names, and gets a
+    DataFrame. `writes` lists tables, views, sinks and alerts. The function returns `{table: rows}`
+    for every table without `latest` or `file`.
 
     A DataFrame has the event's columns, and also the columns of the record in Kafka: `_topic`,
     `_partition`, `_offset`, `_timestamp` and `_key` (as text). If a table has `first`, `latest`,

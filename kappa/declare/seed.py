@@ -28,7 +28,7 @@ Values = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class SeedFile:
-    """A file with the rows of a table. `columns` has the columns with declared types, or is empty.
+    """A file with a table's rows. `columns` has the columns with declared types, or is empty.
 
     `path` is from the project's folder. Two files with equal contents in two places are equal.
     """
@@ -87,7 +87,7 @@ def _declared_columns(where: str, columns: object) -> tuple[Column, ...]:
 
 @lru_cache(maxsize=16)
 def seed_columns(seed: SeedFile) -> tuple[Column, ...]:
-    """Returns the columns of a file, in the file's order. Raises as `read_seed` does."""
+    """Returns the columns of a file, in the file's order. Raises the errors of `read_seed`."""
     return read_seed(seed)[0]
 
 

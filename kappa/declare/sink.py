@@ -54,13 +54,13 @@ class Sink:
     `name` is the topic's name, and `of` the name of the table or view.
 
     Each row is a record: the key has the table's keys as JSON, and the value the row. A record
-    without a value deletes the key. The topic is compacted, and Kappa creates the topic with so
-    many `partitions`. A change that readers see at once, such as a promote or an undo, is a single
-    transaction.
+    without a value deletes the key. The topic is compacted, and Kappa creates the topic with this
+    number of `partitions`. A change that readers see at once, such as a promote or an undo, is a
+    single transaction.
 
-    `columns` names the columns that go out, beside the keys; all do otherwise. `where` is a
-    condition for rows, in DuckDB's SQL: a row that ceases to meet the condition is deleted. Values
-    are written in a `format` of topics: JSON, `"csv"`, `Csv(...)` or `Avro(...)`.
+    `columns` names the columns that are sent beside the keys. By default, all columns are sent.
+    `where` is a condition for rows, in DuckDB's SQL: a row that ceases to meet the condition is
+    deleted. Values are written in a `format` of topics: JSON, `"csv"`, `Csv(...)` or `Avro(...)`.
 
     A sink decides no rows: a version that differs only in sinks replays nothing.
 

@@ -96,7 +96,7 @@ def _title(event: _Event | None) -> str:
 
 
 def _next_event(events: SimpleQueue[_Event]) -> _Event:
-    """Waits for a key or a save. Saves that have come meanwhile are one."""
+    """Waits for a key or a save. Saves that have come by then count as one save."""
     event = events.get()
     if isinstance(event, str):
         return event

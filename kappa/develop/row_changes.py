@@ -18,7 +18,8 @@ class TableChange:
     """The difference between a table's rows before and after a change.
 
     `rows` is the number of rows after the change. `changed` has the rows before and after of each
-    key that both have. `is_new`: there was no table before; `is_gone`: there is none any more.
+    key that both have. `is_new` means that the table did not exist before; `is_gone` means that the
+    table no longer exists.
     """
 
     table: str

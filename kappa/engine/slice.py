@@ -8,7 +8,7 @@
 - commit: each table has a single commit; then maintained views follow
 - publish: a frontier names the versions of all tables
 
-Where the rows of a slice are, in this process or at Spark, only the rows know (slice_rows.py).
+Only the rows of a slice know where they are, in this process or at Spark (slice_rows.py).
 
 The frontier alone decides the slices to fold. A job begins by taking back all commits after the
 frontier. So a crash between any two steps is answered by folding the slice again (law 1), and
@@ -77,14 +77,14 @@ from kappa.tables.versions import files
 
 
 class _ToJudge(Exception):
-    """Signal that a slice must be folded again, with judged records.
+    """A signal that a slice must be folded again, with judged records.
 
     Records of the slice fail, and some of the slice may be committed as if no record failed.
     """
 
 
 class _Failed:
-    """Records on which steps failed; the slice is folded without them."""
+    """The records on which steps failed; the slice is folded without these records."""
 
     def __init__(self) -> None:
         self.culprits: list[Culprit] = []
@@ -108,7 +108,7 @@ class _Failed:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """A slice on its way, or a part of a slice.
+    """A slice, or a part of a slice, that is being folded.
 
     The tables are at the frontier `last`. Records that have `failed` are rejects.
     """
@@ -128,7 +128,7 @@ class _Work:
 
 
 class SliceRunner:
-    """Runner of slices into the tables of a build, one slice after the other."""
+    """The runner that folds slices into the tables of a build, one slice after the other."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class SliceRunner:
     ) -> None:
         """Takes all tables back to the build's frontier and opens them.
 
-        Missing tables are made. A slice of at most `driver_rows` offsets is decoded in this
+        It creates missing tables. A slice of at most `driver_rows` offsets is decoded in this
         process, by as many threads as there are `cores` (0: all of this machine's). `TableWriter`
         decides the tables of a larger slice that are committed here; `slice_seconds`: see
         `SliceLimit`. Archives are the store's, unless others are given. `views_are_current`: see
@@ -419,7 +419,7 @@ class SliceRunner:
             return None
 
     def _decoded_at_spark(self, work: _Work) -> SliceRows:
-        """Has Spark's workers read and decode a slice."""
+        """Lets Spark's workers read and decode a slice."""
         piece = work.piece
         topics = [
             topic

@@ -112,7 +112,7 @@ class SliceRows(Protocol):
 
 
 class TableRows(Protocol):
-    """Rows that a slice contributes to a table: rows to append, or one row per key."""
+    """The rows that a slice contributes to a table: rows to append, or one row per key."""
 
     # Whether a thread can commit the rows beside other work of the job. Rows that Spark holds, or
     # may have to merge, are committed alone.
@@ -125,7 +125,7 @@ class TableRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ArrowRows(TableRows):
-    """Rows in this process."""
+    """The rows in this process."""
 
     commits_beside = True
 

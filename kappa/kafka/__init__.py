@@ -6,7 +6,7 @@ the files in this order:
 - client: the log of a cluster, which all other packages use
 - cluster: topics and offsets
 - producer: records that are sent and acknowledged; live_producer: records of many senders at once
-- transactions: records and a position that are sent all or none
+- transactions: records and a position that are sent together, or not at all
 - reader: small ranges, record by record
 - bulk: large ranges, in columns; librdkafka, message_loops: no message becomes an object
 - log_end: whether the log's end is still the end that was read

@@ -1,4 +1,4 @@
-"""A broker's answers: each wait has a limit, and each error is put in our words."""
+"""The answers of a broker: each wait has a limit, and each error is put in our words."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ NOT_YET = frozenset(
 class Answers:
     """The answers of a cluster, or the errors that its refusals mean.
 
-    librdkafka tries again forever, whatever the reason: only `ears` hears the reason.
+    librdkafka tries again forever, whatever the reason. Only `ears` gets the reason.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Answers:
                     raise self.unreachable() from None
 
     def of(self, future: Future[_Answer], otherwise: str, *needed: Acl) -> _Answer:
-        """Returns an answer. Raises Unreachable without an answer, and errors as `refuse`."""
+        """Returns an answer. Raises Unreachable without an answer, and the errors of `refuse`."""
         try:
             return self.waited(future)
         except KafkaException as error:
@@ -163,9 +163,9 @@ class Answers:
     def ended(self, act: Callable[[], None], ask: Callable[[float], object]) -> bool:
         """Makes a call that may never end in librdkafka after an absence of the broker.
 
-        The call then ignores its time-out, and the broker's return. So `ask` asks the broker by
-        another client. Returns False if that client gets an answer during the call. Raises the
-        error of the call, and Unreachable if neither ends.
+        In that case the call ignores its time-out, and also the broker's return. So `ask` asks the
+        broker by another client. Returns False if that client gets an answer during the call.
+        Raises the error of the call, and Unreachable if neither ends.
         """
         raised = list[Exception]()
 
@@ -239,7 +239,7 @@ class Answers:
             raise self._not_let_in(why)
 
     def _probed(self, within_seconds: float) -> str:
-        """Returns why this client does not get in, by a look now or a moment ago."""
+        """Returns why the cluster does not let this client in, by a look now or a moment ago."""
         at = time.monotonic()
         if at - self._probed_at >= _RECENT_SECONDS:
             self._why = why_not_in(self._bootstrap_servers, self._texts(), within_seconds)

@@ -133,7 +133,7 @@ class BulkReader:
             )
 
     def _receive(self, end: int) -> bool:
-        """Takes the arrived messages, or waits a little. Returns False if there is none.
+        """Takes the arrived messages, or waits a little. Returns False if there is no message.
 
         Only the first message is waited for: a request for many messages makes librdkafka wait for
         that many.

@@ -42,7 +42,7 @@ _FOUND_AGAIN = {"topic.metadata.refresh.interval.ms": "10000"}
 
 
 def ensure_not_kafkas_own(name: str) -> None:
-    """Raises UsageError for a topic of Kafka's own, which nobody may change."""
+    """Raises UsageError for one of Kafka's own topics, which nobody may change."""
     if name.startswith(KAFKAS_OWN):
         raise UsageError(
             f"topic {name} is one of Kafka's own, which it keeps itself",
@@ -54,7 +54,8 @@ def ensure_not_kafkas_own(name: str) -> None:
 class TopicFacts:
     """The broker's report of a topic; a re-created topic has another id.
 
-    `replicas` is the least number of brokers that keep a partition of the topic; 0: not known.
+    `replicas` is the least number of brokers that keep a partition of the topic, or 0 if it is not
+    known.
     """
 
     name: str
@@ -92,7 +93,7 @@ class Cluster:
         return brokers(self.answers, self.admin)
 
     def topics(self) -> Mapping[str, TopicFacts]:
-        """Returns all topics by name, Kafka's own (`__...`) left out."""
+        """Returns all topics by name, without Kafka's own topics (`__...`)."""
         return {
             name: facts for name, facts in self._facts(self._names()).items() if facts is not None
         }
@@ -109,8 +110,8 @@ class Cluster:
         partitions, or if the topic has its producers' time and the declaration needs the broker's.
 
         A history is kept forever (`retention.ms=-1`): the broker's default would delete events with
-        old timestamps at once. A cluster keeps the topic so that one broker may be lost.
-        `brokers_time`: a pipeline needs the broker's time, if not the topic.
+        old timestamps at once. A cluster keeps the topic so that one broker may be lost. With
+        `brokers_time`, a pipeline needs the broker's time, even if the topic does not.
         """
         brokers_time |= topic.needs_brokers_time
         config = declared_config(topic, brokers_time=brokers_time)

@@ -68,7 +68,7 @@ def java_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def token_url(options: Mapping[str, str]) -> str:
-    """Returns the URL for a client's tokens; empty if the client needs none."""
+    """Returns the URL for a client's tokens, or "" if the client needs no tokens."""
     return options.get(f"{_TOKENS}token.endpoint.url", "")
 
 

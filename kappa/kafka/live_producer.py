@@ -49,8 +49,8 @@ class Placed(Struct, frozen=True):
 class Undelivered:
     """The end of a record that was not acknowledged.
 
-    `is_passing`: the record may be sent again. `is_of_record`: the record itself is refused,
-    whatever changes around the record.
+    `is_passing` means that the record may be sent again. `is_of_record` means that the record
+    itself is refused, whatever else changes.
     """
 
     why: str

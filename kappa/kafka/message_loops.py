@@ -42,8 +42,8 @@ def _pointer(_context: Any, _address: Any) -> Any:
 def weigh(messages: Numbers, first: int, count: int, most: int) -> tuple[int, int, int]:
     """Returns the place up to which messages have at most `most` bytes.
 
-    The first message is always taken. Returns also the bytes of the keys and of the values, errors'
-    texts among the values.
+    The first message is always taken. Also returns the number of bytes of the keys and of the
+    values. The texts of errors count as values.
     """
     keys = values = 0
     for place in range(first, count):

@@ -16,7 +16,7 @@ _NOT_YET_VALID, _EXPIRED, _OTHER_HOST, _OTHER_IP = 9, 10, 62, 64
 
 
 def why_not_in(servers: str, options: dict[str, str], within_seconds: float) -> str:
-    """Explains why clients of these options do not get in.
+    """Explains why a listener does not let in clients with these options.
 
     Returns an empty text if the reason cannot be seen in time. Only the first server that takes a
     connection is probed.
@@ -72,7 +72,7 @@ def _has_tls(host: str, port: int, until: float) -> bool | None:
 def _why_distrusted(
     host: str, port: int, options: dict[str, str], server: str, until: float
 ) -> str:
-    """Explains why a listener's certificate, or ours, is refused; empty without a refusal."""
+    """Explains why a listener's certificate, or ours, is refused; "" if neither is refused."""
     ca, own = options.get("ssl.ca.location"), options.get("ssl.certificate.location")
     try:
         context = ssl.create_default_context(cafile=ca)

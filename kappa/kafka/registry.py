@@ -58,7 +58,7 @@ class RegistryClient:
     def pin(self, subject: str, version: int | None = None) -> PinnedSchema:
         """Returns a version of a subject, or the newest version.
 
-        Raises UsageError if there is none.
+        Raises UsageError if the version does not exist.
         """
         asked = f"/subjects/{quote(subject, safe='')}/versions/{version or _NEWEST}"
         found = self._get(asked)

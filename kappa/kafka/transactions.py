@@ -1,8 +1,8 @@
-"""Transactions of a topic's only writer: records and the position after them, all or nothing.
+"""The transactions of a topic's only writer: records and the position after them, all or nothing.
 
 The position is the metadata of an offset that a consumer group of the topic's own commits in the
-same transaction. `transactional.id` fences: of two writers, the writer that began first is refused.
-Source: https://kafka.apache.org/documentation/#semantics
+same transaction. `transactional.id` fences writers: of two writers, the one that began first is
+refused. Source: https://kafka.apache.org/documentation/#semantics
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TooLarge(KappaError):
 
 
 class Transactions:
-    """The transactions of a topic, for one thread. After an error, new ones are made.
+    """The transactions of a topic, for one thread. After an error, new transactions are made.
 
     The next writer that begins aborts a transaction that was open when its writer died.
     """

@@ -1,7 +1,7 @@
 """The answer of a query, and a pinned snapshot that answers several queries.
 
 A separate DuckDB keeps an answer in memory, so each form can have all rows: the rows of all forms
-come from a single run. The snapshot is not pinned any more then.
+come from a single run. By then, the snapshot is no longer pinned.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class QueryResult:
     """
 
     def __init__(self, kept: KeptRows, snapshot: Snapshot) -> None:
-        """Takes kept rows, and the snapshot that they are of."""
+        """Takes kept rows, and the snapshot that they were read from."""
         self._kept = kept
         # The builds, frontiers and births that were read.
         self.snapshot = snapshot
@@ -78,11 +78,11 @@ class QueryResult:
         return self._kept.arrow_table()
 
     def df(self) -> Any:
-        """Returns a `pandas.DataFrame`. Raises as `arrow` does."""
+        """Returns a `pandas.DataFrame`. Raises the errors of `arrow`."""
         return self.arrow().to_pandas()
 
     def pl(self) -> Any:
-        """Returns a `polars.DataFrame`, if Polars is installed. Raises as `arrow` does."""
+        """Returns a `polars.DataFrame`, if Polars is installed. Raises the errors of `arrow`."""
         return polars_frame(self.arrow())
 
     @property
@@ -113,7 +113,7 @@ class QueryResult:
 def polars_frame(table: Any) -> Any:
     """Returns a table of Arrow's as a `polars.DataFrame`.
 
-    Raises UsageError if Polars is not installed: Kappa itself does without.
+    Raises UsageError if Polars is not installed, since Kappa itself does not need Polars.
     """
     from importlib import import_module
 

@@ -32,8 +32,8 @@ def show_nothing(_text: str) -> AbstractContextManager[Callable[[str], None]]:
 class ProjectPlan:
     """A plan: the action of a deploy for each pipeline, with reasons, readers, cost and refusals.
 
-    `made` has the steps. The plan holds for the files, the journal and the topics as they were
-    looked at: `begin` is refused if another operator was first.
+    `made` has the steps. The plan is valid for the files, the journal and the topics that it was
+    made from: `begin` is refused if another operator was first.
 
     Example:
         plan = project.plan("web")
@@ -60,7 +60,7 @@ class ProjectPlan:
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """The reasons why steps cannot be walked."""
+        """The reasons why steps cannot be taken."""
         return self.made.refusals
 
     @property
@@ -92,7 +92,7 @@ class ProjectPlan:
     ) -> tuple[int, ...]:
         """Tries the law of slices on a sample, and begins the rollouts. Returns their ids.
 
-        `auto_promote`: a build that passes its verification serves. `reason` is kept in the
+        With `auto_promote`, a build that passes its verification serves. `reason` is kept in the
         history. `say` takes lines of the trial, and `showing` its steps. Raises the first refusal
         of the plan, Conflict if another operator was first, and Unreachable if kappa is not up.
         """

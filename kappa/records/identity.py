@@ -1,6 +1,6 @@
 """Identity, which decides whether a record is a duplicate of an earlier record. Pure.
 
-A record is a duplicate if its partition has an accepted record of the same identity before, less
+A record is a duplicate if its partition has an earlier accepted record of the same identity, less
 than the horizon ago in log time. A duplicate does not extend the horizon, so each decision depends
 on the decisions before. A memory is right only if it began empty at the origin, or with another
 right memory (law 6). Each partition has a memory (engine/read/identities.py).

@@ -3,10 +3,10 @@
 The topic's format turns bytes into fields (kappa/declare/formats); a topic that declares no format
 has exactly one JSON object in UTF-8 (kappa/declare/values/json_text.py). Unknown fields are
 ignored, repeated fields rejected. Nothing is coerced (a string is not a number, 1.0 is not an
-integer), and a value out of range is rejected (value.py). A missing field is its column's default,
-or null. If no field has the column's own name, the column's earlier names are tried. The demands of
-a JSON Schema are checked last (schema_rules.py). The Kafka key, if declared, is the event's key
-field, as text or in a format of its own (keys.py).
+integer), and a value out of range is rejected (value.py). A missing field gets its column's
+default, or is null. If no field has the column's own name, the column's earlier names are tried.
+The demands of a JSON Schema are checked last (schema_rules.py). The Kafka key, if declared, is the
+event's key field, as text or in a format of its own (keys.py).
 
 A record of a change (kappa/declare/formats/debezium_events.py) writes or deletes a row, or
 truncates the table. In a deletion only the key is certain: values that the source no longer knew

@@ -80,7 +80,7 @@ def named_original(headers: Headers) -> Original | None:
 
 
 def original_of(headers: Headers, at: Position) -> Original | None:
-    """Returns the original of the redriven record at `at`; None for any other record.
+    """Returns the original of the redriven record at `at`, or None for any other record.
 
     Raises Rejected if the header names a record that the redriven record cannot replace.
     """
@@ -102,7 +102,7 @@ def original_of(headers: Headers, at: Position) -> Original | None:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A redriven record at `at` for the original at offset `of`; `valid`, or a reject."""
+    """A redriven record at `at` for the original at offset `of`; it is `valid`, or a reject."""
 
     at: Position
     of: int

@@ -1,7 +1,7 @@
 """Tombstones: how long a deletion is certain to be read (law 5). Pure.
 
 A compacted topic keeps each tombstone for `delete.retention.ms` only. A reader that has a key's
-record and arrives later, after an absence or by slowness, may never learn of the deletion.
+record and arrives later, after an absence or because it is slow, may never learn of the deletion.
 """
 
 from __future__ import annotations

@@ -45,9 +45,9 @@ class Base(Struct, frozen=True):
     """The base of a branch: up to `offsets`, another build and version made the rows.
 
     `frontier` is the number of that build's frontier whose tables the branch began with. The range
-    from there to `offsets` is folded by the other build's code. None: the branch began with empty
-    tables, at the other build's origin. `start` has the offsets of that frontier. A branch that was
-    born before `start` was recorded has none.
+    from there to `offsets` is folded by the other build's code. If it is None, the branch began
+    with empty tables, at the other build's origin. `start` has the offsets of that frontier. A
+    branch that was born before `start` was recorded has none.
     """
 
     build: str
@@ -132,7 +132,7 @@ class Birth(Struct, frozen=True):
 
     @property
     def code_sha256(self) -> str:
-        """Returns one hash of the names and hashes of all sources: equal code is equal text."""
+        """Returns one hash of the names and hashes of all sources: equal code means equal text."""
         listed = "".join(f"{digest}  {name}\n" for name, digest in sorted(self.sources.items()))
         return hashlib.sha256(listed.encode()).hexdigest()
 
@@ -208,7 +208,8 @@ def recent_names(table: str) -> tuple[str, str]:
 def slice_scratch(store: Store, build: str, elsewhere: str) -> str:
     """Returns the path or URL of the files that a job keeps of the slice being folded.
 
-    The files are on this host; or in the root, for workers elsewhere, in a folder of the job's own.
+    The files are on this host. If workers are elsewhere, the files are in the root, in a folder of
+    the job's own.
     """
     own = f"{folder_of_build(build)}/slice"
     return store.address(f"{own}/{elsewhere}") if elsewhere else store.local.address(own)
@@ -253,7 +254,7 @@ def is_born(store: Store, build: str) -> bool:
 
 
 def read_birth(store: Store, build: str) -> Birth:
-    """Returns a build's birth certificate. Raises Damaged for a missing or unreadable one."""
+    """Reads a build's birth certificate. Raises Damaged if it is missing or cannot be read."""
     birth = _find_birth(store, build)
     if birth is None:
         raise Damaged(

@@ -91,8 +91,8 @@ def _beat_name(build: str) -> str:
 class SliceProgress(Struct, frozen=True):
     """The slice that a job folds now: the `slice`-th, from 0, of the `of` slices of a leg.
 
-    `read` of the slice's `offsets` records are read, so far or all of them; `step` is the job's
-    step.
+    `read` counts the records of the slice that are read so far, of `offsets` records in all. `step`
+    is the job's step.
     """
 
     leg: int
@@ -169,7 +169,7 @@ def _read_count(path: Path) -> int:
 
 
 def ask_turn(store: Store, build: str) -> None:
-    """Asks the supervisor to let a build fold to the log's end; a repeated ask changes nothing."""
+    """Asks the supervisor to let a build fold to the log's end. Asking again changes nothing."""
     store.local.put_json(f"{_TURNS}/{build}", {}, synced=False)
 
 
@@ -179,7 +179,7 @@ def turns_asked(store: Store) -> frozenset[str]:
 
 
 def end_turn(store: Store, build: str) -> None:
-    """Takes note that a build has begun the turn, or needs no turn."""
+    """Notes that a build has begun its turn, or needs no turn."""
     store.local.delete(f"{_TURNS}/{build}")
 
 
@@ -277,7 +277,7 @@ class ViewCost(Struct, frozen=True):
     """The cost of a maintained view in the last slice that computed the view, at the time `at`.
 
     `way` is the way of the computation. The slice had `records` offsets, and changed `rows` of the
-    view; to compute and commit these rows took `seconds`.
+    view; computing and committing these rows took `seconds`.
     """
 
     way: str

@@ -25,7 +25,7 @@ _MEND = "kappa doctor --repair tells what follows from it, and mends it"
 
 
 class NumberTaken(Broken):
-    """A number that another process has put already, though a build has one writer."""
+    """A number that another process has already put, although a build has only one writer."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -40,10 +40,10 @@ class Documents(Generic[_Record]):
     def __init__(self, kind: type[_Record], *, derived: bool = False, synced: bool = True) -> None:
         """Takes the dataclass, whose fields the document has.
 
-        A `derived` document follows from others, or is about a process and of no use without the
-        process. A derived document that cannot be read is moved aside, and counts as missing. A
-        document that is not `synced` may be lost or torn after a power loss, so the document must
-        be derived.
+        A `derived` document follows from other documents, or describes a process and is of no use
+        without the process. A derived document that cannot be read is moved aside, and counts as
+        missing. A document that is not `synced` may be lost or torn after a power loss, so the
+        document must be derived.
         """
         assert synced or derived, f"{kind.__name__} would be lost for good"
         # Threads that are the first to convert to a class, and at once, are ended by a signal.
@@ -150,8 +150,8 @@ class NumberedRecords(Generic[_Record]):
     is. Each record is sealed, and contains the seal of the record before. So a changed record is
     noticed, and also a record that was lost and written again. The loss of the newest record is
     noticed by a note of the last number, beside the folder, on the host that put the record. The
-    note is written once the record is there. If the note is lost, as by a power loss, some losses
-    go unnoticed.
+    note is written once the record exists. If the note is lost, as by a power loss, some losses go
+    unnoticed.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class NumberedRecords(Generic[_Record]):
         return self._store.address(self.name(number))
 
     def noted_number(self) -> int:
-        """Returns the number of the newest record that was ever noted as put; 0: none."""
+        """Returns the number of the newest record that was ever noted as put, or 0."""
         return noted_last(self._store, self._folder)
 
     def note_last(self, number: int) -> None:
@@ -297,7 +297,7 @@ class NumberedRecords(Generic[_Record]):
             yield number, record
 
     def delete_below(self, number: int) -> None:
-        """Deletes all records with a lesser number."""
+        """Deletes all records with a lower number."""
         self._store.delete(*(self.name(each) for each in self.numbers() if each < number))
 
     def name(self, number: int) -> str:
@@ -321,7 +321,7 @@ def note_last(store: Store, folder: str, number: int) -> None:
 
 
 def noted_last(store: Store, folder: str) -> int:
-    """Returns the number of the record noted last for a folder; 0: none is known."""
+    """Returns the number of the record noted last for a folder, or 0 if none is known."""
     name = note_of(folder)
     try:
         # Each query asks for several notes: this takes a tenth of the time of an object.

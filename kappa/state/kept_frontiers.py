@@ -2,9 +2,9 @@
 
 The build's job keeps a frontier every so often while the build serves, and at each switch
 (kappa/engine/write/publisher.py). The pins of kept frontiers do not expire by the age of files.
-Maintenance first takes records away (`past`), then lists the leases, then deletes the files that
-neither needs. A reader first puts its lease and then checks that the record still exists (law 11,
-as for floors).
+Maintenance first deletes past records, then lists the leases, and then deletes the files that
+neither a record nor a lease needs. A reader first puts its lease and then checks that the record
+still exists (law 11, as for floors).
 """
 
 from __future__ import annotations
@@ -147,11 +147,11 @@ def shown_frontiers(store: Store, build: str) -> tuple[Frontier, ...]:
 def past_frontiers(
     kept: Iterable[KeptFrontierRecord], now: float, keep_seconds: float
 ) -> tuple[tuple[KeptFrontierRecord, ...], tuple[KeptFrontierRecord, ...]]:
-    """Returns which of a build's kept frontiers may go at `now`, and which other records change.
+    """Returns the kept frontiers of a build that may go at `now`, and the records that change.
 
     `kept` is oldest first, and `now` is in seconds since 1970. A frontier is the answer until the
-    next frontier is, so a frontier may go when even the next is older than `keep_seconds`. A
-    frontier that stays then records until when it was the answer. Pure.
+    next frontier begins to be the answer. So a frontier may go when even the next frontier is older
+    than `keep_seconds`. A frontier that stays then records until when it was the answer. Pure.
     """
     horizon = datetime.fromtimestamp(now, UTC) - timedelta(seconds=keep_seconds)
     every = list(kept)

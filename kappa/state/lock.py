@@ -5,9 +5,9 @@ still committing. So the file also names the holder's session. The next holder f
 of that session, and waits until the session is gone.
 
 A file can be copied, with a root that runs. So the file names the root, and its own device and
-inode. Processes that the holder of another file has left behind belong to another root, and stay.
-So does a process that is not provably of this root: not marked with the root's id, or of a session
-that began otherwise.
+inode. Processes that the holder of another file has left behind belong to another root, and stay. A
+process that does not provably belong to this root also stays: a process that is not marked with the
+root's id, or belongs to a session that began at another time.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Holder:
 
     @property
     def process(self) -> ProcessId | None:
-        """The holder's process; None if the process is gone, or the pid means another by now."""
+        """The holder's process; None if the process is gone, or another process has its pid now."""
         if self.boot != boot() or started(self.pid) != self.started:
             return None
         return process_id(self.pid)

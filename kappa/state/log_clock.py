@@ -5,8 +5,8 @@ times that marks and frontiers carry, so every frontier has a clock. The clock i
 time of each partition, which only rises. A later record has at least that log time, and contributes
 to no row that is gone by that time. So no later record can reach a row that is gone at a frontier,
 however the log is cut into slices. A partition without any record has no log time yet, and the
-first record may have any log time. Were that partition left out, the record could reach a row that
-is gone in some slicings and not in others.
+first record may have any log time. If that partition were left out, the record could reach a row
+that is gone in some slicings and not in others.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class RootNames:
 
 
 def read_names(root: Path) -> RootNames:
-    """Reads the names in a root's folder; what cannot be read has no names."""
+    """Reads the names in a root's folder. Files that cannot be read contribute no names."""
     serving: dict[str, str] | None = None
     generation, rollouts = 0, []
     for path in sorted((root / "journal").glob("*.json"), reverse=True)[:_RECORDS]:

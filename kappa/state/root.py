@@ -21,9 +21,10 @@ with that inode at that path (a volume that is mounted again). Otherwise it is a
 is not taken for a root of an earlier Kappa: nothing is changed there before `kappa doctor
 --repair`.
 
-A copied root can be read as any root, and nobody changes it until `kappa root adopt` makes it a
-root of its own. Not seen are a snapshot of a disk that is mounted at the first root's path, on the
-same machine or in a container, and a bucket of the same name on another server.
+A copied root can be read like any root. Nothing changes the copy until `kappa root adopt` makes the
+copy a root of its own. Two copies are not recognized: a snapshot of a disk that is mounted at the
+first root's path, on the same machine or in a container, and a bucket of the same name on another
+server.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ def root_relation(
 
 
 def read_root(store: Store) -> Root | None:
-    """Returns a root's identity; None if the root was not up since Kappa records identities.
+    """Returns a root's identity, or None if the root was not up since Kappa records identities.
 
     Raises Damaged if the file is not as it was written.
     """
@@ -167,7 +168,7 @@ def why_silent(store: Store) -> str:
 
 
 def own_root(store: Store) -> Root | None:
-    """Returns the identity of a root that is not a copy; None if the root has none yet.
+    """Returns the identity of a root that is not a copy, or None if the root has none yet.
 
     Raises Copied if the root is a copy.
     """

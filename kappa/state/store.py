@@ -89,7 +89,7 @@ class Store:
         return self.folder / name
 
     def news_marker(self, of: str) -> Path | None:
-        """Returns the file of this host that watchers look at; None: watchers look at the root."""
+        """Returns the file of this host that watchers look at, or None if they look at the root."""
         return None if self._local is None else self._local.path(f"run/news/{of}")
 
     def address(self, name: str) -> str:

@@ -44,7 +44,8 @@ Witnesses = Mapping[str, Mapping[int, Witness]]
 class LostEnd(Struct, frozen=True):
     """A partition whose offsets before `end` were read, and are not the same any more.
 
-    The offsets before `first` are the same; None: only the last record is known to be another.
+    The offsets before `first` are the same; None means that only the last record is known to
+    differ.
     """
 
     topic: str

@@ -1,4 +1,4 @@
-"""A Delta table that begins with the rows of another, by second names of the files."""
+"""A Delta table that begins with the rows of another table, by second names of the files."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _AT_ONCE = 8
 
 
 def adopt(path: str, source: str, version: int, vouched: str | None, mark: Mark) -> int:
-    """Makes a table with the rows of another at a version, and a new mark.
+    """Makes a table with the rows of another table at a version, and a new mark.
 
     Returns the version of the new table. The new table has the same files, by hard links if the
     disk supports links: files never change, and each table deletes its own names of the files. The
     log is linked too, from the version's checkpoint on. In a bucket the server copies the files.
-    The version must be kept meanwhile. Raises Damaged if the version does not exist (any more), or
-    if the frontier has not `vouched` for the version's files, and KappaError if the disk has no
-    room.
+    The version must be kept until this function returns. Raises Damaged if the version does not
+    exist (any more), or if the frontier has not `vouched` for the version's files, and KappaError
+    if the disk has no room.
     """
     failpoint("table.before_adopt")
     # Log files before a new checkpoint may be deleted during the listing and linking.

@@ -38,7 +38,7 @@ class ArchiveMark(Struct, frozen=True):
     `log_time` is the running maximum of the broker's timestamp since `start`, in milliseconds.
     `tally` counts the outcomes of the offsets since then. In the ranges `[from, to)` of `raw`, the
     archive also has the records as in the log. `witnesses` are the last records before each end, by
-    which the topic's log is recognized; an archive of an older Kappa has none.
+    which the topic's log is recognized; an archive of an older Kappa has no witnesses.
     """
 
     topic: str
@@ -70,7 +70,8 @@ class ArchiveMark(Struct, frozen=True):
         """Returns the mark with `[start, end)` of a partition appended.
 
         `seen` counts the records, and the offsets without a record are counted as absent. `raw` is
-        true if the records are kept raw too. `witness` is the last record; None: there is none.
+        true if the records are kept raw too. `witness` is the last record, or None if there is no
+        record.
         """
         absent = end - start - seen.decoded - seen.rejected - seen.tombstone - seen.duplicate
         tally = self.tally.get(partition, Tally()) + replace(seen, absent=absent)

@@ -26,9 +26,9 @@ _REPLAY = "kappa replay makes a new build from the log's beginning"
 def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> None:
     """Makes a build's tables, below `into`, from another build's tables at a frontier.
 
-    Then publishes the new build's first frontier. The other build's frontier must be kept
-    meanwhile. No other process may know of the new build yet. Raises Damaged if the other build's
-    tables do not exist (any more).
+    Then it publishes the new build's first frontier. Meanwhile the other build's frontier must be
+    kept, and no other process may know of the new build. Raises Damaged if the other build's tables
+    do not exist (any more).
     """
     mark = replace(
         origin_mark(birth.build, frontier.offsets),
@@ -103,7 +103,7 @@ def stands_before_base(store: Store, build: str) -> bool:
 def base_frontier(store: Store, birth: Birth) -> Frontier:
     """Returns the frontier that `keep_base` keeps.
 
-    Raises Broken if there is none: the branch has not reached its base.
+    Raises Broken if no frontier is kept: the branch has not reached its base.
     """
     found = next(
         (

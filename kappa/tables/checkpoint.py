@@ -1,4 +1,4 @@
-"""A checkpoint of a table's log, which is whole or not there, also after a power loss.
+"""A checkpoint of a table's log, which is complete or absent, even after a power loss.
 
 deltalake writes a checkpoint in place, and a reader uses a checkpoint once its name exists. So the
 checkpoint is written beside the table, over links to the same log, synced, and then linked into
@@ -25,11 +25,11 @@ _BESIDE = "_checkpoint"
 
 
 def ensure_checkpoint(store: Store, path: str, version: int, vouched: str | None) -> None:
-    """Writes a checkpoint of a table's log at a version, so that older log files may go.
+    """Writes a checkpoint of a table's log at a version, so that older files can be deleted.
 
-    The version must be kept meanwhile. Raises Damaged if the version does not exist (any more), or
-    if the frontier has not `vouched` for the version's files, and KappaError if the checkpoint
-    could not be written.
+    The version must be kept until this function returns. Raises Damaged if the version does not
+    exist (any more), or if the frontier has not `vouched` for the version's files, and KappaError
+    if the checkpoint could not be written.
     """
     name = f"{version:020d}.checkpoint.parquet"
     if file_exists(f"{path}/{LOG_FOLDER}/{name}"):

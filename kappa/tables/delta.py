@@ -1,4 +1,4 @@
-"""Delta tables by deltalake: opened, created, committed to, with errors as ours.
+"""Delta tables by deltalake: opened, created and committed to, with our own errors.
 
 Every commit carries the mark of the folded slice (kappa/state/mark.py). A commit that folds a slice
 also carries the transaction that keeps the slice from being folded twice. Only one process writes a
@@ -90,7 +90,7 @@ def create(
     *,
     partition_by: list[str] | None = None,
 ) -> DeltaTable:
-    """Creates a table whose version 0 has these rows, perhaps none, and carries the mark."""
+    """Creates a table whose version 0 has these rows, or no rows, and carries the mark."""
     attempted(
         lambda: write_deltalake(
             _url_of(path),
@@ -145,7 +145,7 @@ def open_version(path: str, version: int) -> DeltaTable:
 def may_be_collected(path: str, version: int) -> bool:
     """Returns True if collection may have deleted a version, which is then not damage.
 
-    Collection leaves the newest version, with the log from the newest checkpoint on.
+    Collection keeps the newest version, with the log from the newest checkpoint on.
     """
     there = [name for name in files_in(f"{path}/{LOG_FOLDER}") if LOG_FILE.match(name)]
     if not there or any(name.startswith(f"{version:020d}.") for name in there):
@@ -170,7 +170,7 @@ def put_commit(path: str, version: int, mark: Mark, guard: Guard | None) -> bool
     """Commits a version with the previous version's rows.
 
     Returns False if the version exists already. delta-rs would list and read the log around the
-    put, by four requests of a bucket more.
+    put, and so send four more requests to a bucket.
     """
     info = {
         "timestamp": int(time.time() * 1000),
@@ -253,7 +253,7 @@ class Guards:
 
 
 def retried(look: Callable[[], Answer]) -> Answer:
-    """Reads a pinned version, and again if the log changed meanwhile.
+    """Reads a pinned version, and reads it again if the log has changed during the reading.
 
     A job may delete log files that the newest checkpoint has made needless. A reader that listed
     the log before that checkpoint may be about to read the deleted files. The version itself is
@@ -268,7 +268,7 @@ def retried(look: Callable[[], Answer]) -> Answer:
 
 
 def attempted(act: Callable[[], Answer], otherwise: str) -> Answer:
-    """Returns the result of an act on a table, with errors of deltalake as ours.
+    """Returns the result of an act on a table, and turns deltalake's errors into ours.
 
     Raises Broken if a value does not fit the column, KappaError for any other failure.
     """
@@ -290,7 +290,7 @@ def attempted(act: Callable[[], Answer], otherwise: str) -> Answer:
 
 
 def progress_of_acts() -> int:
-    """Returns a number that grows while acts on tables progress; 0 without an act.
+    """Returns a number that grows while acts on tables progress, or 0 without an act.
 
     The number is the time for which deltalake's threads have computed: no function of a user runs
     there.

@@ -1,4 +1,4 @@
-"""Amounts of a table's columns, from the log's statistics of files."""
+"""Facts about the values of a table's columns, from the log's statistics of files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNKNOWN = Number("Infinity")
 def greatest(facts: pa.Table, column: str) -> Any:
     """Returns the greatest absolute value in a column of numbers.
 
-    The facts describe the table's files. Returns infinity if a file has no statistics of the
+    The facts describe the table's files. Returns infinity if a file has no statistics for the
     column.
     """
 

@@ -1,4 +1,4 @@
-"""The live files of a table's version, from the log, and the sum that a frontier vouches by.
+"""The live files of a table's version, and the sum with which a frontier vouches for the files.
 
 The sum is that of SHA-256 over each file's name, size, deletion vector, partition values and
 statistics, modulo 2^128. A commit adds the hashes of added files and subtracts the hashes of
@@ -114,7 +114,7 @@ def _unescaped_path(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The part of a commit that decides a file list. `is_slice`: the commit folds a slice."""
+    """The part of a commit that decides a file list. `is_slice` is True if it folds a slice."""
 
     added: tuple[Added, ...]
     removed: tuple[Removed, ...]
@@ -138,7 +138,7 @@ def commit_path(path: str, version: int) -> str:
 def parse_commit(content: bytes, *, where: str) -> Commit:
     """Parses a commit. Raises Damaged, naming the commit as `where`, for any other content.
 
-    Empty content is not a commit. A Delta reader passes over unknown actions. Kappa's writers know
+    Empty content is not a commit. A Delta reader ignores unknown actions. Kappa's writers know
     every action of Kappa, so an unknown action is damage.
     """
     added, removed, seen = list[Added](), list[Removed](), set[str]()
@@ -180,7 +180,7 @@ def read_commit(path: str, version: int) -> Commit:
 def put_or_read_commit(path: str, version: int) -> Commit:
     """Returns a commit that this process has put to a bucket lately, or reads the commit.
 
-    Raises errors as `read_commit` does.
+    Raises the errors of `read_commit`.
     """
     where = commit_path(path, version)
     content = put_content(where)
@@ -201,7 +201,7 @@ class FileList:
         return f"{self.total:032x}"
 
     def after(self, commits: Iterable[Commit]) -> FileList:
-        """Returns the list behind the commits that follow this list's version."""
+        """Returns the list after the commits that follow this list's version."""
         files, total, version = dict(self.files), self.total, self.version
         for commit in commits:
             version += 1
@@ -221,8 +221,8 @@ class FileList:
 def read_list(path: str, version: int) -> FileList:
     """Reads the list of a version from the last checkpoint and the commits since.
 
-    The checkpoint is the newest that is not after the version. Raises Damaged if the version does
-    not exist (any more), or if a part of the log is damaged.
+    The checkpoint is the newest checkpoint that is not after the version. Raises Damaged if the
+    version does not exist (any more), or if a part of the log is damaged.
     """
     return retried(lambda: _read_list(path, version))
 
@@ -253,7 +253,7 @@ def checkpoint_before(path: str, version: int) -> int | None:
 def commits_between(
     path: str, version: int, until: int, read: Callable[[str, int], Commit] = read_commit
 ) -> list[Commit]:
-    """Reads the commits behind `version` up to `until`; raises as `read_commit` does."""
+    """Reads the commits after `version` up to `until`. Raises the errors of `read_commit`."""
     numbers = range(version + 1, until + 1)
     if not numbers:
         return []
@@ -329,7 +329,7 @@ def ensure_vouched(path: str, found: FileList, vouched: str | None) -> None:
     """Raises Damaged if a list is not the list that a frontier has `vouched` for.
 
     None stands for a frontier of an older Kappa, which vouches for no list. The error names the
-    damaged file of the log, if the log itself shows which it is.
+    damaged file of the log if the log itself shows which file is damaged.
     """
     if vouched is None or found.sum == vouched:
         return

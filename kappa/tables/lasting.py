@@ -1,9 +1,9 @@
 """The files of a build's tables that last: a frontier's tables, and nothing later.
 
 A frontier is put once all files of its tables are on the disk, with the sums of the new files. A
-job's commits behind the frontier may be half there: of some tables, or torn by a power loss. So the
-build's next holder takes all of these commits back, and the slice is folded again. No reader has
-ever seen the commits.
+job's commits after the frontier may be incomplete: only some tables may have them, or a power loss
+may have torn them. So the build's next holder takes all of these commits back, and the slice is
+folded again. No reader has ever seen the commits.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def sync_versions(
     *,
     known: Sums | None = None,
 ) -> Sums:
-    """Waits until the commits of a build's tables behind `before` are on the disk.
+    """Waits until the commits of a build's tables after `before` are on the disk.
 
     Each table is synced up to the version in `after`; a table that is new there is synced with all
     files. Returns the sums of the data files that are new: sums in `known` or recorded before, and
@@ -156,7 +156,7 @@ def sync_commit(store: Store, path: str, version: int) -> Sums:
 
 
 def take_back_to_frontier(store: Store, birth: Birth) -> None:
-    """Takes a build's tables back to the newest frontier, or away without a frontier.
+    """Takes a build's tables back to the newest frontier, or deletes them if no frontier exists.
 
     Files of a slice that workers elsewhere have left are deleted. The caller holds the build's
     lock. Raises Damaged if a file that the frontier needs has changed since its writing: a job
@@ -189,7 +189,7 @@ def take_back_to_frontier(store: Store, birth: Birth) -> None:
 
 
 def take_back(path: str, version: int) -> int:
-    """Deletes the commits of a table behind a version, the newest first.
+    """Deletes the commits of a table after a version, the newest first.
 
     Returns the number of deleted commits. No other process may be writing. The commits' data files
     stay, for the table's upkeep to delete.

@@ -63,7 +63,7 @@ class MirroredTable(StoredTable):
         self._go_on_in_bucket(self.version + 1)
 
     def replace(self, rows: pa.RecordBatchReader, mark: Mark, guard: Guard) -> None:
-        """Rewrites the table, in the bucket: nobody does that to a small table."""
+        """Rewrites the table, in the bucket: small tables are not rewritten."""
         if self._at != self.path:
             self._go_on_in_bucket(self.version)
         super().replace(rows, mark, guard)
@@ -77,7 +77,7 @@ class MirroredTable(StoredTable):
             self._table = _tidied(self._folder, self._table)
 
     def files(self) -> tuple[str, ...]:
-        """Lists the data files of the table's version, as URLs, without a look there."""
+        """Lists the data files of the table's version as URLs, without asking the bucket."""
         return tuple(map(self._of_bucket, super().files()))
 
     def copy(self, url: str) -> str:

@@ -211,8 +211,8 @@ class LastingVersion(Struct, frozen=True):
     """The newest version of an archive that lasts: the counterpart of a table's frontier.
 
     `sums` are the sums of the version's files, except for files from before sums were recorded.
-    `file_list` is the sum over the file list, as in a frontier; None: an older Kappa has written
-    the version.
+    `file_list` is the sum over the file list, as in a frontier, or None if an older Kappa has
+    written the version.
     """
 
     version: int

@@ -109,8 +109,9 @@ class StoredTable:
     ) -> None:
         """Folds contributions into the rows of their keys.
 
-        Without a guard the contributions are of slices that are committed already, and were among
-        the recent rows (engine/write/recent.py). Raises Broken if a result does not fit the column.
+        Without a guard, the contributions belong to slices that are committed already, and were
+        among the recent rows (engine/write/recent.py). Raises Broken if a result does not fit the
+        column.
         """
         before = self._read_on()
         with self._guards.once(self._table, guard):
@@ -144,9 +145,9 @@ class StoredTable:
         self._write(rows, "overwrite", mark, guard, f"{self.path} could not be written anew")
 
     def commit_nothing(self, mark: Mark, guard: Guard | None) -> None:
-        """Commits a slice that contributes no rows: the table has folded the slice all the same.
+        """Commits a slice that contributes no rows, since the table has folded the slice, too.
 
-        Without a guard the commit is of no slice.
+        Without a guard, the commit belongs to no slice.
         """
         version = self.version + 1
         with self._guards.once(self._table, guard):
@@ -168,7 +169,7 @@ class StoredTable:
         self._write(none, "overwrite", mark, None, f"{self.path} could not be emptied")
 
     def files(self) -> tuple[str, ...]:
-        """Lists the version's data files, as absolute paths or URLs, without a look there."""
+        """Lists the version's data files as absolute paths or URLs, without looking there."""
         return files_of(self._at, self.version, self._table.file_uris)
 
     def file_sizes(self) -> tuple[int, ...]:
@@ -269,7 +270,7 @@ class StoredTable:
 
 
 def strangers(path: str, version: int, own: int) -> KappaError:
-    """Returns the error of a table with a stranger's commit behind the job's `own`."""
+    """Returns the error of a table with a stranger's commit after the job's `own`."""
     return KappaError(
         f"{path} is at version {version}, and its job has committed up to {own}: another process "
         "writes there",

@@ -49,12 +49,12 @@ def unneeded(
     """Lists the files that neither the newest version nor a pinned version needs.
 
     A version needs its data files, and the log from the last checkpoint before the version, which
-    is on the disk by then. No version is behind the newest: commits left there were taken back. A
-    pinned version that is not whole any more was deleted before the pin, and is passed over: the
-    reader notices, and starts over. `listed` has the lists of versions that are known, and keeps
-    the lists from call to call: a list never changes, and each version costs some milliseconds to
-    list. Raises Damaged if the newest version itself is not whole, or if the frontier has not
-    `vouched` for the newest version's files.
+    is on the disk by then. No version is after the newest version: commits left there were taken
+    back. A pinned version that is no longer complete was deleted before the pin, and is skipped:
+    the reader notices this, and starts over. `listed` has the lists of versions that are known, and
+    keeps the lists from call to call: a list never changes, and each version costs some
+    milliseconds to list. Raises Damaged if the newest version itself is not whole, or if the
+    frontier has not `vouched` for the newest version's files.
     """
     known = {} if listed is None else listed
     # Names and not paths: an hour of history has thousands of names, and a slice waits meanwhile.

@@ -50,9 +50,10 @@ def list_of(
 ) -> FileList:
     """Returns the list of the live files of a version, by the commits since a `known` list.
 
-    `vouched` is the sum with which the frontier that names this version vouches for the list. None:
-    the process has committed the version and publishes that version next, or the frontier is of an
-    older Kappa. Raises Damaged if the list is another, or if the version does not exist (any more).
+    `vouched` is the sum with which the frontier that names this version vouches for the list. None
+    means that the process has committed the version and publishes it next, or that an older Kappa
+    has written the frontier. Raises Damaged if the list differs, or if the version does not exist
+    (any more).
     """
     bases = [
         each
@@ -96,8 +97,8 @@ def files_of(path: str, version: int, listed: Callable[[], Iterable[str]]) -> tu
 def log_of(path: str, version: int) -> tuple[str, ...]:
     """Lists the log files from which a version is read.
 
-    The files are the newest checkpoint that is not behind the version, if there is a checkpoint,
-    and the commits since.
+    The files are the newest checkpoint that is not after the version, if there is a checkpoint, and
+    the later commits.
     """
     log = f"{path}/{LOG_FOLDER}"
     numbered = sorted(
@@ -195,7 +196,7 @@ def schema(path: str, version: int) -> tuple[tuple[str, str], ...]:
 def mark_of(path: str, version: int) -> Mark:
     """Returns the mark of the commit that made a version.
 
-    Raises Damaged if the commit carries none, or does not exist (any more).
+    Raises Damaged if the commit has no mark, or does not exist (any more).
     """
     return parse_mark(mark_text(path, version), where=f"version {version} of {path}")
 

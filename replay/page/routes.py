@@ -175,7 +175,7 @@ def show_rollout(request: Request, number: int) -> Response:
 def _code_changes_of(
     desk: SharedLooks, before: str | None, after: str
 ) -> tuple[ChangedPart, ...] | None:
-    """Returns the code that changed between two builds; None if the code of one is not kept."""
+    """Returns the code that changed between two builds, or None if the code of one is not kept."""
     if before is None:
         return ()
     try:

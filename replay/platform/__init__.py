@@ -1,7 +1,7 @@
 """The platform as it runs: a supervisor for each root, child processes, and the HTTP server.
 
-The platform takes the steps that rollouts need. The decision on a step is not made here: a step is
-a fold of the journal (replay/rollout). No module here reads the records of a topic. Read in this
+The platform takes the steps that rollouts need. It does not choose the steps: a step follows from a
+fold of the journal (replay/rollout). No module here reads the records of a topic. Read in this
 order:
 
     supervisor    the process of `kappa up`: the lock, the loop, the end; detached, too

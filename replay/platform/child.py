@@ -1,8 +1,8 @@
 """A child process of the supervisor: started, asked to end, killed if late, reaped.
 
 A child runs in its own session, which dies with the supervisor (kappa/base/process.py), unless the
-child is to outlive the supervisor. For the main thread alone: the kernel ties a child to the thread
-that started the child.
+child is to outlive the supervisor. Only the main thread may use this module, since the kernel ties
+a child to the thread that started the child.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WELL_SECONDS = 60.0
 class BackOff:
     """A child's deaths in a row, and the time before which the child is not started again.
 
-    The next start waits, twice as long after each death. Times are in seconds of the child's
+    The wait before the next start doubles after each death. Times are in seconds of the child's
     clock.
     """
 
@@ -180,7 +180,7 @@ class ChildProcess:
         return next(found, "")
 
     def has_died(self, code: int) -> None:
-        """Takes an exit code as a death: the next start waits, longer after each death."""
+        """Counts an exit code as a death: the next start waits, longer after each death."""
         self._back_off = self._back_off.after_death(ran_seconds=self.ran_seconds, now=self._clock())
         seconds = round(self._back_off.not_before - self._clock(), 1)
         self._say(

@@ -1,4 +1,4 @@
-"""The controller: folds the journal and takes a step of each active rollout a tick.
+"""The controller: folds the journal, and at each tick takes a step of each active rollout.
 
 The controller keeps no state that matters: the state is a fold of the journal, so the next tick
 continues after a crash. The controller itself starts no process (Workers) and reads no records of
@@ -81,7 +81,7 @@ class Workers(Protocol):
 
 
 class Controller:
-    """Takes every active rollout forward, a step a tick, and ends retired builds."""
+    """The controller, which takes each active rollout forward, and ends retired builds."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Controller:
         rules: RolloutSettings,
         clock: Callable[[], float],
     ) -> None:
-        """`clock` gives seconds since 1970, for leases and soaks."""
+        """Takes a `clock` that gives seconds since 1970, for leases and soaks."""
         self.state = State()
         # The reason for which each active rollout waited at the last tick, for people alone.
         self.waits: dict[int, str] = {}

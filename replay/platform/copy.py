@@ -2,9 +2,9 @@
 
 Records come after the files that the records name: tables, then the records of builds, then the
 birth certificates of builds, then the journal. Paths in a Delta log are relative to the log, so
-tables are right in any folder. Until the copy is whole, a note in the copy says that the copy is no
-root yet. A copy that was cut short continues: only data files, which never change, are not copied
-again.
+tables are valid in any folder. Until the copy is complete, a note in the copy says that the copy is
+not a root yet. A copy that was cut short continues: only data files, which never change, are not
+copied again.
 
 An adopted copy is a root of its own.
 """
@@ -162,8 +162,8 @@ def adopt_copy(store: Store, *, sends: bool) -> Root:
     """Makes a copy a root of its own, with a new id, and returns the new root.
 
     Unless the root `sends`, sinks, alerts and pulled sources are off; a root that was adopted
-    before may send from now on. Events in the copied spool are the first root's to send: these
-    events are moved aside. Raises UsageError if the root is not a copy, and Conflict if the
+    before may send from now on. Only the first root may send the events in the copied spool, so
+    these events are moved aside. Raises UsageError if the root is not a copy, and Conflict if the
     platform is up on the root.
     """
     from kappa.serving.collect.collector import SPOOL  # noqa: PLC0415  # it takes a server

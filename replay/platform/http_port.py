@@ -1,9 +1,9 @@
 """The port of a project's HTTP server, which the project keeps from start to start.
 
-The settings wish for a port (`serve.listen`). Another project may have that port: then this project
-takes a free port, notes who had the wished port, and listens at the same free port at each later
-start. So the address of a project never becomes the address of another project. The keeper of HTTP
-imports this module, so the module imports little.
+The settings name the wished port (`serve.listen`). Another project may have that port: then this
+project takes a free port, notes who had the wished port, and listens at the same free port at each
+later start. So the address of a project never becomes the address of another project. The keeper of
+HTTP imports this module, so the module imports little.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class KeptPort:
 
     @property
     def text(self) -> str:
-        """Returns why the project has another port than the wished port; "" if it has not."""
+        """Returns why the project has another port than the wished port, or "" if it has not."""
         if not self.taken_by:
             return ""
         wished = self.wished.rpartition(":")[2]

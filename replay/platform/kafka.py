@@ -48,7 +48,7 @@ class PlatformKafka:
     def ensure_running(self, *, has_space: bool = True) -> None:
         """Starts the broker unless it runs, or has died while the disk has no space.
 
-        Raises KappaError if the broker cannot run. Each next try waits longer.
+        Raises KappaError if the broker cannot run. The wait grows with each try.
         """
         if self._settings.runs_broker:
             self._ensure_own(has_space=has_space)

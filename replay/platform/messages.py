@@ -27,7 +27,7 @@ def message_printer(*files: TextIO) -> Callable[[str], None]:
 
 
 class ErrorReport:
-    """Reports an error once that the next tick may clear, while jobs continue.
+    """The reports of errors that the next tick may clear, each error once, while jobs continue.
 
     Examples are a full disk, a fork that fails, and a broker that is away.
     """

@@ -51,8 +51,7 @@ _FIRST_BEAT_SECONDS = 45.0
 class JobCourse:
     """The course of a build's job processes so far.
 
-    `died_of` is the cause of the last death; `caught_up` is true once a catch-up has ended
-    well.
+    `died_of` is the cause of the last death; `caught_up` is true once a catch-up has succeeded.
     """
 
     back_off: BackOff = field(default_factory=BackOff)
@@ -138,7 +137,7 @@ class Pulse:
 
 
 def is_starting(child: ChildProcess) -> bool:
-    """Returns True while the start of a job has the machine: no spare is started beside."""
+    """Returns True while a job starts: no spare is started at the same time."""
     seconds = _WARM_START_SECONDS if child.was_handed_over else _START_SECONDS
     return child.ran_seconds < seconds
 

@@ -1,9 +1,9 @@
 """The rest of a build: when a build needs no job, and when a build is woken.
 
-A job costs memory and a little of a core also while no records come. A build whose readers have all
-of the log rests after `engine.rest_after`; the next record wakes the build. A build that is only
-kept for an undo folds in turns: many records at once, or all records since the last turn. A build
-that reads a compacted topic is woken in time to hear of every deletion (law 5).
+A job costs memory and a little of a core even if no records come. A build whose readers have all of
+the log rests after `engine.rest_after`; the next record wakes the build. A build that is only kept
+for an undo folds in turns: many records at once, or all records since the last turn. A build that
+reads a compacted topic is woken in time to hear of every deletion (law 5).
 
 The supervisor looks at the ends of the log in the place of builds that rest (Rests). The decision
 from one look to the next is pure (after_look).

@@ -176,7 +176,7 @@ def _postgres_server(
 ) -> tuple[AbstractAsyncContextManager[None], ...]:
     """Returns the Postgres server if the settings name its address, ready to be run.
 
-    A server that cannot be is said, and HTTP is served all the same.
+    If the server cannot be made, a message says so, and HTTP is served anyway.
     """
     wanted = here.settings.serve.postgres
     if not wanted.listen:

@@ -50,9 +50,9 @@ _VIEWS_LOOK_SECONDS = 5.0
 class BrokerService:
     """A child program that gets the project, the root, and the broker's address.
 
-    A subclass says whether the program is wanted. The supervisor waits for the end of a program
-    for `patience_seconds` and does nothing else meanwhile. A program that `needs_space` does not
-    run while the disk is full.
+    A subclass says whether the program is wanted. The supervisor waits up to `patience_seconds` for
+    the end of a program, and does nothing else during the wait. A program that `needs_space` does
+    not run while the disk is full.
     """
 
     what: ClassVar[str]
@@ -116,7 +116,7 @@ class BrokerService:
         self._child.end()
 
     def _take_end(self, code: int) -> None:
-        """Takes the end of a process as a death, whatever the exit code is."""
+        """Counts the end of a process as a death, whatever the exit code is."""
         self._child.has_died(code)
 
     def _update_wanted(self) -> None:
@@ -144,7 +144,7 @@ class ArchiverService(BrokerService):
     _files: Mapping[Path, int] = {}
 
     def _take_end(self, code: int) -> None:
-        """Takes the exit code 0 as: no topic is archived until the files change."""
+        """Notes, after exit code 0, that no topic is archived until the files change."""
         if code == 0:
             self._is_wanted = False
         else:
@@ -235,8 +235,8 @@ class HttpService:
     def ensure_running(self) -> None:
         """Starts the keeper unless it runs, is not wanted, or has died just now.
 
-        Ends the keeper of an earlier supervisor first, whose settings and code may be old. Takes
-        over the socket of that keeper before, so that clients wait meanwhile.
+        It first ends the keeper of an earlier supervisor, whose settings and code may be old.
+        Before that, it takes over the socket of that keeper, so that clients wait.
         """
         self._child.reap_death()
         if self._child.pid is not None:

@@ -2,7 +2,7 @@
 
 Spares are `engine.spares` processes; a spare that is taken is replaced. The supervisor hands a job
 over by the standard input of a spare, also while Spark boots: the boot is ahead of any other start.
-A command takes a spare by a door (kappa/engine/children/spare.py), and the door is gone then.
+A command takes a spare by a door (kappa/engine/children/spare.py), and then the door is gone.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Spares:
     def ensure_ready(self) -> None:
         """Reaps spares that ended, and starts one if any is missing.
 
-        Spares boot one after the other: of two that boot at once, neither is warm soon.
+        Spares boot one after the other: if two boot at the same time, neither is warm soon.
         """
         self._reap_spares()
         if (
@@ -160,7 +160,7 @@ class Spares:
                 spare.delete_leftovers()
 
     def _note_death(self, spare: _Spare) -> None:
-        """Takes the end of a spare without a task as a death: the next start waits."""
+        """Counts the end of a spare without a task as a death: the next start waits."""
         spare.delete_leftovers()
         self._back_off = self._back_off.after_death(
             ran_seconds=spare.child.ran_seconds, now=self._clock()

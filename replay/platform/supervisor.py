@@ -1,6 +1,6 @@
 """The supervisor: the process that `kappa up` runs.
 
-The supervisor owns the broker, the child processes and the loop. All its knowledge is in the
+The supervisor owns the broker, the child processes and the loop. Everything that it knows is in the
 journal and the folders of the builds, so the next `kappa up` continues after a supervisor that was
 killed. The children end with the supervisor, however the supervisor ends; only the keeper of HTTP
 keeps serving after a kill. A lock admits a single supervisor per root. Run as a program, this
@@ -68,11 +68,11 @@ def run_platform(
 ) -> Running | None:
     """Runs the platform in this process until the process is asked to end, or detached.
 
-    Detached, returns the supervisor once the supervisor is ready; a supervisor that is up
-    already counts. Meanwhile `on_progress` gets the last line of the supervisor's log. In this
-    process, returns None, and raises Conflict if a supervisor is up, or if another host has
-    claimed the root and `take_over` is false. Raises KappaError if the platform cannot start:
-    no Java, no broker, a broken journal.
+    If detached, returns the supervisor once the supervisor is ready, even if it was already up.
+    Meanwhile `on_progress` gets the last line of the supervisor's log. In this process, returns
+    None, and raises Conflict if a supervisor is up, or if another host has claimed the root and
+    `take_over` is false. Raises KappaError if the platform cannot start: no Java, no broker, a
+    broken journal.
     """
     with named_errors():
         if detach:

@@ -81,7 +81,7 @@ class GarbageKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Garbage of one build (None: of no build): files, and folders of the disk, deepest first.
+    """The garbage of a build, or of no build (None): files, and folders of a disk, deepest first.
 
     `bytes` is the size of the files. `left` is the reason why a build was passed over, or "".
     """
@@ -95,7 +95,7 @@ class Garbage:
 
     @property
     def count(self) -> int:
-        """The number of files; of empty folders, the number of folders."""
+        """The number of files, or for empty folders the number of folders."""
         return len(self.files) or len(self.folders)
 
 
@@ -234,7 +234,7 @@ class CollectionEffects(Protocol):
         """
 
     def delete(self, find: Garbage) -> None:
-        """Deletes the files and folders of one find."""
+        """Deletes the given files and folders."""
 
 
 class DryRunEffects:
@@ -449,7 +449,7 @@ def _unneeded_files(
 ) -> Iterator[str]:
     """Yields the files of a build's tables that no frontier and no lease needs.
 
-    Commits of a dead job behind the newest frontier count as unneeded: the next job takes such
+    Commits of a dead job after the newest frontier count as unneeded: the next job takes such
     commits back.
     """
     versions = [frontier.versions for frontier in frontiers] + [

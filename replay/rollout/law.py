@@ -46,8 +46,9 @@ def ensure_lawful(
 ) -> None:
     """Raises VerificationFailed if a pipeline to be replayed gives other rows in other slices.
 
-    Code that was let through although it gives another value each time cannot satisfy the law, and
-    is not tried. `show` takes the step that is slow at the moment, and `say` how much was tried.
+    Code that was let through, although it gives another value each time, cannot satisfy the law,
+    and is not tried. `show` is called with each slow step as the step begins, and `say` with how
+    much was tried.
     """
     steps = {
         step.pipeline: step

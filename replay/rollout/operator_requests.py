@@ -332,7 +332,7 @@ def ask_pause(store: Store, pipeline: str, *, reason: str = "") -> JournalRecord
 def ask_resume(store: Store, pipeline: str, *, reason: str = "") -> JournalRecord | None:
     """Resumes a pipeline; returns the record, or None if the pipeline is not paused.
 
-    Raises UsageError if no such pipeline has a build.
+    Raises UsageError if no pipeline of that name has a build.
     """
 
     def decide(_: State, state: State) -> Resumed | None:

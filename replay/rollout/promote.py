@@ -11,7 +11,7 @@ race, never a clock. `tests/replay/rollout/test_promote_model.py` takes every or
 small world with these functions. An undo is a promote in the other direction.
 
 A candidate that serves the live build's own tables (an overlay, or an undo of an overlay) holds
-nothing. Before and after the switch readers see the same frontier.
+nothing. Readers see the same frontier before and after the switch.
 
 Rollouts that were approved together hold together: no hold begins before all candidates are near.
 One record lets all of them serve, and a step of any of the rollouts may put the record. A fact
@@ -109,7 +109,7 @@ def _acknowledging_frontier(build: str, newest: Frontier | None, hold: int) -> F
 
 
 def _is_near(sight: Sight) -> bool:
-    """Returns whether a hold may begin; with nothing to hold, whether serving may."""
+    """Returns whether a hold may begin, or whether serving may begin if nothing is to be held."""
     if sight.rollout.phase is Phase.HOLDING:
         return True
     return (

@@ -18,7 +18,7 @@ from kappa.state.offsets import Offsets
 
 
 class Phase(StrEnum):
-    """A phase of a rollout; the last three have no way out."""
+    """A phase of a rollout; the last three phases are final."""
 
     REPLAYING = "replaying"
     VERIFYING = "verifying"
@@ -30,7 +30,7 @@ class Phase(StrEnum):
 
 
 class Move(StrEnum):
-    """The meaning of a record for a rollout; a Verified has two, by the verdict."""
+    """The meaning of a record for a rollout. A Verified has two meanings, by its verdict."""
 
     STAGED = "staged"
     SWITCH_ASKED = "switch asked"

@@ -50,10 +50,10 @@ def stage_plan(
 
     `reason` is the operator's, kept with each rollout.
 
-    `auto_promote`: a candidate that passes its verification is promoted with no further question. A
-    kept build that shall serve again is promoted in any case, since the build was verified before.
-    Raises the first refusal of the plan, and Conflict if another operator was first: rollouts begun
-    before that stay.
+    With `auto_promote`, a candidate that passes its verification is promoted without a further
+    question. A kept build that is to serve again is promoted in any case, since the build was
+    verified before. Raises the first refusal of the plan, and Conflict if another operator was
+    first: rollouts begun before that stay.
     """
     plan.ensure_possible()
     libraries = installed_libraries()

@@ -1,7 +1,8 @@
 """A step of a rollout, and the observations that decide the step. Pure values.
 
 promote.py and controller.py choose steps from a `Sight`, and controller.py takes the steps. Taking
-a step twice is taking it once, so after a crash anywhere the controller looks and chooses again.
+a step twice has the same effect as taking the step once. So after a crash at any point the
+controller looks and chooses again.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ RolloutStep = Wait | Append | StartVerification | AlignAgain | Acknowledge
 
 
 def waits_for(step: RolloutStep) -> str:
-    """Returns the event that a rollout waits for; "" if the rollout moves on right now."""
+    """Returns the event that a rollout waits for, or "" if the rollout moves on right now."""
     match step:
         case Wait(what):
             return what

@@ -57,11 +57,10 @@ _PATIENCE_SECONDS = 5.0
 class RolloutProgress:
     """The progress of a rollout.
 
-    `start` are the offsets from which the build began to read, `folded` the offsets of the
-    frontier (None: no frontier yet). `waiting` and `trouble` are the supervisor's words; `live`
-    is the build that serves, `shown` the offsets that readers of the live build see. `slice` is
-    the progress of the job in the next slice, and `verifying` the step that the verification
-    has begun.
+    `start` are the offsets from which the build began to read, `folded` the offsets of the frontier
+    (None if there is no frontier yet). `waiting` and `trouble` are the supervisor's words; `live`
+    is the build that serves, `shown` the offsets that readers of the live build see. `slice` is the
+    progress of the job in the next slice, and `verifying` the step that the verification has begun.
     """
 
     rollout: Rollout
@@ -348,7 +347,7 @@ def rollout_news(before: Rollout | None, now: Rollout) -> tuple[str, ...]:
 
 
 class _LogEnd:
-    """The log's end, asked for now and then; None if the broker does not answer."""
+    """The log's end, which is asked for now and then; None if the broker does not answer."""
 
     def __init__(self, ask: Callable[[], Offsets] | None, clock: Callable[[], float]) -> None:
         self._ask = ask

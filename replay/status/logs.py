@@ -82,7 +82,7 @@ def follow_files(
 
 
 def _lines_since(path: Path, position: int) -> tuple[bytes, int]:
-    """Returns the whole lines of a file after a position, and the position behind the lines."""
+    """Returns the whole lines of a file after a position, and the position after these lines."""
     if not path.exists():
         return b"", 0
     with path.open("rb") as file:
@@ -93,7 +93,7 @@ def _lines_since(path: Path, position: int) -> tuple[bytes, int]:
 
 
 def last_lines(path: Path, count: int, *, most_bytes: int | None = None) -> tuple[bytes, int]:
-    """Returns the last lines of a file, and the position behind them.
+    """Returns the last lines of a file, and the position after them.
 
     If the lines have more than `most_bytes`, only the last bytes are read.
     """

@@ -137,7 +137,7 @@ def _change_counts(sink: SinkBirth, found: Difference) -> str:
 
 
 def _message_counts(alert: AlertBirth, found: Difference, most: int, *, is_most: bool) -> str:
-    """Returns the number of an alert's messages and rows in words; "" without messages."""
+    """Returns the number of an alert's messages and rows in words, or "" without messages."""
     if not found.compared:
         return f"at most {most + 1:,} messages"
     counted = {"insert": found.added, "update": _updated_rows(found), "delete": found.removed}

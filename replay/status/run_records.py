@@ -30,7 +30,7 @@ class Running(Struct, frozen=True):
     """The supervisor that runs now and is ready, and the address of Kafka for jobs.
 
     `settings` are the settings of kappa.toml at the start, as `file_settings` returns them. The
-    record of an earlier Kappa has none.
+    record of an earlier Kappa has no settings.
     """
 
     pid: int

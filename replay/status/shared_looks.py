@@ -1,6 +1,6 @@
 """Looks at platform and broker that all clients of HTTP share, API and page alike.
 
-A look costs the broker and the disk something, and many clients look at once. A look serves all
+A look is work for the broker and the disk, and many clients look at once. A look serves all
 requests of a second; a slow look serves all requests of ten times the duration; a failed look does,
 too. A result that depends on a generation is looked up again for the next generation.
 """
@@ -64,7 +64,7 @@ class SharedLooks:
         clock: Callable[[], float] = time.monotonic,
         connect: Callable[[], Log] | None = None,
     ) -> None:
-        """Makes a desk without results.
+        """Makes an object without results.
 
         `clock` gives seconds that only go forward; `connect` makes the broker's client,
         once the address of the broker is known.
@@ -164,7 +164,7 @@ class SharedLooks:
         return self.shared_look(f"topics of {wanted}", look)
 
     def generation(self) -> int:
-        """Returns the generation that serves now, by the journal; 0 if none serves."""
+        """Returns the generation that serves now, by the journal, or 0 if none serves."""
         _, record = JournalView(self.here.store).last_served()
         return (
             record.event.generation

@@ -95,20 +95,20 @@ class NamesAndEnds(TopicNames, Protocol):
 class BuildStatus:
     """A wanted build, with the role live, idle or candidate; a candidate has a `rollout`.
 
-    `lag` counts offsets up to the log's end (None: the broker was not asked). `held_back` counts
-    the offsets of the lag that an open transaction keeps from every reader. `fresh_at` is the time
-    at which readers last had all records, `last_record_at` the log time of the newest record that
-    was folded. `folded` counts offsets since the origin; of a branch, `begun_with` of these offsets
-    were in the tables when the branch began. `rejected` counts records (`late` are some of these
-    records), as does `duplicate`. `beyond` is set if the build has rejected more records than the
-    pipeline allows a candidate. `kept_until` is the end of the soak of an idle build. `waits_for`,
-    `rate` (offsets a second) and `trouble` are the supervisor's words. `libraries` are the
-    libraries that are installed in another version than at the birth. The build reads `topics` from
-    `reads_from` on. `base` is a branch's base, and `tables_of` is the build whose tables an overlay
-    serves. `slice` is the progress of the job in the next slice, during a replay. `broken` has a
-    sentence for each table and view of the live build that cannot be read, and for each view that
-    fails over its rows; `overflows` are the folded values that do not fit now. `rests` is True if
-    the job rests. `pause` and `retirement` are of the pipeline.
+    `lag` counts offsets up to the log's end; None means that the broker was not asked. `held_back`
+    counts the offsets of the lag that an open transaction keeps from every reader. `fresh_at` is
+    the time at which readers last had all records, `last_record_at` the log time of the newest
+    record that was folded. `folded` counts offsets since the origin; of a branch, `begun_with` of
+    these offsets were in the tables when the branch began. `rejected` counts records (`late` are
+    some of these records), as does `duplicate`. `beyond` is set if the build has rejected more
+    records than the pipeline allows a candidate. `kept_until` is the end of the soak of an idle
+    build. `waits_for`, `rate` (offsets a second) and `trouble` are the supervisor's words.
+    `libraries` are the libraries that are installed in another version than at the birth. The build
+    reads `topics` from `reads_from` on. `base` is a branch's base, and `tables_of` is the build
+    whose tables an overlay serves. `slice` is the progress of the job in the next slice, during a
+    replay. `broken` has a sentence for each table and view of the live build that cannot be read,
+    and for each view that fails over its rows; `overflows` are the folded values that do not fit
+    now. `rests` is True if the job rests. `pause` and `retirement` are of the pipeline.
     """
 
     pipeline: str
@@ -257,7 +257,7 @@ def observe_status(
         silent = why_silent(store)
 
     def unlike(build: str) -> tuple[str, ...]:
-        """Lists the views of a build that a check has found not to be their texts."""
+        """Lists the views of a build that, by a check, differ from their texts."""
         check = None
         with _note_damage(damaged):
             check = read_view_check(store, build)
@@ -364,7 +364,7 @@ def _status_or_damage(
 def _broken_views(
     store: Store, state: State, births: Mapping[str, Birth]
 ) -> dict[str, tuple[str, ...]]:
-    """Lists the relations that cannot be made, by pipeline; only if views serve: views break."""
+    """Lists the relations that cannot be made, by pipeline. Looks only if views serve."""
     if not any(births[build].views for build in state.serving.values() if build in births):
         return {}
     # The import loads DuckDB, which most looks do without.

@@ -69,7 +69,7 @@ def status_heading(
 ) -> str:
     """Returns supervisor, broker and HTTP, a line each, and warnings.
 
-    `http` is the URL at which HTTP is served, also while no supervisor runs. `broker` is the
+    `http` is the URL at which HTTP is served, even while no supervisor runs. `broker` is the
     address of Kafka, if known.
     """
     supervisor = (

@@ -1,7 +1,7 @@
 """The addresses of the collector, as an ASGI application without a framework.
 
-    POST /collect/TOPIC            one event as JSON, or one a line as application/x-ndjson
-    GET  /collect/TOPIC            as a websocket: an event a message (stream.py)
+    POST /collect/TOPIC            one event as JSON, or one per line as application/x-ndjson
+    GET  /collect/TOPIC            as a websocket: one event per message (stream.py)
     GET  /collect/TOPIC/pixel.gif  ?event=JSON: an event of a page, which gets no answer
     GET  /collect/pulls            the states of the sources that are pulled
     GET  /collect/requests/ID      the outcome of a request that was answered 202
@@ -67,7 +67,7 @@ class CollectorApp:
     def __init__(
         self, stand: CollectorStand, bounds: Bounds, datagrams: socket.socket | None
     ) -> None:
-        """Takes the socket of datagrams, if there is such a socket."""
+        """Takes the socket for datagrams, or None."""
         self._stand = stand
         self._datagrams = datagrams
         most = parse_memory(stand.settings.body_bytes)
@@ -104,7 +104,7 @@ class CollectorApp:
     async def _answer(
         self, scope: Scope, headers: dict[str, str], receive: Receive, held: _HeldRoom
     ) -> HttpReply | None:
-        """Returns the answer; None if the client has left."""
+        """Returns the answer, or None if the client has left."""
         method, path = scope["method"], scope["path"]
         if path == "/healthz":
             return HttpReply(200, b'{"status":"ok"}')

@@ -2,10 +2,9 @@
 
 Without sources, only this machine may send: the collector listens at a loopback address, and a page
 of another site that is open on this machine is refused. With sources, or with a token of the role
-`collect` (kappa token), each request brings a token.
-A browser's image, beacon or websocket cannot set a header, so the token may be in the address; a
-token in an address is known to all who see the page, and should belong to a separate source with a
-rate.
+`collect` (kappa token), each request brings a token. A browser's image, beacon or websocket cannot
+set a header, so the token may be in the address; everybody who sees the page knows such a token, so
+it should belong to a separate source with a rate.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ _NO_OTHER_SITE = frozenset({"none", "same-origin"})
 
 
 class Rate:
-    """A number of events a second; a second's worth may be taken at once. Pure.
+    """A number of events per second; the events of one second may be taken at once. Pure.
 
-    Whoever takes next waits for events that were taken beyond the rate.
+    The next taker waits for events that were taken beyond the rate.
     """
 
     def __init__(self, per_second: int) -> None:
@@ -179,7 +178,7 @@ class Callers:
     def _asks_for_tokens(self) -> bool:
         """Returns True if each request must bring a token.
 
-        The last token that is removed leaves the door shut until the collector's end.
+        Even after the last token is removed, requests need a token until the collector ends.
         """
         self._had_tokens = self._had_tokens or bool(self._by_token) or self._accounts.takes_events()
         return self._had_tokens

@@ -1,6 +1,6 @@
-"""Events by UDP, one a datagram: `TOPIC EVENT`, or `TOPIC TOKEN EVENT` with sources.
+"""Events by UDP, one per datagram: `TOPIC EVENT`, or `TOPIC TOKEN EVENT` with sources.
 
-Nothing is answered. A datagram that is not an event of a caller is counted.
+Datagrams get no answer. A datagram that is not an event of a caller is counted.
 """
 
 from __future__ import annotations

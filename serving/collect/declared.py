@@ -1,8 +1,8 @@
 """The topics that events are taken for, as the project's files declare the topics now.
 
-An event is valid here exactly if it is valid in a slice: the reader of records decides both. If the
-files change, or the files that these name, all are loaded again. Files that cannot be loaded leave
-the declarations unchanged, so a mistake that is saved stops nobody's events.
+An event is valid here exactly if it is valid in a slice: the reader of records decides both. If
+these files change, or files that they name, all files are loaded again. If files cannot be loaded,
+the declarations stay as they were, so saving a mistake stops no events.
 """
 
 from __future__ import annotations

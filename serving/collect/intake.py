@@ -52,7 +52,7 @@ class Intake:
         return self._producer.is_away
 
     def broker_answers(self) -> None:
-        """Marks the broker as reachable again, though no event shows this."""
+        """Notes that the broker is reachable again, although no event has shown this."""
         self._producer.is_away = False
 
     @property
@@ -134,7 +134,7 @@ class Intake:
         self._waiting[self._producer.send(topic, records)] = settled, time.monotonic()
 
     async def close(self, patience_seconds: float) -> None:
-        """Waits for events on their way, at most that long."""
+        """Waits for events that are being sent, but no longer than the given time."""
         await asyncio.to_thread(self._producer.close, patience_seconds)
 
     def _settle(self, finished: Sequence[SentRecords]) -> None:

@@ -1,6 +1,7 @@
 """The events of a request, the outcome of each, and the answer with the outcomes.
 
-Each line is decided alone: an invalid line is answered with the reason, and the others are sent.
+Each line is judged by itself: the answer gives the reason for an invalid line, and the other lines
+are sent.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Lines:
 
     @property
     def is_settled(self) -> bool:
-        """Returns True if a repeat could change nothing: each event is in the log, or invalid."""
+        """Returns True if a repeat would change nothing: each event is in the log, or invalid."""
         return not any(isinstance(each, Undelivered) for each in self.outcomes)
 
     def tally(self) -> Mapping[str, int]:
@@ -89,7 +90,7 @@ def is_batch(content_type: str | None) -> bool:
 
 
 async def read_lines(topic: CollectedTopic, body: bytes, key: str, most: int) -> Lines:
-    """Reads a body with an event on each line; blank lines are passed over."""
+    """Reads a body with an event on each line; blank lines are skipped."""
     numbers: list[int] = []
     outcomes: list[Outcome] = []
     for number, line in enumerate(body.split(b"\n"), start=1):

@@ -1,9 +1,9 @@
-"""Events whose sender gets no answer: they are counted, and hold nobody up.
+"""Events whose sender gets no answer. They are counted, and nobody waits for them.
 
-Each event goes through the spool (spool.py), in order, so a broker that is away costs no event
-until the spool is full, and neither does a kill. If the process is killed between an event's
-acknowledgement and the writing of the position, the event is sent twice: an `identity` leaves the
-repeat out.
+Each event goes through the spool (spool.py), in order. So no event is lost if the process is
+killed, or if the broker is away, until the spool is full. If the process is killed between an
+event's acknowledgement and the writing of the position, the event is sent twice: with an
+`identity`, the topic leaves the repeat out.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class OneWay:
             await self._in_turn(self._keep_position)
 
     async def _in_turn(self, do: Callable[[], _Found]) -> _Found:
-        """Uses the spool in a thread; the turn ends with the use, whoever waits."""
+        """Uses the spool in a thread; the turn ends with this use, whoever is waiting."""
         await self._turn.acquire()
         done = asyncio.ensure_future(asyncio.to_thread(do))
         done.add_done_callback(lambda _: self._turn.release())

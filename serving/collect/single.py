@@ -1,7 +1,7 @@
-"""Single events whose requests arrive whole: each is taken without a task of the loop.
+"""Single events whose requests arrive whole: each event is taken without a task of the loop.
 
-A request is taken here only if its event is sure to be sent. All other requests go the way of
-app.py, which also answers invalid and refused events, so both ways answer alike. Several requests
+A request is taken here only if its event is sure to be sent. All other requests go through app.py,
+which also answers invalid and refused events. So both ways give the same answers. Several requests
 of a connection may be on their way; the answers are in the order of the requests.
 """
 
@@ -60,7 +60,7 @@ class SingleEvents:
         body: bytes,
         answer: Callable[[HttpReply], None],
     ) -> bool:
-        """Sends an event, and has the request answered later. Returns False if nothing was done."""
+        """Sends an event; the request is answered later. Returns False if nothing was done."""
         stand, intake, size = self._stand, self._stand.intake, len(body)
         read = _read_headers(headers)
         if read is None or is_batch(read.get("content-type")) or size > self._body_bytes:
@@ -122,7 +122,7 @@ class EventProtocol(PatientProtocol):
         self._open: deque[_Open] = deque()
 
     def data_received(self, data: bytes) -> None:
-        """Lets a request that is not whole go the other way."""
+        """Sends a request that is not complete the other way."""
         super().data_received(data)
         if self._topic is not None:
             self._begin_as_usual()
@@ -211,7 +211,7 @@ class EventProtocol(PatientProtocol):
 
 
 def _read_headers(headers: _Headers) -> dict[str, str] | None:
-    """Returns the headers that this way reads; None if other headers matter."""
+    """Returns the headers that this way reads, or None if other headers matter."""
     found: dict[str, str] = {}
     for raw, value in headers:
         if raw in _READ:

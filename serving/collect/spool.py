@@ -1,11 +1,11 @@
 """Events on the local disk that wait for the broker, in order, of a bounded size.
 
-The events survive the death of the process, and not a power loss: nothing is synced. A process
-appends to its own file of the spool; the next process begins another file. A record that a kill has
-cut short ends its file, and is left out. The position is behind the last event that needs not be
-sent again.
+The events survive the death of the process, but not a power loss, since nothing is synced. A
+process appends to its own file of the spool; the next process begins another file. A record that a
+kill has cut short ends its file, and is left out. The position is after the last event that need
+not be sent again.
 
-For one thread at a time.
+Only one thread at a time may use the spool.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Spool:
     """The spool in a folder."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
-        """Goes on with the files of an earlier process. Raises OSError."""
+        """Continues with the files of an earlier process. Raises OSError."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._most = most_bytes
@@ -59,7 +59,7 @@ class Spool:
     def append(self, events: Sequence[ArrivedEvent]) -> int:
         """Appends events while there is room, and returns their number.
 
-        Raises OSError if none was appended.
+        Raises OSError if no event was appended.
         """
         frames, size = [], 0
         for event in events:
@@ -87,7 +87,7 @@ class Spool:
         return len(frames)
 
     def read(self, most_events: int, most_bytes: int) -> list[ArrivedEvent]:
-        """Returns the next events behind the last that were read; none if none have arrived."""
+        """Returns the events after the last events that were read, or [] if none have arrived."""
         while True:
             found = self._read_file(most_events, most_bytes)
             later = [number for number in self._numbers if number > self._next.file]

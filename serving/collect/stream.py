@@ -1,4 +1,4 @@
-"""Events by a websocket: an event a message, acknowledged cumulatively.
+"""Events by a websocket: one event per message, acknowledged cumulatively.
 
 `{"acknowledged": 12, "token": "visits:0=41"}` says that the first twelve messages need not be sent
 again: each is in the log, or was answered with `{"line": 7, "reason": ..., "detail": ...}`. With

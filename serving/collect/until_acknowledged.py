@@ -1,6 +1,6 @@
-"""Events that are sent until the broker acknowledges each, or refuses the event itself.
+"""Events that are sent until the broker acknowledges each event, or refuses the event itself.
 
-A refusal that could end, such as for a missing rule, is waited for: nothing is lost.
+If a refusal can end, as for a missing rule, the process waits for its end: nothing is lost.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class UntilAcknowledged:
     ) -> tuple[list[ArrivedEvent], str]:
         """Sends events of a topic. Returns the events to send again, and a refusal's reason.
 
-        The reason is empty if the broker only could not be reached.
+        The reason is empty if the broker could merely not be reached.
         """
         size = sum(len(each.event) for each, _ in found)
         await self._intake.until_room(size, len(found))

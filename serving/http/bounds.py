@@ -61,7 +61,7 @@ def connection_of(scope: Scope) -> Connection:
 
 
 def put_client(scope: Scope, client: Client, identity: Identity | None) -> None:
-    """Puts the client of a request, and who it is, where the route of the request finds both.
+    """Puts a request's client and the client's identity where the request's route finds both.
 
     `identity` is None for anybody.
     """
@@ -75,7 +75,7 @@ def client_of(scope: Scope) -> Client:
 
 
 def identity_in(scope: Scope) -> Identity | None:
-    """Returns who asks; None if it is anybody, who may use open routes alone."""
+    """Returns who asks, or None for anybody, who may only use open routes."""
     found: Identity | None = scope.get("state", {}).get(_IDENTITY)
     return found
 

@@ -69,8 +69,8 @@ async def changes(
 ) -> StreamingResponse:
     """Streams a served table: first its rows, then each net change, across promotes and undos.
 
-    Each change set begins with an event `begin` and ends with `commit`, whose id is its cursor. A
-    kind of `reset` means that a cursor was not kept any more: its rows are the whole table.
+    Each change set begins with an event `begin` and ends with `commit`, whose id is its cursor. The
+    kind `reset` means that the cursor is no longer kept: the rows are then the whole table.
     """
     client = client_of(request.scope)
     reading = _reading_of(request, client, table, last_event_id or since, where, columns)

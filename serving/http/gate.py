@@ -178,7 +178,7 @@ class Gate:
             await _cut_connection(connection)
 
     async def _admitted(self, scope: Scope, headers: dict[str, str]) -> Identity | None:
-        """Returns who sends a request that is let in; None if anybody may send the request."""
+        """Returns who sends a request that is let in, or None if anybody may send the request."""
         connection = connection_of(scope)
         ensure_room(connection, self._bounds)
         self._ensure_short(scope)
@@ -220,7 +220,7 @@ class Gate:
             )
 
     async def _identity(self, scope: Scope, headers: dict[str, str]) -> Identity | None:
-        """Returns who sends a request; None if anybody may send the request.
+        """Returns who sends a request, or None if anybody may send the request.
 
         Raises KappaError if the request may do nothing.
         """
@@ -301,7 +301,7 @@ class _StillKnown:
 
 
 def _name_of(identity: Identity | None) -> str | None:
-    """Returns the name of a client for the journal; None for the user of this process."""
+    """Returns the name of a client for the journal, or None for the user of this process."""
     return None if identity is None or identity is THIS_MACHINE else identity.name
 
 

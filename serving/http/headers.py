@@ -43,7 +43,7 @@ def cookies(headers: dict[str, str]) -> Iterator[str]:
 
 
 def bearer_of(headers: Mapping[str, str]) -> str:
-    """Returns the token of a request's `Authorization`; "" without one (RFC 6750, 2.1)."""
+    """Returns the token of a request's `Authorization`, or "" without one (RFC 6750, 2.1)."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 

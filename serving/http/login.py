@@ -1,7 +1,7 @@
 """The login of a browser: a form for the token, or the issuer's page, and then a cookie.
 
-A person who signs in at the issuer comes back with a code. What the server must know again then (a
-state, a nonce and the secret of PKCE) is in a signed cookie for ten minutes, which browsers send
+A person who signs in at the issuer comes back with a code. The server must then know a state, a
+nonce and the secret of PKCE again. They are in a signed cookie for ten minutes, which browsers send
 when another site leads here. The cookie of the session itself is only sent by pages of this server,
 so the way back ends with a page that continues by itself.
 

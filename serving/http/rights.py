@@ -54,7 +54,7 @@ def open_to_all(route: _Route) -> _Route:
 
 
 def need_of(route: object) -> RouteNeed | None:
-    """Returns what a route needs; None if the route does not say."""
+    """Returns what a route needs, or None if the route does not say."""
     found: RouteNeed | None = getattr(route, _MARK, None)
     return found
 

@@ -64,7 +64,7 @@ def stand_of(request: Request) -> Stand:
 
 
 def place_of(request: Request) -> ProjectPlace | None:
-    """Returns the project that the server serves; None if the server was not told."""
+    """Returns the project that the server serves, or None if the server was not told."""
     place = request.app.state.place
     assert place is None or isinstance(place, ProjectPlace), "who made the app has put it"
     return place

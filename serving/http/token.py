@@ -62,7 +62,7 @@ class _Session(Struct, frozen=True, omit_defaults=True):
 
 
 def session_of_token(accounts: Accounts, token: str, issued: float) -> str | None:
-    """Returns the cookie that replaces a token of Kappa; None if the token is wrong."""
+    """Returns the cookie that replaces a token of Kappa, or None if the token is wrong."""
     if accounts.known(token) is OWNER:
         return cookie_of(token, issued)
     found = find_token(accounts.named_tokens(), token)
@@ -78,7 +78,7 @@ def session_of_person(accounts: Accounts, name: str, groups: Sequence[str], issu
 
 
 def identity_of_cookie(accounts: Accounts, cookie: str, now: float) -> Identity | None:
-    """Returns the client that a cookie stands for; None if it stands for nobody any more."""
+    """Returns the client that a cookie stands for, or None if it stands for nobody any more."""
     if accounts.token is not None and is_cookie_of(accounts.token, cookie, now):
         return OWNER
     at, _, rest = cookie.partition(".")
@@ -136,7 +136,7 @@ def signed_sign_in(accounts: Accounts, begun: SignIn, at: float) -> str:
 
 
 def begun_sign_in(accounts: Accounts, cookie: str, now: float) -> SignIn | None:
-    """Returns the sign-in of a cookie; None if it was not begun here, or too long ago."""
+    """Returns the sign-in of a cookie, or None if it was not begun here, or too long ago."""
     at, _, rest = cookie.partition(".")
     if not (at.isascii() and at.isdecimal() and len(at) < 16):
         return None

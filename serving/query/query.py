@@ -90,8 +90,8 @@ def answer_each(
 ) -> tuple[_Found, ...]:
     """Answers several queries from one snapshot, one after the other, each by `answer`.
 
-    An error names the query, if there are several, and no answer is given. Raises as `answer_query`
-    does.
+    An error names the query, if there are several, and no answer is given. Raises the errors of
+    `answer_query`.
     """
 
     def answer_all(reader: Reader, snapshot: Snapshot) -> tuple[_Found, ...]:
@@ -138,8 +138,8 @@ def ask_snapshot(
     """Returns the result of `question` over a pinned snapshot.
 
     The snapshot is of now or of the past. Asks again on a newer snapshot if the first snapshot was
-    not kept until the end. A relation that cannot be made fails the queries that name the relation,
-    and no others.
+    not kept until the end. If a relation cannot be made, only the queries that name the relation
+    fail.
     """
     attempt = 0
     while True:

@@ -90,7 +90,7 @@ def rejects_to_mend(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
 
 
 def is_mendable(reject: Reject) -> bool:
-    """Returns False where no record can correct a reject. Pure.
+    """Returns False if no record can correct a reject. Pure.
 
     The redriven record of a late or expired reject would be as late. Where a step failed when it
     was woken, and where a key has records in a lower partition, the record is folded.
@@ -223,7 +223,7 @@ def plan_redrive(
 def _check_order(line: Line, birth: Birth) -> None:
     """Raises UsageError if a changed key would break an order.
 
-    That is so if a table needs each key's rows in a single partition. In the partition of the
+    An order breaks if a table needs each key's rows in a single partition. In the partition of the
     original, the record would be folded into a state that readers may not see.
     """
     ordered = [table.name for table in birth.tables if table.steps_over]

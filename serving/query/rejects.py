@@ -112,7 +112,7 @@ def rejects_in_order(
 
 @dataclass(frozen=True, slots=True)
 class RejectCount:
-    """The number of rejects, and the number of those that no redriven record has corrected."""
+    """The number of rejects, and of rejects that no redriven record has corrected."""
 
     all: int
     left: int

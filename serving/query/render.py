@@ -42,11 +42,11 @@ class Listing:
     """Rows under named columns.
 
     `wide` columns are for machines: JSON and CSV have these columns, and the table leaves them out.
-    The other fields are for the table alone. `is_report`: the rows are Kappa's own and not a
-    user's, so nulls are blank, and a terminal that is too narrow cuts texts. Before that, columns
-    of `least` are left out, the first one first, and the texts of the column `below` stand below
-    the table, each after the row's cell of `labels`. `times` are columns of times as text. `empty`
-    stands in place of a table without rows.
+    The other fields are for the table alone. `is_report` means that the rows are Kappa's own and
+    not a user's, so nulls are blank, and a terminal that is too narrow cuts texts. Before that,
+    columns of `least` are left out, the first column first, and the texts of the column `below`
+    stand below the table, each after the row's cell of `labels`. `times` are columns of times as
+    text. `empty` stands in place of a table without rows.
     """
 
     columns: tuple[str, ...]
@@ -144,7 +144,7 @@ def cell_text(value: object) -> str:
 
 
 def printable_text(text: str) -> str:
-    """Escapes what would steer a terminal in a text of several lines.
+    """Escapes the control characters of a text of several lines, for a terminal.
 
     A message may quote data.
     """

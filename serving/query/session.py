@@ -48,7 +48,7 @@ class QuerySession:
     def pin_snapshot(self, when: Past | None = None) -> None:
         """Pins the snapshot of now, or of the past, in place of the snapshot before.
 
-        The snapshot before stays pinned if this fails. Raises as `pin_at` does.
+        The snapshot before stays pinned if this fails. Raises the errors of `pin_at`.
         """
         before = self._pin
         self._pin = ExitStack()
@@ -68,7 +68,7 @@ class QuerySession:
         """Answers a query from the pinned snapshot.
 
         A snapshot whose lease has ended, as when the machine was suspended, is replaced by another
-        snapshot of the same moment. Raises as `Sandbox.ask_query` does.
+        snapshot of the same moment. Raises the errors of `Sandbox.ask_query`.
         """
         try:
             return self._sandbox.ask_pinned(self._store, self._pinned, question, client=client)

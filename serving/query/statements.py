@@ -22,7 +22,7 @@ class SqlStatement:
 
 @dataclass(frozen=True, slots=True)
 class SqlSplit:
-    """The statements of a text that a semicolon ends, and the text behind the last semicolon.
+    """The statements of a text that a semicolon ends, and the text after the last semicolon.
 
     `rest` is None if only white space and comments are there.
     """

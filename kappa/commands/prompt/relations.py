@@ -1,4 +1,4 @@
-r"""Tables and views for `\d`: all of them in a list, or one in full."""
+r"""Tables and views for `\d`: a list of all, or a full description of one."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Command:
 def open_shell(here: ProjectContext, when: Past | None = None) -> None:
     """Reads and answers what a person types, until the person ends the shell.
 
-    The snapshot is of now, or of a moment of the past. Raises as `pin_at` does.
+    The snapshot is of now, or of a moment of the past. Raises the errors of `pin_at`.
     """
     settings = here.settings.serve
     allowance = replace(

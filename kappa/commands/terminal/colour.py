@@ -32,7 +32,7 @@ _ROW_KIND = re.compile(r"  (added|removed|changed)[:,]")
 
 
 def has_colour(stream: TextIO | None) -> bool:
-    """Returns whether a stream is a terminal on which colours are wanted; None: it is closed."""
+    """Returns whether a stream is a terminal on which colours are wanted, or None if closed."""
     is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     return stream is not None and stream.isatty() and not is_plain
 

@@ -1,8 +1,8 @@
 """Folds: how the rows of one key become one value. Pure.
 
-There are SQL texts, names and types here, and no Spark. A fold knows no table, no build and no
-file. Each kind is one class in one file, with all meanings of the kind; docs/howto/add-a-fold.md is
-the recipe for another kind. Read in this order:
+This package has SQL texts, names and types, and does not use Spark. A fold knows no table, no build
+and no file. Each kind is one class in one file, with all meanings of the kind;
+docs/howto/add-a-fold.md is the recipe for another kind. Read in this order:
 
 - fold.py: the meanings of every fold, by the place of use, and `MergedFold` for folds that a merge
   can express.

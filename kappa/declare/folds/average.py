@@ -13,11 +13,11 @@ from kappa.declare.values.columns import parse_type
 
 
 def avg_(column: str) -> Average:
-    """Averages a numeric column, nulls ignored; double, null if no value is left.
+    """Averages a numeric column, ignoring nulls. The result is a double, or null without values.
 
-    The average is kept as a sum and a count, by the rules of `sum_`, and fits whatever the sum is.
-    Averages of whole numbers and decimals are exact up to the last division. Averages of doubles
-    depend on the order.
+    The average is kept as a sum and a count, by the rules of `sum_`. It fits its type, however
+    large the sum is. Averages of whole numbers and decimals are exact up to the last division.
+    Averages of doubles depend on the order.
 
     Example:
         Table("pages", keys=("page",), fold={"mean_ms": avg_("ms")})

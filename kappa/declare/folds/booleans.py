@@ -9,7 +9,7 @@ from kappa.declare.folds.returned import ReturnedColumns
 
 
 def and_(column: str) -> And:
-    """Returns True if all values of a boolean column are true, nulls ignored. Exact.
+    """Returns True if all values of a boolean column are true, ignoring nulls. Exact.
 
     Example:
         Table("pages", keys=("page",), fold={"all_new": and_("is_new")})
@@ -18,7 +18,7 @@ def and_(column: str) -> And:
 
 
 def or_(column: str) -> Or:
-    """Returns True if any value of a boolean column is true, nulls ignored. Exact.
+    """Returns True if any value of a boolean column is true, ignoring nulls. Exact.
 
     Example:
         Table("pages", keys=("page",), fold={"any_new": or_("is_new")})

@@ -10,7 +10,7 @@ from kappa.declare.folds.returned import ReturnedColumns
 
 
 def count(column: str | None = None) -> Count:
-    """Counts rows, or with a column the values that are not null. Exact; bigint.
+    """Counts rows, or the values of a given column that are not null. Exact; the type is bigint.
 
     Example:
         Table("pages", keys=("page",), fold={"visits": count(), "timed": count("ms")})

@@ -12,11 +12,11 @@ from kappa.declare.values.columns import Array, parse_type
 
 
 def count_distinct(column: str, *, limit: int = 10_000) -> CountDistinct:
-    """Counts the distinct values of a column, nulls ignored; bigint, exact up to `limit`.
+    """Counts the distinct values of a column as a bigint, ignoring nulls; exact up to `limit`.
 
-    The values are kept, hidden, beside the count. Above `limit` values, or above 16 MiB, the count
-    is null for good, and no value is kept. A limit is at most 100,000. A lower limit keeps rows
-    small, and `hll` estimates any number.
+    A hidden column keeps the values beside the count. Above `limit` values, or above 16 MiB, the
+    count is null for good, and no value is kept. A limit is at most 100,000. A lower limit keeps
+    rows small, and `hll` estimates any number.
 
     Example:
         Table("pages", keys=("page",), fold={"visitors": count_distinct("visitor")})
@@ -25,7 +25,7 @@ def count_distinct(column: str, *, limit: int = 10_000) -> CountDistinct:
 
 
 class CountDistinct(Fold):
-    """The number of distinct values. A hidden column keeps the values, or null of too many."""
+    """The number of distinct values. A hidden column keeps the values; null if too many."""
 
     kind = "count_distinct"
 
@@ -54,7 +54,7 @@ class CountDistinct(Fold):
         return {name: f"case when {values} is not null then cast(size({values}) as bigint) end"}
 
     def _within_limit(self, values: str, stored: str) -> str:
-        """Returns Spark's SQL of an array, or of null for an array of too many values or bytes."""
+        """Returns Spark's SQL for an array, or for null if the array is too long or too large."""
         array = parse_type(stored)
         assert isinstance(array, Array), "distinct values are stored as an array"
         limit, size = int(self.option_value("limit")), size_of(array.element)

@@ -1,4 +1,4 @@
-"""The exactness of a fold's values, and when two values count as equal (law 8). Pure."""
+"""The exactness of a fold's values, and the equality of two values (law 8). Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLOSE = 1e-9
 
 
 class Exactness(StrEnum):
-    """The nearness of a fold's values, and whether other slices of a log give the same (law 8).
+    """The exactness of a fold's values, and whether they depend on the slices (law 8).
 
     Exact values and estimates are the same for any slices, and must be equal. Rounded values follow
     from sums of doubles, and values within `CLOSE` of each other count as equal. Approximate values

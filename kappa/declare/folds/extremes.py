@@ -10,7 +10,7 @@ from kappa.declare.folds.returned import ReturnedColumns
 
 
 def min_(column: str) -> Min:
-    """Keeps the least value of a column, nulls ignored. Exact.
+    """Keeps the least value of a column, ignoring nulls. Exact.
 
     Example:
         Table("pages", keys=("page",), fold={"least_ms": min_("ms")})
@@ -19,7 +19,7 @@ def min_(column: str) -> Min:
 
 
 def max_(column: str) -> Max:
-    """Keeps the greatest value of a column, nulls ignored. Exact.
+    """Keeps the greatest value of a column, ignoring nulls. Exact.
 
     Example:
         Table("pages", keys=("page",), fold={"most_ms": max_("ms")})

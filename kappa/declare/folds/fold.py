@@ -26,9 +26,10 @@ Quote = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Fold(ABC):
-    """The fold of one served column: its input column (None: rows are counted) and options.
+    """The fold of one served column: its options, and its input column, or None to count rows.
 
-    A kind of fold is one class. `kind` is its name in birth certificates and may never change.
+    Each kind of fold is a class. `kind` is the name of the kind in birth certificates, and must
+    never change.
     """
 
     kind: ClassVar[str]
@@ -43,7 +44,7 @@ class Fold(ABC):
 
     @property
     def given_columns(self) -> tuple[object, ...]:
-        """Lists the declared input columns as given, which may be no names."""
+        """Lists the declared input columns as given, even if they are not names."""
         return (self.column,)
 
     @property
@@ -72,7 +73,7 @@ class Fold(ABC):
         """Lists Spark's SQL that folds stored rows and contributions of one key into one row."""
 
     def combined_sql(self, name: str, types: Types) -> Mapping[str, str]:
-        """Returns Spark's SQL of the columns whose stored form differs from `combinations`."""
+        """Returns Spark's SQL for the columns whose stored form differs from `combinations`."""
         return {}
 
     def declared_text(self, name: str) -> str:
@@ -92,9 +93,10 @@ class Fold(ABC):
         return ()
 
     def overflow_mark(self, name: str) -> str | None:
-        """Returns the boolean column that is true where the value does not fit, if there may be.
+        """Returns the boolean column that is true where the value does not fit, or None.
 
-        A sum does not fit its type; the values of an array may have more bytes than a row can have.
+        A sum may not fit its type, and the values of an array may have more bytes than a row can
+        have. The result is None if the fold has no such column.
         """
         return None
 
@@ -103,11 +105,11 @@ class Fold(ABC):
         return ()
 
     def value_exactness(self, name: str, types: Types) -> Exactness:
-        """Returns how near the values are; without types, as far as the declaration decides."""
+        """Returns how exact the values are; without types, as far as the declaration decides."""
         return Exactness.EXACT
 
     def input_sql(self, given: Types, column: str | None = None) -> str:
-        """Returns Spark's SQL of an input value; equal values get the same spelling."""
+        """Returns Spark's SQL for an input value. Equal values get the same spelling."""
         name = str(self.column if column is None else column)
         return _one_spelling(spark_quote(name), parse_type(given[name]))
 

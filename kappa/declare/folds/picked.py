@@ -14,7 +14,7 @@ _ORDER = tuple(name for name, _ in FOLD_ORDER_COLUMNS)
 
 
 def first(column: str) -> First:
-    """Keeps the earliest value of a column, nulls ignored. Exact.
+    """Keeps the earliest value of a column, ignoring nulls. Exact.
 
     The order is that of log time, topic, partition and offset. If one record has several rows, the
     least value counts.
@@ -26,7 +26,7 @@ def first(column: str) -> First:
 
 
 def latest(column: str) -> Latest:
-    """Keeps the newest value of a column, nulls ignored. Exact.
+    """Keeps the newest value of a column, ignoring nulls. Exact.
 
     The order is that of log time, topic, partition and offset. If one record has several rows, the
     greatest value counts.

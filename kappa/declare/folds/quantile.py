@@ -15,12 +15,12 @@ from kappa.declare.values.columns import INTEGERS, Decimal, Scalar
 
 
 def kll(column: str, rank: float, *, k: int = 200) -> Kll:
-    """Estimates a column's value of a rank, a quantile; bigint of whole numbers, else double.
+    """Estimates a quantile of a column: a bigint for whole numbers, else a double.
 
     Nulls are ignored. The estimate is one of the values, and its rank is near the wanted rank. In
     99 of 100 cases the distance is within 2.3 / k^0.97: 1.3 % by default. Approximate: a KLL sketch
-    draws lots, so the same records may give another value. Ranks 0 and 1 are the least and the
-    greatest value, and exact.
+    draws lots, so the same records may give another value. Ranks 0 and 1 give the least and the
+    greatest value exactly.
 
     Example:
         Table("pages", keys=("page",), fold={"p99_ms": kll("ms", 0.99)})
@@ -79,8 +79,8 @@ class Kll(Fold):
     def _quantile_ranks(self) -> tuple[float, float, float]:
         """Returns the wanted rank, and two ranks whose values almost surely enclose the true value.
 
-        The true value is within once the error in 99 of 100 cases, and within twice the error in
-        all but a millionth of cases. (DataSketches' KllHelper.getNormalizedRankError)
+        The true value is within the error in 99 of 100 cases, and within twice the error in all but
+        one of a million cases. (DataSketches' KllHelper.getNormalizedRankError)
         """
         rank, error = (
             float(self.option_value("rank")),

@@ -28,7 +28,7 @@ def sample(
     Each row has the same chance: the rows whose place (topic, partition, offset) and values have
     the least hashes are kept. With the column `weight`, a row of weight 2 is drawn as two rows of
     weight 1 would be (Efraimidis and Spirakis, 2006); rows whose weight is null, NaN, zero or
-    negative are never drawn. One column gives an array of its values, nulls ignored; several
+    negative are never drawn. One column gives an array of its values, without nulls; several
     columns give an array of structs. The array has the order in which the rows were drawn, so its
     first n values are a sample of n rows. If the rows have more than 16 MiB, only as many as fill
     16 MiB are kept. The boolean column `<name>_overflow` beside the array is true if there were
@@ -60,7 +60,7 @@ class RandomSample(TopK):
 
     @property
     def input_columns(self) -> tuple[str, ...]:
-        """Lists the columns of the values, and the column of the weights, if there is such."""
+        """Lists the columns of the values, and the column of the weights if there is one."""
         weight = dict(self.options).get("weight")
         return (*self._value_columns, *(() if weight is None else (str(weight),)))
 

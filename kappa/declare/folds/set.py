@@ -12,7 +12,7 @@ from kappa.declare.values.columns import Array, Type, parse_type
 
 
 def set_(column: str, *, limit: int = 1000) -> DistinctSet:
-    """Keeps the distinct values, nulls ignored, as a sorted array, empty if no value is left.
+    """Keeps the distinct values that are not null as a sorted array, which may be empty.
 
     Exact, up to `limit` values, and up to 16 MiB. If there are more, the `limit` least by hash are
     kept, or as many of them as fill 16 MiB. This sample is the same for any slices. The boolean
@@ -35,7 +35,7 @@ def cut_column(column: str) -> str:
 
 
 class DistinctSet(Fold):
-    """The distinct values, of many a sample."""
+    """The distinct values, or a sample if there are too many values."""
 
     kind = "set"
 

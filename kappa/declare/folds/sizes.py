@@ -61,7 +61,7 @@ def sum_of_sizes(sizes: dict[str, int | Size], beside: int) -> int | Size:
 
 
 def size_sql(size: int | Size, value: str) -> str:
-    """Returns Spark's SQL of a value's bytes."""
+    """Returns Spark's SQL for the size of a value in bytes."""
     return f"{size}L" if isinstance(size, int) else size(value)
 
 
@@ -71,7 +71,7 @@ def always_fits(size: int | Size, limit: int) -> bool:
 
 
 def is_large(values: str, size: int | Size) -> str:
-    """Returns Spark's condition that an array's values have too many bytes; null of a null."""
+    """Returns Spark's condition that an array's values have too many bytes; null for null."""
     each = size_sql(size, "each")
     return f"aggregate({values}, 0L, (total, each) -> total + {each}) > {MOST_BYTES}L"
 

@@ -25,9 +25,9 @@ def hll(column: str, *, lg_k: int = 12) -> Hll:
 def theta(column: str, *, lg_k: int = 12) -> Theta:
     """Estimates the number of distinct values of a column by a theta sketch; bigint.
 
-    Nulls are ignored. Exact up to 2^`lg_k` values, each of which takes 8 bytes. Beyond, the
-    standard error is 1 / sqrt(2^lg_k): 1.6 % by default. The same records give the same estimate
-    for any slices.
+    Nulls are ignored. Exact up to 2^`lg_k` values, each of which takes 8 bytes. For more values,
+    the standard error is 1 / sqrt(2^lg_k): 1.6 % by default. The same records give the same
+    estimate for any slices.
 
     Example:
         Table("pages", keys=("page",), fold={"visitors": theta("visitor", lg_k=14)})

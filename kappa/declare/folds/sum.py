@@ -13,7 +13,7 @@ from kappa.declare.values.columns import parse_type
 
 
 def sum_(column: str) -> Sum:
-    """Adds a numeric column, nulls ignored; null if no value is left.
+    """Adds the values of a numeric column, ignoring nulls; the sum is null if there are no values.
 
     Exact for whole numbers (bigint) and decimals; sums of doubles depend on the order. A sum that
     does not fit the type is null, and the boolean column `<name>_overflow` beside the sum is then

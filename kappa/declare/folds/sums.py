@@ -108,7 +108,7 @@ class Total:
         yield f"sum({spark_quote(self.column)}) as {spark_quote(self.column)}"
 
     def combined_sql(self) -> Mapping[str, str]:
-        """Returns Spark's SQL of the total's columns, from the columns that `combinations` make."""
+        """Returns Spark's SQL for a total's columns, from the columns that `combinations` make."""
         return {self.column: _cast_sql(spark_quote(self.column), self.kind)}
 
     def updated_values(self, quote: Quote) -> Mapping[str, str]:
@@ -123,7 +123,7 @@ class Total:
         return {self.column: _cast_sql(f"s.{quote(self.column)}", self.kind)}
 
     def value_sql(self, kept: Mapping[str, str], served: str) -> str:
-        """Returns the SQL of the value with the served type; null if the value does not fit.
+        """Returns SQL for the value with the served type, which is null if the value does not fit.
 
         `kept` has the SQL of the total's columns, by name.
         """
@@ -303,7 +303,7 @@ def _cast_sql(summed: str, kind: str) -> str:
     """Returns the SQL that casts a sum to the stored type.
 
     Only sums are cast: bigint, decimal and double mean the same to all engines. DataFusion's
-    `timestamp` would be of nanoseconds, which end in the year 2262.
+    `timestamp` would count nanoseconds, which end in the year 2262.
     """
     return f"cast({summed} as {kind})"
 

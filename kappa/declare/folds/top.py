@@ -26,10 +26,10 @@ def top_k(column: str, k: int = 10, *, by: str | None = None) -> TopK:
     """Keeps the values of the `k` rows with the greatest `by` (or value), greatest first. Exact.
 
     If rows are equal, the later row is first, by log time, topic, partition and offset. Rows with a
-    null value or a null `by` are ignored. A value of two rows is in the array twice. A struct as
-    the column keeps several values of a row. If the values have more than 16 MiB, only the first
-    values that fill 16 MiB are kept. The boolean column `<name>_overflow` beside the array is true
-    if there were more rows with values than are kept.
+    null value or a null `by` are ignored. A value that two rows have is in the array twice. A
+    column that is a struct keeps several values of a row. If the values have more than 16 MiB, only
+    the first values that fill 16 MiB are kept. The boolean column `<name>_overflow` beside the
+    array is true if there were more rows with values than are kept.
 
     Example:
         Table("pages", keys=("page",), fold={"slowest": top_k("visitor", 3, by="ms")})
@@ -50,7 +50,7 @@ class TopK(Fold):
 
     @property
     def input_columns(self) -> tuple[str, ...]:
-        """Lists the column of the values, and the column that ranks the rows, if another."""
+        """Lists the column of the values, and the column that ranks the rows if it differs."""
         by = dict(self.options).get("by")
         return (str(self.column),) if by is None else (str(self.column), str(by))
 
@@ -63,7 +63,7 @@ class TopK(Fold):
         return by, rows.type_of(str(self.column), self.text_of(name))
 
     def ranked_sql(self, given: Types) -> tuple[str, str, str]:
-        """Returns Spark's SQL of a row's rank and value, and whether the row has both."""
+        """Returns Spark's SQL for a row's rank and value, and whether the row has both."""
         value, by = self.input_sql(given), self.input_sql(given, self.input_columns[-1])
         return by, value, f"{by} is not null and {value} is not null"
 

@@ -1,4 +1,4 @@
-"""The formats of records: bytes to the fields of an event, or a reason. They know no topic.
+"""The formats of records: from bytes to the fields of an event, or to a reason. They know no topic.
 
 `kappa/records/record.py` makes rows of fields, whatever their format was. A format is one file
 here, with a line in `topic_formats.py`. Read the package in this order:

@@ -343,7 +343,7 @@ class _SchemaLander:
 
 
 def _logical_landing(logical: str, schema: Mapping[str, Any], path: str) -> Landing | None:
-    """Returns the landing of a logical type; None if the specification lacks the type."""
+    """Returns the landing of a logical type, or None if the specification lacks the type."""
     kind = schema["type"]
     match logical:
         case "timestamp-millis" | "timestamp-micros" if kind == "long":

@@ -75,9 +75,9 @@ def read_all(
 ) -> None:
     """Reads the records at these places, each from the `skipped` byte to exactly the end.
 
-    `spec` has each field's coding, and the branch of null or -1. A value is a number, a truth, the
-    bits of a double or float, or where a text begins. The length of null is -1. `sure` is True for
-    a record that was read to the end.
+    `spec` has each field's coding, and the branch of null or -1. A value is a number, a truth
+    value, the bits of a double or float, or the place at which a text begins. The length of null is
+    -1. `sure` is True for a record that was read to the end.
     """
     for number in range(len(places)):
         at = int(ends[places[number]]) + skipped

@@ -25,7 +25,7 @@ _MOST_PARTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class AvroSchema:
-    """A parsed schema: `whole` as written, and `bare` of logical types, for reading."""
+    """A parsed schema: `whole` as written, and `bare` without logical types, for reading."""
 
     whole: Any
     named: Mapping[str, Any]
@@ -99,7 +99,7 @@ def read_record(value: bytes, writer: Any, reader: Any = None) -> dict[str, Any]
 
 
 def _damage_of(error: Exception) -> str:
-    """Puts the library's error of a damaged value in our words."""
+    """Puts the library's error about a damaged value in our words."""
     match error:
         case EOFError() if str(error).startswith("Expected -"):
             return "a length in it is negative"
@@ -118,7 +118,7 @@ def _damage_of(error: Exception) -> str:
 
 @cache
 def _fastavro_reader() -> tuple[Any, type[Exception], tuple[type[Exception], ...]]:
-    """Returns fastavro's reader, the error of two schemas, and the errors of damaged values."""
+    """Returns fastavro's reader, its error for two schemas, and its errors for damaged values."""
     from fastavro import schemaless_reader  # noqa: PLC0415  # see `parsed`
     from fastavro.read import SchemaResolutionError  # noqa: PLC0415
     from fastavro.schema import SchemaParseException  # noqa: PLC0415
@@ -153,7 +153,7 @@ def why_unreadable(schema: AvroSchema) -> str | None:
 def differing_times(writer: AvroSchema, reader: AvroSchema) -> str | None:
     """Names a field of both schemas whose values mean different things; else returns None.
 
-    Avro's rules of resolution look at no logical type: milliseconds would become microseconds.
+    Avro's rules of resolution ignore logical types, so milliseconds would become microseconds.
     """
     known = dict(_logical_types(reader.whole, reader.named, ""))
     for path, logical in _logical_types(writer.whole, writer.named, ""):
@@ -183,7 +183,7 @@ def _without_keys(schema: Any, names: set[str]) -> Any:
 
 
 def _schema_parts(schema: Any, named: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields the parts right within a schema, with the names of fields."""
+    """Yields the direct parts of a schema, with the names of fields."""
     match schema:
         case list():
             yield from (("", each) for each in schema)

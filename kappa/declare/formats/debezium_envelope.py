@@ -1,4 +1,4 @@
-"""A change from an envelope and a Kafka key, in whatever encoding. Pure.
+"""A change from an envelope and a Kafka key, in any encoding. Pure.
 
 A fact is a column of the event that describes the change and not the row: operation, place in the
 source, time, identity. The name of a fact's column leads to a part of the envelope.

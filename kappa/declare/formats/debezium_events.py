@@ -51,9 +51,9 @@ class Debezium:
     column named `change_...` describes the change itself: `change_op` (c, u, d, r of a snapshot, or
     t of a truncated table), `change_id` (its identity), `change_at`, `change_lsn`, `change_tx`,
     `change_snapshot`, `change_key` (a key of several columns, as one text) and `change_before`.
-    `facts` gives other columns, or other names for these.
+    `facts` gives other columns, or other names for these columns.
 
-    `encoding` is "json", or "avro" by the schemas of a registry; no schema need be pinned.
+    `encoding` is "json", or "avro" by the schemas of a registry; you need not pin a schema.
 
     Records without a schema leave the meaning of whole numbers and texts open. `times` is the unit
     of timestamps that are whole numbers ("millis", "micros" or "nanos"), and `decimals="text"` says

@@ -73,7 +73,7 @@ class Json:
             yield "format json, framed by a registry"
 
     def declared_event(self) -> SchemaPlace | None:
-        """Returns the subject's event; None without a subject, whose topic declares events."""
+        """Returns the subject's event, or None without a subject, whose topic declares events."""
         if self.pin is None:
             return None
         if self.pin.schema.kind != _KIND:

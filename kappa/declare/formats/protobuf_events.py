@@ -88,8 +88,8 @@ class Protobuf:
 
     `framed` records begin with the id of the writer's schema, and with the place of the message in
     the schema, as serializers of a schema registry write records. With a subject, records are
-    framed unless you say otherwise. Another message than the declared message is rejected. Fields
-    that are unknown here are ignored.
+    framed unless you say otherwise. Any message other than the declared message is rejected. Fields
+    that the schema does not have are ignored.
 
     Example:
         Topic("orders", format=Protobuf("schemas/order.proto", message="shop.Order"))
@@ -216,7 +216,7 @@ class ProtobufReader:
             self._others[form.pin.id, indexes_of(message)] = None
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Reads the fields of a message. Raises Rejected if the bytes are no such message."""
+        """Reads a message's fields. Raises Rejected if the bytes are another message or none."""
         if self._framed:
             schema_id, value = split_frame(value)
             indexes, value = _split_indexes(value)
@@ -243,7 +243,7 @@ class ProtobufReader:
         return self._message.DESCRIPTOR
 
     def frame_bytes(self, value: bytes) -> bytes | None:
-        """Returns the bytes before the message of a value; None for another message."""
+        """Returns the bytes before the message of a value, or None for another message."""
         if not self._framed:
             return b""
         try:

@@ -68,7 +68,7 @@ def _read_varint(data: Bytes, at: int, end: int, most: int) -> tuple[int, int]:
     types.UniTuple(types.int64, 3)(_READ_ONLY[1], types.int64, types.int64, types.int64),
 )
 def _read_value(data: Bytes, at: int, end: int, shape: int) -> tuple[int, int, int]:
-    """Returns a value, the length of bytes, and the place after it; -1 for no value."""
+    """Returns a value, the length of bytes, and the place after it, or -1 for no value."""
     if shape == Shape.VARINT:
         found, at = _read_varint(data, at, end, _NUMBER_BYTES)
         return found, 0, at
@@ -90,7 +90,7 @@ def _read_value(data: Bytes, at: int, end: int, shape: int) -> tuple[int, int, i
 
 @compiled(types.UniTuple(types.int64, 2)(_READ_ONLY[1], types.int64, types.int64))
 def _read_timestamp(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Returns the microseconds of a Timestamp and the end; -1 if the bytes are not plain."""
+    """Returns the microseconds of a Timestamp and the end, or -1 if the bytes are not plain."""
     seconds, nanos = np.int64(0), np.int64(0)
     last = 0
     while at < end:
@@ -148,9 +148,9 @@ def read_messages(
     """Reads the messages of the records at these places, each from the `skipped` byte on.
 
     `spec` has for each field the number, the shape, and whether a wrapper contains the value. A
-    value is a number, bits, or where bytes begin. `lengths` must be -1 before the call, and stays
-    so for absent fields. Unknown fields are skipped. A record with a field twice is not plain.
-    `sure` is True for each plain record that was read to the end.
+    value is a number, bits, or the place at which bytes begin. `lengths` must be -1 before the
+    call, and stays so for absent fields. Unknown fields are skipped. A record with a field twice is
+    not plain. `sure` is True for each plain record that was read to the end.
     """
     count = len(spec)
     for number in range(len(places)):

@@ -1,7 +1,7 @@
 """Events as lines of text, read by a regular expression: the logs of programs. Pure.
 
 Times in other spellings are read by a layout, for instance `%d/%b/%Y:%H:%M:%S %z`. `strptime`
-itself depends on the locale of the process, and a row must not.
+itself depends on the locale of the process, and a row must not depend on the locale.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def format_of(given: object) -> RecordFormat:
 def keys_of(
     source: Source, topic: str, key: str | None, given: object, columns: tuple[Column, ...]
 ) -> RecordFormat | None:
-    """Returns the format that a topic declares for keys; None if keys are plain text.
+    """Returns the format that a topic declares for keys, or None if keys are plain text.
 
     Raises DeclarationError if `given` is not a format, or is a format for keys of other columns.
     """

@@ -8,7 +8,7 @@ text back to the same value:
     date, timestamp            ISO 8601; a year before 1 as in -0043; `infinity` and `-infinity`
     time                       as DuckDB writes times, with the zone of a time that has a zone
     interval                   as DuckDB writes intervals: `1 month 14 days 12:34:56.789`
-    decimal                    every digit, as many behind the point as the type says
+    decimal                    every digit, as many after the point as the type says
     bit, bignum, uuid, enum    as DuckDB writes these types
     geometry                   well-known text
 """

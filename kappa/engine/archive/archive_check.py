@@ -37,7 +37,7 @@ class PartitionCheck:
     """The result for a partition: `[start, end)` with its number of records.
 
     Records from `compared_from` on were compared with the topic's records. `wrong` is the first
-    mistake; None: there is no mistake.
+    mistake, or None if there is no mistake.
     """
 
     partition: int
@@ -107,7 +107,7 @@ def _linked(blocks: Iterable[Block], into: Path) -> Iterator[Block]:
 
 
 def _not_contiguous(mark: ArchiveMark, partition: int, blocks: Sequence[Block]) -> str | None:
-    """Finds the first mistake in the sequence of a partition's files, or None."""
+    """Returns the first mistake in the sequence of a partition's files, or None."""
     start, end, tally = (
         mark.start[partition],
         mark.end[partition],

@@ -1,4 +1,4 @@
-"""The memory of large slices that held the law: once per engine and shape of plan.
+"""A record of the large slices that obeyed the law, once per engine and shape of plan.
 
 Large slices of a sample try Kappa's own code: the decoding in Spark's workers, the plan over files,
 and the writers of large commits. The pipeline's code is tried by small slices, at each deploy. So
@@ -55,7 +55,8 @@ def shape_of(plans: Mapping[str, Sequence[Any]], tables: Iterable[Table]) -> str
 def large_slices_key(spark: SparkSession, shape: str, declared: str) -> str | None:
     """Returns a name for everything that decides how large slices are computed, or None.
 
-    None: Python code of the pipeline takes part. `declared` is a digest of the topics and tables.
+    The result is None if Python code of the pipeline takes part. `declared` is a digest of the
+    topics and tables.
     """
     jvm = spark._jvm  # noqa: SLF001  # PySpark has no other way to the JVM
     assert jvm is not None, "the session's JVM runs"
@@ -65,13 +66,13 @@ def large_slices_key(spark: SparkSession, shape: str, declared: str) -> str | No
 
 
 def has_held(key: str) -> bool:
-    """Returns True if large slices of this key have held the law on this machine."""
+    """Returns True if large slices of this key have obeyed the law on this machine."""
     path = _path(key)
     return path is not None and path.exists()
 
 
 def remember_held(key: str) -> None:
-    """Remembers that large slices of this key hold the law. A full disk forgets."""
+    """Remembers that large slices of this key obey the law, unless the disk is full."""
     path = _path(key)
     if path is not None:
         with suppress(OSError):

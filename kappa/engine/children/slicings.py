@@ -49,7 +49,7 @@ _LONGEST = 200
 
 
 class LawBroken(Broken):
-    """A pipeline that gives other rows when the log is cut otherwise.
+    """A pipeline that gives other rows if the log is cut in another way.
 
     `ends` are the ends of the slices of the smallest cut that gives other rows.
     """

@@ -36,7 +36,7 @@ class Event:
 
     Bytes are sent as they are, and None is a tombstone.
 
-    It has a `value`, a `key`, a `partition`, a `timestamp_ms` since 1970, and `headers`.
+    An event has a `value`, a `key`, a `partition`, a `timestamp_ms` since 1970, and `headers`.
 
     Example:
         Event({"visitor": "ann", "ms": 3}, key="ann", headers=[("trace", b"7")])
@@ -54,15 +54,16 @@ def some_events(
 ) -> dict[str, list[Event]]:
     """Draws `count` random events of each topic that a pipeline reads, in the topic's order.
 
-    Nulls, extremes, invalid records and tombstones are among them; values are few, so that keys
-    repeat. Fields with a default may be missing, and fields may have names they had. A `pattern` is
-    met only by chance: give such a property an `enum` or a `default` too, or write its events by
-    hand. Some events are late if a topic declares lateness. Some are repeated, within the horizon
-    and after it, if it declares an identity. Hours and days pass between some if a step is woken on
-    time. The same `seed` draws the same events.
+    The events include nulls, extremes, invalid records and tombstones. There are few different
+    values, so that keys repeat. Fields with a default may be missing, and fields may have their
+    earlier names. A `pattern` is met only by chance: give such a property an `enum` or a `default`
+    too, or write its events by hand. If a topic declares lateness, some events are late. If a topic
+    declares an identity, some events are repeated within the horizon and after the horizon. If a
+    step is woken on time, hours and days pass between some events. The same `seed` draws the same
+    events.
 
     `distinct` names fields, as `TOPIC.FIELD`, whose values differ in all events: the ids that are a
-    view's keys. Raises UsageError if one is neither text nor a whole number.
+    view's keys. Raises UsageError if a field is neither text nor a whole number.
 
     Example:
         events = some_events(web, 20, distinct=("visits.visitor",), seed=7)
@@ -238,7 +239,7 @@ def _appended(topic: Topic, draw: random.Random, number: int, began: int, event:
 
 
 def _another(kind: Type, draw: random.Random, taken: set[Any]) -> Any:
-    """Draws a value that is not taken yet: a usual value as long as there are some."""
+    """Draws a value that is not taken yet: a usual value, as long as usual values are left."""
     drawn = (some_value(kind, draw) for _ in range(20))
     some = chain(drawn, map(str if kind == Scalar("string") else int, numbers(1)))
     value = next(each for each in some if each not in taken)

@@ -44,7 +44,7 @@ class Tasks:
             self._door = _listening(self._door_at)
 
     def __iter__(self) -> Iterator[Task]:
-        """Yields each task; ends when nobody can hand over another task.
+        """Yields each task, and ends when nobody can hand over another task.
 
         While a task runs, this process ends as soon as nobody waits any more.
         """

@@ -43,7 +43,7 @@ _EVENTS = Topic("warm_up", key="id", event="id string not null, kind string not 
     ],
 )
 def warm_up(events: DataFrame) -> dict[str, DataFrame]:
-    """Has rows counted by key, and keeps other rows: the work of most pipelines."""
+    """Counts rows by key, and keeps other rows, as most pipelines do."""
     known = events.where(F.col("n").isNotNull())
     return {
         "by_kind": known.withColumn("day", F.to_date(F.col("_timestamp"))),

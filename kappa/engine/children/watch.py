@@ -52,7 +52,7 @@ _LOOKING_PROPERTIES = ("rdd", "write", "writeStream")
 class Watch:
     """A context that watches the calls of a pipeline's function.
 
-    Notes the line of each telling call, and refuses calls that look at rows.
+    It notes the line of each significant call, and refuses calls that look at rows.
     """
 
     def __init__(self, folder: Path) -> None:

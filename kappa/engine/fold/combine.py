@@ -28,7 +28,7 @@ from kappa.tables.merge import contribution_columns
 
 
 class Combiner:
-    """Combination of a table's contributions with stored rows."""
+    """The combination of a table's contributions with its stored rows."""
 
     def __init__(self, table: TableBirth, path: str, folder: str) -> None:
         """Takes the path of the table, and a folder for rows.
@@ -69,9 +69,9 @@ class Combiner:
 
 
 class _Plan:
-    """Plan of the combination, made once over two leaves.
+    """The plan of the combination, made once over two leaves.
 
-    A leaf has the stored rows, the other leaf the contributions.
+    One leaf has the stored rows, and the other leaf has the contributions.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ def _combined(
 
 
 def aggregates(table: TableBirth, given: Mapping[str, str]) -> tuple[str, ...]:
-    """Lists Spark's SQL that makes the rows of a key a contribution (laws 4 and 9).
+    """Lists Spark's SQL that turns the rows of a key into a contribution (laws 4 and 9).
 
     The aggregation is over the rows of a key. `given` are the columns of these rows, with types.
     """

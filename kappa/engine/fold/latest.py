@@ -1,10 +1,10 @@
-"""Rows of a latest table: the newest decoded record per key, and truncations.
+"""The rows of a latest table: the newest decoded record per key, and truncations.
 
 The rows are found here or in files. A tombstone leaves a hidden row, so that an older record that
-arrives later stays behind the tombstone (law 4). A change that deletes a row also leaves a hidden
-row; the deleted row is not kept. A change that truncates the source's table leaves a hidden row of
-every key that was there before. Such a change must be in a topic of one partition. The table's
-columns are in kappa/tables/shape.py, the condition of the merge in merge.py.
+arrives later does not replace the tombstone (law 4). A change that deletes a row also leaves a
+hidden row; the deleted row is not kept. A change that truncates the source's table leaves a hidden
+row of every key that was there before. Such a change must be in a topic of one partition. The
+table's columns are in kappa/tables/shape.py, the condition of the merge in merge.py.
 """
 
 from __future__ import annotations

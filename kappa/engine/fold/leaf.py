@@ -63,7 +63,7 @@ class Leaf:
         return spark.read.schema(spark_ddl(self._columns)).parquet(spark_address(self._address))
 
     def put(self, rows: pa.Table | None) -> bool:
-        """Puts the leaf's rows (None: no row).
+        """Puts the leaf's rows; None means no rows.
 
         Returns True if earlier frames can read the rows. No action may be running.
         """

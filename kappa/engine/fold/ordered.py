@@ -1,4 +1,4 @@
-"""Fold by a step of the user's, in the order of the log.
+"""A fold by the user's step, in the order of the log.
 
 The step folds over the state of each key. Small slices are folded in the job itself, large slices
 in Spark's workers, by the same loop (step_loop.py). The state is the table's row before the slice.
@@ -49,11 +49,11 @@ _FAST = Judging()
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """Rows that a step makes of a slice, and the step's failures.
+    """The rows that a step makes of a slice, and the step's failures.
 
     The `rows` are by table. `failed` are failing records. `noted` are records that are folded and
-    yet have a row in the rejects. `is_unsure`: the step failed on some record of a batch. If
-    records have failed, the rows are not the slice's.
+    yet have a row in the rejects. `is_unsure` means that the step failed on some record of a batch.
+    If records have failed, the rows are not the rows of the slice.
     """
 
     rows: Mapping[str, ContributedRows]
@@ -64,7 +64,7 @@ class Stepped:
 
 @dataclass(frozen=True, slots=True)
 class OrderedFold:
-    """A table folded by a step, and the table of emitted rows.
+    """A table that a step folds, and the table of emitted rows.
 
     `emitted` is None if the step emits no rows.
     """
@@ -261,7 +261,7 @@ def _by_key(
 ) -> Iterator[tuple[Key, list[Row], Iterator[Row]]]:
     """Yields each key that has rows, with the key's states and rows.
 
-    The rows keep the given order. `and_others`: also yields the keys that have only states.
+    The rows keep the given order. With `and_others`, also yields the keys that have only states.
     """
     for key, found in groupby(
         (each for batch in batches for each in batch.to_pylist()),

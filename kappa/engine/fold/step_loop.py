@@ -7,8 +7,8 @@ slice, which gives the state that the next record would have met.
 
 Records of different partitions have no order between them, and slices decide which arrive first. So
 a key that has records in several partitions has a state for each, and the records of the other
-partitions change nothing in it. Readers see the state of the least partition: no slicing changes
-which one that is. The rejects table has a row for each of the other states.
+partitions change nothing in it. Readers see the state of the least partition, which is the same for
+any slicing. The rejects table has a row for each of the other states.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class FailedStep(NamedTuple):
 
     The line is of the user's code. If the step fails when woken, the record is the last record of
     the key, and `woken_at` is the time that the step had asked for, in microseconds since 1970. If
-    readers do not see a state, the record is the state's first one, and there is no line.
+    readers do not see a state, the record is the first record of the state, and there is no line.
     """
 
     topic: str
@@ -85,9 +85,10 @@ class FailedStep(NamedTuple):
 class Judging:
     """The treatment of the records on which a step fails.
 
-    If `notes`, failures are noted and not raised. `one_by_one`: a batch has one row. `without` are
-    the places of records that are to have no effect: each record is then tried alone, and undone if
-    the step fails on the record or if `without` has its place. None: nothing is undone.
+    With `notes`, failures are noted and not raised. With `one_by_one`, a batch has one row.
+    `without` are the places of records that are to have no effect: each record is then tried alone,
+    and undone if the step fails on the record or if `without` has its place. If it is None, nothing
+    is undone.
     """
 
     notes: bool = False
@@ -96,7 +97,7 @@ class Judging:
 
 
 class StepLoop:
-    """Loop over keys, which keeps the resulting rows until taken.
+    """The loop over keys, which keeps the resulting rows until they are taken.
 
     If failures are noted, a key ends at the first record that the step fails on: the slice must be
     folded again without that record. In a batch the failing record is not known: `is_unsure` is
@@ -162,7 +163,7 @@ class StepLoop:
         """Folds the rows of one key into its states.
 
         The rows are in the order of the log. `held` are the table's rows of the key: if `rows` has
-        any, all of them. There may be no rows if the step can be woken.
+        any row, `held` has all rows of the key. There may be no rows if the step can be woken.
         """
         states = {row[PARTITION]: row for row in held}
         made: dict[int, Row | None] = {}
@@ -199,7 +200,7 @@ class StepLoop:
         return written
 
     def _fold_partition(self, key: Key, held: Row | None, rows: Iterable[Row]) -> Row | None:
-        """Folds the rows of a key in one partition into their state (None: no state yet).
+        """Folds the rows of a key in one partition into their state; None means no state yet.
 
         Returns the table's row, or None if the state stays as it is.
         """
@@ -393,7 +394,7 @@ class StepLoop:
         )
 
     def is_full(self, table: TableBirth) -> bool:
-        """Returns True if so many rows wait that they should be taken."""
+        """Returns True if so many rows are waiting that they should be taken."""
         return len(self._rows[table.name]) >= _BATCH_ROWS
 
     def take(self, table: TableBirth) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Rows of a table that a slice touches, at one version.
+"""The rows of a table that a slice touches, at one version.
 
 A slice touches the rows of its keys, and the rows that are due. A slice reads tables at the
 versions of the slice before, never at the newest versions (law 1). The caller gives the version,
@@ -128,7 +128,7 @@ def _matching_batches(
 
 
 class _Among:
-    """Set of wanted keys, which finds the rows that have a wanted key.
+    """A set of wanted keys, which finds the rows that have a wanted key.
 
     A row's key becomes a number, column by column. The number is the place of the column's value
     among the wanted values, and then the place of that pair among the wanted pairs. So nulls match,
@@ -171,7 +171,7 @@ class _Among:
 
 
 class _Due:
-    """Condition: a row's time is not after its partition's log time."""
+    """The condition that a row's time is not after its partition's log time."""
 
     def __init__(self, on_time: str, clocks: Clocks) -> None:
         self._schema = arrow_schema([(on_time, "timestamp"), *PLACE_COLUMNS[:2]])

@@ -1,15 +1,15 @@
-"""Contributions of a slice: the function's rows, folded by key.
+"""The contributions of a slice: the function's rows, folded by key.
 
 The user's function runs on decoded rows and is checked against the build's tables. If the function
 raises, or returns other columns than the build was born with, the job stops with the user's line.
 The same slice would fail again.
 
-Small slices run through a plan that is made once. Calling the function, analysing and planning take
-Spark some 200 ms, and running the plan some 30: freshness depends on these times. The same plan
+Small slices run through a plan that is made once. Spark takes some 200 ms to call the function, to
+analyse and to plan, and some 30 ms to run the plan. Freshness depends on these times. The same plan
 gives other rows each time because of its leaves (engine/fold/leaf.py). Spark keeps nothing from one
 run to the next, since the plan has no exchange and no cache, which a row-by-row function does not
-need. If a function reads a clock or throws dice, and was let through, the function is planned again
-for each slice: Spark computes that part when planning.
+need. If a function reads a clock or uses random numbers, and was let through, the function is
+planned again for each slice: Spark computes that part when planning.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ def _attributes(part: Any) -> list[tuple[str, int]]:
 
 
 class Prepared:
-    """Contributions of small slices to all tables of a function."""
+    """The contributions of small slices to all tables of a function."""
 
     def __init__(
         self,
@@ -325,7 +325,7 @@ class Prepared:
     def run_apart(self, rows: Mapping[str, pa.Table]) -> None:
         """Computes one table after the other.
 
-        So of several errors the same error is always raised.
+        So if there are several errors, the same error is always raised.
         """
         self._put(rows)
         for frame in self._frames.values():

@@ -1,12 +1,13 @@
-"""Records that a function fails on, found by ever smaller runs.
+"""The records that a function fails on, found by ever smaller runs.
 
 Rows are computed row by row: a function fails on many records exactly if it fails on some record
 alone. On a single record the function does the same whatever the slice. A function that fails
 without any record has an error of its own. If the function fails on many records together, and on
 no record alone, no record is to blame.
 
-The search continues, however many records fail: it takes time, but no record of a producer ends it.
-A slice with very many of them is split (law 12), since all that are found are in memory.
+The search continues, however many records fail: the search takes time, but no record of a producer
+ends the search. A slice with very many of them is split (law 12), since all that are found are in
+memory.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _Error = TypeVar("_Error")
 
 
 class TooManyFail(Exception):
-    """Signal that a slice must be split, since very many of its records fail."""
+    """A signal that a slice must be split, since very many of its records fail."""
 
 
 class Valid(Protocol):
@@ -74,7 +75,7 @@ class Culprit:
 
 
 class Culprits:
-    """Search for the records of a slice that a function fails on."""
+    """The search for the records of a slice that a function fails on."""
 
     def __init__(
         self, pipeline: Pipeline, tries: Callable[[], Iterable[Tries]], decoded: Valid
@@ -246,7 +247,7 @@ def _content_text(text: bytes | None) -> str:
 
 
 class Together(Exception):
-    """Many items fail together, and no item fails alone."""
+    """The error that many items fail together, and no item fails alone."""
 
 
 def failing(count: int, tried: Callable[[int, int], _Error | None]) -> Iterator[tuple[int, _Error]]:

@@ -1,4 +1,4 @@
-"""Rows of decoded records, picked and rejected.
+"""The rows of decoded records, picked and rejected.
 
 Both ways of decoding use these functions.
 """
@@ -73,7 +73,7 @@ def topics_of(places: Iterable[Position]) -> set[str]:
 
 
 def topics_with_attempts(seen: CountsOf) -> Iterable[str]:
-    """Yields the topics with redriven records: nearly always none."""
+    """Yields the topics with redriven records. Nearly always there are no such topics."""
     return (name for name, parts in seen.items() if any(one.redriven for one in parts.values()))
 
 

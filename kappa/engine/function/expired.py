@@ -1,4 +1,4 @@
-"""Expired rows: contributions to rows that are gone already.
+"""Expired rows: contributions to rows that are already gone.
 
 A row is expired if its time and the span of its table are before the log time of the row's record.
 The record is then a reject, as a whole. So the log alone decides, per record, and each replay
@@ -36,7 +36,7 @@ EXPIRED_COLUMNS = (("table", "int"), ("behind", "bigint"), *_PLACE)
 def expired_rows(
     tables: Sequence[TableBirth], returned: Mapping[str, DataFrame]
 ) -> DataFrame | None:
-    """Returns the expired rows of a function; None if no rows expire."""
+    """Returns the expired rows of a function, or None if no rows expire."""
     found = [
         _expired(returned[table.name], number, table.expiry)
         for number, table in enumerate(tables)

@@ -1,4 +1,4 @@
-"""Failures of a user's function, from Python's or Spark's exception."""
+"""The failures of a user's function, from an exception of Python or Spark."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LONGEST = 400
 
 
 class Hoarded(KappaError):
-    """The error that a function took more memory than allowed.
+    """The error that a function took more memory than it may take.
 
     The limit is the memory that a worker may have. The job's error names the slice.
     """
@@ -38,7 +38,7 @@ class Hoarded(KappaError):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failure of a function: line, error and hint.
+    """A failure of a function: the line, the error and a hint.
 
     The line is `file:line`; the hint is for the user.
     """
@@ -122,7 +122,7 @@ def failure_in(text: str, line: str, pipeline: Pipeline) -> Failure | None:
 
 
 def explained(error: Exception, pipeline: Pipeline) -> KappaError | None:
-    """Returns an error over the user's rows in a sentence of ours.
+    """Returns an error over the user's rows as a sentence in our words.
 
     Returns None if the rows are not to blame.
     """

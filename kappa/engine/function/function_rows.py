@@ -1,10 +1,10 @@
-"""Rows that a pipeline's function makes of a decoded slice.
+"""The rows that a pipeline's function makes of a decoded slice.
 
 The function makes rows for each of its tables. A small slice runs through a plan that is made once;
 a large slice through a plan of its own. Unless `on_error="stop"` is declared, marks and rejects
 count the records that the function fails on. So the function runs over a small slice before
 anything is committed. Over a large slice the function does so only after a first failure on a
-slice, which is then folded again (slice.py): the function's rows are kept in files meanwhile.
+slice, which is then folded again (slice.py): until then, the function's rows are kept in files.
 """
 
 from __future__ import annotations

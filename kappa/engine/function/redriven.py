@@ -1,4 +1,4 @@
-"""Settling of redriven records: folded, or duplicates (law 7).
+"""The settling of redriven records: each is folded, or is a duplicate (law 7).
 
 kappa/records/redrive.py decides. The rejects table has the results of earlier slices: the rejects,
 and a hidden row for each redriven record that was folded. Only rows of offsets before the slice

@@ -2,8 +2,8 @@
 
 The search for failing records (culprits.py) needs a run for each of them. As a job of Spark's, a
 run takes tens of milliseconds, and a producer may send hundreds of thousands of such records.
-Without a job a run takes about one (RowTrial.java). A worker of Python's is gone where it raises:
-there a run takes a hundred.
+Without a job a run takes about one millisecond (RowTrial.java). A Python worker ends when it
+raises, so with such workers a run takes a hundred milliseconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SOURCE = Path(__file__).with_name("RowTrial.java")
 
 
 class Tries(Protocol):
-    """Runs of a function over ranges of rows."""
+    """The runs of a function over ranges of rows."""
 
     def put(self, topic: str, rows: pa.Table) -> None:
         """Puts the rows; the function is then tried on ranges of them."""
@@ -36,8 +36,8 @@ class Tries(Protocol):
     def failure(self, start: int, end: int) -> Failure | None:
         """Returns the failure of the function on a range of the rows, or None.
 
-        Tables are computed one after the other: of several errors of a record the same one is
-        returned each time.
+        Tables are computed one after the other. So if a record has several errors, the same error
+        is returned each time.
         """
         ...
 
@@ -112,7 +112,7 @@ class Trial:
             self._java.addPlan(frame._jdf.queryExecution().executedPlan().execute())  # noqa: SLF001  # as above
 
     def put(self, topic: str, rows: pa.Table) -> None:
-        """Has the JVM read the rows, once."""
+        """Lets the JVM read the rows, once."""
         if not self._leaves[topic].put(rows):
             self._rows = {**self._rows, topic: self._leaves[topic].frame(self._session)}
         plan = self._rows[topic]._jdf.queryExecution().executedPlan()  # noqa: SLF001  # as above

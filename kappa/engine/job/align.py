@@ -1,9 +1,9 @@
-"""Alignment of a candidate with a frontier of the live build.
+"""The alignment of a candidate with a frontier of the live build.
 
 The frontier is pinned by a lease first. The slices that lead to the frontier are written down as a
 leg and folded, and the result is put as an alignment (kappa/state/alignment.py). The live job is
 not touched, and continues. A candidate that is past the live build in a partition waits until the
-live build has caught up. If the lease has ended meanwhile, a newer frontier is the aim.
+live build has caught up. If the lease has ended by then, a newer frontier becomes the aim.
 engine/job/catch_up.py folds these legs.
 """
 
@@ -41,7 +41,7 @@ _LOOKS = 20
 
 
 class Aligner:
-    """Aligner of a candidate with the live build of the pipeline."""
+    """The aligner of a candidate with the live build of the pipeline."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Catch-up: bounded legs of large slices, until the rest is small.
+"""The catch-up: bounded legs of large slices, until the rest is small.
 
 The rest then fits a single batch. If the pipeline has a live build, no slice goes past the
 published frontier of the live build. The rest is for the tail's process: the catch-up's process has
@@ -43,7 +43,7 @@ _FAR = 10_000_000
 
 
 class CatchUp:
-    """Bounded legs of a build."""
+    """The bounded legs of a build."""
 
     def __init__(
         self,
@@ -112,9 +112,9 @@ class CatchUp:
     def align(self, *, again: bool) -> Leg | None:
         """Aligns the build with the live build, if there is a live build.
 
-        Returns the build's tail, written down. `again`: the tail is already written down, and the
-        build is aligned once more before the tail continues. Returns None if the job was asked to
-        stop.
+        Returns the build's tail, written down. With `again`, the tail is already written down, and
+        the build is aligned once more before the tail continues. Returns None if the job was asked
+        to stop.
         """
         while not self._job.stop.is_set():
             begun = None if again and self._legs.has_tail() else self._begun()

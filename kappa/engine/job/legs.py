@@ -1,4 +1,4 @@
-"""Legs of a build: the stretches of its job.
+"""The legs of a build: the stretches of its job.
 
 Each leg is put if absent before the leg begins. Catch-ups and alignments are bounded. Their slices
 are planned in the leg's record, so that the slices are the same after a crash. The tail is
@@ -33,7 +33,7 @@ _NO_BOUNDS: BoundsOf = {}
 
 
 class LegKind(StrEnum):
-    """Kind of a leg.
+    """The kind of a leg.
 
     A `base` brings a branch to the offsets at which the branch's own code begins, by the code of
     the build that the branch begins with.
@@ -46,7 +46,7 @@ class LegKind(StrEnum):
 
 
 class Aim(Struct, frozen=True):
-    """Aim of an alignment: leased live frontier and common topics."""
+    """The aim of an alignment: the leased live frontier and the common topics."""
 
     live: Frontier
     comparable: tuple[str, ...]
@@ -91,7 +91,7 @@ def leg_records(store: Store, build: str) -> NumberedRecords[Leg]:
 
 
 class Legs:
-    """Legs of a build."""
+    """The legs of a build."""
 
     def __init__(self, store: Store, build: str) -> None:
         self._build = build
@@ -167,9 +167,9 @@ def catch_up(
     """Plans a bounded leg from `start` to `end`.
 
     Slices have about `at_most` offsets, and about `slice_records` up to the offsets before which
-    all is `archived`. Slices end where the archive's files do (`bounds`) if these ends are near:
-    whole files need no filter. The first slice of a long leg has about `first` offsets, if `first`
-    is given: people see soon that the code works. Pure.
+    all is `archived`. Slices end where the archive's files end (`bounds`) if these ends are near,
+    since whole files need no filter. The first slice of a long leg has about `first` offsets, if
+    `first` is given: people see soon that the code works. Pure.
     """
     distance = end.distance(start)
     is_long = first > 0 and distance >= _LONG_STEPS * first

@@ -1,4 +1,4 @@
-"""Work of a job on a leg, from the code to the last slice.
+"""The work of a job on a leg, from the code to the last slice.
 
 The code is the build's own. This module imports everything that takes long to import, so job.py
 imports the module while Spark's JVM boots.
@@ -68,7 +68,7 @@ class Job:
 
 
 class Legwork:
-    """Work of a build's job."""
+    """The work of a build's job."""
 
     def __init__(
         self,

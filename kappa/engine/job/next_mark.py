@@ -1,4 +1,4 @@
-"""Mark of the next slice, with log times and tallies carried on. Pure."""
+"""The mark of the next slice, with log times and tallies carried on. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ordered folds of a pipeline, applied to the rows of a slice."""
+"""The ordered folds of a pipeline, applied to the rows of a slice."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _MOST_TRIES = 10
 
 
 class StepFails(Exception):
-    """Failure of steps on records of a slice.
+    """The failure of steps on records of a slice.
 
     The slice must be folded again. `failed` are the records. `noted` are the records that are
     folded and yet have a row in the rejects (`StepLoop`); None means that these are not known yet.
-    `is_unsure`: a step over batches fails on some record of a batch.
+    `is_unsure` means that a step over batches fails on some record of a batch.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class OrderedSteps:
         """Returns the rows of all tables, with the results of steps.
 
         The results take the place of the steps' input. States are read as they were before the
-        slice. `clocks` are the log times at the slice's end. `one_by_one`: a batch has a single
-        row.
+        slice. `clocks` are the log times at the slice's end. With `one_by_one`, a batch has a
+        single row.
 
         Raises StepFails, for all steps, if records on which steps fail are to be rejects, or if
         records are to be noted and `noted` is None. Raises Broken if `noted` names other records
@@ -160,7 +160,7 @@ class TableSteps:
     judging: Judging
 
     def here(self, rows: pa.Table) -> Stepped:
-        """Folds rows of this process; by Spark if very many keys are woken."""
+        """Folds rows of this process, or lets Spark fold them if very many keys are woken."""
         fold, columns = self.fold, self.fold.table.columns
         due: pa.Table | None = None
         if fold.on_time is not None:

@@ -1,4 +1,4 @@
-"""Limit of the time that a slice may take without progress.
+"""The limit of the time that a slice may take without progress.
 
 The error names the function and the slice.
 """
@@ -29,7 +29,7 @@ def _end_process() -> None:
 
 
 class SliceLimit:
-    """Limit of a job's slices, in seconds without progress."""
+    """The limit for a job's slices, in seconds without progress."""
 
     def __init__(
         self,
@@ -81,8 +81,8 @@ class SliceLimit:
     def _watch(self, piece: Slice, done: threading.Event) -> None:
         """Counts the seconds since the last sign of progress.
 
-        A machine that slept, or had no time for this thread, had no time for the slice either: that
-        while counts as two pauses.
+        A machine that slept, or had no time for this thread, had no time for the slice either. So
+        such a time counts as two pauses.
         """
         pause = min(self._seconds / _LOOKS, _LONGEST_PAUSE_SECONDS)
         moved = threading.Event()

@@ -1,4 +1,4 @@
-"""Splits of slices that are too large for the machine (law 12).
+"""The splits of slices that are too large for the machine (law 12).
 
 Jobs die in slices that are too large. Each slice is recorded as begun before it is folded, on the
 host whose memory may be too small. A slice that two jobs have begun and no job has ended is split.
@@ -67,7 +67,7 @@ _SPLIT = Documents[Split](Split, derived=True)
 
 
 class Splits:
-    """Splits of a build's slices, for the lock's holder only."""
+    """The splits of a build's slices, for the lock's holder only."""
 
     def __init__(self, store: Store, build: str) -> None:
         self._store = store

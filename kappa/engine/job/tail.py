@@ -154,8 +154,8 @@ class Tail:
     def _wait_for_more(self, end: Offsets, topics: Sequence[str]) -> None:
         """Waits until the log has more than `end`.
 
-        Spark, meanwhile, plans nothing. Otherwise Spark would ask the broker a hundred times a
-        second, which costs both a tenth of a core.
+        During the wait Spark plans nothing. Otherwise Spark would ask the broker a hundred times a
+        second, which would cost each of the two a tenth of a core.
         """
         asked, stop = time.monotonic(), self._job.stop
         while not stop.is_set():
@@ -199,7 +199,7 @@ class Tail:
                 self._turn.release()
 
     def _hear(self) -> None:
-        """Publishes now and then that all deletions are heard.
+        """Publishes now and then that the build has read all deletions.
 
         A build without new records needs this.
         """
@@ -236,7 +236,7 @@ class Tail:
 def _end_of(query: StreamingQuery) -> threading.Event:
     """Returns an event that is set once the stream has ended.
 
-    To ask the stream again and again costs more.
+    Asking the stream again and again would cost more.
     """
     ended = threading.Event()
 

@@ -1,9 +1,9 @@
-"""Guard over a build's topics.
+"""A guard over a build's topics.
 
-The topics must be the same, nothing of them lost, and no deletion missed. Topic ids are compared
-with the ids at birth, and the log's end with the folded offsets (law 2). A compacted topic keeps a
-tombstone for a limited time only. So a build that was away for longer may have missed that a key
-was deleted (law 5).
+The topics must be the same, without lost records, and the build must not have missed a deletion.
+Topic ids are compared with the ids at birth, and the log's end with the folded offsets (law 2). A
+compacted topic keeps a tombstone for a limited time only. So a build that was away for longer may
+have missed that a key was deleted (law 5).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HEARD_SECONDS = 60.0
 
 
 class TopicGuard:
-    """Guard over the topics of a build."""
+    """A guard over the topics of a build."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class TopicGuard:
         """Returns the witnesses found in the slice after `last`.
 
         Raises LogCutError as `check_end` does. The log is read only if the slice has records of
-        other leaders: without a change of leaders no log loses its end.
+        other leaders: a log loses its end only if the leader changes.
         """
         if leader_changed(last.witnesses, found):
             self.check_end(last)

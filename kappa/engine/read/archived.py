@@ -1,10 +1,10 @@
 """A slice's records from the archive of their topic.
 
-The archive's files take the place of decoded files, and are linked into the slice's folder. So
-files that the archive drops meanwhile stay until the slice is folded, and no lease is needed. The
-files give the rows that decoding the log would give, since an archive is a decoded copy of the log.
-The rows are equal only if the log time at the slice's start is the archive's own: a build that has
-another origin reads the log. The writer of the files is engine/archive/archiver.py.
+The archive's files take the place of decoded files, and are linked into the slice's folder. So a
+file that the archive drops stays until the slice is folded, and no lease is needed. The files give
+the rows that decoding the log would give, since an archive is a decoded copy of the log. The rows
+are equal only if the log time at the slice's start is the archive's own: a build that has another
+origin reads the log. The writer of the files is engine/archive/archiver.py.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ArchivedRange:
     """The part of a partition's range that an archive has.
 
     The archive has all of the range up to `end`. `seen` are the counts there, or None if the part
-    has no record. `is_whole`: the files have no record beside the range.
+    has no record. `is_whole` means that the files have no record outside the range.
     """
 
     end: int

@@ -1,4 +1,4 @@
-"""Records of an archive's file, and the counts of records.
+"""The records of an archive's file, and the counts of records.
 
 The file's statistics have the counts if all records are valid, which is nearly always so.
 """

@@ -1,14 +1,14 @@
-"""Identities that a build remembers where a slice begins (law 6).
+"""The identities that a build remembers at the beginning of a slice (law 6).
 
-The memory is the same for whatever process folds the slice, and whenever. While each slice follows
+The memory is the same, whichever process folds the slice, and at any time. While each slice follows
 the last the memory is carried along. Otherwise (a job has begun, an interrupted slice is folded
 again, Spark's tasks have folded the last slice), the memory is made again. The log is read back up
 to the slice by the same decoding. Reading back begins with the newest memory that was put for an
 offset (decode/remembered.py), or at the build's origin if no memory was put. A memory is put
-whenever the horizon has passed since the last memory, by the log's time or the wall's. So about a
-horizon of the log is read back, and nothing of a resting partition, which retention may empty
-meanwhile. Reading just the horizon before the slice would be wrong: the identities accepted there
-depend on the identities accepted before, and so on.
+whenever the horizon has passed since the last memory, by the log's time or the wall's. So about one
+horizon of the log is read back. Nothing of a resting partition is read back, since retention may
+empty the partition. Reading just the horizon before the slice would be wrong: the identities
+accepted there depend on the identities accepted before, and so on.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Readable(Protocol):
 
 
 class Identities:
-    """Memories of a build, per topic and partition.
+    """The memories of a build, per topic and partition.
 
     Only topics that declare an identity have memories.
     """

@@ -43,7 +43,7 @@ _EXACT = {"kafka.isolation.level": "read_committed", "failOnDataLoss": "true"}
 
 @dataclass(frozen=True, slots=True)
 class KafkaAccess:
-    """Address of the log, and options of its clients.
+    """The address of the log, and the options of its clients.
 
     The function `client_options` gives the options.
     """
@@ -54,7 +54,7 @@ class KafkaAccess:
 
 
 class LogSource:
-    """Source of slices, for this process or Spark's tasks.
+    """The source of slices, for this process or Spark's tasks.
 
     A slice has exactly the records between its bounds.
     """
@@ -116,8 +116,8 @@ class LogSource:
     def wait_beyond(self, end: Offsets, seconds: float) -> bool:
         """Waits until the log has more than these offsets.
 
-        Returns False if the log has no more yet. The broker answers when there is something, and is
-        not asked again and again meanwhile.
+        Returns False if the log has no more yet. The broker answers when there is something, so the
+        broker is not asked again and again.
         """
         return self._reader.wait_beyond(end, seconds)
 
@@ -127,7 +127,7 @@ class LogSource:
 
 
 def _noted(records: Iterable[Record], last: dict[tuple[str, int], Record]) -> Iterator[RawRecord]:
-    """Yields raw records, and notes the last one of each partition."""
+    """Yields raw records, and notes the last record of each partition."""
     for record in records:
         last[record.topic, record.partition] = record
         yield (

@@ -64,7 +64,7 @@ class SparkCluster:
 
     @property
     def cores(self) -> int:
-        """Returns the number of cores that tasks may use at once; 0: not known."""
+        """Returns the number of cores that tasks may use at once, or 0 if it is not known."""
         is_dynamic = self.conf.get(IS_DYNAMIC, "").strip().lower() == "true"
         executors = int(self.conf.get(MAX_INSTANCES if is_dynamic else INSTANCES, 0))
         return int(self.conf.get(CORES_MAX, executors * self._executor_cores))
@@ -110,9 +110,9 @@ def cluster_of(settings: Settings) -> SparkCluster | None:
 def on_yarn(conf: Mapping[str, str], *, beside: int) -> Mapping[str, str]:
     """Returns the settings that a project with its own settings `conf` needs on YARN.
 
-    `beside` are the bytes of Python's workers beside an executor's JVM. YARN ends containers that
-    take more memory than requested. If `spark-submit` has not begun an application, Spark does not
-    know that the application has Python workers.
+    `beside` is the memory, in bytes, that Python's workers take beside an executor's JVM. YARN ends
+    containers that take more memory than requested. If `spark-submit` has not begun an application,
+    Spark does not know that the application has Python workers.
     """
     heap = parse_memory(conf.get(HEAP, HEAP_UNLESS_SET))
     jvms_own = max(heap // _SHARE, parse_memory(_LEAST))

@@ -1,4 +1,4 @@
-"""Java sources of ours, compiled in a session's JVM. The compiler comes with Spark."""
+"""Our Java sources, compiled in a session's JVM. The compiler comes with Spark."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class LegSession:
     def begin(self) -> None:
         """Starts the JVM, and begins the session in another thread, unless already done.
 
-        If a spare's JVM is at hand, the session begins when asked for.
+        If a spare's JVM is available, the session begins when it is asked for.
         """
         if self._machine is not None:
             return
@@ -56,7 +56,7 @@ class LegSession:
 
     @property
     def has_spare(self) -> bool:
-        """Returns True if a spare's warm JVM is at hand for few rows."""
+        """Returns True if a spare's warm JVM is available for few rows."""
         return self._warm is not None
 
     @property
@@ -84,7 +84,7 @@ class LegSession:
         """Returns a session for few rows, active in this thread.
 
         Until the leg's own session is asked for, the session belongs to the spare's warm JVM.
-        Afterwards frames of that session are worth nothing.
+        Afterwards the frames of that session cannot be used any more.
         """
         self.begin()
         if self._warm is None:

@@ -144,7 +144,7 @@ def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _end(machine: Machine) -> None:
-    """Waits for the end of a JVM, which lists lambdas last."""
+    """Waits for the end of a JVM, since the JVM lists lambdas last."""
     stdin = machine.process.stdin
     assert stdin is not None, "it is tied to this process by it"
     stdin.close()

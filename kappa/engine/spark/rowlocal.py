@@ -1,9 +1,9 @@
 """The operations that a pipeline's function may not use, each with Kappa's own way.
 
-Pure: reads Spark's plan as JSON. A function must give each row's contribution from that row alone.
-Otherwise a replay in large slices would give other rows than the tail in small slices (the law of
-slices). The analysed plan shows the operations of a function, however the function is written;
-operators that are unknown here are refused too.
+This module is pure: it reads Spark's plan as JSON. A function must give each row's contribution
+from that row alone. Otherwise a replay in large slices would give other rows than the tail in small
+slices (the law of slices). The analysed plan shows the operations of a function, however the
+function is written; operators that are unknown here are refused too.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def activate(spark: SparkSession) -> None:
 def hush_streams(spark: SparkSession) -> None:
     """Keeps Spark's reports of a failed stream out of the log.
 
-    For streams that fail by an error of Kappa.
+    This is for streams that fail because of one of Kappa's own errors.
     """
     log4j = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001
     log4j.core.config.Configurator.setLevel(_STREAMS, log4j.Level.OFF)

@@ -117,7 +117,7 @@ class Machine:
         lower_priority(nice, (os.getpid(), self.process.pid))
 
     def kill(self) -> None:
-        """Ends the JVM, whatever the JVM is doing."""
+        """Kills the JVM, whatever the JVM is doing."""
         with self.process:
             self.process.kill()
 
@@ -173,8 +173,8 @@ def boot(
 ) -> Machine:
     """Starts the JVM of this process's session, and does not wait for the JVM.
 
-    `memory` is the JVM's heap (`2g`), `worker_memory` the memory of a Python worker; `cores` of 0
-    are all. `local_dir` takes Spark's spills and leftovers; the folder belongs only to this
+    `memory` is the JVM's heap (`2g`), `worker_memory` the memory of a Python worker; 0 `cores`
+    means all cores. `local_dir` takes Spark's spills and leftovers; the folder belongs only to this
     process. `list_classes` is a path for the list of the JVM's classes (only recording.py asks for
     the list). The JVM's output goes to the file `output`, or to this process's own output. The
     JVM's environment has `secrets`. Tasks run on the `cluster`, if there is one. Tables may be in a
@@ -309,7 +309,7 @@ def boot_ahead(settings: Settings, *, profile: Profile, local_dir: Path) -> Mach
 
 
 def booted_ahead() -> Machine:
-    """Returns the JVM that this process has booted ahead; a spare has one."""
+    """Returns the JVM that this process has booted ahead, as a spare has."""
     (machine,) = _ahead
     return machine
 
@@ -333,7 +333,7 @@ def _relay(says: int) -> None:
 
 
 def end_process(code: int) -> NoReturn:
-    """Ends this process and its JVM, though threads of Spark and Kafka run."""
+    """Ends this process and its JVM, even if threads of Spark and Kafka still run."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -104,7 +104,7 @@ def _local_settings(local_dir: Path, cores: int, worker_memory: str) -> Mapping[
 
 
 def _has_unix_sockets() -> bool:
-    """Returns False in a confined process, whose filter of calls lets none be opened."""
+    """Returns False in a confined process, whose filter of calls forbids such sockets."""
     try:
         socket.socket(socket.AF_UNIX).close()
     except PermissionError:

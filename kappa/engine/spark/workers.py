@@ -3,14 +3,14 @@
 - Workers import the project's modules as the driver does. `spark.python.daemon.module` names this
   module, and `KAPPA_SOURCES` the folder (importer.py sets the variable). So a worker finds a
   function that a UDF calls under the name that the function has in the driver, whatever its module.
-  The project's files are on no `sys.path`, so no file can hide the standard library.
+  The project's files are not on `sys.path`, so no file can hide the standard library.
 - A worker ends in silence if the JVM has closed its socket. PySpark would print a traceback, and a
   healthy job's log would be full of tracebacks. The JVM closes resting workers, and workers of
   tasks that need no more rows.
 - Workers on a cluster check that their Kappa is the job's, and find the code in the shipped files.
 - Where workers decode, the daemon imports the decoder before the daemon forks. Otherwise each
   worker would take a second for the import.
-- A worker does not print the limit of its memory: a log would have four such lines a worker.
+- A worker does not print the limit of its memory: a log would have four such lines for each worker.
 """
 
 from __future__ import annotations

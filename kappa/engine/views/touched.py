@@ -61,7 +61,7 @@ class ViewSource:
 
     @property
     def is_known(self) -> bool:
-        """Returns True if the slice's contributions are in memory, or there are none."""
+        """Returns True if the slice's contributions are in memory, or if none exist."""
         return not self.has_changed or self._writer.new_rows is not None
 
     @property
@@ -119,8 +119,9 @@ def changes_of_slice(
 ) -> pa.Table | None:
     """Returns the differences from a view's stored rows, in rows that the slice touched.
 
-    `sources` are the view's own table and the tables that the view reads; `changed` are those that
-    have changed. `since` is as in `changes_sql`. Returns None if the whole view must be computed.
+    `sources` are the view's own table and the tables that the view reads; `changed` are the tables
+    that have changed. `since` is as in `changes_sql`. Returns None if the whole view must be
+    computed.
     """
     if way.change is None and not way.whole_after.keys().isdisjoint(changed):
         return None

@@ -90,9 +90,9 @@ class Merging:
     """The way in which contributions by key are merged into their table.
 
     Spark's contributions are merged in this process if their size is at most `at_most_bytes`. Few
-    contributions wait beside a table of `large_rows` or more; None: contributions never wait. Where
-    Spark's workers see no file of this machine, `elsewhere` is the name of the job's own folder.
-    Computing a view may spill `most_spilled` bytes to the disk.
+    contributions wait beside a table of `large_rows` or more; None means that contributions never
+    wait. If Spark's workers see no file of this machine, `elsewhere` is the name of the job's own
+    folder. Computing a view may spill `most_spilled` bytes to the disk.
     """
 
     at_most_bytes: int = 0
@@ -199,7 +199,7 @@ class TableWriter:
     def stored_sql(self, columns: Sequence[str]) -> str:
         """Returns DuckDB's query for these columns of all stored rows.
 
-        First drains the recent rows, so that no row waits beside the table. The query includes
+        It first drains the recent rows, so that no row waits beside the table. The query includes
         hidden rows. The caller's slice must not be in the table yet (law 1).
         """
         self._drain()
@@ -499,7 +499,7 @@ class Rewriting:
     def fold(self, mark: Mark, guard: Guard) -> None:
         """Folds the rows in `contributed`, one row per key, into the table.
 
-        Deletes the contributed rows then. Raises Broken if a value overflows.
+        Then it deletes the contributed rows. Raises Broken if a value overflows.
         """
         try:
             with self._duck() as duck:

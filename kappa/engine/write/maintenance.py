@@ -167,7 +167,7 @@ class Maintenance:
     def run(self) -> None:
         """Maintains all tables of the build except for tables that are being drained.
 
-        No slice may be committed meanwhile.
+        No slice may be committed during the run.
         """
         self.prepare()
         self._prepared = False
@@ -234,9 +234,9 @@ class Maintenance:
     ) -> None:
         """Checkpoints a table's log at the versions in the history.
 
-        Checkpoints at the newest version too if the log is long. Each version is a published
-        frontier's, so it is never taken back: a checkpoint that a stopped host puts late is right
-        (law 18).
+        It also checkpoints the newest version if the log is long. Each version is a published
+        frontier's, so the version is never taken back. A checkpoint that a stopped host puts late
+        is still right (law 18).
         """
         lasting = self._lasting.get(name, frozenset()) & in_history.keys()
         for version in sorted(in_history.keys() - lasting):
@@ -281,8 +281,8 @@ def kept_versions(kept: Iterable[KeptFrontierRecord], table: str) -> Mapping[int
 def ensure_gone_deleted(birth: Birth, writer: TableWriter, frontier: Frontier) -> None:
     """Deletes a table's rows that are gone at the newest frontier.
 
-    Deletes only if at least a tenth of the rows is gone. The table must be at rest, and at that
-    frontier.
+    It deletes rows only if at least a tenth of the rows is gone. The table must be at rest, and at
+    that frontier.
     """
     table, stored = writer.birth, writer.stored
     is_mergeable = table.latest is not None or table.view is not None

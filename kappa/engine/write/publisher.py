@@ -4,7 +4,7 @@ The first record of a process repeats the published frontier under the process's
 late record of a dead process finds the number taken (law 10). A hold is acknowledged once, in a
 frontier that names the hold. Then nothing is published until the hold ends. If a hold lasts too
 long, the job releases it by a journal record, and the journal decides which record was first. Two
-threads use the publisher: a thread folds and publishes, the other watches the journal.
+threads use the publisher: one thread folds and publishes, and the other watches the journal.
 kappa/state/journal/projections.py defines holds.
 """
 
@@ -50,7 +50,7 @@ class Keeper:
 
     While the build serves, the job keeps a frontier at regular intervals and at each switch: always
     the frontier that readers see at that moment. A job that was away at a switch keeps the frontier
-    when the job begins, since readers saw no other frontier meanwhile.
+    when the job begins, since readers saw no other frontier in between.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Keeper:
     def hear(self, record: JournalRecord, shown: Frontier | None) -> None:
         """Reads the next record of the journal.
 
-        Readers see the frontier `shown`; None: readers see no frontier yet.
+        Readers see the frontier `shown`; None means that readers see no frontier yet.
         """
         if isinstance(record.event, Staged) and record.event.tables_of == self._build:
             self._shown_by.add(record.event.build)
@@ -205,7 +205,7 @@ class Publisher:
         """Publishes that all tables have folded the slice of `mark`.
 
         Publishes `heard_at` as well if given. `failing` are the views that cannot be computed at
-        this frontier. Waits while a hold is open. Raises Stopping if asked to stop meanwhile.
+        this frontier. Waits while a hold is open. Raises Stopping if asked to stop during the wait.
         """
         return self._when_free(
             lambda last: replace(

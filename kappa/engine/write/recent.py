@@ -3,12 +3,13 @@
 The cost of a merge grows with its table: merging 2,000 random keys into 10 million rows takes
 seconds, into 100,000 rows some 50 ms. So a table of many rows has two small tables of contributions
 beside it (kappa/tables/merge.py), and a slice is merged into one small table. When that small table
-is full, the other small table takes over, and a thread drains the full one into the large table by
-the same merge. Readers fold all three tables (merge on read), at the versions that a frontier
+is full, the other small table takes over, and a thread drains the full table into the large table
+by the same merge. Readers fold all three tables (merge on read), at the versions that a frontier
 names. So the rows are the same before, during and after a drain.
 
-One frontier names both the table after a drain and the emptied recent table, or neither: a crash
-between the two is taken back. Tables whose folds no merge can express have no recent rows.
+A frontier names both the table after a drain and the emptied recent table, or neither of them. The
+effects of a crash between the two commits are taken back. Tables whose folds no merge can express
+have no recent rows.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class RecentRows:
     ) -> None:
         """Opens the recent tables that exist; `paths` has both by name.
 
-        A table of `large_rows` or more is large; None: no table is large.
+        A table of `large_rows` or more is large; None means that no table is large.
         """
         self._birth = birth
         self._table = table
@@ -156,7 +157,7 @@ class RecentRows:
             self._note_drained()
 
     def begin_upkeep(self) -> None:
-        """Notes a drain that has ended, and begins a drain if one is due.
+        """Notes a drain that has ended, and begins the next drain if it is due.
 
         A drain is due if nothing was merged since the last upkeep. Maintenance then tidies up the
         tables `at_rest`.

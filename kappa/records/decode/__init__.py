@@ -18,7 +18,7 @@ records. It takes only records that are proven valid. All others are left to the
 
 - `plain_reader.py`, `readers.py`: the protocol of a reader, and the choice of a topic's reader.
 - `plain_events.py`: plain events of JSON.
-- `tried.py`: whether a quick way pays.
+- `tried.py`: whether a quick way is worth its cost.
 - `layout.py`: how plain events of one kind are written.
 - `find_values.py`, `find_loops.py`: where the values of a layout are, and the compiled loops.
 - `typed_texts.py`: values that DuckDB makes of texts.

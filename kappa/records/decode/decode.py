@@ -28,7 +28,7 @@ class ByteBudget:
         self._left = left
 
     def take(self, count: int) -> None:
-        """Takes bytes of the budget. Raises TooManyBytesError if the budget has not so many."""
+        """Takes bytes of the budget. Raises TooManyBytesError if the budget has fewer bytes."""
         self._left -= count
         if self._left < 0:
             raise TooManyBytesError
@@ -51,8 +51,8 @@ def decode_ranges(
 ) -> pa.Table:
     """Reads and decodes ranges of a topic's partitions, each in a thread of this process.
 
-    Each range is of another partition. The memories are carried along. Raises TooManyBytesError if
-    the raw records have more bytes than the `budget`.
+    Each range belongs to a different partition. The memories are carried along. Raises
+    TooManyBytesError if the raw records have more bytes than the `budget`.
     """
 
     def decode(one: RawRange) -> tuple[list[pa.RecordBatch], Memories]:

@@ -252,8 +252,8 @@ class Decoder:
 def loading_plain_readers() -> Future[Any]:
     """Loads the module that reads many records at once, in a thread.
 
-    The module imports a compiler. A job with small slices does without; a large slice waits a
-    second for the import.
+    The module imports a compiler. A job with small slices does not need the module; a large slice
+    waits a second for the import.
     """
     return ThreadPoolExecutor(1, thread_name_prefix="plain-readers").submit(
         import_module, "kappa.records.decode.readers"

@@ -52,7 +52,7 @@ class Counts:
     """The counts of one partition in a slice: records by fate, and the last log time.
 
     `late` counts the rejects that are late. `redriven` counts the records that name an earlier
-    record, whatever their fate; duplicates among redriven records are known once the slice is
+    record, whatever their fate; which redriven records are duplicates is known once the slice is
     settled (function/redriven.py). `truncations` counts the decoded records that truncate a table.
     """
 

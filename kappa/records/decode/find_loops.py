@@ -1,7 +1,7 @@
 """Loops over the bytes of JSON objects and texts, compiled by Numba.
 
-This file has all compiled code, and every constant in that code. The cache of compiled code goes by
-this file's digest alone (kappa/base/loops.py).
+This file has all compiled code, and every constant in that code. The cache of compiled code depends
+only on this file's digest (kappa/base/loops.py).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _behind_digits(data: Bytes, at: int, end: int) -> int:
 
 @compiled(types.int64(_TEXTS[1], types.int64, types.int64))
 def _behind_text(data: Bytes, at: int, end: int) -> int:
-    """Returns the place after a text in quotes; -1 for no text, or for escapes."""
+    """Returns the place after a text in quotes, or -1 for no text, or for escapes."""
     if at >= end or data[_index(at)] != _QUOTE:
         return -1
     at += 1
@@ -122,7 +122,7 @@ def _behind_text(data: Bytes, at: int, end: int) -> int:
 def _behind_number(data: Bytes, at: int, end: int, whole: int, fraction: int, exponent: int) -> int:
     """Returns the place after a number (RFC 8259, section 6) of at most so many digits.
 
-    Returns -1 if there is no such number.
+    Returns -1 if there is no number of this form.
     """
     if at < end and data[_index(at)] == _MINUS:
         at += 1

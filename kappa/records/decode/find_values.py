@@ -77,7 +77,7 @@ def find(
     """Finds values in the records at these places.
 
     `between` are the texts before, between and after the values. The value numbered `key` must be
-    the bytes of the record's key; with -1 no value must.
+    the bytes of the record's key; -1 means that no value has to be the key.
     """
     literals = np.frombuffer(b"".join(between), np.uint8)
     ends = np.cumsum([len(text) for text in between], dtype=np.int64)

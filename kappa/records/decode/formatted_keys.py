@@ -28,7 +28,7 @@ class FormattedKeys:
 
     @property
     def pays(self) -> bool:
-        """Returns False if either reader no longer pays."""
+        """Returns False if either reader is no longer worth its cost."""
         return self._records.pays and self._keys.pays
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:

@@ -82,7 +82,7 @@ class PlainAvro:
 
     @property
     def pays(self) -> bool:
-        """Returns False if plain records are too rare for trying to pay."""
+        """Returns False if plain records are too rare to be worth a try."""
         return self._tried.pays
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
@@ -101,7 +101,7 @@ class PlainAvro:
         return parts
 
     def _program(self, schema_id: int) -> list[_Field] | None:
-        """Returns the fields of a writer's schema; None unless all are as declared."""
+        """Returns the fields of a writer's schema, or None unless all fields are as declared."""
         writer = self._reader.declared_schema
         if schema_id >= 0:
             writer = self._reader.writer_schema(schema_id)
@@ -142,7 +142,7 @@ class PlainAvro:
 
 
 def _flat_fields(schema: Any) -> list[_Field] | None:
-    """Returns the fields of a flat record; None if a field's type is not supported."""
+    """Returns the fields of a flat record, or None if a field's type is not supported."""
     found = []
     for field in schema["fields"]:
         kind, null = _plain_kind(field["type"]), -1

@@ -74,7 +74,7 @@ class PlainEvents:
 
     @property
     def pays(self) -> bool:
-        """Returns False if plain records are too rare for trying to pay."""
+        """Returns False if plain records are too rare to be worth a try."""
         return self._tried.pays
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
@@ -102,7 +102,7 @@ class PlainEvents:
         left: Places,
         parts: list[tuple[Places, pa.RecordBatch]],
     ) -> Places:
-        """Adds a part with the records at these places that have a given layout.
+        """Adds a part with those records at these places that have the given layout.
 
         Returns the places of the other records.
         """

@@ -1,7 +1,8 @@
 """Plain messages of Protobuf, decoded many at once by compiled code.
 
-A plain message has each field at most once, in the field's own form, and no field that is repeated
-or a message of the user's. Every other record, valid or not, is left to the reader of records.
+A plain message has each field at most once, in the field's own form, and neither a repeated field
+nor a field with a message of the user's. Every other record, valid or not, is left to the reader of
+records.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class PlainProtobuf:
 
     @property
     def pays(self) -> bool:
-        """Returns False if plain records are too rare for trying to pay."""
+        """Returns False if plain records are too rare to be worth a try."""
         return self._tried.pays
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:

@@ -1,10 +1,10 @@
 """The shares of a topic's ranges in a large slice: the ranges that Spark's tasks decode.
 
-A range is a single share, or several if cores would wait and there are offsets enough. The record
-itself decides its fate, with two exceptions: the log time, and whether the record is a duplicate. A
-topic with an identity is not divided. The log time before a share is known once the shares before
-are decoded. Until then each share is decoded with the log time before the slice, the least that is
-possible. The difference is added where the rows are read (`CarriedTimes`).
+A range is a single share, or several shares if cores would wait and there are enough offsets. The
+record itself decides its fate, with two exceptions: the log time, and whether the record is a
+duplicate. A topic with an identity is not divided. The log time before a share is known once the
+shares before are decoded. Until then each share is decoded with the log time before the slice, the
+least that is possible. The difference is added where the rows are read (`CarriedTimes`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOG_TIME = "_log_time"
 
 
 class Undivided(StrEnum):
-    """The reason why no range is divided though cores wait."""
+    """The reason why no range is divided although cores wait."""
 
     FEW_OFFSETS = "a task of its own costs more than so few records"
     IDENTITY = "whether a record is a duplicate depends on those before it in its partition"

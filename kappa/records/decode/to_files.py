@@ -92,8 +92,8 @@ def decode_to_files(
 
     `folder` is the path or URL of the files. Each attempt of a task has a file of its own, and only
     the files that count are named: an attempt that is lost with its worker may still write. Columns
-    of the event that are `left_out` decide validity as all columns do, and are not in the files. To
-    return the rows to Spark and keep them there would cost more than decoding.
+    of the event that are `left_out` decide validity as all columns do, and are not in the files.
+    Returning the rows to Spark and keeping them there would cost more than decoding.
     """
     cores = spark.sparkContext.defaultParallelism
     shares = shares_of(topic, ranges, cores)
@@ -233,8 +233,8 @@ def decoded_file(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 def _remembered_memory(remembering: Remembering, horizon_ms: int, partition: int) -> Memory:
     """Returns a partition's memory at the slice's start; empty at the build's origin.
 
-    Elsewhere the job has put a memory. The file is opened by name, because a machine's list of a
-    folder may be late.
+    At any other start, the job has put a memory. The file is opened by name, because a machine's
+    list of a folder may be late.
     """
     folder, start = remembering.folder, remembering.start.get(partition, 0)
     if folder is None or start <= remembering.origin.get(partition, 0):

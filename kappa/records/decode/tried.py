@@ -1,4 +1,4 @@
-"""The decision whether a quick way of reading pays, made after some records."""
+"""The decision whether a quick way of reading is worth its cost, made after some records."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ class Tried:
 
     @property
     def pays(self) -> bool:
-        """Returns False if plain records are too rare for trying to pay."""
+        """Returns False if plain records are too rare to be worth a try."""
         return self.records < _TRIES or 2 * self.read > self.records

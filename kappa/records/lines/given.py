@@ -120,7 +120,7 @@ def _make_value(place: str, make: Callable[[_Each], _Made], given: _Each) -> _Ma
 
 
 def _rows(lines: Iterable[bytes], file: str) -> Iterator[tuple[str, Sequence[str | None]]]:
-    """Yields the rows of CSV, few of them in memory; a row ends outside of quotes."""
+    """Yields the rows of CSV, with few rows in memory. A row ends outside of quotes."""
     row, begin = b"", 1
     for number, line in enumerate(lines, start=1):
         row, begin = (row + line, begin) if row else (line, number)

@@ -1,4 +1,4 @@
-"""Records of Kafka as a Parquet file: a row each, with place, time, bytes, headers.
+"""Records of Kafka as a Parquet file: one row per record, with place, time, bytes and headers.
 
 The file is written and read in groups of rows, so that a topic of any size takes little memory.
 """
@@ -61,8 +61,8 @@ def write_records(file: BinaryIO, records: Iterable[PlacedRecord], *, decoded: b
 def read_records(path: Path) -> Iterator[ProducedRecord]:
     """Yields the records of a Parquet file, in order.
 
-    Raises UsageError if the file has no records, or is damaged: then the records before the damage
-    were given.
+    Raises UsageError if the file has no records, or is damaged. By then, the records before the
+    damage have been yielded.
     """
     try:
         yield from _records_in(path)

@@ -24,8 +24,8 @@ def row_count(path: Path) -> int:
 def rows_of(path: Path, check: Callable[[Sequence[str]], object]) -> Iterator[dict[str, Any]]:
     """Yields the rows of a Parquet file in order, once `check` has seen the columns' names.
 
-    Raises UsageError if the file is not a Parquet file, or is damaged: then the rows before the
-    damage were given.
+    Raises UsageError if the file is not a Parquet file, or is damaged. By then, the rows before the
+    damage have been yielded.
     """
     with _open_parquet(path) as file:
         names = file.schema_arrow.names

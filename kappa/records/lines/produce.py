@@ -1,7 +1,7 @@
 """The records that `kappa produce` sends: lines, envelopes, or events that are made.
 
 A line in the topic's format is sent byte for byte, valid or not: the job decides validity, and
-shows the rejects. Blank lines are passed over.
+shows the rejects. Blank lines are skipped.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def produce_placed(
     """Produces records in order, and waits until all are acknowledged.
 
     The first record that is too large, or that `records` refuses by a UsageError, ends the run: the
-    records before are sent and acknowledged, none after. The UsageError names the record's place
-    and the number of acknowledged records.
+    records before it are sent and acknowledged, and no record after it is sent. The UsageError
+    names the record's place and the number of acknowledged records.
     """
     refused: list[UsageError] = []
 

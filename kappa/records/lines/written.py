@@ -16,8 +16,8 @@ def envelope_line(
 ) -> str:
     """Returns the line that `envelope_record` reads as this record, byte for byte.
 
-    A value that is a JSON object is written as an object. `beside` are fields that a reader passes
-    over.
+    A value that is a JSON object is written as an object. `beside` are fields that a reader
+    ignores.
     """
     raw = [
         name

@@ -86,7 +86,7 @@ def open_buckets(ways: Iterable[tuple[str, StorageSettings]]) -> None:
 
 
 def delta_options(address: str) -> dict[str, str] | None:
-    """Returns the storage options of a table as delta-rs takes them; None: a table on the disk.
+    """Returns a table's storage options for delta-rs, or None if the table is on the disk.
 
     Credentials are not among the options: delta-rs takes the credentials of the environment, or
     goes through the usual chain by itself. So a table that is open for long continues with newer
@@ -217,7 +217,7 @@ def folders_in(folder: str) -> list[str]:
 
 
 def entries_at(folder: str) -> Iterator[FileEntry]:
-    """Yields a folder and all entries at any depth below; nothing if the folder does not exist.
+    """Yields a folder and all entries at any depth below, or nothing if the folder does not exist.
 
     An entry that is deleted meanwhile may be left out.
     """
@@ -293,7 +293,7 @@ def deletion_parts(addresses: Iterable[str]) -> Iterator[tuple[str, ...]]:
 
 
 def delete_files(addresses: Sequence[str]) -> None:
-    """Deletes a part of files as `deleted_at_once` yields parts. Raises KappaError."""
+    """Deletes one part of the files, as `deletion_parts` yields them. Raises KappaError."""
     if len(addresses) == 1:
         delete_file(addresses[0])
         return
@@ -401,7 +401,7 @@ def _any_room(_: int) -> None:
 
 
 def _is_wanted() -> None:
-    """Lets the rest of a file be fetched."""
+    """Allows the rest of a file to be fetched."""
 
 
 def fetch_file(

@@ -1,9 +1,9 @@
 """Objects below a prefix of a bucket, by the S3 protocol.
 
 A request whose answer is lost is sent again. A server that is away or overloaded is asked again for
-half a minute, or as long as the process has patience (`patient`). After a server stayed away so
-long, each further request first checks whether the server is back. A server answers a put once the
-object is on several disks, so nothing needs a sync.
+half a minute, or as long as the process has patience (`patient`). After a server has stayed away
+for this long, each further request first checks whether the server is back. A server answers a put
+once the object is on several disks, so nothing needs a sync.
 
 Credentials come from the environment, or from the usual chain (credentials.py). No value here holds
 credentials, so no error can show them. obstore's errors are pages: here each becomes a sentence.
@@ -202,7 +202,7 @@ class Bucket:
         return self._put_object(name, content, "create" if new else "overwrite")
 
     def put_if_tag(self, name: str, content: bytes, tag: str | None) -> bool:
-        """Puts an object over the object with this tag; None: where no object exists.
+        """Puts an object in place of the object with this tag; with None, only if no object exists.
 
         Returns False, and changes nothing, if another object is there by now.
         """
@@ -440,10 +440,10 @@ def _no_root(root: str) -> SettingsError:
 
 
 def _endpoint_of(storage: StorageSettings, bucket: str) -> str | None:
-    """Returns the URL of a bucket's server as obstore and delta-rs take it; None: Amazon's.
+    """Returns the URL of a bucket's server for obstore and delta-rs, or None for Amazon's server.
 
-    Without path style, the bucket's name is put into the host's name, which these libraries do not
-    do for a server of their user's.
+    Without path style, the bucket's name is put into the host's name. These libraries do not do so
+    for a server that their user has named.
     """
     if storage.endpoint is None or storage.path_style:
         return storage.endpoint
@@ -496,7 +496,7 @@ def has_no_answer(error: Exception) -> bool:
 
 
 def is_no_object(error: Exception) -> bool:
-    """Returns True if an answer 404 means that an object does not exist.
+    """Returns True if a 404 answer means that an object does not exist.
 
     Servers answer 404 for a missing bucket, too, and some servers for unknown credentials.
     """

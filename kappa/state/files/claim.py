@@ -69,7 +69,7 @@ class Control(Protocol):
 
 
 class DiskControl:
-    """The control of a root on a disk. The disk's locks admit one host, where locks are shared."""
+    """The control of a root on a disk. If the disk's locks are shared, they admit only one host."""
 
     def take(self, *, over: bool) -> None:
         """Does nothing: the process that has the supervisor's lock has the root."""
@@ -167,7 +167,7 @@ class BucketControl:
             self.ensure_mine()
 
     def _read_claim(self) -> tuple[Claim | None, str | None]:
-        """Returns the claim and the tag of its object; None for both if no claim exists."""
+        """Returns the claim and the tag of its object, or None for both if no claim exists."""
         found = self._bucket.get_tagged(NAME)
         if found is None:
             return None, None
@@ -180,7 +180,7 @@ class BucketControl:
             ) from error
 
     def _own_id(self) -> str | None:
-        """Returns the id of this host's claim; None if the host has none, or another's copy."""
+        """Returns the id of this host's claim, or None if the host has none, or another's copy."""
         try:
             own, _, place = self._own_file.read_text(encoding="utf-8", errors="replace").partition(
                 " "

@@ -42,7 +42,7 @@ def keys_now() -> Keys:
 def keys_of_environment() -> Keys | None:
     """Returns the keys of the environment, or None if the environment has none.
 
-    Raises SettingsError if the environment has half of a key.
+    Raises SettingsError if the environment has only half of a key.
     """
     found = [os.environ.get(name, "") for name in IN_ENVIRONMENT]
     if not any(found):

@@ -71,7 +71,7 @@ class DiskFiles:
     def __init__(self, folder: Path, *, syncs: bool) -> None:
         """Opens the folder, which is created if missing.
 
-        Without `syncs`, an object survives the death of processes, but no power loss.
+        Without `syncs`, an object survives the death of processes, but not a power loss.
         """
         self.folder = folder
         self._syncs = syncs
@@ -108,7 +108,8 @@ class DiskFiles:
     def put(self, name: str, content: bytes, *, new: bool, synced: bool) -> bool:
         """Puts an object whole. With `new`, returns False and changes nothing if the object exists.
 
-        Put or not, an object of that name then survives a power loss if `synced` is set.
+        If `synced` is set, an object of that name survives a power loss afterwards, whether this
+        call has put the object or not.
         """
         path, synced = self.folder / name, synced and self._syncs
         try:
@@ -135,8 +136,8 @@ class DiskFiles:
         """Waits until an object's name survives a power loss, whoever has put the object.
 
         A process that puts an object syncs the object's name a moment after others can read the
-        object. In folders whose names are numbers, put in order, a wait covers all names that are
-        there. Later waits for these names are a look in memory.
+        object. In folders whose names are numbers that are put in order, one wait covers all names
+        that exist then. Later waits for these names only look in memory.
         """
         path = self.folder / name
         if not self._syncs or path.name <= self._last.get(path.parent, ""):

@@ -27,7 +27,7 @@ _RETRIES = 8
 
 
 class Access(NamedTuple):
-    """The buckets that a DuckDB can read, and with which keys; None: there are no buckets."""
+    """The buckets that a DuckDB can read, and the keys for them; None if there are no buckets."""
 
     buckets: tuple[Bucket, ...] = ()
     keys: Keys | None = None

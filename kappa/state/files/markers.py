@@ -25,7 +25,7 @@ class MarkerWatch:
     """One watcher's looks at a marker."""
 
     def __init__(self, marker: Path | None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Takes the marker; None: each look is at the root."""
+        """Takes the marker; if it is None, each look is at the root."""
         self._marker = marker
         self._clock = clock
         self._known: object = None

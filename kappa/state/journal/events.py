@@ -45,9 +45,9 @@ class Check(Struct, frozen=True):
 class Difference(Struct, frozen=True):
     """The difference of a table's served rows between two builds at equal offsets.
 
-    `rows_before` and `rows_after` count the rows compared; None: that side has no table of the
-    name. They leave out the `unsettled` rows, whose keys a compacted topic has written again since
-    (law 5).
+    `rows_before` and `rows_after` count the rows compared; None means that the side has no table of
+    that name. They leave out the `unsettled` rows, whose keys a compacted topic has written again
+    since (law 5).
 
     Appended rows have no keys. A row counts as added or removed as often as the row occurs more or
     less often.
@@ -164,7 +164,7 @@ class Staged(JournalEvent, frozen=True, tag="staged"):
 
 
 class SwitchAsked(JournalEvent, frozen=True, tag="switch_asked"):
-    """A request that a kept build shall serve (again): undo, redo, or a deploy of that version.
+    """A request to let a kept build serve (again): undo, redo, or a deploy of that version.
 
     A rollout begins here, too.
     """
@@ -191,8 +191,8 @@ class Verified(JournalEvent, frozen=True, tag="verified"):
     """A verification: the candidate was checked at a frontier of its own.
 
     If a live build existed, the candidate was also compared with `live_build`, at equal offsets of
-    all topics but `incomparable_topics`. The candidate has `rejected` so many of the `records` that
-    the candidate read (None: not known).
+    all topics but `incomparable_topics`. Of the `records` that the candidate read, `rejected` were
+    rejected; None means that the number is not known.
     """
 
     rollout: int
@@ -219,10 +219,10 @@ class VerifyAsked(JournalEvent, frozen=True, tag="verify_asked"):
 
 
 class PromoteAsked(JournalEvent, frozen=True, tag="promote_asked"):
-    """A person's request that a ready candidate shall serve, after reading the verification.
+    """A person's request to let a ready candidate serve, after reading the verification.
 
     `together` are the other rollouts that the same yes is for. All of these rollouts switch in the
-    same Served record, or none does.
+    same Served record, or no rollout switches.
     """
 
     rollout: int
@@ -351,7 +351,7 @@ class PipelineRetired(JournalEvent, frozen=True, tag="pipeline_retired"):
 
     @property
     def switched(self) -> tuple[()]:
-        """Nothing: no rollout ends with this record."""
+        """The empty result: no rollout ends with this record."""
         return ()
 
 

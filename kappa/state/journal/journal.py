@@ -169,10 +169,10 @@ _asker: ContextVar[str | None] = ContextVar("asker", default=None)
 
 @contextmanager
 def acting_as(name: str | None) -> Iterator[None]:
-    """Lets the records that are appended meanwhile be by a client of the network.
+    """Makes a client of the network the author of the records that the block appends.
 
-    It holds for this task or thread, and for the tasks and threads that copy its context. `name` is
-    that of the client (`Identity.name`); None is the user of this process.
+    The author is set for this task or thread, and for the tasks and threads that copy its context.
+    `name` is the name of the client (`Identity.name`); None stands for the user of this process.
     """
     before = _asker.set(name)
     try:
@@ -256,7 +256,7 @@ class JournalView:
         return folded
 
     def last_served(self) -> tuple[int, JournalRecord | None]:
-        """Returns the journal's last number, and the newest record that made a generation, if any.
+        """Returns the journal's last number, and the newest record that made a generation, or None.
 
         The first call reads back from the journal's end, and only as far as needed.
         """

@@ -75,8 +75,8 @@ def _held_event(hold: JournalRecord) -> Held:
 class Pause:
     """A pause: when the pause began, and who asked for it.
 
-    `kept` is the build of a pipeline that was retired during a pause, while an undo may want the
-    build.
+    `kept` is the build of a pipeline that was retired during a pause, as long as an undo may need
+    the build.
     """
 
     at: str
@@ -123,7 +123,7 @@ def _without_pipelines(pauses: Pauses, *pipelines: str) -> Pauses:
 
 @dataclass(frozen=True, slots=True)
 class Retirement:
-    """A pipeline that serves no more; with `kept`, the last build can serve again."""
+    """A pipeline that no longer serves. If it is `kept`, the last build can serve again."""
 
     event: PipelineRetired
     at: str

@@ -61,7 +61,7 @@ class TableKeys:
         return any(str(each["function_name"]).lower() in self._aggregates for each in found)
 
     def item(self, item: Item, names: Collection[str]) -> tuple[bool, Collection[str]]:
-        """Returns whether columns of an item decide on the row, and the decided columns."""
+        """Returns whether columns of an item determine the row, and the columns so determined."""
         rows, decided = False, names
         match item.tree:
             case {"type": "BASE_TABLE", "table_name": str(table)} if item.columns:

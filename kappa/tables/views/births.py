@@ -54,8 +54,8 @@ def view_births(views: Sequence[View], tables: Iterable[TableBirth]) -> tuple[Ta
     """Returns the maintained views as tables, each after the tables that the view reads.
 
     Raises DeclarationError, with the view's line, in these cases: the view's query cannot be read
-    or has rows over no rows, the keys are no columns of the query, a table cannot have the columns,
-    or the rows depend on the order in which other rows are read.
+    or gives rows from empty tables, the keys are not columns of the query, a table cannot have the
+    columns, or the rows depend on the order in which other rows are read.
     """
     if not any(view.is_maintained for view in views):
         return ()

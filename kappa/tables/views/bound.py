@@ -1,7 +1,7 @@
 """The only meaning of a declared query in DuckDB, and whether slices can read the query.
 
 In a slice the tables of a view are named subqueries. A table has a schema, which could distinguish
-two relations of the same name; a named subquery has none.
+two relations of the same name; a named subquery has no schema.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def why_not_bound(duck: Connection, sql: str, relations: Mapping[str, str]) -> s
 
 
 def declared_sql(duck: Connection, sql: str) -> str:
-    """Returns a declared query in its only meaning, the same by any of DuckDB's plans.
+    """Returns a declared query in its only meaning, which is the same under all of DuckDB's plans.
 
     The result is the query itself if there is no as-of join.
     """

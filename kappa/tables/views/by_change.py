@@ -96,7 +96,7 @@ class ByChange:
 def by_change(
     duck: Connection, statement: Tree, keys: Sequence[str], tables: Mapping[str, TableBirth]
 ) -> ByChange | None:
-    """Returns the form of a query that is kept by change, or None if there is none.
+    """Returns the form of a query that is kept by change, or None if the query has no such form.
 
     `tables` are the tables that the query may read. `duck` has the tables, and reads no rows.
     """
@@ -226,7 +226,7 @@ class _Parts:
         )
 
     def _outer(self, expression: Any) -> Any:
-        """Returns an expression over the state. Raises _NotByChange if there is none."""
+        """Returns an expression over the state. Raises _NotByChange if it has no such form."""
         match expression:
             case list():
                 return [self._outer(each) for each in expression]

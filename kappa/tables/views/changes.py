@@ -29,7 +29,7 @@ def changes_sql(
 
     `query` is the view's own, or for some of the view's rows, and `relations` are queries for the
     relations that are read, by name. `stored` is the query for the same rows of the view's table,
-    with the columns that identify rows. `since` is the offsets that the build has folded by now.
+    with the columns that identify rows. `since` are the offsets that the build has folded so far.
     The query fails if several rows have the same keys.
     """
     kinds = dict(view.columns)

@@ -4,7 +4,7 @@ A view's rows belong together by some of the view's columns, the `by`. Each of t
 come unchanged from a column of a table, or be compared with a table's column by a join's equality.
 Then rows of certain values depend on no rows of that table that have other values there. So the
 view's rows can be computed from the table's rows of these values alone. Nothing is assumed: a query
-that is not understood here has no lineage, but a reason.
+that is not understood here has a reason in place of a lineage.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Nulls in as-of joins: a comparison with a null is never true, as in SQL. Pure.
 
-One plan of DuckDB 1.5 takes a null for the latest time, and the other plan for no time. With nulls
-among several compared columns, DuckDB may also find rows that are not equal. Source:
-https://github.com/duckdb/duckdb/pull/24199. DuckDB never takes wrong rows if the condition rules
-nulls out.
+One plan of DuckDB 1.5 treats a null as the latest time, and the other plan treats a null as no
+time. With nulls among several compared columns, DuckDB may also find rows that are not equal.
+Source: https://github.com/duckdb/duckdb/pull/24199. DuckDB never takes wrong rows if the condition
+rules nulls out.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 These rows do not have the keys. A customer's row has no order, yet decides on rows of the view that
 belong to orders. The touched keys are the result of the query with joins and conditions alone, over
 the changed rows in place of the table. As with lineage, the query for the keys is derived from the
-parsed query, or there is none. Pure.
+parsed query, or no such query exists. Pure.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _is_followed(join: Tree) -> bool:
 
 
 def _lacking_items(scope: Scope, tree: Tree, reading: Tree) -> set[int] | None:
-    """Returns the items on the reading's side of turned joins; None if they are unknown."""
+    """Returns the items on the reading's side of turned joins, or None if they are unknown."""
     lacking, upper = set[int](), list[Tree]()
     for join, side in _joins_above(tree, reading):
         if not _is_followed(join):

@@ -129,7 +129,7 @@ class Scopes:
         return None
 
     def groups(self, select: Tree) -> list[Any]:
-        """Returns the expressions in the `group by` of a select; None for an unknown expression.
+        """Returns the expressions in the `group by` of a select, or None for an unknown expression.
 
         DuckDB looks for a bare name there among the columns of the `from` clause before the names
         of the select list.
@@ -229,7 +229,7 @@ class Scopes:
     def _join(self, scope: Scope, tree: Tree) -> list[Visible]:
         """Adds a join's items, and the equalities of the join's condition.
 
-        A row of the kept side of an outer join meets equal rows alone, and not vice versa.
+        A row of the kept side of an outer join meets only equal rows, but not vice versa.
         """
         left, right = (self._relation(scope, tree[side]) for side in ("left", "right"))
         kind = tree["join_type"]

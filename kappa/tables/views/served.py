@@ -43,7 +43,7 @@ def gone_condition(table: TableBirth, clock: int | None) -> str | None:
 def _moment_sql(micros: int) -> str:
     """Returns a time in the spelling of DuckDB and Spark, for a session in UTC.
 
-    The time is given in microseconds since 1970, and may lie behind Python's last time.
+    The time is given in microseconds since 1970, and may be after Python's last time.
     """
     cycles = max(0, (micros - _LAST) // _CYCLE + 1)
     moment = _EPOCH + timedelta(microseconds=micros - cycles * _CYCLE)
@@ -52,7 +52,7 @@ def _moment_sql(micros: int) -> str:
 
 
 def least_kept(table: TableBirth, clock: int | None) -> int | None:
-    """Returns the least time of a table's rows that are not gone; None if no row is gone.
+    """Returns the least time of a table's rows that are not gone, or None if no row is gone.
 
     The time is in microseconds since 1970.
     """
@@ -64,8 +64,8 @@ class Among:
     """The rows whose `columns` have the values of some row of the relation `name`.
 
     `columns` maps each column of the rows to the relation's column for the comparison. DuckDB
-    leaves out parts of files by an equality alone, which no null has. `has_nulls` is True if the
-    relation may have nulls.
+    leaves out parts of files only by an equality, and a null is equal to nothing. `has_nulls` is
+    True if the relation may have nulls.
     """
 
     name: str
@@ -100,11 +100,11 @@ def read_sql(
 ) -> str:
     """Returns DuckDB's query for the served rows of a table that consists of these files.
 
-    `clock` is the log's clock at the frontier; it decides which rows are gone. `wanted`: these
-    columns instead of the served columns. `recent`: the files of the tables with contributions to
-    the table (kappa/engine/write/recent.py), which are folded in. `among`: only rows that are among
-    these rows. Every column is cast to the declared type: Delta's writers spell times in two ways,
-    and the first file would decide.
+    `clock` is the log's clock at the frontier; it decides which rows are gone. `wanted` gives other
+    columns than the served columns. `recent` are the files of the tables with contributions to the
+    table (kappa/engine/write/recent.py), which are folded in. With `among`, only rows that are
+    among these rows are read. Every column is cast to the declared type: Delta's writers spell
+    times in two ways, and the first file would decide.
     """
     columns = table.served if wanted is None else tuple(wanted)
     waiting = [parquet_sql(contribution_columns(table), files) for files in recent if files]

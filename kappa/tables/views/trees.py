@@ -60,7 +60,7 @@ def functions_in(tree: object) -> Iterator[str]:
 
 
 def trees(tree: Any, *, within: bool = False) -> Iterator[Tree]:
-    """Yields all parts of a tree; `within`: without the parts of subqueries."""
+    """Yields all parts of a tree; with `within`, without the parts of subqueries."""
     pending = [tree] if isinstance(tree, _PARTS) else []
     # All parts go through one generator, not through a generator for each level of the tree.
     while pending:

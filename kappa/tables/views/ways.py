@@ -1,9 +1,9 @@
 """The way in which a slice keeps a maintained view: whole, by touched keys, or by change.
 
 *Whole*: the view's query is computed and compared with all stored rows. *By touched keys*: only
-rows of the `by` values that rows of the slice have or had are computed, and only from the deciding
-rows of the view's tables (lineage.py). *By change*: a slice adds to counts and sums, and subtracts
-from both (by_change.py).
+rows of the `by` values that rows of the slice have or had are computed, and only from the rows of
+the view's tables that decide them (lineage.py). *By change*: a slice adds to counts and sums, and
+subtracts from both (by_change.py).
 """
 
 from __future__ import annotations

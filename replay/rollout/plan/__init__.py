@@ -1,7 +1,7 @@
 """The plan: the actions of a deploy, their reasons and costs, and everything that refuses them.
 
 Planning changes only caches, and appends nothing to the journal; stage.py begins the rollouts of a
-plan. A fact that cannot be had is absent, and refuses nothing. Read in this order:
+plan. A fact that cannot be obtained is absent, and refuses nothing. Read in this order:
 
     plan                 a plan, its steps and its refusals: values
     facts                the facts that a plan is made on: values

@@ -75,9 +75,9 @@ def refused_circle(
 
 
 def circle_through(pipeline: str, uses: Mapping[str, TopicUse]) -> tuple[tuple[str, str], ...]:
-    """Returns the shortest circle from a pipeline back to itself; empty without a circle.
+    """Returns the shortest circle from a pipeline back to itself, or () if there is no circle.
 
-    Each step is (pipeline, topic that the pipeline sends to the next).
+    Each step has a pipeline, and the topic that the pipeline sends to the next pipeline.
     """
     nothing = TopicUse()
     ways: deque[tuple[str, tuple[tuple[str, str], ...]]] = deque([(pipeline, ())])

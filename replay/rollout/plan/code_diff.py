@@ -39,7 +39,7 @@ class CodeSide:
 class PartDiff:
     """A part that differs: the name, the name in words, and the lines of a unified diff.
 
-    Without lines if the earlier code is unknown.
+    It has no lines if the earlier code is unknown.
     """
 
     part: str

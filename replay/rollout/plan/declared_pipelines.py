@@ -60,7 +60,7 @@ def declare_each(
     A refused pipeline has an error in place of a declaration, which has all mistakes that were
     found. Without `only`, files that cannot be loaded are refused, too, by path. If `only` names a
     pipeline that no loaded file declares, the error of the first unloadable file is raised. `show`
-    takes the step that is slow at the moment.
+    is called with each slow step as the step begins.
     """
     show("reads the project's files")
     project = load_files(settings.project)

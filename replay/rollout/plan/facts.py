@@ -1,7 +1,7 @@
 """The facts of a plan: project, journal, log, disk and earlier replays. Pure.
 
-A fact that could not be had is absent, and a plan calls the fact unknown. observe.py gathers all
-facts.
+A fact that could not be obtained is absent, and a plan calls the fact unknown. observe.py gathers
+all facts.
 """
 
 from __future__ import annotations

@@ -198,8 +198,8 @@ def unreadable_findings(
     """Yields a refusal if too much of a sample would be rejected, or a warning if anything would.
 
     Too much is more than the share `most` of the sample, or of a place in the sample. If the
-    serving build reads the topic by the same declaration, that build has rejected the same records,
-    so nothing is refused.
+    serving build reads the topic by the same declaration, that build has rejected the same records.
+    In that case nothing is refused.
     """
     if not found.unreadable:
         return
@@ -240,7 +240,7 @@ def unreadable_findings(
 
 
 class _SampleBuilder:
-    """A topic's sample in the making."""
+    """A topic's sample that is being made."""
 
     def __init__(self, topic: Topic, deadline: float) -> None:
         self._topic = topic

@@ -1,7 +1,7 @@
 """Gathers the facts of a plan: project, journal, log and disk; changes only caches.
 
-A fact that cannot be had is left empty. An unreachable broker is an error, since no plan can be
-made without the log.
+A fact that cannot be obtained is left empty. An unreachable broker is an error, since no plan can
+be made without the log.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def gather_facts(
 ) -> Observed:
     """Returns the facts of the project, the journal, the log and the disk.
 
-    `only` names the pipelines to describe; empty means all. `show` takes the step that is slow at
-    the moment. Raises the errors of `declare_each`.
+    `only` names the pipelines to describe; empty means all. `show` is called with each slow step as
+    the step begins. Raises the errors of `declare_each`.
     """
     records = JournalView(store).records()
     state = fold_records(records)
@@ -132,7 +132,7 @@ def gather_facts(
 
 
 def _replay_cores(settings: Settings) -> int:
-    """Returns the number of cores that a replay may use; 0 if unknown."""
+    """Returns the number of cores that a replay may use, or 0 if unknown."""
     cluster = cluster_of(settings)
     return cluster.cores if cluster is not None else settings.engine.cores or cores_here()
 
@@ -262,7 +262,7 @@ def _bytes_of(store: Store, build: str) -> int:
 
 
 def _has_others(store: Store, log: Log, topic: str) -> bool:
-    """Returns True if a topic has records although no sink of this root has ever sent any."""
+    """Returns True if a topic has records although no sink of this root ever sent a record."""
     known = read_state(store, topic)
     return (known is None or not known.written) and log.end([topic]) != log.beginning([topic])
 

@@ -1,7 +1,7 @@
 """Overlays: a version that changes no rows, on the tables that serve already. Pure.
 
-Views are computed at each reading, and checks, sinks and alerts only look at rows, so these decide
-no rows. A version that differs in nothing else needs no replay and no job. The new build serves the
+Views are computed at each reading, and checks, sinks and alerts only look at rows, so they decide
+no rows. A version that differs only in these needs no replay and no job. The new build serves the
 tables of the live build, or, if the live build is an overlay, of the build below.
 """
 
@@ -31,7 +31,7 @@ def has_its_rows(declared: Declared, born: Birth) -> bool:
 def overlay_birth(birth: Birth, live: Birth) -> Birth:
     """Returns an overlay's birth certificate, made of the declared and the live certificate.
 
-    Everything about rows is the live build's: tables, topics, origin, base and libraries.
+    Everything about rows comes from the live build: tables, topics, origin, base and libraries.
     """
     declared = {table.name: table for table in birth.tables}
     return replace(

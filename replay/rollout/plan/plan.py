@@ -1,6 +1,6 @@
 """A plan: the action of a deploy for each pipeline, and the refusals. Values. Pure.
 
-make_plan.py makes plans, `kappa plan` prints the steps, and stage.py walks the same steps.
+make_plan.py makes plans, `kappa plan` prints the steps, and stage.py takes the same steps.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _REPLAYED = frozenset({Change.NEW, Change.CHANGED, Change.AGAIN})
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A reason why a step cannot be walked; `conflict`: another rollout is in the way, for now.
+    """A reason why a step cannot be taken; `conflict` if another rollout is in the way for now.
 
-    `name` lets the refusal through (finding.py); "" if nothing does. `in_files`: the project's
-    files, or one file, caused the refusal, and there is no step.
+    `name` lets the refusal through (finding.py), or is "" if nothing does. `in_files` means that
+    the project's files, or one file, caused the refusal, and there is no step.
     """
 
     pipeline: str

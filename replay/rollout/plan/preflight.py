@@ -249,7 +249,7 @@ def preflight_findings(
 def _keeps_up(mark: ArchiveMark, log: LogFacts) -> bool:
     """Returns whether an archive has nearly all of each partition.
 
-    Then the archive has the records that a retention deletes next.
+    In that case, the archive has the records that retention deletes next.
     """
     parts = (
         (end, log.beginning.at(topic, partition), mark.end.get(partition, 0))
@@ -454,7 +454,7 @@ def replication_findings(
 ) -> Iterator[Finding]:
     """Yields findings on records that the loss of a single broker would lose or refuse.
 
-    Unknown facts find nothing. In a cluster of a single broker there is nothing to find.
+    Unknown facts give no finding. A cluster of a single broker has no finding.
     """
     if brokers < 2 or not replicas:
         return

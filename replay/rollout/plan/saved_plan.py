@@ -92,7 +92,7 @@ class SavedPlan:
         )
 
     def plan_again(self, path: Path, observed: Observed) -> Plan:
-        """Returns the same plan, made on the facts of now.
+        """Returns the same plan, made on the present facts.
 
         Raises Conflict, with everything that moved, if the ground has moved.
         """
@@ -216,7 +216,8 @@ def ground_of(plan: Plan, observed: Observed) -> Ground:
 def ground_changes(then: Ground, now_: Ground) -> Iterator[str]:
     """Yields a sentence for each thing that moved between two grounds.
 
-    Without sentences, a plan that was made on the earlier ground is right on the later.
+    If there are no sentences, a plan that was made on the earlier ground is still right on the
+    later ground.
     """
     for name in sorted({*then.pipelines, *now_.pipelines}):
         yield from _pipeline_moved(

@@ -219,7 +219,7 @@ def widens_type(old: Type, new: Type) -> bool:
 def event_changes(topic: Topic, before: str) -> Iterator[str]:
     """Yields a sentence for each field of old events that is read otherwise than before.
 
-    Another sentence is about the format of the events, or about the keys, if declared otherwise.
+    Another sentence tells of a changed format of the events, or of changed keys.
     """
     old_format, new_format = _format_lines(before.splitlines()), [*topic.format.declared_lines()]
     if old_format != new_format:

@@ -54,8 +54,8 @@ def validate_project(
 ) -> tuple[ValidationResult, ...]:
     """Validates all pipelines and boards, or `only` some pipelines, each separately.
 
-    `show` takes the step that is slow at the moment. Raises UsageError if `only` names no pipeline
-    of the project, and the errors of `declare_each`.
+    `show` is called with each slow step as the step begins. Raises UsageError if `only` names no
+    pipeline of the project, and the errors of `declare_each`.
     """
     names, found, _ = declare_each(settings, store, only, show=show)
     refuse_unknown(only, names)

@@ -20,7 +20,7 @@ _SMALL = 50
 class Cutting:
     """A way to cut the log: at random (from a seed), evenly in `count` slices, or not at all.
 
-    `one`: Spark reads and computes the whole log as a single batch job.
+    With `one`, Spark reads and computes the whole log as a single batch job.
     """
 
     how: Literal["random", "even", "one"]
@@ -61,8 +61,8 @@ def cut_as(
 ) -> Cuts:
     """Returns the ends of the slices.
 
-    At random, Spark reads and computes at least the largest quarter of the slices, and no slice is
-    larger than `slice_records`.
+    If the cuts are random, Spark reads and computes at least the largest quarter of the slices, and
+    no slice is larger than `slice_records`.
     """
     match how.how:
         case "one":

@@ -1,15 +1,16 @@
 """A proof: the serving build's log, folded again in other slices, gives the same rows.
 
 The second fold begins at the build's recorded origin and ends exactly at a frontier of the build,
-which a lease keeps meanwhile (law 15). The fold runs in a child process
+which a lease keeps during the proof (law 15). The fold runs in a child process
 (kappa/engine/children/refold.py) and in a separate folder, so nothing that serves is touched. A
 proof that dies leaves that folder, and a lease that ends. If the log, the code or Kappa's rules
 differ from the build's, nothing can be proved, and the reason is given.
 
-The comparison is the diff's (replay/rollout/verify/diff.py), and stricter: rejects are compared,
-too, row by row, and rows have a hash. Columns that may depend on the order of folding, or on chance
-(law 8), are named and left out of the hash. Rows that compaction decides are set aside and counted:
-unsettled keys (law 5), and rejects of compacted topics. The result is appended to the journal.
+The comparison is that of the diff (replay/rollout/verify/diff.py), but stricter: rejects are
+compared, too, row by row, and rows have a hash. Columns that may depend on the order of folding, or
+on chance (law 8), are named and left out of the hash. Rows that compaction decides are set aside
+and counted: unsettled keys (law 5), and rejects of compacted topics. The result is appended to the
+journal.
 """
 
 from __future__ import annotations

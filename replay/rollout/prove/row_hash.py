@@ -3,7 +3,7 @@
 Each value of a row is written as text, with its length in bytes and a colon before it; null is `~`:
 
     string                     as it is, in UTF-8
-    whole number, decimal      its digits; a decimal has as many behind the point as its type says
+    whole number, decimal      its digits; a decimal has as many after the point as its type says
     float, double              the shortest text that reads back as the same number, as DuckDB
                                writes it; -0.0 as 0.0, and each NaN as nan
     boolean, date              true, false; 2026-01-31, infinity, -infinity

@@ -1,7 +1,7 @@
 """The verification of a candidate: its checks, and its rows compared with the rows that serve.
 
-Only rows at equal offsets are compared. A verification changes nothing but the journal, and a
-candidate passes only by a verdict that was reached. Read in this order:
+Only rows at equal offsets are compared. A verification changes only the journal. A candidate passes
+only if the verification reached that verdict. Read in this order:
 
     verify                 the verification of one rollout, a process of its own, and its verdict
     pairs                  two builds at equal offsets, pinned

@@ -37,7 +37,7 @@ _DOUBLES = frozenset({Scalar("float"), Scalar("double")})
 class RowSample:
     """A row that differs, in the columns of both sides; a changed row with both versions.
 
-    `times`: for rows without keys, how many more equal rows that side has.
+    For rows without keys, `times` is how many more equal rows that side has.
     """
 
     kind: Literal["added", "removed", "changed"]

@@ -64,7 +64,7 @@ def count_line(count: OutcomeCount) -> str:
 
 
 def rejects_line(counts: Iterable[OutcomeCount]) -> str:
-    """Returns all rejects of both sides in a line: `rejects: 120 before, 3 now`; "" for none."""
+    """Returns all rejects of both sides in a line: `rejects: 120 before, 3 now`, or "" for none."""
     rejected = [count for count in counts if count.what == "rejected"]
     before, now = sum(count.before for count in rejected), sum(count.after for count in rejected)
     return f"rejects: {before:,} before, {now:,} now" if before or now else ""

@@ -2,7 +2,8 @@
 
 A pair is the newest alignment of both builds, while its lease lasts. Or a pair is both builds'
 newest frontiers, if these happen to be at equal offsets: nothing is produced, or both builds are at
-the log's end. Nothing else is comparable: rows that differ only by lag are not a difference.
+the log's end. Builds at other offsets cannot be compared: rows that differ only by lag are not a
+difference.
 """
 
 from __future__ import annotations
@@ -56,10 +57,10 @@ def builds_to_compare(
 ) -> tuple[str, str]:
     """Returns the two builds to compare, earlier first. Pure.
 
-    By default the serving build and the candidate; without a candidate, the build before and the
-    serving build. A build may be named by the number of a rollout; a single number must belong to
-    one of the default builds. Raises UsageError if the pipeline lacks two builds, or if both serve
-    the same tables.
+    The default is the serving build and the candidate, or, without a candidate, the build before
+    and the serving build. A build may be named by the number of a rollout; a single number must
+    belong to one of the default builds. Raises UsageError if the pipeline lacks two builds, or if
+    both serve the same tables.
     """
     named = rollout_named(state, pipeline)
     if named is None:

@@ -70,7 +70,7 @@ def texts_in(topic: Topic) -> KeyTexts:
 def texts_for(store: Store, birth: Birth) -> Callable[[TableBirth], KeyTexts]:
     """Returns a function that gives the reader of the keys of a table's compacted topic.
 
-    A format of keys is in the build's own code alone, which is loaded if the keys have a format.
+    Only the build's own code has a format of keys, so the code is loaded if the keys have a format.
     """
 
     def texts_of(table: TableBirth) -> KeyTexts:

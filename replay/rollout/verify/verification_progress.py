@@ -27,7 +27,7 @@ _PROGRESS = Documents(VerificationProgress, derived=True, synced=False)
 
 
 def table_step(doing: str, table: str, number: int, of: int) -> str:
-    """Returns the text of a step on the `number`-th table of `of`, counted from 1."""
+    """Returns the text of a step on table `number`, counted from 1, of `of` tables."""
     return f"{doing} table {table} ({number} of {of})"
 
 

@@ -75,8 +75,8 @@ def verify_candidate(
     """Returns the verdict on a candidate, compared with the build that serves, if any.
 
     A candidate that serves the live build's tables is not compared: the rows are the same. The
-    compared frontiers are pinned meanwhile. Raises Conflict if the frontiers were not kept until
-    the end.
+    compared frontiers are pinned during the comparison. Raises Conflict if the frontiers were not
+    kept until the end.
     """
     birth = read_birth(store, rollout.build)
     before = None if live is None else read_birth(store, live)

@@ -1,8 +1,8 @@
-"""The examination of a root: records are read, and the files of builds looked for.
+"""The examination of a root: it reads the records, and looks for the files of builds.
 
 The examination compares each document with the seal, each code snapshot with the birth certificate,
-and each table's files with the list of the newest frontier and the lists of the kept frontiers:
-whether all files are there, and as long as recorded. The scrub reads the rows in the files.
+and each table's files with the list of the newest frontier and the lists of the kept frontiers: all
+files must exist, with the recorded lengths. The scrub reads the rows in the files.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def unvouched_builds(store: Store) -> tuple[str, ...]:
 
 
 def unsealed_documents(store: Store) -> tuple[str, ...]:
-    """Lists documents of an earlier Kappa without a seal: no change in these shows."""
+    """Lists documents of an earlier Kappa without a seal, in which no change can be noticed."""
     found = set[str]()
     for place in dict.fromkeys((store, store.local)):
         for name in _document_names(place):
@@ -194,7 +194,7 @@ def _document_damage(store: Store) -> Iterator[Damage]:
 
 
 def _token_damage(store: Store) -> Iterator[Damage]:
-    """Yields the damage of the tokens by name, which nothing else has."""
+    """Yields the damage of the tokens by name, which are stored nowhere else."""
     try:
         TokenFile(store.local.path(TOKENS)).tokens()
     except Damaged as error:
@@ -401,9 +401,10 @@ def _begins_anew(records: NumberedRecords[Any], number: int) -> bool:
 def _lasting_table_damage(
     store: Store, birth: Birth, newest: Frontier, kept: Iterable[Frontier], *, serves: bool
 ) -> tuple[Damage, ...]:
-    """Returns the damage of tables that is there when no job has gone on meanwhile.
+    """Returns the damage of tables that is found while no job has moved on.
 
-    Upkeep deletes files behind a frontier once a later one is there, and no lease holds this look.
+    Upkeep deletes the files of a frontier once a later frontier exists, and no lease protects this
+    look.
     """
     for _ in range(_LOOKS):
         found = tuple(_table_damage(store, birth, newest, kept, serves=serves))

@@ -21,7 +21,7 @@ from kappa.state.store import Store
 def repair_root(store: Store, damages: Iterable[Damage]) -> tuple[str, ...]:
     """Moves aside the files of these damages, the newest first; returns the new places.
 
-    No supervisor can start meanwhile. Raises Conflict if a supervisor is up.
+    No supervisor can start during the repair. Raises Conflict if a supervisor is up.
     """
     names = [name for damage in damages for name in damage.names]
     # The note on the newest record goes with a newest record that is given up.

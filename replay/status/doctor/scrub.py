@@ -1,8 +1,8 @@
 """The scrub of a root: each data file in use is read, and compared with the recorded sum.
 
 Files in use are the files of builds that serve, are idle or are candidates, at the newest frontier
-and at the kept frontiers, and the files of the archives. Jobs continue meanwhile: a file that a job
-has deleted by then is not damage.
+and at the kept frontiers, and the files of the archives. Jobs continue during the scrub, so a file
+that a job has deleted is not damage.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Show = Callable[[int, int, int], None]
 class ScrubbedFile:
     """A data file, or a table whose files cannot be listed, and the damage of the file.
 
-    `of` is the build or the topic, `table` the table or None for an archive. `sum` is the
-    recorded sum, None if there is none. `why` is empty for an undamaged file.
+    `of` is the build or the topic, `table` the table or None for an archive. `sum` is the recorded
+    sum, or None if no sum is recorded. `why` is empty for an undamaged file.
     """
 
     path: str

@@ -13,7 +13,7 @@ from kappa.replay.status.topics.describe import TopicDescription
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """The settings to set, and the wanted number of partitions; None: no change of the number."""
+    """The settings to set, and the wanted number of partitions, or None to keep the number."""
 
     config: Mapping[str, str] = field(default_factory=dict)
     partitions: int | None = None

@@ -2,7 +2,7 @@
 
 A record is decoded by the declaration of the topic, or refused with a reason. Exported files are
 Parquet or lines of JSON. An import puts back the exported records, byte for byte: keys, values,
-headers, and times where the topic has the times of producers. Offsets are others; partitions follow
+headers, and times where the topic has the times of producers. Offsets change; partitions follow
 from the keys, or are kept on request.
 """
 

@@ -9,6 +9,6 @@ so a collector that continues there leaves nothing out. In reading order:
 - http_get.py: a GET over HTTP, read as the answer arrives
 - sse_lines.py: the events of a stream of server-sent events
 - document.py: the events of a polled document
-- kinds.py: a visit at a source, by kind
+- kinds.py: a visit to a source, by kind
 - pull.py: a source that is visited again and again, and all sources
 """

@@ -1,4 +1,4 @@
-"""The events of a polled document: a JSON array's elements, or an event a line. Pure."""
+"""The events of a polled document: a JSON array's elements, or one event per line. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _MALFORMED = "malformed_json"
 def events_of_document(document: bytes, media_type: str) -> list[bytes | Invalid]:
     """Returns the events of a document, in order.
 
-    A document that is declared as JSON and is not an array is a single event. Other documents have
-    an event a line, unless the document begins as an array does.
+    A document that is declared as JSON and is not an array is a single event. Any other document
+    has one event per line, unless the document begins like an array.
     """
     content = document.removeprefix(b"\xef\xbb\xbf").strip()
     kind = media_type.partition(";")[0].strip().lower()

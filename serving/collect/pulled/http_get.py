@@ -1,6 +1,6 @@
-"""A GET over HTTP/1.1. Its answer is read as it arrives, and only as far as requested.
+"""A GET over HTTP/1.1, whose answer is read as it arrives, and only as far as requested.
 
-Redirects are not followed: a token would be sent along. Neither is a proxy's setting looked at.
+Redirects are not followed, since a token would be sent along. Settings of a proxy are ignored.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class PulledAnswer:
 
 @asynccontextmanager
 async def http_get(source: PulledSource, headers: Mapping[str, str]) -> AsyncIterator[PulledAnswer]:
-    """Asks a source, and yields the answer; closes the connection behind the block."""
+    """Asks a source, and yields the answer; closes the connection after the block."""
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(_OPEN_SECONDS):

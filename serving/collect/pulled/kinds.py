@@ -1,4 +1,4 @@
-"""A visit at a source, by kind: events are handed on before more are read."""
+"""A visit to a source, by kind: events are handed on before more events are read."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Visitor(Protocol):
     again_seconds: float
 
     def opened(self) -> None:
-        """Marks the source as there."""
+        """Notes that the source is available."""
 
     async def take(
         self, events: Sequence[bytes | Invalid], position: PullPosition | None = None
     ) -> None:
-        """Takes events; returns once each is settled, and the position behind them written."""
+        """Takes events; returns once each is settled, and the position after them is written."""
 
 
 async def visit(source: PulledSource, visitor: Visitor) -> None:
@@ -126,7 +126,7 @@ async def _visit_websocket(source: PulledSource, visitor: Visitor) -> None:
 async def _gather_messages(
     source: PulledSource, connection: ClientConnection
 ) -> tuple[list[bytes | Invalid], bool]:
-    """Returns the next messages, and False if the connection has ended behind them."""
+    """Returns the next messages, and False if the connection has ended after them."""
     events: list[bytes | Invalid] = []
     size = 0
     try:

@@ -11,7 +11,7 @@ _FOLDER = "collector/pull"
 
 
 class PullPosition(Struct, frozen=True, omit_defaults=True):
-    """A place in a source: behind an event of a stream, or a document with its digest.
+    """A place in a source: after an event of a stream, or a document with its digest.
 
     `source` is the digest of the source's address, `document` the digest of a document's bytes.
     """

@@ -50,7 +50,7 @@ class Pull:
     """A source, and the position up to which its events are in the log."""
 
     def __init__(self, source: PulledSource, means: PullMeans) -> None:
-        """Goes on behind the position of an earlier process. Raises KappaError."""
+        """Continues after the position of an earlier process. Raises KappaError."""
         self.source = source
         self._means = means
         self.position: PullPosition = read_position(means.store, source.name, source.digest)
@@ -84,7 +84,7 @@ class Pull:
             await asyncio.sleep(self._wait() if asked is None else max(asked, self._wait()))
 
     def opened(self) -> None:
-        """Marks the source as there."""
+        """Notes that the source is available."""
         self.is_there, self.away = True, ""
         if self._said:
             self._said = False
@@ -93,7 +93,7 @@ class Pull:
     async def take(
         self, events: Sequence[bytes | Invalid], position: PullPosition | None = None
     ) -> None:
-        """Sends events until each is settled, and writes down the position behind them."""
+        """Sends events until each event is settled, and writes down the position after them."""
         if events:
             self._failed_in_turn = 0
         batch: list[ArrivedEvent] = []

@@ -32,7 +32,7 @@ _OWN = frozenset(
 
 
 class SourceAway(Exception):
-    """The end of a visit at a source that gives no events now, with the reason."""
+    """The end of a visit to a source that gives no events now, with the reason."""
 
     def __init__(self, why: str, wait_seconds: float | None = None) -> None:
         """Takes the reason, and the wait that the source asks for until the next visit."""

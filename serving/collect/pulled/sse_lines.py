@@ -23,7 +23,7 @@ class SseLines:
     """The lines of a stream. `last_id` is the id of the last whole event."""
 
     def __init__(self, last_id: str, most: int) -> None:
-        """Goes on behind the event `last_id`; an event has at most `most` bytes."""
+        """Continues after the event `last_id`; an event has at most `most` bytes."""
         self.last_id = last_id
         self.retry_seconds: float | None = None
         self._most = most

@@ -1,4 +1,4 @@
-"""Trust in a source's certificate: by the system's authorities, or by a file alone."""
+"""Trust in a source's certificate: by the system's authorities, or only by a file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ensure_readable(ca: Path, here: str) -> None:
 
 
 async def tls_of(source: PulledSource) -> ssl.SSLContext | None:
-    """Returns the TLS of a connection; None for a connection without. Raises SourceAway.
+    """Returns the TLS of a connection, or None for a connection without TLS. Raises SourceAway.
 
     The file is read each time, because certificates are renewed.
     """

@@ -74,7 +74,7 @@ def page_html(
         return asker is not None and may(asker, Act(act))
 
     def refused(act: str) -> str:
-        """Returns why the client may not do an act; "" if the client may."""
+        """Returns why the client may not do an act, or "" if the client may."""
         if asker is None or may_do(act):
             return ""
         error = refusal(asker, Act(act))

@@ -8,8 +8,9 @@ A URL gets a signed POST, which follows no redirect and uses no proxy. An answer
 the message. After an answer of 408, 425, 429 or 5xx, or without an answer, the message is tried
 again. Any other answer refuses the message for good. No reason shows more of a URL than its host.
 The signature is that of Standard Webhooks (standardwebhooks.com): HMAC-SHA256 over
-`ID.SECONDS.BODY`. A secret `whsec_...` is base64; any other secret is its own bytes. Each of
-several secrets, with spaces between, signs: so a receiver moves from one secret to the next.
+`ID.SECONDS.BODY`. A secret `whsec_...` is base64; any other secret is its own bytes. If there are
+several secrets, with spaces between them, each of them signs. So a receiver can move from one
+secret to the next.
 
 A command is a program in the settings, with a message on its standard input. The program has
 received the message if the program ends with 0. The program runs without a shell, and is killed if
@@ -144,7 +145,7 @@ def _key_of(secret: str) -> bytes:
 
 
 class Webhook:
-    """A receiver behind a URL."""
+    """A receiver at a URL."""
 
     def __init__(
         self,
@@ -323,8 +324,9 @@ class ShownOnPage:
 def channel_of(store: Store, settings: AlertSettings, alert: AlertBirth) -> Channel:
     """Returns the channel of an alert.
 
-    A URL of the settings takes the place of any declared address: so another place of work sends
-    elsewhere. If a setting is missing or wrong, messages wait, with that as the reason.
+    A URL of the settings takes the place of any declared address: so each environment can send to
+    its own receiver. If a setting is missing or wrong, messages wait, and the setting is the
+    reason.
     """
     timeout = settings.timeout_seconds
     url = _setting_of(settings.urls, alert.name)

@@ -3,8 +3,8 @@
 A step has at most one effect outside. A step settles the next message of the outbox. Once all
 messages are settled, a step takes the next change set. After a death anywhere, the next process
 continues from the documents. So no message is left out, and a message whose answer was lost is sent
-again. While a receiver does not answer, no change set is taken: the changes meanwhile are a single
-net change set afterwards.
+again. While a receiver does not answer, no change set is taken. Afterwards, all changes since then
+are a single net change set.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ def next_attempt(
 ) -> float | None:
     """Returns when to try again, or None to give the message up.
 
-    The wait doubles from a second to five minutes, less some chance, so that alerts that failed
-    together do not come back together. If the receiver `asked` for a longer wait, the receiver gets
-    that wait. The last attempt is as late as patience lasts, counted from the `first` attempt.
+    The wait doubles from a second to five minutes, minus a random part, so that alerts that failed
+    together are not tried again together. If the receiver `asked` for a longer wait, the receiver
+    gets that wait. The last attempt is as late as patience lasts, counted from the `first` attempt.
     """
     end = first + patience
     if now >= end:
@@ -118,7 +118,7 @@ class AlertDelivery:
         clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """Goes on from the documents of the alert, or begins now.
+        """Continues from the documents of the alert, or begins now.
 
         `limits` are for the change set of a switch. `is_of` returns False for a build that does not
         declare the alert: a change set that leads to such a build is not taken.
@@ -159,7 +159,7 @@ class AlertDelivery:
         return 0.0 if self.unsettled_count else None
 
     def wait_for_change(self, seconds: float) -> None:
-        """Waits until there may be another change set, or so many seconds."""
+        """Waits until there may be another change set, or until so many seconds have passed."""
         if self._follower is None:
             time.sleep(seconds)
         else:

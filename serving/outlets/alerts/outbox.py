@@ -53,7 +53,7 @@ class Outbox(Struct, frozen=True):
 class AlertProgress(Struct, frozen=True):
     """The progress in an outbox: how many messages are settled.
 
-    `outbox` is the number of the outbox. `tries` and the two times after it are of the next
+    `outbox` is the number of the outbox. `tries` and the two times after it belong to the next
     message. `delivered` counts all messages of the alert that were received, and `error` is the
     reason of the last failure since then.
     """
@@ -216,9 +216,9 @@ def ask_for_dead_letters(
 ) -> tuple[tuple[str, DeadLetter], ...]:
     """Asks to send dead letters again.
 
-    That is all letters, the letters of an alert, or the letter with an id. Returns the letters with
-    the names of their alerts. Raises UsageError if the alert or the letter does not exist, and
-    Copied if the root is a copy.
+    The letters are all letters, the letters of an alert, or the letter with an id. Returns the
+    letters with the names of their alerts. Raises UsageError if the alert or the letter does not
+    exist, and Copied if the root is a copy.
     """
     ensure_no_copy(store)
     names = alert_names(store)

@@ -329,7 +329,7 @@ def paths_of(store: Store, point: Point, files: Files) -> tuple[str, ...]:
 def has_same_rows(store: Store, before: Point, after: Point) -> bool:
     """Returns True if two points surely have the same rows.
 
-    They do if they have the same versions at the same clock.
+    Two points have the same rows if they have the same versions at the same clock.
     """
     if before.birth.folded_by != after.birth.folded_by:
         return False
@@ -351,8 +351,8 @@ def changes_until(
     """Opens the change set that leads to a given point.
 
     The change set leads from the point `before`, or from nothing. The caller keeps both points
-    meanwhile. `is_first`: this is the reader's first request, so the change set is not a reset. If
-    the client leaves, ClientLeft breaks the work off.
+    meanwhile. With `is_first`, this is the reader's first request, so the change set is not a
+    reset. If the client leaves, ClientLeft ends the work.
     """
     kind = (
         (ChangeKind.SNAPSHOT if is_first else ChangeKind.RESET)
@@ -380,8 +380,8 @@ def open_change_set(
 ) -> tuple[ChangeSet, Reader]:
     """Computes a change set, and returns it with its reader.
 
-    The caller closes the reader. `unlimited_if_small`: a change set of few bytes is computed in
-    memory, which takes less time.
+    The caller closes the reader. With `unlimited_if_small`, a change set of few bytes is computed
+    in memory, which takes less time.
     """
     earlier = None if kind is ChangeKind.RESET else before
     points = (after,) if earlier is None else (earlier, after)

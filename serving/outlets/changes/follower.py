@@ -239,8 +239,8 @@ class Follower:
     def _is_needless(self, before: Point | None, after: Point, kind: ChangeKind) -> bool:
         """Returns True if a change set without rows need not be given out.
 
-        A change set of a new generation is needed: so no reader stays behind a cursor that another
-        reader was given.
+        A change set of a new generation is needed: otherwise a reader could stay at an older cursor
+        than another reader.
         """
         if before is None or kind is not ChangeKind.SLICE:
             return False
@@ -249,7 +249,7 @@ class Follower:
     def _is_fresh(self) -> bool:
         """Returns True if the last cursor need not be replaced yet.
 
-        A cursor is replaced after some time though no row has changed.
+        A cursor is replaced after some time, even if no row has changed.
         """
         return self._clock() - self._given_at <= min(_STALE_SECONDS, self._keep_seconds / 3)
 

@@ -181,7 +181,7 @@ class ChangeReader:
         self.notify()
 
     def take_changes(self) -> RecordedChanges | None:
-        """Takes the next change set; None if none waits.
+        """Takes the next change set, or returns None if no change set waits.
 
         Raises the error that ended the change sets.
         """
@@ -300,7 +300,7 @@ class ChangeHub:
             return table, point
 
     def _served_point(self, table: str) -> Point | None:
-        """Returns a table as readers see it now; None if no pipeline serves the table."""
+        """Returns a table as readers see it now, or None if no pipeline serves the table."""
         with pin_served(self._store, lease_seconds=self._lease_seconds) as pinned:
             return point_of(pinned.snapshot, table)
 

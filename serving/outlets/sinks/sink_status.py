@@ -91,9 +91,9 @@ def _state_file(topic: str) -> str:
 class SinkStatus:
     """A sink with its state.
 
-    `behind_seconds` is None if the sink never had all rows. `waits`: no courier runs. `off`: no
-    courier may run, since the root was adopted. A sink that ended is no longer served, and its
-    topic keeps its records.
+    `behind_seconds` is None if the sink never had all rows. `waits` means that no courier runs.
+    `off`: no courier may run, since the root was adopted. A sink that ended is no longer served,
+    and its topic keeps its records.
     """
 
     known: SinkState

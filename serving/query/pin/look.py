@@ -86,10 +86,10 @@ def look_now(store: Store, leased: Snapshot | None = None) -> LookResult:
 
 
 def _serves_still(store: Store, leased: Snapshot) -> bool:
-    """Returns True if a snapshot whose lease stands is what serves now.
+    """Returns True if a snapshot whose lease is still valid is the snapshot that serves now.
 
     A floor is never above the newest frontier, so nothing of the snapshot was let go. No record is
-    read that was read before.
+    read twice.
     """
     if not all(
         _is_newest(store, frontier_records(store, frontier.build), frontier.number)
@@ -211,7 +211,7 @@ def _serving_in(found: tuple[int, JournalRecord | None]) -> tuple[int, Mapping[s
 
 
 def is_collected(store: Store, frontier: Frontier) -> bool:
-    """Returns True if nothing but a lease keeps a build's frontier any more."""
+    """Returns True if only a lease still keeps a build's frontier."""
     return (
         frontier.number < floor_of(store, frontier.build)
         and read_kept_frontier(store, frontier.build, frontier.number) is None

@@ -28,7 +28,7 @@ _NEWEST: WeakKeyDictionary[Store, dict[str, tuple[int, Any]]] = WeakKeyDictionar
 def birth_of(store: Store, build: str) -> Birth:
     """Returns the birth certificate of a build that exists.
 
-    Raises as `read_birth` does.
+    Raises the errors of `read_birth`.
     """
     if store.is_on_disk:
         return read_birth(store, build)

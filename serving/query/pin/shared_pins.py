@@ -41,7 +41,7 @@ _CHANGES = threading.Lock()
 def take_pin(store: Store, lease_seconds: float) -> PinnedSnapshot | None:
     """Returns the shared pin of a store for one more reader.
 
-    A pin whose lease ends soon is given to no more readers.
+    No more readers get a pin whose lease ends soon.
     """
     with _CHANGES:
         shared = _NEWEST.get(store)
@@ -108,7 +108,7 @@ def give_up_pin(store: Store) -> None:
 
 
 def _forget(store: Store, shared: _Shared) -> bool:
-    """Gives a pin to no more readers; returns True if no reader uses the pin."""
+    """Stops sharing a pin with more readers. Returns True if no reader uses the pin."""
     del _NEWEST[store]
     if shared.clock is not None:
         shared.clock.cancel()
@@ -154,7 +154,7 @@ def _give_up_idle(store: Store, shared: _Shared) -> None:
 def end_beside(pinned: PinnedSnapshot) -> None:
     """Gives up a lease in a thread.
 
-    Nobody waits for the end, but the process does before its own exit.
+    Only the process itself waits for the end, before its own exit.
     """
     try:
         threading.Thread(target=_close_quietly, args=(pinned,), name="end of a lease").start()

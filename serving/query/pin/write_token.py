@@ -1,7 +1,7 @@
 """Waiting for one's own writes.
 
 The wait ends when readers see all records that a write token names, or when time is up. A write
-token is offsets in the form of `--at-offsets`: for each partition, the offset behind the last
+token is offsets in the form of `--at-offsets`: for each partition, the offset after the last
 acknowledged record. The wait comes before a snapshot is pinned. Frontiers never go back (I3). So a
 snapshot that is pinned afterwards covers the token for all pipelines of the wait: the pipelines
 that serve and read a topic of the token. `uncovered` decides, and is pure; the look and the loop
@@ -119,8 +119,8 @@ def ensure_covered(
     """Waits until readers see the offsets of the token.
 
     All pipelines that serve and read a topic of the token must show them. Raises TimedOut if the
-    wait takes longer than `seconds`. Then `is_up` is asked whether a supervisor runs jobs. Raises
-    UsageError at once if no serving pipeline reads a topic.
+    wait takes longer than `seconds`. In that case, `is_up` is asked whether a supervisor runs jobs.
+    Raises UsageError at once if no serving pipeline reads a topic.
     """
     look, due = ServedLook(store), time.monotonic() + seconds
     while behind := pipelines_behind(token, look.shown_offsets()):

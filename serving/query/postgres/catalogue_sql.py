@@ -1,9 +1,9 @@
 """The relations and functions of `pg_catalog` and `information_schema`, as SQL. Pure.
 
-The rows stand on two tables that catalogue.py fills: `_relations` (oid, schema_oid, schema, name,
+The rows come from two tables that catalogue.py fills: `_relations` (oid, schema_oid, schema, name,
 kind, columns) and `_columns` (relation, schema, name, kind, number, type, size, modifier, spelled;
-`shown` is the column's name), and on `_types`. A relation of which nothing is true here (triggers,
-sequences, rules) has its columns and no rows. Source: PostgreSQL 16, "System Catalogs".
+`shown` is the column's name), and on `_types`. A relation for things that Kappa does not have
+(triggers, sequences, rules) has its columns and no rows. Source: PostgreSQL 16, "System Catalogs".
 """
 
 from __future__ import annotations
@@ -398,7 +398,7 @@ FUNCTIONS: Mapping[str, tuple[str, ...]] = {
 def creation_sql(names: Iterable[str]) -> str:
     """Returns the commands that create the named relations and functions.
 
-    A name in neither makes nothing.
+    A name that is neither creates nothing.
     """
     named = set(names)
     commands = [

@@ -1,4 +1,4 @@
-"""The words of a SQL text, and the parameters `$1`, `$2` among the words. Pure.
+"""The words of a SQL text, and the parameters, such as `$1`, among the words. Pure.
 
 A text is cut as DuckDB's parser cuts it, which is Postgres's: quotes, dollar quotes and comments
 that nest are single words. So no value is ever put into a quote.
@@ -46,7 +46,7 @@ class SqlWord:
 
 
 def words_of(sql: str) -> list[SqlWord]:
-    """Lists the words of a text; the words joined are the text."""
+    """Lists the words of a text. Joined, the words are the text again."""
     return list(_words(sql))
 
 

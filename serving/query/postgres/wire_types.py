@@ -162,7 +162,7 @@ def wire_column(sql: str, kind: DuckType, column: str, *, binary: bool) -> WireC
 
 
 def _scalar_of(kind: DuckType) -> WireType | None:
-    """Returns the type of a value without parts; None if the value has parts."""
+    """Returns the type of a value without parts, or None if the value has parts."""
     if str(kind) == "JSON":
         return JSON
     name = str(kind.id)
@@ -172,7 +172,7 @@ def _scalar_of(kind: DuckType) -> WireType | None:
 
 
 def _array_child(kind: DuckType) -> WireType | None:
-    """Returns the type of a list's values; None for all that is not a list of plain values."""
+    """Returns the type of a list's values, or None for all that is not a list of plain values."""
     if str(kind.id) not in {"list", "array"}:
         return None
     return _scalar_of(dict(kind.children)["child"])

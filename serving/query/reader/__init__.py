@@ -8,7 +8,7 @@ nothing and writes no file but folders for spilling. In reading order:
 - client.py: who waits for an answer, and may leave before
 - relations.py, table_sql.py: tables and views as DuckDB's relations
 - query_files.py: the check of the files that a query reads
-- views.py: whether a pipeline's own tables bear its views and checks
+- views.py: whether a pipeline's views and checks fit its own tables
 - sql_rules.py: the SQL that a stranger, a view and a check may use
 """
 

@@ -46,7 +46,7 @@ class Client:
     def calling_on_leave(self, act: Callable[[], None]) -> Iterator[None]:
         """Calls `act` if the client leaves within the block.
 
-        An error in the block is ClientLeft then.
+        In that case, an error in the block is raised as ClientLeft.
         """
         with self._changes:
             self.ensure_here()
@@ -66,7 +66,7 @@ class Client:
     ) -> bool:
         """Takes a lock or a place.
 
-        Returns False if none is free in time. Raises ClientLeft.
+        Returns False if no lock or place is free in time. Raises ClientLeft.
         """
         deadline = time.monotonic() + seconds
         while True:

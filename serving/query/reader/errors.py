@@ -26,7 +26,7 @@ _PARTS_BELOW_THE_ROOT = 5
 
 
 class TooMuch(UsageError):
-    """A query that wants more memory or time than the query may have."""
+    """A query that needs more memory or time than it may use."""
 
     status = 422
 
@@ -51,7 +51,7 @@ class RetiredRelation:
 def explain_error(error: DuckError | UnicodeDecodeError, *, served: bool) -> KappaError:
     """Translates an error of DuckDB's.
 
-    `served`: some pipeline is served, so that names exist.
+    `served` is True if some pipeline is served, so that names exist.
     """
     message, hints = told_by(error)
     if isinstance(error, MACHINE_ERRORS):
@@ -74,8 +74,8 @@ def explain_error(error: DuckError | UnicodeDecodeError, *, served: bool) -> Kap
 class BrokenRelation:
     """A served relation that could not be made, and the reason.
 
-    `kind` is `table` or `view`. `damaged`: files differ from the files that were written, so no
-    declaration and no query is to blame.
+    `kind` is `table` or `view`. `damaged` is True if files differ from the files that were written,
+    so neither a declaration nor a query is to blame.
     """
 
     pipeline: str

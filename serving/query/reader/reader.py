@@ -3,7 +3,7 @@
 The queries are over relations that were put into the DuckDB. One thread at a time uses a reader. A
 reader needs no JVM, and has no place to write to.
 
-To make a DuckDB costs some 20 ms, to empty one 2 ms, and to make its views 6 ms. So a reader
+Making a DuckDB takes some 20 ms, emptying a DuckDB 2 ms, and making its views 6 ms. So a reader
 without limits takes the connection of an earlier reader, unchanged if the connection shows the same
 relations.
 """
@@ -126,7 +126,7 @@ class Rows:
 
 
 class KeptRows:
-    """The rows of a query, kept in the DuckDB that ran the query: each form is made of them.
+    """The rows of a query, kept in the DuckDB that ran the query, to make each form from.
 
     `types` are DuckDB's, `count` is the number of rows. The DuckDB ends with the last of its rows.
     """
@@ -249,7 +249,7 @@ class Reader:
     def keep_rows(self, sql: str) -> KeptRows:
         """Runs a query, and keeps the rows in memory beyond the end of the reader.
 
-        Raises as `rows` does.
+        Raises the errors of `rows`.
         """
         exact = self._examine_query(sql, self._for_python)
         query, table = self.only_select(sql), f"_kept_{self._kept}"
@@ -285,7 +285,7 @@ class Reader:
         return tuple(self._run_on_connection(lambda: self._connection.query(sql).types))
 
     def each_row(self, sql: str) -> Iterator[tuple[Any, ...]]:
-        """Yields the rows of a query as DuckDB computes them. Raises as `rows` does."""
+        """Yields the rows of a query as DuckDB computes them. Raises the errors of `rows`."""
         query = self._examine_query(sql, self._for_python)
         result = self._run_on_connection(lambda: self._connection.execute(query.sql))
         # A result that is read in part stays open: no other reader may get the connection.
@@ -295,7 +295,7 @@ class Reader:
         self._failed = failed
 
     def save_parquet(self, sql: str, file: Path) -> None:
-        """Writes the rows of a query to a Parquet file. Raises as `rows` does."""
+        """Writes the rows of a query to a Parquet file. Raises the errors of `rows`."""
         query = self._examine_query(
             sql,
             lambda each: arrow_query(self._connection, each, parquet=True, names=distinct_names),
@@ -395,7 +395,7 @@ class Reader:
                 raise each.refusal()
 
     def interrupt(self) -> None:
-        """Breaks off the running query, from another thread.
+        """Interrupts the running query, from another thread.
 
         Does nothing if no query runs.
         """

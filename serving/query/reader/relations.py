@@ -126,7 +126,7 @@ def readable_relations(
     readable: TableGrant,
     tables_named: Callable[[str], Iterable[str]],
 ) -> tuple[Relations, ...]:
-    """Narrows relations to the ones that a reader may read. Pure.
+    """Narrows relations to the relations that a reader may read. Pure.
 
     A view that may be read reads its tables, which stay hidden if the reader may not read them.
     `tables_named` lists the tables that a query names.
@@ -226,7 +226,7 @@ def data_files(found: Sequence[Relations]) -> Mapping[str, str]:
 
 
 def put_relations(reader: Reader, found: Sequence[Relations]) -> tuple[BrokenRelation, ...]:
-    """Makes the schemas of all relations; returns the broken ones.
+    """Makes the schemas of all relations, and returns the broken relations.
 
     The schema of each pipeline is made first, then the main schema.
     """

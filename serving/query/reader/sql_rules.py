@@ -6,10 +6,10 @@ here first, in the same scope: in a `with`, or else in the catalogue. A function
 must make the rows from its arguments. No function may reveal settings, or how views are made. So
 the look of the text (quotes, case, comments, strings as names) decides nothing.
 
-A view or a check is a query over the pipeline's tables with a single answer, so there are more
-rules. Names are bare, since a view is made in its pipeline's schema before other schemas have
-names. DuckDB must compute an as-of join alike by any plan. No part of the SQL may have another
-value each time: no clock, no chance, no property of the connection.
+A view or a check is a query over the pipeline's tables with a single answer, so more rules apply.
+Names are bare, since a view is made in its pipeline's schema before other schemas have names.
+DuckDB must compute an as-of join alike by any plan. No part of the SQL may have another value each
+time, such as a clock, a random number, or a property of the connection.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Views and checks as a pipeline declares them.
 
-The pipeline's own tables must bear them.
+The pipeline's own tables must have everything that they use.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _refusal_of_view(reader: Reader, view: str, sql: str) -> KappaError | None:
 def unreadable_sql(
     tables: Iterable[TableBirth], views: Mapping[str, str]
 ) -> Mapping[str, KappaError]:
-    """Finds SQL of a pipeline that its tables do not bear.
+    """Finds SQL of a pipeline that does not fit the pipeline's tables.
 
     The tables have no rows yet. Keys are names of views, and conditions of checks as `TABLE:
     CONDITION`.
@@ -85,12 +85,12 @@ def unreadable_sql(
 def view_refusals(
     tables: Iterable[TableBirth], views: Mapping[str, str]
 ) -> Mapping[str, UsageError]:
-    """Finds views that the pipeline's tables alone do not bear.
+    """Finds views that do not follow from the pipeline's tables alone.
 
     The result has the reasons. A view may read the pipeline's tables and other views, by their bare
     names. A view may not read a file or the relations of other pipelines: the rows would have no
-    version, and every query would fail if the file is not at hand. A view may not call a function
-    that gives another value each time.
+    version, and every query would fail without the file. A view may not call a function that gives
+    another value each time.
     """
     with open_reader(None, served=True) as reader:
         return _refusals_by_rules(reader, tuple(tables), views, views, what="a view")
