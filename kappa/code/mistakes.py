@@ -1,9 +1,9 @@
 """All mistakes in the declarations of a file, where an import ends at the first one.
 
-The statements at the top of the file are run one by one. A statement that uses what a wrong
-statement should have declared is left out: it would only repeat the mistake. Within a wrong
-statement each declaration is tried alone. After the first mistake only imports, definitions,
-declarations and constants are run: the import never came to the statements there.
+The statements at the top of the file are run one by one. If a statement uses a name that a wrong
+statement should have declared, it is left out, since it would only repeat the mistake. Within a
+wrong statement each declaration is tried alone. After the first mistake only imports, definitions,
+declarations and constants are run: the import never reached the later statements.
 """
 
 from __future__ import annotations

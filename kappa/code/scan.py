@@ -104,9 +104,9 @@ class Statement:
 
     @property
     def text(self) -> str:
-        """The normal form as text, equal for programs that differ only in comments and the like.
+        """The normal form as text, which is equal for programs that differ only in comments.
 
-        Layout and annotations do not count either.
+        Differences in layout and annotations do not count either.
         """
         return repr(_plain_form(self.node))
 
@@ -230,8 +230,8 @@ class OwnNames:
     def does_something(self, node: ast.stmt) -> bool:
         """Returns True if an import runs more of this statement than the binding of a name.
 
-        Decorators and base classes of the project may keep a register. So may a call, except of a
-        function of the same module that plainly changes nothing.
+        Decorators and base classes of the project may keep a register. A call may do so, too,
+        unless it calls a function of the same module that plainly changes nothing.
         """
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -346,7 +346,7 @@ class ScannedModule:
 
     `defines` has the statements that bind each name, in order. `imports` has the meanings of the
     names that plain imports bind. `effects` are the statements that do something on import. `stars`
-    are the modules of which all names are imported. `loads` are the modules that an import of this
+    are the modules whose names are all imported. `loads` are the modules that an import of this
     module imports.
     """
 

@@ -96,7 +96,7 @@ class Sources:
     def python_files(self) -> tuple[Path, ...]:
         """Lists the files of the likely modules: in and beside `pipelines/`, in packages beside.
 
-        Other folders are left out: they may contain anything, and very much.
+        Other folders are left out, since they may contain anything, and a great deal of it.
         """
         folders = [
             self.folder,

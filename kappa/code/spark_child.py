@@ -179,7 +179,7 @@ class _Children:
         return self._child
 
     def give_up_spare(self) -> bool:
-        """Ends the child if it is a spare, and borrows no other. Else returns False."""
+        """Ends the child if it is a spare, and borrows no other spare; otherwise returns False."""
         if not isinstance(self._child, _BorrowedSpare):
             return False
         self._borrows = False

@@ -87,7 +87,7 @@ def libraries_digest() -> str:
     """Returns a text that changes when a package is installed, changed or removed.
 
     The text also changes when this package is moved. A process that has imported libraries earlier
-    may have others than a new process would.
+    may have other versions than a new process would have.
     """
     places = {__file__, *(place for place in sys.path if place.endswith("-packages"))}
     found = [sys.executable, *(f"{place} {_changed_at(place)}" for place in sorted(places))]

@@ -102,7 +102,7 @@ def write_rows(file: Path, rows: Iterable[Row]) -> None:
 
 
 def read_rows(file: Path) -> list[Row] | None:
-    """Reads rows that `write_rows` wrote, or a person. None if there is no file.
+    """Reads rows that `write_rows` or a person wrote, or returns None if there is no file.
 
     Raises UsageError, with the line, if a line is not a row.
     """

@@ -130,7 +130,7 @@ def _watching(settings: Settings, events: SimpleQueue[_Event]) -> Iterator[None]
 def _keys(events: SimpleQueue[_Event], quits: threading.Event) -> Iterator[bool]:
     """Puts each key that is pressed on the terminal. The key q interrupts the main thread.
 
-    Gives False without a terminal, or in the background of one.
+    Gives False without a terminal, or in the background of a terminal.
     """
     is_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     if not (is_terminal and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()):

@@ -2,7 +2,7 @@
 
 Sample events of topic T are the files `events/T.ndjson`, `.jsonl`, `.csv`, `.txt` and `.parquet`,
 as `kappa produce T FILE` reads them. Lines of `events/T.envelopes.ndjson`, and lines of a topic
-with a database's changes, are envelopes. An event without a timestamp has that of
+with a database's changes, are envelopes. An event without a timestamp has the timestamp of
 `kappa.testing.Event`.
 """
 
@@ -121,7 +121,7 @@ class Samples:
 
 
 def read_topic(log: TopicLog, topic: str) -> Sample | None:
-    """Reads the first and the newest records of each partition. None if there is no record.
+    """Reads the first and newest records of each partition; returns None without records.
 
     The reading ends after some seconds, whatever the log does.
     """

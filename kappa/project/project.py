@@ -141,7 +141,7 @@ class Project:
         return ProjectPlan(self._here, made, observed, (pipeline,), Allowances())
 
     def read_plan(self, file: str | Path, *, showing: Showing = show_nothing) -> ProjectPlan:
-        """Reads a saved plan, and makes it again on the facts of now.
+        """Reads a saved plan, and makes the plan again on the present facts.
 
         Raises Conflict, with everything that moved, if the plan is stale.
         """
@@ -184,11 +184,11 @@ class Project:
         accept_gap: bool = False,
         timeout: float | None = None,
     ) -> tuple[Rollout, ...]:
-        """Brings what the project declares to serve, without a question, and waits for it.
+        """Deploys the declared pipelines without a question, and waits until they serve.
 
-        Each build replays beside what serves, is verified, and promoted if it passes. Arguments are
-        as for `stage`; `timeout` is in seconds. Raises the error of the first rollout that does not
-        serve; what served keeps serving.
+        Each build replays beside the serving builds, is verified, and is promoted if it passes.
+        Arguments are as for `stage`; `timeout` is in seconds. Raises the error of the first rollout
+        that does not serve; what served keeps serving.
 
         Example:
             project.deploy(reason="first deploy")
@@ -203,9 +203,9 @@ class Project:
     ) -> tuple[Rollout, ...]:
         """Lets candidates serve that have passed their verification, together in one generation.
 
-        `pipelines` are names, or numbers of rollouts as text; without one, the only candidate that
-        is ready. `reason` and `timeout` are as for `deploy`. Raises UsageError if no candidate is
-        ready, and the error of a rollout that does not serve.
+        `pipelines` are names, or numbers of rollouts as text. The default is the only candidate
+        that is ready. `reason` and `timeout` are as for `deploy`. Raises UsageError if no candidate
+        is ready, and the error of a rollout that does not serve.
 
         Example:
             project.promote("web", reason="reviewed by Ada")
@@ -242,7 +242,7 @@ class Project:
         reason: str = "",
         seen: State | None = None,
     ) -> int:
-        """Records the request of an undo, of the state that was `seen`.
+        """Records a request for an undo of the state that was `seen`.
 
         Returns the rollout's id.
         """
@@ -406,10 +406,10 @@ class Project:
     ) -> Iterator[ChangeSet]:
         """Yields the rows of a served `table` as a change set, then each net change.
 
-        `since`: the cursor of the last change set that was used (`change_set.head.cursor`); the
+        `since` is the cursor of the last change set that was used (`change_set.head.cursor`); the
         changes after that cursor follow. `where` and `columns` are as for `kappa changes`. Without
         `follow` the changes end at the present state of the table. A change set is open until the
-        caller asks for the next one. Raises UsageError if the table is not served.
+        caller asks for the next change set. Raises UsageError if the table is not served.
 
         Example:
             for change_set in project.changes("page_hits", follow=False):
@@ -436,7 +436,7 @@ class Project:
     def follower(
         self, table: str, *, since: Cursor | None = None, chosen: Filter | None = None
     ) -> Follower:
-        """Makes a follower of a table by the project's settings. Raises as Follower does."""
+        """Makes a follower of a table by the project's settings. Raises the errors of Follower."""
         from kappa.serving.outlets.changes.follower import Follower
         from kappa.serving.query.reader.reader import Limits
 
@@ -506,7 +506,8 @@ class Project:
     def history(self, pipeline: str | None = None, *, limit: int | None = None) -> Report:
         """Lists rollouts with their receipts, proofs, retirements and pauses, oldest first.
 
-        `pipeline` lists only one pipeline's, and `limit` only the newest.
+        With `pipeline`, lists only the entries of one pipeline, and with `limit` only the newest
+        entries.
 
         Example:
             for entry in project.history(limit=10):
@@ -544,8 +545,8 @@ class Project:
     ) -> Report:
         """Lists the newest rejects of what serves: their position, content and reason.
 
-        `pipeline` and `reason` narrow the list. `build` names another build than the serving one.
-        `limit` is the number of rejects (None: all).
+        `pipeline` and `reason` narrow the list. `build` names a build other than the serving build.
+        `limit` is the number of rejects; None means all.
 
         Example:
             print(project.rejects(reason="missing_field"))
@@ -575,7 +576,7 @@ class Project:
         """Compares the rows of two builds of a `pipeline` at equal offsets.
 
         `before` and `after` name builds. The default is the serving build and the candidate, or the
-        serving build and the one before it. `tables` narrows the comparison, and `sample` is how
+        serving build and the build before it. `tables` narrows the comparison, and `sample` is how
         many rows of each kind are shown. Raises UsageError if there are no two builds to compare.
 
         Example:
@@ -619,7 +620,8 @@ class Project:
 
         Events are written as the topic declares them, with the key. The result has a write token:
         `query(..., after=token)` waits for the records. Raises UsageError, with the number of the
-        event, for an event that the topic's declaration would reject; the events before are sent.
+        event, for an event that the topic's declaration would reject; the events before that event
+        are sent.
 
         Example:
             written = project.produce("visits", [{"visitor": "ada", "page": "/"}])
@@ -720,7 +722,7 @@ def moment_of(
 ) -> Past | None:
     """Returns the moment of the past that the arguments name, or None for the present.
 
-    A time without a zone is UTC. Raises UsageError if several are named.
+    A time without a zone is UTC. Raises UsageError if the arguments name several moments.
     """
     from kappa.base.errors import UsageError
     from kappa.serving.query.pin.moments import (

@@ -38,9 +38,9 @@ _ERRORS: Mapping[int, type[KappaError]] = {
 
 @dataclass(frozen=True, slots=True)
 class RemoteAnswer:
-    """The answer of a query over HTTP: the rows in Arrow's stream, and the builds they are of.
+    """The answer of a query over HTTP: the rows in Arrow's stream, and the builds that gave them.
 
-    `truncated`: the server has cut the rows off at its limit.
+    `truncated` means that the server has cut off the rows at its limit.
     """
 
     content: bytes
@@ -82,7 +82,7 @@ class RemoteChangeSet:
 
 
 class RemoteProject:
-    """A project behind the server of `kappa up` or `kappa serve`, opened by `kappa.connect`.
+    """A project at the server of `kappa up` or `kappa serve`, opened by `kappa.connect`.
 
     The errors are the same as those of `kappa.Project`, with the server's message and hint.
     """
@@ -211,7 +211,7 @@ class RemoteProject:
         *pipelines: str,
         timeout: float | None = None,  # noqa: ASYNC109  # the rollout goes on
     ) -> dict[str, Any]:
-        """Lets candidates serve that have passed, and waits `timeout` seconds at most (None: ever).
+        """Promotes candidates that have passed; waits at most `timeout` seconds (None: no limit).
 
         Returns the row of the rollout, as `history` has it. Raises Conflict if another operator was
         first.
@@ -225,7 +225,7 @@ class RemoteProject:
         to: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  # the rollout goes on
     ) -> dict[str, Any]:
-        """Goes back to the build that served before, or in the generation `to`, as `promote`."""
+        """Goes back to the build that served before, or in generation `to`, like `promote`."""
         return await self._served({"intent": "undo", "pipelines": [pipeline], "to": to}, timeout)
 
     async def aclose(self) -> None:
@@ -297,9 +297,9 @@ class RemoteTables:
 
 
 def connect(url: str, *, token: str | None = None) -> RemoteProject:
-    """Opens a project behind a server of HTTP at `url`, with the server's `token` if it has one.
+    """Opens a project at an HTTP server's `url`, with the server's `token` if it needs a token.
 
-    Needs httpx2: `pip install 'kappa[client]'`.
+    This needs httpx2: `pip install 'kappa[client]'`.
 
     Example:
         async def print_hits():

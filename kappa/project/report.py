@@ -17,9 +17,9 @@ _SHOWN_ROWS = 100
 class Report:
     """Rows under named columns, with a heading and a document for machines.
 
-    `listing` has the rows for people. `document` is the whole for machines; None if that is the
-    rows alone. `for_machines` has the rows for machines, if those have other values. `text` stands
-    in place of heading and rows, for people.
+    `listing` has the rows for people. `document` is the whole report for machines, or None if the
+    rows are the whole report. `for_machines` has the rows for machines, if their values differ.
+    `text` replaces heading and rows, for people.
     """
 
     listing: Listing

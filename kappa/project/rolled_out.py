@@ -30,9 +30,10 @@ def follow_to_end(
 ) -> Rollout:
     """Follows a rollout to its end, or (`to_the_yes`) until it waits for a yes. Returns it.
 
-    `timeout` is in seconds. A `console` shows the progress, without what `known` has already. If
-    the rollout ends without serving, raises the error for this kind of end; raises TimedOut after
-    the timeout, and Unreachable if no supervisor is up. The rollout continues in either case.
+    `timeout` is in seconds. A `console` shows the progress, except for the events that `known`
+    already has. If the rollout ends without serving, raises the error for this kind of end; raises
+    TimedOut after the timeout, and Unreachable if no supervisor is up. The rollout continues in
+    either case.
     """
     from kappa.replay.status.follow import follow_rollout, raise_unless_served, show_progress
     from kappa.replay.status.outgoing_changes import sends_at_switch

@@ -1,4 +1,4 @@
-"""Samples of the rows in which two builds differ: one comparison at a time, kept a while.
+"""Samples of the rows in which two builds differ, from one comparison at a time, kept a while.
 
 A client that arrives during a comparison does not wait. A comparison that takes longer than
 `serve.compare_seconds` is ended, and the page shows the timeout.

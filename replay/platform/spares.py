@@ -81,7 +81,7 @@ class Spares:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def ensure_ready(self) -> None:
-        """Reaps spares that ended, and starts one if any is missing.
+        """Reaps spares that ended, and starts a spare if any is missing.
 
         Spares boot one after the other: if two boot at the same time, neither is warm soon.
         """

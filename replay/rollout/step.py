@@ -75,13 +75,13 @@ class Sight:
 
     `live` and `candidate` are newest frontiers. `comparable` are the topics that both builds read,
     by topic id. `target` are the offsets that the candidate must reach before more is done, taken
-    at the first look at the rollout in its phase. `tails`: the candidate's tail has begun.
-    `alignment` is the newest kept alignment with the live build. `live_stopped` and `stopped` are
-    why the job of the live build, or of the candidate, is not started again. `deaths` counts deaths
-    of the candidate's job in a row. `recreated` names a topic that was created again since the
-    candidate's birth. `code` and `live_code` are hashes of both builds' sources; `base` is the
-    start of a candidate that is a branch. `others` are the sights of the rollouts promoted together
-    with this rollout; `unseen` is why these rollouts could not be looked at, or "".
+    at the first look at the rollout in its phase. `tails` is True if the candidate's tail has
+    begun. `alignment` is the newest kept alignment with the live build. `live_stopped` and
+    `stopped` are why the job of the live build, or of the candidate, is not started again. `deaths`
+    counts deaths of the candidate's job in a row. `recreated` names a topic that was created again
+    since the candidate's birth. `code` and `live_code` are hashes of both builds' sources; `base`
+    is the start of a candidate that is a branch. `others` are the sights of the rollouts promoted
+    together with this rollout; `unseen` is why these rollouts could not be looked at, or "".
     """
 
     state: State

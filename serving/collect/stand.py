@@ -126,7 +126,7 @@ class CollectorStand:
             self._fail(f"{type(error).__name__}: {error}")
 
     def _fail(self, why: str) -> None:
-        """Ends this process, so that a new one starts."""
+        """Ends this process, so that a new process starts."""
         self.failure = why
         os.kill(os.getpid(), signal.SIGTERM)
 

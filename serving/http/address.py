@@ -50,7 +50,7 @@ def guarded_address(listen: str, token: str | None, *, named: bool = False) -> H
 def ensure_guarded(host: str, token: str | None, *, named: bool = False) -> None:
     """Raises SettingsError unless the host is local or a long token guards the address.
 
-    `named`: other tokens, or an issuer's, guard the address.
+    `named` means that other tokens, or an issuer's tokens, guard the address.
     """
     try:
         local = host == "localhost" or ipaddress.ip_address(host).is_loopback

@@ -188,7 +188,7 @@ class Gate:
         return identity
 
     async def _known_by(self, headers: dict[str, str]) -> Identity | None:
-        """Returns the client of a request that was let in before; None if it is known no more."""
+        """Returns the client of a request that was let in; None if it is no longer known."""
         try:
             if not self._accounts.is_guarded:
                 return THIS_MACHINE

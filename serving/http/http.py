@@ -47,7 +47,7 @@ class MountedApp(Protocol):
 
     @property
     def app(self) -> Callable[..., Awaitable[None]]:
-        """The application, as ASGI calls one."""
+        """The application, in the form that ASGI calls."""
 
     @property
     def running(self) -> Callable[[], AbstractAsyncContextManager[None]]:

@@ -32,7 +32,7 @@ class SqlSplit:
 
     @property
     def whole(self) -> tuple[SqlStatement, ...]:
-        """Returns the statements of a whole file, whose last one needs no semicolon."""
+        """Returns the statements of a whole file, whose last statement needs no semicolon."""
         return self.statements if self.rest is None else (*self.statements, self.rest)
 
 

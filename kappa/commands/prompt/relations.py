@@ -40,7 +40,7 @@ def relations_listing(tables: Iterable[ServedTable]) -> Listing:
 def relations_named(name: str, tables: Iterable[ServedTable]) -> list[ServedTable]:
     """Lists the tables and views of a name, which a person may write with its schema.
 
-    Raises UsageError with the nearest name if there is none.
+    Raises UsageError with the nearest name if no table or view has the name.
     """
     tables = tuple(tables)
     asked = name.replace('"', "").lower()

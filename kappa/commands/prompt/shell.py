@@ -232,7 +232,7 @@ class SqlShell:
         )
 
     def _survive(self, act: Callable[[], None]) -> bool:
-        """Returns True unless the act was cancelled. An error of the act is printed."""
+        """Returns True unless the act was cancelled. If the act fails, prints the error."""
         try:
             act()
         except KappaError as error:

@@ -67,7 +67,7 @@ def begin(
 ) -> tuple[int, ...]:
     """Shows a plan, asks for a yes, tries the law of slices, and begins the rollouts.
 
-    Returns the ids of the rollouts, none if the plan has no changes.
+    Returns the ids of the rollouts, or no ids if the plan has no changes.
     """
     print_plan(planned.made, sys.stdout if options.is_text else sys.stderr)
     planned.made.ensure_possible_as_shown()

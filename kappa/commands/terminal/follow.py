@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 class RolloutOptions:
     """The options that the commands of rollouts share.
 
-    `yes`: ask nothing. `auto_promote`: a build that passes its verification serves. `timeout`: the
-    seconds to wait. `reason`: why, as the history keeps it. `output`: the form of the answer.
+    With `yes`, nothing is asked. With `auto_promote`, a build that passes its verification serves.
+    `timeout` is the number of seconds to wait, `reason` is the reason that the history keeps, and
+    `output` is the form of the answer.
     """
 
     yes: bool = False

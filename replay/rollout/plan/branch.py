@@ -115,7 +115,7 @@ def branch_of(born: Birth, shown: Sequence[Frontier], asked: Branching) -> Branc
 def branch_refusals(
     born: Birth, declared: Declared, branch: Branch, log: LogFacts
 ) -> Iterator[Finding]:
-    """Yields reasons why new code cannot use the state of a build; none can be let through."""
+    """Yields reasons why new code cannot use a build's state. No reason can be let through."""
     hint = _HINT.format(born.pipeline)
 
     def refused(why: str) -> Finding:

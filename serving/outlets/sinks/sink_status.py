@@ -92,8 +92,8 @@ class SinkStatus:
     """A sink with its state.
 
     `behind_seconds` is None if the sink never had all rows. `waits` means that no courier runs.
-    `off`: no courier may run, since the root was adopted. A sink that ended is no longer served,
-    and its topic keeps its records.
+    `off` means that no courier may run, since the root was adopted. A sink that ended is no longer
+    served, and its topic keeps its records.
     """
 
     known: SinkState

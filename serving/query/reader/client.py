@@ -16,7 +16,7 @@ _LOOK_SECONDS = 0.05
 
 
 class ClientLeft(Exception):
-    """A client has left before the answer: nobody is there to be told."""
+    """The error that a client has left before the answer, so nobody can be told."""
 
 
 class Client:

@@ -513,7 +513,7 @@ def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object
     """Opens a reader without relations.
 
     Without limits, the reader may show `showing` already. The attribute `shows` of the reader has
-    the relations that the reader shows. `served`: some pipeline is served.
+    the relations that the reader shows. `served` is True if some pipeline is served.
     """
     folder = None if limits is None else make_spill_folder(limits.folder)
     found = _take_idle_connection(tuple(showing)) if limits is None else None
