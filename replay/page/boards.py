@@ -50,7 +50,7 @@ _NUMBERS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class DrawnNumber:
-    """One value, and a second value with a name, if the query gives two."""
+    """One value; and, if the query gives two values, a second value with a name."""
 
     value: object
     beside: tuple[str, object] | None
@@ -129,7 +129,7 @@ def answer_board(
     client: Client | None = None,
     reader: Identity = THIS_MACHINE,
 ) -> BoardAnswer:
-    """Answers the queries of a board, as queries over HTTP are, all from one snapshot.
+    """Answers the queries of a board like queries over HTTP, all from one snapshot.
 
     If a query fails, or names a table that the `reader` may not read, only its chart shows the
     error. Raises Conflict if no snapshot was kept until the end, and ClientLeft if the `client`

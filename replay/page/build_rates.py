@@ -1,7 +1,7 @@
 """The offsets of a build over time, for charts and rates.
 
-Nothing is measured for this: frontiers record which offsets readers could see and since when. The
-newest frontiers are used, and the kept frontiers: a frontier a minute for an hour.
+Nothing is measured for this: frontiers record which offsets readers could see, and since when. The
+newest frontiers and the kept frontiers are used: one frontier per minute, for an hour.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def joined_points(
 def rate_of(steps: Sequence[HistoryPoint], now: datetime) -> float | None:
     """Returns offsets a second over the last minute, or since the first point. Pure.
 
-    None if too little is known.
+    Returns None if too little is known.
     """
     if not steps:
         return None

@@ -30,7 +30,8 @@ class DiffLine:
 class ChangedPart:
     """A part of the code that changed, in words, with the first lines of the diff.
 
-    `left_out` counts the lines that are not shown. Without lines the earlier code is unknown.
+    `left_out` counts the lines that are not shown. If there are no lines, the earlier code is
+    unknown.
     """
 
     what: str

@@ -2,8 +2,8 @@
 
 A request with a key is done once, and answered alike each time. A claim of the key is put before
 the act and the answer after the act. A crash in between leaves a claim without an answer. Then
-nobody knows whether the request was done, so the request is not done again. The journal shows
-whether the request was done.
+nobody knows whether the request was done, so the request is not repeated; the journal shows whether
+it was done.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ def do_once(
     """Returns the result of `act`, or the earlier result of the same request and key.
 
     An error of `act` is raised, and frees the key. Raises UsageError if the key was used for
-    another request, and Conflict if the first request is not done yet or was broken off.
+    another request, and Conflict if the first request is not done yet or was interrupted.
     """
     if not key or len(key) > _LONGEST_KEY:
         raise UsageError(

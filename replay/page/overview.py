@@ -55,8 +55,8 @@ class Health:
 class PipelineCard:
     """A pipeline with its builds.
 
-    `rate` is the offsets a second that served builds fold, `chart` the rates over the last hour
-    or a shorter `span_seconds`, over promotes too.
+    `rate` is the number of offsets that served builds fold per second. `chart` has the rates over
+    the last hour or a shorter `span_seconds`, across promotes too.
     """
 
     pipeline: str

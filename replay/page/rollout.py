@@ -83,8 +83,8 @@ class PartitionLag:
 class PossibleAction:
     """An action that a client can ask for: the API's `intent`, and the equal `command`.
 
-    The action is of a pipeline and a `rollout`, or `to` a generation. A `main` action is the next
-    step, and a `dangerous` action takes something away.
+    The action concerns a pipeline and a `rollout`, or leads `to` a generation. A `main` action is
+    the next step, and a `dangerous` action takes something away.
     """
 
     intent: str
@@ -257,7 +257,7 @@ def stage_seconds(
 ) -> tuple[dict[str, float], tuple[str, str] | None]:
     """Returns the seconds of each stage of a rollout, and the running stage with its beginning.
 
-    A stage that was left and entered again has the sum. `records` are in order. Pure.
+    A stage that was left and entered again has the sum of the times. `records` are in order. Pure.
     """
     found: dict[str, float] = {}
     stage, since, approved = "", "", False

@@ -316,7 +316,7 @@ def _histories_of(request: Request, desk: SharedLooks) -> BuildHistories:
 @router.get("/tables")
 @needs(Act.READ)
 def show_tables(request: Request, search: str = "") -> Response:
-    """Shows all tables and views that serve, or those with a text in a name of theirs."""
+    """Shows all tables and views that serve, or only those whose names contain a text."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     live = {each.pipeline: each for each in status.builds if each.role == "live"}

@@ -42,7 +42,7 @@ class SampledRows:
 
 
 def samples_of(desk: SharedLooks, before: str, after: str) -> Comparison | None:
-    """Compares two builds with samples, as `kappa diff` does. None during a comparison.
+    """Compares two builds with samples, as `kappa diff` does; returns None during a comparison.
 
     Raises Conflict if the builds have no equal offsets that are kept, and TooMuch if the
     comparison takes too long.

@@ -1,7 +1,7 @@
 """A topic's records as values, by partition, and how fast the log grows.
 
-The records are the newest, or start at an offset or a time, or have a key. A record that a build
-which serves has rejected has the reason.
+The records are the newest, or start at an offset or a time, or have a key. If a serving build has
+rejected a record, the record has the reason.
 
 Only records of topics that a build reads are shown: other topics of the cluster may be private.
 """
@@ -104,7 +104,7 @@ class TopicRates:
     def update_rates(self, ends: Mapping[str, int], at: float) -> dict[str, float | None]:
         """Returns recent offsets a second, by topic; `ends` are sums over a topic's partitions.
 
-        For one caller at a time.
+        Only one caller at a time may use this function.
         """
         self._paces = {name: self._paces.get(name, Pace()) for name in ends}
         return {name: self._paces[name].rate(end, at) for name, end in ends.items()}

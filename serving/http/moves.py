@@ -1,4 +1,4 @@
-"""The moves of some tables as server-sent events: a signal and a count, without rows."""
+"""The changes of some tables as server-sent events: a signal and a count, without rows."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class OpenStreams:
         self._has_ended = False
 
     def end(self) -> None:
-        """Ends all streams, and all that begin later."""
+        """Ends all streams, and also streams that begin later."""
         self._has_ended = True
         for each in self._scopes:
             each.cancel()

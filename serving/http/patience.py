@@ -69,7 +69,7 @@ def fitting(bounds: Bounds) -> Bounds:
     """Returns the bounds, with no more connections than this process may have files.
 
     First, the limit of the machine's user is raised as far as possible. Without a file for a
-    connection the loop would do nothing but fail to accept that connection.
+    connection, the loop would only fail to accept that connection, again and again.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = bounds.connections + _OTHER_FILES
@@ -123,7 +123,7 @@ class PatientServer(uvicorn.Server):
 class OfferParser(httptools.HttpRequestParser):
     """httptools' parser, which also reads requests that offer to change the protocol.
 
-    httptools itself takes the bytes behind such a head for the other protocol, so the body would be
+    httptools itself takes the bytes after such a head for the other protocol, so the body would be
     lost. Clients offer HTTP/2 this way: Java's by default, curl with `--http2`.
     """
 
@@ -194,7 +194,7 @@ class PatientProtocol(HttpToolsProtocol):
         )
 
     def read_without_offer(self, rest: bytes) -> None:
-        """Reads the head again as a head without an offer, and then the bytes behind."""
+        """Reads the head again as a head without an offer, and then the bytes after the head."""
         lines = [b"%b %b HTTP/1.1" % (self.parser.get_method(), self.url)]
         for name, value in self.headers:
             if name == b"connection":

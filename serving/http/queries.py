@@ -97,8 +97,8 @@ async def query(
     """Answers one query from the live builds, or from the snapshot that the request names.
 
     The body is JSON, or the SQL itself (`application/sql`, `text/plain`). The answer is JSON, JSON
-    lines, CSV, an Arrow stream or Parquet, by `Accept`. Its headers report if it was cut; JSON
-    also does in `truncated`.
+    lines, CSV, an Arrow stream or Parquet, by `Accept`. The answer's headers report whether the
+    answer was cut; JSON also reports this in `truncated`.
     """
     stand = stand_of(request)
     form, media_type = _format_of(accept)

@@ -116,7 +116,7 @@ class HttpReader:
     async def messages(
         self, first: RecordedChanges | None
     ) -> AsyncGenerator[ChangeMessage | None, None]:
-        """Yields the messages; None after a silence. Raises KappaError if the messages end."""
+        """Yields the messages, and None after a silence. Raises KappaError if the messages end."""
         recorded = first
         while not self._left.is_set():
             if recorded is None:

@@ -1,7 +1,7 @@
 """The act of each route, and the one place where a request's right to the act is checked.
 
 A route names its act by `needs`, below the route's own decorator. A route that anybody may use says
-so by `open_to_all`. A route that says neither is refused: nobody has thought of it.
+so by `open_to_all`. A route without either is refused, since nobody has decided who may use it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Requests that wait for the client's own writes (`Kappa-After`).
 
-Such requests take no thread, and no place of queries. All share a look at the offsets that readers
-see, and each compares these offsets with its own write token.
+Such requests take no thread, and no place of queries. All requests share a look at the offsets that
+readers see, and each request compares these offsets with its own write token.
 """
 
 from __future__ import annotations

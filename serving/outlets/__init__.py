@@ -1,4 +1,4 @@
-"""Ways out of served tables: change sets, sinks, alerts.
+"""The outlets of served tables: change sets, sinks, alerts.
 
 An outlet sends what serves, so candidates are mute. In reading order:
 

@@ -3,8 +3,8 @@
 python -m kappa.serving.outlets.courier --project DIR --root ROOT --bootstrap HOST:PORT
 
 The courier knows sinks and alerts by the journal and birth certificates, and runs no user's code.
-Each outlet has a thread of its own, so an outlet that waits holds up no other. After a kill, the
-courier continues from the position in each topic. Exit code 130: asked to stop (SIGTERM).
+Each outlet has a thread of its own, so an outlet that waits does not delay another outlet. After a
+kill, the courier continues from the position in each topic. Exit code 130: asked to stop (SIGTERM).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""An outlet at work: a sink or an alert that the courier runs.
+"""A running outlet: a sink or an alert that the courier runs.
 
-This module is the seam between the courier and the ways out.
+This module is the seam between the courier and the outlets.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OutletBirth = SinkBirth | AlertBirth
 
 
 class Outlet(Protocol):
-    """A sink or alert at work, in a thread of its own."""
+    """A running sink or alert, in a thread of its own."""
 
     def run(self, stop: threading.Event) -> None:
         """Delivers until asked to stop.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicUser:
-    """A build that uses a topic. `role` is live, idle or candidate; `sends`: by a sink."""
+    """A build that uses a topic. `role` is live, idle or candidate; `sends` means by a sink."""
 
     pipeline: str
     build: str

@@ -53,7 +53,7 @@ _PER = (("/s", 1, "second"), ("/min", 60, "minute"), ("/h", 3600, "hour"))
 def per(rate: float | None) -> tuple[str, int, str]:
     """Returns the unit in which a rate a second is written, its seconds, and its name.
 
-    A slow rate is written a minute or an hour: `2.4/min` says more than `0.04/s`.
+    A slow rate is written per minute or per hour: `2.4/min` says more than `0.04/s`.
     """
     for unit in _PER:
         if not rate or rate * unit[1] >= _LEAST_RATE:

@@ -1,9 +1,9 @@
 """Pages as text: the templates, the functions for templates, and the headers of a page.
 
 This module is the only door to Jinja2. Records, keys and column names are untrusted: each value is
-escaped. If markup passed all the same, a browser would run only scripts that this server sends as
-files (Content-Security-Policy). A template that lacks a value fails, and prints no blank. The
-values of the pages are in replay/page.
+escaped. If markup got through anyway, a browser would run only scripts that this server sends as
+files (Content-Security-Policy). A template that lacks a value fails, and does not print a blank.
+The values of the pages are in replay/page.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _relative_time(now: datetime, at: str | datetime | None) -> str:
 
 
 def _straight(found: object) -> object:
-    """Makes the signs visible that turn the direction of text, so that no text is turned."""
+    """Makes characters that change the direction of text visible, so that they change nothing."""
     if isinstance(found, str) and not isinstance(found, Markup):
         return _TURNS.sub(lambda sign: f"\\u{ord(sign[0]):04x}", found)
     return found

@@ -147,7 +147,7 @@ class ChangeReader:
     `cursor` is the cursor of the last change set that the reader was sent. `notify` is called from
     other threads. After `late` or `error` nothing more is added. A reader that begins `from_now`
     gets no snapshot. If the `client` leaves, the computation of the reader's first change set is
-    broken off.
+    interrupted.
     """
 
     table: str

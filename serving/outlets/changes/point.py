@@ -153,10 +153,10 @@ def ensure_point_kept(
 ) -> bool:
     """Leases the files of a point for so many seconds.
 
-    Returns False if the files are not kept any more. A living lease is only ever made longer. A new
-    lease is put while another lease keeps the point: the lease of a snapshot that `is_pinned`, the
-    lease of the `holder`, or a lease that is put here, before the look whether the point was
-    collected (law 11). So the lease that cursors share is never a lease on files that may be gone.
+    Returns False if the files are not kept any more. A living lease is never shortened. A new lease
+    is put while another lease keeps the point: the lease of a snapshot that `is_pinned`, the lease
+    of the `holder`, or a lease that is put here, before the look whether the point was collected
+    (law 11). So the lease that cursors share is never a lease on files that may be gone.
     """
     id_, number = cursor_lease_id(point.birth, point.frontier.number), point.frontier.number
     there = read_lease(store, id_)

@@ -1,10 +1,10 @@
-"""A sink at work: each change set of the table is a transaction of the topic.
+"""A running sink: each change set of the table is a transaction of the topic.
 
 The topic has the rows and the position after the rows, all or none. So the courier after a dead
 courier continues from there. Where that is not possible, the topic is compared with the served
-table, and only the rows that differ are sent. If there are two couriers, the later one writes:
-Kafka fences the other. Kafka also fences a courier whose transaction has taken too long, so a
-fenced sink looks whether anybody else has sent records.
+table, and only the rows that differ are sent. If there are two couriers, the later courier writes,
+and Kafka fences the other courier. Kafka also fences a courier whose transaction has taken too
+long, so a fenced sink looks whether anybody else has sent records.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The position of a sink, and the lease on the position.
 
-The position says up to where the topic has the changes of the table. A follower's own leases are
-short: each change set has another lease. A sink has a lease that moves with the sink's position. So
-a courier that was away for hours continues with change sets.
+The position says how far the topic has the changes of the table. A follower's own leases are short:
+each change set has another lease. A sink has a lease that moves with the sink's position. So a
+courier that was away for hours continues with change sets.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class SinkLease:
         )
 
     def release_cursor(self, cursor: Cursor) -> None:
-        """Lets go of the files that a cursor needed: the sink has gone on from there."""
+        """Lets go of the files that a cursor needed, since the sink has moved on from there."""
         failpoint("sink.before_release")
         self._store.delete(lease_name(self._lease_id(cursor)))
         failpoint("sink.after_release")

@@ -60,7 +60,7 @@ def is_topic_allowed(birth: Birth, topic: str) -> bool:
 def digests_of_rows(log: Log, topic: str, *, take_over: bool) -> tuple[dict[bytes, bytes], int]:
     """Returns the keys of the rows in a topic, each with a digest of its value.
 
-    The result takes some 210 bytes a row. The second value is the number of rows that no sink has
+    The result takes some 210 bytes per row. The second value is the number of rows that no sink has
     written. Raises KappaError if another program has written all records, unless `take_over`.
     """
     found: dict[bytes, bytes] = {}
