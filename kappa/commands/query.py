@@ -230,6 +230,7 @@ def _moment(
         AtGeneration,
         AtOffsets,
         AtTime,
+        ensure_one_moment,
         parse_offsets,
     )
 
@@ -240,12 +241,7 @@ def _moment(
         "--at-event-time": at_event_time,
         "--after": after,
     }
-    flags = [flag for flag, given in asked.items() if given is not None]
-    if len(flags) > 1:
-        raise UsageError(
-            f"{' and '.join(flags)} were asked for, and an answer is of one moment",
-            hint=f"leave {flags[-1]} out, or {flags[0]}",
-        )
+    ensure_one_moment(asked)
     if at_generation is not None:
         return AtGeneration(at_generation)
     if at_offsets is not None:

@@ -724,12 +724,12 @@ def moment_of(
 
     A time without a zone is UTC. Raises UsageError if the arguments name several moments.
     """
-    from kappa.base.errors import UsageError
     from kappa.serving.query.pin.moments import (
         AtEventTime,
         AtGeneration,
         AtOffsets,
         AtTime,
+        ensure_one_moment,
         parse_offsets,
     )
 
@@ -739,12 +739,7 @@ def moment_of(
         "at_offsets": offsets,
         "at_event_time": event_time,
     }
-    named = [name for name, given in asked.items() if given is not None]
-    if len(named) > 1:
-        raise UsageError(
-            f"{' and '.join(named)} were asked for, and an answer is of one moment",
-            hint=f"leave {named[-1]} out, or {named[0]}",
-        )
+    ensure_one_moment(asked)
     if generation is not None:
         return AtGeneration(generation)
     if offsets is not None:

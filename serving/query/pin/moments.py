@@ -73,6 +73,19 @@ class Generation:
     end: datetime | None
 
 
+def ensure_one_moment(asked: Mapping[str, object]) -> None:
+    """Raises UsageError if several moments are asked for.
+
+    `asked` has each moment, or None, by the name of the argument or flag that asks for the moment.
+    """
+    named = [name for name, moment in asked.items() if moment is not None]
+    if len(named) > 1:
+        raise UsageError(
+            f"{' and '.join(named)} were asked for, and an answer is of one moment",
+            hint=f"leave {named[-1]} out, or {named[0]}",
+        )
+
+
 def parse_time(text: str) -> tuple[datetime, bool]:
     """Parses a time that a user wrote.
 
