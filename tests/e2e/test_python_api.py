@@ -115,7 +115,7 @@ def test_an_agent_plans_and_stages(bed: Testbed) -> None:
             failed, text = await call("stage", plan=plan["id"])
             assert failed
             assert "stale" in text
-            assert rollout["by"] == "agent mcp for ada@test"
+            assert rollout["pipeline"] == "web"
 
     asyncio.run(play())
     (waiting,) = bed.state().active_rollouts
