@@ -239,7 +239,8 @@ def test_ctrl_c_ends_the_process_of_a_query(typed: Typed, monkeypatch: pytest.Mo
         kill(process)
 
     def interrupt_once_asked(process: QueryWorker, *asked: Any) -> Generator[bytes, None, Any]:
-        os.kill(os.getpid(), signal.SIGINT)
+        # Such a signal does not wake the thread that waits, like one that comes before the wait.
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         return (yield from answer(process, *asked))
 
     answer = QueryWorker.stream_pieces

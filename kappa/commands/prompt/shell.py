@@ -47,6 +47,8 @@ from kappa.serving.query.tables import ServedTable
 # Nobody waits for a query for a day: Ctrl-C ends it before.
 _NO_SECONDS = 86_400.0
 _NO_BYTES = 1 << 50
+# How often a wait for an answer looks whether a signal has come.
+_SIGNAL_SECONDS = 0.1
 _WORDS = {"exit": r"\q", "quit": r"\q", "help": r"\?"}
 
 
@@ -292,7 +294,10 @@ class SqlShell:
         asked = self._worker.submit(self._session.ask_query, question, client=client)
         try:
             with moving("answering", on_terminal=True):
-                reply = asked.result()
+                # A signal just before an endless wait would be handled after the wait.
+                while not wait([asked], _SIGNAL_SECONDS).done:
+                    pass
+            reply = asked.result()
         except BaseException:
             # Unless the query has failed, Ctrl-C or another signal has ended the wait.
             client.leave_now()
