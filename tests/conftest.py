@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from stores import make_store
 
 from kappa.base.java.jars import Jars, ensure_jars
@@ -47,11 +47,12 @@ os.environ["JDK_JAVA_OPTIONS"] = " ".join(
 )
 
 # Examples are judged by what they show: how long one takes says only how busy the machine is.
-settings.register_profile("kappa", deadline=None, max_examples=50)
+_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("kappa", _PATIENT, max_examples=50)
 # For `make check`, which one runs after each change.
-settings.register_profile("check", deadline=None, max_examples=10)
+settings.register_profile("check", _PATIENT, max_examples=10)
 # For `make faults`: it runs tests with the marker `law` with as many.
-settings.register_profile("faults", deadline=None, max_examples=500)
+settings.register_profile("faults", _PATIENT, max_examples=500)
 settings.load_profile("kappa")
 
 

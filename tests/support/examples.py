@@ -15,5 +15,5 @@ def examples(number: int, *, suppress: tuple[HealthCheck, ...] = ()) -> settings
     """
     return settings(
         max_examples=max(1, number * settings.default.max_examples // _USUAL),
-        suppress_health_check=suppress,
+        suppress_health_check=(HealthCheck.too_slow, *suppress),
     )

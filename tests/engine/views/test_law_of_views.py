@@ -22,6 +22,7 @@ from kappa.base.duck import DuckError
 from kappa.base.errors import Broken, DeclarationError
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.slice_rows import ArrowRows
+from kappa.engine.views import maintained
 from kappa.engine.views.maintained import MaintainedViews
 from kappa.engine.views.touched import ViewSource
 from kappa.engine.write.commit import Merging, TableWriter
@@ -52,6 +53,12 @@ SOURCES = (
         "persons", TABLES["persons"], ("id",), {"city": ("max", "city"), "born": ("min", "born")}
     ),
 )
+
+
+@pytest.fixture(autouse=True)
+def _tries_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine each try of a failing view is long, and the view would rest."""
+    monkeypatch.setattr(maintained, "_LONG_SECONDS", math.inf)
 
 
 class Built:

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from examples import examples
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from kappa.base.errors import Conflict, Damaged, KappaError
@@ -508,11 +509,10 @@ def test_an_alignment_that_ends_between_look_and_lease_pins_nothing(
     assert live_leases(store, 0.0) == ()
 
 
+@pytest.mark.law
 @pytest.mark.slow
 @pytest.mark.parametrize("in_bucket", [False, True])
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(60, suppress=(HealthCheck.function_scoped_fixture,))
 @given(
     st.lists(
         st.sampled_from(
