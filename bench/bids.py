@@ -17,7 +17,7 @@ import duckdb
 from cells import PARTITIONS, STEP_MS, Cell
 
 from kappa.declare.topic import Topic
-from kappa.kafka.broker.sizes import partition_bytes
+from kappa.kafka.broker.broker import partition_bytes
 from kappa.kafka.client import Log
 from kappa.kafka.producer import ProducedRecord
 from kappa.state.offsets import Offsets

@@ -27,7 +27,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 
 from spark_cluster import spark_cluster
 
-from kappa.kafka.broker.properties import HOST
+from kappa.kafka.broker.broker import HOST
 
 _ROUNDS = 2
 _WORKERS = 2

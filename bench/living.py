@@ -29,7 +29,7 @@ from demo.processes.family import MARK, ensure_gone, members
 from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
 from kappa.code.task import SPARES, spare_sockets
-from kappa.kafka.broker.sizes import partition_bytes
+from kappa.kafka.broker.broker import partition_bytes
 from kappa.kafka.client import Log
 from kappa.replay.rollout.fold import fold_records
 from kappa.serving.query.reader.relations import tables_of

@@ -27,7 +27,7 @@ import pyarrow as pa
 from ground import under
 from screen import Report
 
-from kappa.base.section.engine import EngineSettings
+from kappa.base.sections import EngineSettings
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.slice_rows import ArrowRows
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter

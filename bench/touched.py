@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from kappa import View
 from kappa.base.clock import Stopwatch
-from kappa.base.section.engine import EngineSettings
+from kappa.base.sections import EngineSettings
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.slice_rows import ArrowRows
 from kappa.engine.views.maintained import MaintainedViews

@@ -46,10 +46,10 @@ def set_up(console: Console, settings: JarsSettings, *, for_bucket: bool = False
     # (kappa/base/loops.py).
     with _waiting(console, "compiling the loops that read records (once, some seconds)"):
         for module in (
-            "kappa.kafka.message_loops",
+            "kappa.kafka.bulk",
             "kappa.records.decode.find_loops",
-            "kappa.declare.formats.avro_loops",
-            "kappa.declare.formats.protobuf_loops",
+            "kappa.records.decode.plain_avro",
+            "kappa.records.decode.plain_protobuf",
         ):
             importlib.import_module(module)
     console.print(

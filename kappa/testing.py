@@ -26,8 +26,7 @@ from kappa.base.errors import Broken, UsageError
 from kappa.declare.options import describe_value
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.values.reason import FOLDED_REASONS
-from kappa.engine.children.rehearsal import MemoryLog, local_pipeline
-from kappa.engine.children.served_rows import rows_of_log
+from kappa.engine.children.rehearsal import MemoryLog, local_pipeline, rows_of_log
 from kappa.engine.children.slicings import LawBroken, hold_to_law, hold_views_to_law
 from kappa.engine.children.some_events import (
     Event,

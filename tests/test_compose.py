@@ -18,7 +18,7 @@ from demo.cluster.answering import answers
 from demo.cluster.object_store import VERSION, NotRunError, ensure_versitygw
 from kappa.base.process import start_tied
 from kappa.base.settings import load_settings
-from kappa.kafka.broker.last_run import free_ports
+from kappa.kafka.broker.broker import free_ports
 from kappa.state.store import open_store
 
 HERE = Path(__file__).parent

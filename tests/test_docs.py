@@ -10,7 +10,7 @@ import pytest
 from generated import generate
 
 from kappa.base.errors import ExitCode
-from kappa.base.section.section import Section, description
+from kappa.base.sections import Section, description
 from kappa.base.settings import Settings
 
 ROOT = Path(__file__).parents[1]

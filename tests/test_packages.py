@@ -55,7 +55,7 @@ DOORS = {
     "botocore": ("kappa/state/",),
     "confluent_kafka": ("kappa/kafka/",),
     # Loops over each record of a replay.
-    "numba": ("kappa/base/", "kappa/declare/", "kappa/kafka/", "kappa/records/"),
+    "numba": ("kappa/base/", "kappa/kafka/", "kappa/records/"),
     "llvmlite": ("kappa/base/", "kappa/kafka/"),
     "deltalake": ("kappa/tables/",),
     "delta": ("kappa/engine/",),
@@ -347,7 +347,7 @@ def test_who_reads_files_of_tables_by_duckdb_reads_them_in_a_bucket_too() -> Non
 
     assert openers == {
         "kappa/base/duck.py",
-        "kappa/records/decode/typed_texts.py",
+        "kappa/records/decode/plain_events.py",
         "kappa/state/files/duckdb_access.py",
         "kappa/tables/views/exact_rows.py",
         "kappa/tables/views/trees.py",
@@ -356,7 +356,7 @@ def test_who_reads_files_of_tables_by_duckdb_reads_them_in_a_bucket_too() -> Non
         "kappa/tables/views/births.py",
         "kappa/tables/views/ways.py",
         # Asyncio's.
-        "serving/collect/pulled/http_get.py",
+        "serving/collect/pulled/kinds.py",
         # Its files are on this host (serving/query/sandbox/file_cache.py).
         "serving/query/sandbox/query_program.py",
     }

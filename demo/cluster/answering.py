@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 
-from kappa.kafka.broker.properties import HOST
+from kappa.kafka.broker.broker import HOST
 
 _PATIENCE_SECONDS = 5
 

@@ -9,8 +9,13 @@ from pathlib import Path
 from kappa.base.java.jars import Jars
 from kappa.base.java.java import Java
 from kappa.base.process import start_tied
-from kappa.kafka.broker.last_run import free_ports
-from kappa.kafka.broker.properties import HOST, java_text, log4j2_properties, server_properties
+from kappa.kafka.broker.broker import (
+    HOST,
+    free_ports,
+    java_text,
+    log4j2_properties,
+    server_properties,
+)
 
 _CLUSTER_ID = "a2FwcGEta2FwcGEta2FwcA"
 NODES = (1, 2, 3)

@@ -22,9 +22,8 @@ from kappa.base.java.jars import ensure_jars
 from kappa.base.java.java import find_java
 from kappa.base.process import start_tied
 from kappa.base.scratch import user_cache
-from kappa.base.section.storage import StorageSettings
-from kappa.kafka.broker.last_run import free_ports
-from kappa.kafka.broker.properties import HOST
+from kappa.base.sections import StorageSettings
+from kappa.kafka.broker.broker import HOST, free_ports
 
 VERSION = "1.8.0"
 _MODULE = f"github.com/versity/versitygw/cmd/versitygw@v{VERSION}"

@@ -17,7 +17,7 @@ from kappa.base.errors import KappaError
 from kappa.base.java.jars import ensure_jars
 from kappa.base.java.java import find_java
 from kappa.base.scratch import user_cache
-from kappa.kafka.broker.properties import HOST
+from kappa.kafka.broker.broker import HOST
 from kappa.kafka.client import Log
 
 WORKERS = 2

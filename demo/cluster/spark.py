@@ -22,8 +22,7 @@ from kappa.base.errors import KappaError
 from kappa.base.java.jars import spark_home
 from kappa.base.java.java import locate_java
 from kappa.base.process import ensure_session_gone, start_tied, started
-from kappa.kafka.broker.last_run import free_ports
-from kappa.kafka.broker.properties import HOST
+from kappa.kafka.broker.broker import HOST, free_ports
 
 _PATIENCE_SECONDS = 240.0
 _NAP_SECONDS = 0.05

@@ -9,8 +9,7 @@ import tempfile
 from pathlib import Path
 
 from kappa import Table, Topic, count, max_, pipeline
-from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
-from kappa.engine.children.served_rows import served_rows
+from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline, served_rows
 from kappa.records.decode.decode import decode_table
 from kappa.records.decode.fate import Fate
 from kappa.state.offsets import Offsets

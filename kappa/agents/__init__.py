@@ -7,9 +7,8 @@ run only in a confined process. Rows are data, and are marked so: no tool does a
 what a row says. The SDK `mcp` is an extra; only server.py imports it. Read the modules in this
 order:
 
-    desk         the tools as functions: documents of what serves, plans, requests
+    desk         the tools as functions: documents of what serves and means, plans, requests
     pinned       the snapshots that answers can be repeated by
-    meanings     what tables mean: docstrings of the code that serves
     docs_search  a search in the documentation
     given_files  the files of the project, with those that an agent gives
     rehearsal    a rehearsal of given files: the server's side

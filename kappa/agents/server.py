@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 from kappa.agents.acts import AgentCaller
 from kappa.agents.desk import AgentDesk
 from kappa.base.errors import KappaError, UsageError
-from kappa.base.section.access import Role
-from kappa.base.sections import AgentAct
+from kappa.base.sections import AgentAct, Role
 from kappa.replay.status.context import ProjectContext
 from kappa.serving.access.roles import Forbidden, Identity
 from kappa.serving.http.bounds import identity_in

@@ -4,9 +4,9 @@ The base imports no other package of Kappa, and knows nothing of topics, builds 
 modules in this order:
 
     errors      the tree of errors, and the exit codes
-    settings    kappa.toml, environment and flags; `sections` has each setting, `kafka_settings`
-                the settings of the cluster, and `section/` the types that sections are made of
-    setting_origins  the line, variable or flag from which each setting comes
+    settings    kappa.toml, environment and flags, and from which of them each setting comes
+    sections    each setting, and the types that sections are made of
+    cluster_rules  the settings of Spark that a job on a cluster may have
     process     child processes that end with their parent
     forked      a call in a separate process, within limits of time and memory
     scratch     temporary folders of a process, deleted afterwards; the cache of a user
@@ -25,19 +25,18 @@ modules in this order:
 
 __all__ = [
     "clock",
+    "cluster_rules",
     "disk",
     "duck",
     "errors",
     "failpoint",
     "forked",
-    "kafka_settings",
     "loops",
     "process",
     "program",
     "scratch",
     "sealed",
     "sections",
-    "setting_origins",
     "settings",
     "source",
     "sql",

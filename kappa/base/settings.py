@@ -2,13 +2,18 @@
 
 An example of a variable is `KAPPA__KAFKA__BOOTSTRAP_SERVERS`. A project is the nearest parent
 folder with a kappa.toml. Unknown keys are errors with a suggestion.
+
+Where origins are shown, values of secrets never are. Options of Kafka may have passwords, so their
+values are hidden, too; of Spark's settings only those that are secrets are hidden.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -16,30 +21,37 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
+from kappa.base.cluster_rules import is_secret_of_spark, problems_of_cluster
 from kappa.base.errors import SettingsError, near_or_all
-from kappa.base.kafka_settings import KafkaAuth, KafkaSettings
-from kappa.base.section.access import AccessSettings, OidcSettings, TokenSettings
-from kappa.base.section.cluster import problems as problems_of_cluster
-from kappa.base.section.collect import CollectSettings, PullSettings
-from kappa.base.section.engine import EngineSettings
-from kappa.base.section.in_file import secrets_in
-from kappa.base.section.section import SECRET, Section, Size, description, is_secret
-from kappa.base.section.storage import StorageSettings
-from kappa.base.section.storage import problems as problems_of_storage
 from kappa.base.sections import (
+    SECRET,
+    AccessSettings,
     AgentSettings,
     AlertSettings,
     ArchiveSettings,
     ChangesSettings,
+    CollectSettings,
     Durability,
+    EngineSettings,
     HistorySettings,
     JarsSettings,
+    KafkaAuth,
+    KafkaSettings,
+    OidcSettings,
     PlanSettings,
+    PullSettings,
     RegistrySettings,
     RolloutSettings,
+    Section,
     ServeSettings,
+    Size,
+    StorageSettings,
+    TokenSettings,
     VerifySettings,
     ViewsSettings,
+    description,
+    is_secret,
+    problems_of_storage,
 )
 from kappa.base.units import parse_memory
 
@@ -311,3 +323,154 @@ def has_parts(kind: Any) -> bool:
 
 def _setting_names(section: type[Section]) -> list[str]:
     return [name for name in section.kinds() if name != "project"]
+
+
+def secrets_in(
+    file: Mapping[str, Any], sections: Mapping[tuple[str, ...], type[Section]], prefix: str
+) -> Iterator[tuple[str, str]]:
+    """Yields each secret in a file, by the name of its setting, with where to give it.
+
+    `sections` are by their paths, in which `*` is any name. Variables begin with the `prefix`.
+    """
+    for path, section in sections.items():
+        kinds = section.kinds()
+        secrets = [name for name, kind in kinds.items() if is_secret(kind)]
+        for named, given in _sections_at(file, path):
+            for name in (each for each in secrets if each in given):
+                own = f"{name}_file"
+                mend = f"give it in the variable {_variable(prefix, (*named, name))}"
+                file_mend = f", or name a file that only you may read: {own}"
+                yield ".".join((*named, name)), f"{mend}{file_mend if own in kinds else ''}"
+    for named, given in _sections_at(file, ("engine", "conf")):
+        for name in filter(is_secret_of_spark, given):
+            # Names of variables have no dots, and Kappa reads all of them as lower case.
+            variable = _variable(prefix, named)
+            mend = f"""give it in the variable {variable}, as JSON: {{"{name}": "..."}}"""
+            yield ".".join((*named, name)), mend
+
+
+def _variable(prefix: str, path: tuple[str, ...]) -> str:
+    return f"{prefix}{'__'.join(path).upper()}"
+
+
+def _sections_at(
+    given: Any, path: tuple[str, ...], named: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
+    """Yields what is given at a path, with its name; `*` is a part of any name."""
+    if not isinstance(given, dict):
+        return
+    if not path:
+        yield named, given
+        return
+    for part in given if path[0] == "*" else [path[0]]:
+        yield from _sections_at(given.get(part), path[1:], (*named, part))
+
+
+HIDDEN = "(hidden)"
+DEFAULT = "default"
+# The setting whose parts are Spark's own settings.
+_SPARK = ("engine", "conf")
+SettingPath = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SettingOrigin:
+    """A setting with the value in force, and the origin of the value.
+
+    The value of a secret is HIDDEN. `origin` is `FILE:LINE`, a variable, a flag, or DEFAULT.
+    """
+
+    name: str
+    value: Any
+    origin: str
+
+
+def setting_origins(settings: Settings, **flags: Any) -> tuple[SettingOrigin, ...]:
+    """Lists all settings of a project. `flags` are the flags with which `settings` were loaded."""
+    origins: dict[SettingPath, str] = {}
+    for path, line in _lines_of(_file_text(settings.project)).items():
+        origins[path] = f"{FILE}:{line}"
+    for name, given in given_by_environment():
+        origins.update((path, name) for path, _ in _leaves(given))
+    origins.update(((flag,), f"--{flag}") for flag, given in flags.items() if given is not None)
+    return tuple(
+        SettingOrigin(".".join(path), _shown(path, value), origins.get(path, DEFAULT))
+        for path, value in _leaves(_plain(settings))
+    )
+
+
+def file_settings(project: Path) -> dict[str, str]:
+    """Returns the settings that kappa.toml has now, as JSON by name; secrets are HIDDEN.
+
+    A file that cannot be read has none: the loader of the settings says why.
+    """
+    try:
+        given = tomllib.loads(_file_text(project))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError):
+        return {}
+    return {
+        ".".join(path): json.dumps(_shown(path, value), default=str, sort_keys=True)
+        for path, value in _leaves(given)
+    }
+
+
+def changed_settings(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
+    """Lists the settings in which two results of `file_settings` differ. Pure."""
+    return tuple(sorted(name for name in {*before, *now} if before.get(name) != now.get(name)))
+
+
+def _file_text(project: Path) -> str:
+    return (project / FILE).read_text(encoding="utf-8")
+
+
+def _plain(settings: Settings) -> dict[str, Any]:
+    """Returns the settings in the form of the file."""
+    plain = msgspec.to_builtins(settings, enc_hook=str)
+    del plain["project"]
+    return dict(plain)
+
+
+def _leaves(given: Any, path: SettingPath = ()) -> Iterator[tuple[SettingPath, Any]]:
+    """Yields each setting with its value, including those in sections and named parts."""
+    if isinstance(given, Mapping) and given and (not path or has_parts(kind_at(path))):
+        for name, each in given.items():
+            yield from _leaves(each, (*path, name))
+    elif not (isinstance(given, Mapping) and not given and _is_section_at(path)):
+        yield path, given
+
+
+def _is_section_at(path: SettingPath) -> bool:
+    kind = kind_at(path)
+    return isinstance(kind, type) and issubclass(kind, Section)
+
+
+def _shown(path: SettingPath, value: Any) -> Any:
+    """Returns the value of a setting, or HIDDEN in place of a secret.
+
+    An empty secret is not hidden.
+    """
+    if path[:-1] == _SPARK:
+        hidden = is_secret_of_spark(path[-1])
+    else:
+        above = kind_at(path[:-1])
+        is_part = has_parts(above) and not _is_section_at(path[:-1])
+        hidden = is_part or is_secret(kind_at(path))
+    return HIDDEN if hidden and value not in ("", None, {}, []) else value
+
+
+def _lines_of(text: str) -> dict[SettingPath, int]:
+    """Returns the line at which each setting of a TOML text begins.
+
+    A text up to the end of a line is TOML if no value continues in the next line. So the settings
+    that such a text adds to the last one begin in the line after the last one.
+    """
+    lines, found, begin = text.splitlines(), dict[SettingPath, int](), 1
+    for end in range(1, len(lines) + 1):
+        try:
+            given = tomllib.loads("\n".join(lines[:end]))
+        except tomllib.TOMLDecodeError:
+            continue
+        for path, _ in _leaves(given):
+            found.setdefault(path, begin)
+        begin = end + 1
+    return found

@@ -3,6 +3,11 @@
 Only one folder is open at a time. Opening another folder forgets the modules of the folder before,
 so that every opening is a fresh load. Nothing is put on `sys.path`, where a `pipelines/calendar.py`
 would break pandas. No bytecode is kept: its time stamp counts whole seconds, and edits are quicker.
+
+PySpark asks the JVM for the meaning of "int" as soon as a decorator `@udf("int")` runs. But a
+project is also loaded by processes without a JVM (the command line, Spark's Python workers), and by
+a job while the session begins. So the text is read here. Spark is asked only for types that cannot
+be read, and only if a session exists.
 """
 
 from __future__ import annotations
@@ -10,14 +15,30 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
 from types import CodeType, ModuleType
+from typing import assert_never
 
+import pyspark.sql.udf
+from pyspark import SparkContext
+from pyspark.sql import types as T
+
+from kappa.base.errors import DeclarationError
 from kappa.code.sources import PIPELINES, Sources
 from kappa.declare.project_files import open_named_files
+from kappa.declare.values.columns import (
+    Array,
+    Column,
+    Decimal,
+    Scalar,
+    Struct,
+    Type,
+    parse_columns,
+    parse_type,
+)
 
 # Spark's Python workers read this variable (engine/spark/workers.py), to import the same files.
 FOLDER_VARIABLE = "KAPPA_SOURCES"
@@ -26,7 +47,6 @@ FOLDER_VARIABLE = "KAPPA_SOURCES"
 def open_sources(sources: Sources) -> None:
     """Makes imports find these files, in this process and in the workers that it starts."""
     # This import takes half a second: only loading a project pays, whose files import PySpark.
-    from kappa.code.ddl import read_types_without_session  # noqa: PLC0415
 
     for importer in [each for each in sys.meta_path if isinstance(each, _Importer)]:
         sys.meta_path.remove(importer)
@@ -96,3 +116,77 @@ def _stale_modules(sources: Sources) -> set[str]:
 def _forget_modules(names: set[str]) -> None:
     for name in names:
         sys.modules.pop(name, None)
+
+
+_SCALARS: dict[str, T.DataType] = {
+    "string": T.StringType(),
+    "boolean": T.BooleanType(),
+    "tinyint": T.ByteType(),
+    "smallint": T.ShortType(),
+    "int": T.IntegerType(),
+    "bigint": T.LongType(),
+    "float": T.FloatType(),
+    "double": T.DoubleType(),
+    "date": T.DateType(),
+    "timestamp": T.TimestampType(),
+    "binary": T.BinaryType(),
+}
+# The function by which PySpark reads DDL texts; it has no public name.
+_READER = "_parse_datatype_string"
+_ask_spark: Callable[[str], T.DataType] = vars(pyspark.sql.udf)[_READER]
+
+
+def read_types_without_session() -> None:
+    """Makes this process read the types of UDFs whether or not a session exists."""
+    setattr(pyspark.sql.udf, _READER, read_type)
+
+
+def read_type(text: str) -> T.DataType:
+    """Returns the type that a DDL text means.
+
+    Raises ValueError if reading the text needs a session and none is active.
+    """
+    plain = text.strip().lower()
+    if plain in _SCALARS:
+        return _SCALARS[plain]
+    try:
+        return spark_type(parse_type(text))
+    except DeclarationError:
+        columns = _parsed_columns(text)
+    if not columns or any(column.default is not None for column in columns):
+        # Every public way to ask for the context starts a context.
+        if SparkContext._active_spark_context is not None:  # noqa: SLF001
+            return _ask_spark(text)
+        raise ValueError(
+            f'the type "{text}" cannot be read before Spark runs: '
+            "give it as an object of pyspark.sql.types, such as IntegerType()"
+        )
+    return _struct_type(columns)
+
+
+def _parsed_columns(text: str) -> tuple[Column, ...]:
+    try:
+        return parse_columns(text)
+    except DeclarationError:
+        return ()
+
+
+def spark_type(kind: Type) -> T.DataType:
+    """Returns Spark's type for a type of Kappa."""
+    match kind:
+        case Scalar(name):
+            return _SCALARS[name]
+        case Decimal(precision, scale):
+            return T.DecimalType(precision, scale)
+        case Array(element):
+            return T.ArrayType(spark_type(element))
+        case Struct(fields):
+            return _struct_type(fields)
+        case _:
+            assert_never(kind)
+
+
+def _struct_type(columns: tuple[Column, ...]) -> T.StructType:
+    return T.StructType(
+        [T.StructField(column.name, spark_type(column.type), column.nullable) for column in columns]
+    )

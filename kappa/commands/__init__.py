@@ -9,7 +9,7 @@ Read the modules in this order:
     main       the program: signals, arguments, exit code
     app        the app itself: all commands in the order of the help, errors, exit codes
     examples   one example of each command, for the help
-    complete   the words that complete a command line; `live_names`: names of the root and project
+    complete   the words that complete a command line, with names of the root and project
     terminal/  shared parts of commands: options, output, lines, and following a rollout
     init       init: a new project from a template
     run        up, down, serve, gc
@@ -24,7 +24,7 @@ Read the modules in this order:
     query      query, shell, tables
     prompt/    the SQL prompt of `shell`
     agents     mcp: a server for agents
-    attach     attach: programs of other tools, which are in `snippets`
+    attach     attach: programs of other tools
     config     config show
     completion the scripts of shells
     rejects    rejects list, show, export, redrive

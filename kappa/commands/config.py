@@ -30,7 +30,7 @@ def show_config(
     Settings of kappa.toml that differ from those at the start of the running platform are marked:
     the platform takes them with the next kappa up.
     """
-    from kappa.base.setting_origins import setting_origins
+    from kappa.base.settings import setting_origins
     from kappa.replay.status.run_records import restart_text, settings_since_start
 
     here = here_of(context)

@@ -11,14 +11,7 @@ import typer
 from typer.exceptions import Exit
 
 from kappa.base.errors import ExitCode, Unreachable, UsageError
-from kappa.commands.terminal.begin import (
-    apply_saved,
-    begin,
-    begin_planned,
-    begin_saved,
-    roll_out,
-)
-from kappa.commands.terminal.follow import RolloutOptions, bring_on, rollouts_printed
+from kappa.commands.terminal.follow import RolloutOptions, bring_on, follow_each, rollouts_printed
 from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import (
     AcceptGap,
@@ -34,7 +27,14 @@ from kappa.commands.terminal.options import (
     Yes,
     here_of,
 )
-from kappa.commands.terminal.output import print_listing, print_plan, say
+from kappa.commands.terminal.output import (
+    ask_consent,
+    is_quiet,
+    print_listing,
+    print_plan,
+    say,
+    typed,
+)
 from kappa.project.project import Project
 from kappa.serving.query.render import Form, render_listing
 
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from kappa.replay.rollout.plan.finding import Allowances
     from kappa.replay.rollout.plan.validate import ValidationResult
     from kappa.replay.status.context import ProjectContext
-
 
 SavedPlanFile = Annotated[
     Path | None,
@@ -141,11 +140,7 @@ def _plan_code(
     here: ProjectContext, pipelines: Sequence[str], accepted: Allowances, stream: TextIO
 ) -> NoReturn:
     """Shows the part of a plan that the code alone decides, and raises Unreachable."""
-    from kappa.replay.rollout.plan.validate import (
-        ensure_valid,
-        served_versions,
-        validated_text,
-    )
+    from kappa.replay.rollout.plan.validate import ensure_valid, served_versions, validated_text
 
     found = _validate_files(here, pipelines, accepted, "planning")
     stream.write(validated_text(found, served_versions(here.state(), here.store)))
@@ -381,3 +376,85 @@ def stage(
     for id_ in ids if options.is_text else ():
         number = here.state().rollout(id_).number
         say(f"rollout {number} has begun: kappa wait {number} follows it")
+
+
+def roll_out(
+    here: ProjectContext,
+    command: str,
+    pipelines: Sequence[str],
+    *,
+    again: bool,
+    accepting: Allowances,
+    options: RolloutOptions,
+) -> None:
+    """Plans and begins rollouts with a yes, and follows each rollout until its build serves."""
+    with rollouts_printed(here, options) as begun:
+        ids = begin_planned(
+            here, command, pipelines, again=again, accepting=accepting, options=options
+        )
+        begun(ids)
+        bring_on(here, ids, options)
+
+
+def begin_planned(
+    here: ProjectContext,
+    command: str,
+    pipelines: Sequence[str],
+    *,
+    again: bool,
+    accepting: Allowances,
+    options: RolloutOptions,
+) -> tuple[int, ...]:
+    """Plans, and begins the rollouts of the plan. Returns the ids of the rollouts."""
+    from kappa.code.spark_child import one_child
+
+    here.must_run()
+    with one_child(here.settings):
+        planned = Project(here).plan_accepting(
+            pipelines, again=again, accepting=accepting, showing=moving
+        )
+        return begin(command, pipelines, planned, options)
+
+
+def begin(
+    command: str, pipelines: Sequence[str], planned: ProjectPlan, options: RolloutOptions
+) -> tuple[int, ...]:
+    """Shows a plan, asks for a yes, tries the law of slices, and begins the rollouts.
+
+    Returns the ids of the rollouts, or no ids if the plan has no changes.
+    """
+    print_plan(planned.made, sys.stdout if options.is_text else sys.stderr)
+    planned.made.ensure_possible_as_shown()
+    if not planned.has_changes:
+        return ()
+    ask_consent(typed(command, " ".join(pipelines) or None), yes=options.yes)
+    return _begun(planned, options)
+
+
+def apply_saved(here: ProjectContext, file: Path, options: RolloutOptions) -> None:
+    """Applies a saved plan to the end without a question: saving the plan was the yes.
+
+    Raises Conflict if the plan is stale.
+    """
+    with rollouts_printed(here, options) as begun:
+        ids = begin_saved(here, file, options)
+        begun(ids)
+        follow_each(here, ids, options)
+
+
+def begin_saved(here: ProjectContext, file: Path, options: RolloutOptions) -> tuple[int, ...]:
+    """Begins the rollouts of a saved plan. Returns their ids. Raises as `apply_saved` does."""
+    here.must_run()
+    planned = Project(here).read_plan(file, showing=moving)
+    print_plan(planned.made, sys.stdout if options.is_text else sys.stderr)
+    planned.made.ensure_possible_as_shown()
+    return _begun(planned, options)
+
+
+def _begun(planned: ProjectPlan, options: RolloutOptions) -> tuple[int, ...]:
+    return planned.begin(
+        auto_promote=options.auto_promote,
+        reason=options.reason,
+        say=(lambda _line: None) if is_quiet() else say,
+        showing=moving,
+    )

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kappa.base.errors import UsageError
-from kappa.commands.terminal.bar import bar
 from kappa.commands.terminal.lines import open_lines
+from kappa.commands.terminal.moving import bar
 from kappa.commands.terminal.options import As, Quiet, WaitSeconds, here_of
 from kappa.commands.terminal.output import print_listing, say
 from kappa.commands.terminal.written import ensure_some_reads, ensure_written_shown
@@ -158,7 +158,7 @@ def _events(
             hint="declare it; or send lines that are records: --from lines",
         )
     if form is Given.PARQUET:
-        from kappa.records.lines.parquet_rows import row_count
+        from kappa.records.lines.parquet import row_count
 
         if file == "-":
             raise UsageError(

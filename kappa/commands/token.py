@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kappa.base.section.access import Role
+from kappa.base.sections import Role
 from kappa.commands.terminal.help import Commands
 from kappa.commands.terminal.options import As, here_of
 from kappa.commands.terminal.output import print_listing, say

@@ -212,7 +212,7 @@ def alter_topic(
     yes: Yes = False,
 ) -> None:
     """Change a topic's settings or partitions: to the given values, else to the declared."""
-    from kappa.kafka.topic_config import set_config
+    from kappa.kafka.cluster import set_config
     from kappa.replay.status.topics.alter import change_of, change_text, parse_settings
 
     here = here_of(context)
@@ -306,7 +306,7 @@ def lag(
 
 
 def _described(here: ProjectContext, topic: str) -> TopicDescription:
-    from kappa.kafka.broker.sizes import partition_bytes
+    from kappa.kafka.broker.broker import partition_bytes
     from kappa.replay.status.topics.describe import describe_topic
 
     declared = here.declared_topic(topic)

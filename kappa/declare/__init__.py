@@ -9,8 +9,7 @@ error at once, with the user's file and line (kappa/base/source.py). Read the pa
     options          options that several declarations share, and how errors describe wrong values
     topic            a topic and its event; `topic_options`: its kind, archive, lateness and
                      identity; `topic_patterns`: the topics that have joined a pattern
-    table, view      a table and its folds, and a view; `seed`: rows of a file; `expiry`: when rows
-                     are deleted
+    table, view      a table, its folds and its expiry, and a view; `seed`: rows of a file
     sink, alert      the outlets of a table: a topic that has its rows, and messages of changes
     ordered          a fold by the user's step, in the order of the log
     pipeline         the function that writes tables from topics, and whether its parts agree
@@ -25,7 +24,6 @@ __all__ = [
     "alert",
     "board",
     "breaker",
-    "expiry",
     "options",
     "ordered",
     "pipeline",

@@ -3,6 +3,9 @@
 A table has one of five kinds: appended (no keys), folded (keys and fold), latest, emitted or from a
 file. A latest table has the newest value per Kafka key of a topic. An emitted table takes the rows
 that another table's ordered fold emits. Public names are stable; the data belong to a single build.
+
+A row expires once the log's clock is past the row's time plus the span (kappa/state/log_clock.py).
+The log alone decides, so every replay decides the same.
 """
 
 from __future__ import annotations
@@ -11,11 +14,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import Parameter, isfunction, signature
 
+from msgspec import Struct
+
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.expiry import Expiry, expiry_of
+from kappa.base.units import exact_duration, parse_duration
 from kappa.declare.folds.fold import Fold
-from kappa.declare.options import Thresholds, check_name, describe_value, thresholds_of, words_of
+from kappa.declare.options import (
+    Thresholds,
+    check_name,
+    describe_value,
+    option_text,
+    thresholds_of,
+    words_of,
+)
 from kappa.declare.ordered import Ordered, plain_columns
 from kappa.declare.seed import SeedFile, seed_file
 from kappa.declare.topic import Topic
@@ -302,3 +314,60 @@ def _checked_folds(source: Source, table: str, given: object) -> dict[str, Fold]
                 hint='give the name of a column of the rows as text, as in sum_("ms")',
             )
     return dict(given)
+
+
+# Longer than any log is kept. With this limit no sum of microseconds leaves its range.
+_LONGEST_DAYS = 36_500
+_DAY_MS = 86_400_000
+# The first time of the year 1, and the last that Spark and DuckDB have, in microseconds since 1970.
+_FIRST, _LAST = -62_135_596_800_000_000, 2**63 - 2
+
+
+class Expiry(Struct, frozen=True):
+    """The column that has a row's time, and the milliseconds after which the row expires."""
+
+    column: str
+    after_ms: int
+
+    def __str__(self) -> str:
+        return f"rows are gone {exact_duration(self.after_ms)} after {self.column}"
+
+    def least_kept(self, clock_ms: int) -> int | None:
+        """Returns the least time of the rows that are kept at this clock.
+
+        The time is in microseconds since 1970. None means that all rows are kept, since no earlier
+        time exists.
+        """
+        least = min(1000 * (clock_ms - self.after_ms), _LAST)
+        return None if least < _FIRST else least
+
+
+def expiry_of(where: str, expire: object, after: object) -> Expiry | None:
+    """Returns the expiry of a table, or None if none is declared.
+
+    Raises DeclarationError, beginning with `where`, if an option is wrong.
+    """
+    if expire is None and after is None:
+        return None
+    if expire is None or after is None:
+        declared, missing = (
+            ("after", 'expire="happened_at"') if expire is None else ("expire", 'after="7 days"')
+        )
+        raise DeclarationError(f"{where} declares {declared} alone", hint=f"say both: {missing}")
+    if not isinstance(expire, str) or not expire or expire.startswith("_"):
+        raise DeclarationError(
+            f"{where} has expire={option_text(expire)}, which is not a column of its rows",
+            hint='name the column that has the time of a row: expire="happened_at"',
+        )
+    span = parse_duration(after)
+    if span is None:
+        raise DeclarationError(
+            f"{where} has after={describe_value(after)}, which is not a duration",
+            hint='say it like "90 minutes", "12 hours" or "7 days"',
+        )
+    if span > _LONGEST_DAYS * _DAY_MS:
+        raise DeclarationError(
+            f"{where} has after={after!r}, which is longer than a log is kept",
+            hint=f"say at most {_LONGEST_DAYS} days, or leave expire and after out",
+        )
+    return Expiry(expire, span)

@@ -33,12 +33,7 @@ from kappa.develop.cases import (
 )
 from kappa.develop.row_changes import Row
 from kappa.develop.run_text import Line, Style, change_lines
-from kappa.engine.children.rehearsal import (
-    LocalPipeline,
-    MemoryLog,
-    local_pipeline,
-)
-from kappa.engine.children.served_rows import rows_of_log
+from kappa.engine.children.rehearsal import LocalPipeline, MemoryLog, local_pipeline, rows_of_log
 from kappa.engine.children.slicings import hold_to_law
 from kappa.kafka.stored_schemas import open_registry
 from kappa.records.decode.raw import RawRecord

@@ -55,8 +55,8 @@ from kappa.engine.spark.s3a import spark_address
 from kappa.records.decode.decoder import Clock
 from kappa.records.decode.fate import VALID, Counts, Fate, decoded_columns, joined
 from kappa.records.decode.raw import RawRange
-from kappa.records.decode.shares import CarriedTimes
 from kappa.records.decode.to_files import (
+    CarriedTimes,
     Remembering,
     decode_to_files,
     decoded_file,

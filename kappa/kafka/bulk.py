@@ -1,7 +1,11 @@
 """A reader of a long range of a partition into Arrow, by librdkafka's own interface.
 
 No message becomes a Python object. Objects, and the calls for their contents, cost three times the
-work of librdkafka itself (docs/performance.md).
+work of librdkafka itself (docs/performance.md). All compiled loops over messages, and every
+constant in them, are in this file: the kept machine code is known by this file's digest alone
+(kappa/base/loops.py).
+
+Source: https://docs.confluent.io/platform/current/clients/librdkafka/html/rdkafka_8h.html
 """
 
 from __future__ import annotations
@@ -15,13 +19,106 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, cimpl
+from llvmlite import binding
+from numba import carray, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
+from kappa.base.loops import compiled
 from kappa.declare.values.arrow import HEADERS_TYPE, Bytes, Numbers, array_of, ends_of
 from kappa.kafka.answers import PATIENCE_SECONDS, Options
 from kappa.kafka.consumers import BOUNDED, EXACT, Refuse, check_error, unreachable
-from kappa.kafka.librdkafka import RD, headers_of, new_consumer
-from kappa.kafka.message_loops import OFFSET, let_go, take, weigh
+
+_CONSUMER, _CONF_OK = 1, 0
+_REASON_BYTES = 512
+_FIRST = {"debug", "plugin.library.paths"}
+
+
+def _librdkafka() -> ctypes.CDLL:
+    library = ctypes.CDLL(cimpl.__file__)
+    pointer, text, size, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int
+    for name, answer, arguments in (
+        ("conf_new", pointer, ()),
+        ("conf_set", number, (pointer, text, text, text, size)),
+        ("conf_destroy", None, (pointer,)),
+        ("new", pointer, (number, pointer, text, size)),
+        ("last_error", number, ()),
+        ("poll_set_consumer", number, (pointer,)),
+        ("queue_get_consumer", pointer, (pointer,)),
+        ("queue_destroy", None, (pointer,)),
+        ("topic_partition_list_new", pointer, (number,)),
+        ("topic_partition_list_add", pointer, (pointer, text, ctypes.c_int32)),
+        (
+            "topic_partition_list_set_offset",
+            number,
+            (pointer, text, ctypes.c_int32, ctypes.c_int64),
+        ),
+        ("topic_partition_list_destroy", None, (pointer,)),
+        ("assign", number, (pointer, pointer)),
+        ("consume_batch_queue", ctypes.c_ssize_t, (pointer, number, pointer, size)),
+        ("message_headers", number, (pointer, pointer)),
+        ("header_get_all", number, (pointer, size, pointer, pointer, pointer)),
+        ("message_errstr", text, (pointer,)),
+        ("consumer_close", number, (pointer,)),
+        ("destroy", None, (pointer,)),
+    ):
+        function = getattr(library, f"rd_kafka_{name}")
+        function.restype, function.argtypes = answer, arguments
+    return library
+
+
+RD = _librdkafka()
+
+
+def new_consumer(options: Options) -> int:
+    """Returns the handle of a new consumer. Raises KafkaException for refused options."""
+    reason = ctypes.create_string_buffer(_REASON_BYTES)
+    conf = RD.rd_kafka_conf_new()
+    # A plugin may know the options that follow.
+    for name, value in sorted(options.items(), key=lambda option: option[0] not in _FIRST):
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        if (
+            RD.rd_kafka_conf_set(conf, name.encode(), text.encode(), reason, _REASON_BYTES)
+            != _CONF_OK
+        ):
+            RD.rd_kafka_conf_destroy(conf)
+            raise KafkaException(
+                KafkaError(KafkaError._INVALID_ARG, reason.value.decode(errors="replace"))
+            )
+    handle: int | None = RD.rd_kafka_new(_CONSUMER, conf, reason, _REASON_BYTES)
+    if handle is None:
+        RD.rd_kafka_conf_destroy(conf)
+        raise KafkaException(
+            KafkaError(RD.rd_kafka_last_error(), reason.value.decode(errors="replace"))
+        )
+    return handle
+
+
+def headers_of(message: int) -> list[dict[str, Any]]:
+    """Returns copies of a message's headers, in the message's order."""
+    headers, name, value, size = (
+        ctypes.c_void_p(),
+        ctypes.c_char_p(),
+        ctypes.c_void_p(),
+        ctypes.c_size_t(),
+    )
+    RD.rd_kafka_message_headers(message, ctypes.byref(headers))
+    found: list[dict[str, Any]] = []
+    while (
+        RD.rd_kafka_header_get_all(
+            headers, len(found), ctypes.byref(name), ctypes.byref(value), ctypes.byref(size)
+        )
+        == 0
+    ):
+        found.append(
+            {
+                "key": (name.value or b"").decode(errors="replace"),
+                "value": None if value.value is None else ctypes.string_at(value.value, size.value),
+            }
+        )
+    return found
+
 
 # The limits of a batch, and the number of messages in one request.
 _BATCH_RECORDS = 50_000
@@ -247,3 +344,98 @@ def _joined_columns(pieces: list[_Piece]) -> Columns:
         if headers
         else pa.nulls(numbers.shape[1], HEADERS_TYPE),
     )
+
+
+# Compiled code finds the functions by these names, even if another process compiled the code.
+for _name in ("message_timestamp", "message_headers", "message_destroy"):
+    binding.add_symbol(
+        f"kappa_{_name}", ctypes.cast(getattr(RD, f"rd_kafka_{_name}"), ctypes.c_void_p).value
+    )
+_timestamp = types.ExternalFunction("kappa_message_timestamp", types.int64(types.intp, types.intp))
+_headers = types.ExternalFunction("kappa_message_headers", types.int32(types.intp, types.intp))
+_destroy = types.ExternalFunction("kappa_message_destroy", types.void(types.intp))
+# `rd_kafka_message_t`, which is part of the interface, in words of eight bytes. The lower half of
+# the first word is the error.
+_VALUE, _VALUE_BYTES, _KEY, _KEY_BYTES, OFFSET, _WORDS = 3, 4, 5, 6, 7, 8
+
+
+@intrinsic
+def _pointer(_context: Any, _address: Any) -> Any:
+    return types.voidptr(types.intp), lambda _c, builder, _s, arguments: builder.inttoptr(
+        arguments[0], cgutils.voidptr_t
+    )
+
+
+@compiled("UniTuple(int64, 3)(int64[::1], int64, int64, int64)")
+def weigh(messages: Numbers, first: int, count: int, most: int) -> tuple[int, int, int]:
+    """Returns the place up to which messages have at most `most` bytes.
+
+    The first message is always taken. Also returns the number of bytes of the keys and of the
+    values. The texts of errors count as values.
+    """
+    keys = values = 0
+    for place in range(first, count):
+        message = carray(_pointer(messages[place]), (_WORDS,), np.int64)
+        if place > first and keys + values + message[_KEY_BYTES] + message[_VALUE_BYTES] > most:
+            return place, keys, values
+        keys += message[_KEY_BYTES]
+        values += message[_VALUE_BYTES]
+    return count, keys, values
+
+
+@compiled(
+    "UniTuple(int64, 5)(int64[::1], int64, int64, int64, int64[:, ::1], uint8[::1], uint8[::1], "
+    "int64[::1])"
+)
+def take(
+    messages: Numbers,
+    first: int,
+    last: int,
+    end: int,
+    numbers: Numbers,
+    keys: Bytes,
+    values: Bytes,
+    scratch: Numbers,
+) -> tuple[int, int, int, int, int]:
+    """Copies the numbers and all the bytes of the records before `end`.
+
+    The numbers of each record are the offset, the time, and the bytes of key and of value (-1:
+    null). The last number is the record's place if the record has headers (-1: none).
+
+    Returns the number of these records, the bytes of the keys, and the bytes of the values. Then
+    follow the number of messages that are not records, and the offset after the last record.
+    """
+    taken = key_bytes = value_bytes = others = 0
+    seen = -1
+    for place in range(first, last):
+        message = carray(_pointer(messages[place]), (_WORDS,), np.int64)
+        if carray(_pointer(messages[place]), (1,), np.int32)[0] != 0:
+            others += 1
+            continue
+        seen = message[OFFSET] + 1
+        if seen > end:
+            continue
+        numbers[0, taken] = message[OFFSET]
+        numbers[1, taken] = _timestamp(messages[place], 0)
+        numbers[2, taken] = message[_KEY_BYTES] if message[_KEY] != 0 else -1
+        numbers[3, taken] = message[_VALUE_BYTES] if message[_VALUE] != 0 else -1
+        numbers[4, taken] = place if _headers(messages[place], scratch.ctypes.data) == 0 else -1
+        if numbers[2, taken] > 0:
+            keys[key_bytes : key_bytes + message[_KEY_BYTES]] = carray(
+                _pointer(message[_KEY]), (message[_KEY_BYTES],), np.uint8
+            )
+            key_bytes += message[_KEY_BYTES]
+        if numbers[3, taken] > 0:
+            values[value_bytes : value_bytes + message[_VALUE_BYTES]] = carray(
+                _pointer(message[_VALUE]), (message[_VALUE_BYTES],), np.uint8
+            )
+            value_bytes += message[_VALUE_BYTES]
+        taken += 1
+    return taken, key_bytes, value_bytes, others, seen
+
+
+@compiled("void(int64[::1], int64)")
+def let_go(messages: Numbers, count: int) -> None:
+    """Gives messages back to librdkafka."""
+    for place in range(count):
+        _destroy(messages[place])

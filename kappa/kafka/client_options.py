@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kappa.base.errors import SettingsError
-from kappa.base.kafka_settings import KafkaAuth, Mechanism
+from kappa.base.sections import KafkaAuth, Mechanism
 from kappa.base.settings import Settings
 
 _PKCS8 = "openssl pkcs8 -topk8 -nocrypt -in {0} -out {0}.pkcs8"

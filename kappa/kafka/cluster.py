@@ -16,8 +16,13 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not by name
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
+    ConfigSource,
     NewPartitions,
+    NewTopic,
     OffsetSpec,
     ResourceType,
 )
@@ -28,7 +33,6 @@ from kappa.declare.topic import KAFKAS_OWN, Topic, declared_config
 from kappa.declare.topic_options import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
 from kappa.kafka.acl import topic as acl
 from kappa.kafka.answers import NOT_YET, Answers, code_of, making, wait_until
-from kappa.kafka.replicated import brokers, ensure_topic
 from kappa.state.offsets import Offsets
 
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # has no types
@@ -331,3 +335,79 @@ class Cluster:
 
         wait_until(answers, f"topic {name} to answer")
         return found[-1]
+
+
+# With three replicas, of which two have every acknowledged record, one broker may be away or lost.
+# A broker that is away counts as one of the cluster, so only the cluster knows how many replicas
+# there may be.
+_REPLICATED = (3, 2)
+_IN_SYNC = {"min.insync.replicas": "2"}
+# A single broker has its own default.
+_ALONE = (-1,)
+
+
+def brokers(answers: Answers, admin: AdminClient) -> int:
+    """Counts the brokers of a cluster that are up."""
+    found = answers.of(admin.describe_cluster(), "the brokers could not be counted")
+    return len(found.nodes)
+
+
+def ensure_topic(
+    answers: Answers,
+    admin: AdminClient,
+    name: str,
+    partitions: int,
+    config: Mapping[str, str],
+) -> None:
+    """Makes a topic that does not exist yet.
+
+    In a cluster, the topic gets replicas on three brokers, or else on two. `config` may declare
+    another `min.insync.replicas`.
+    """
+    factors = _REPLICATED if brokers(answers, admin) > 1 else _ALONE
+    for factor in factors:
+        new = NewTopic(
+            name,
+            num_partitions=partitions,
+            replication_factor=factor,
+            config={**(_IN_SYNC if factor > 1 else {}), **config},
+        )
+        try:
+            asked = admin.create_topics([new], request_timeout=answers.patience_seconds)
+            answers.waited(asked[name])
+        except KafkaException as error:
+            code = code_of(error)
+            if code == KafkaError.TOPIC_ALREADY_EXISTS:
+                return
+            if code == KafkaError.INVALID_REPLICATION_FACTOR and factor != factors[-1]:
+                continue
+            answers.refuse(error, f"topic {name} could not be created", acl(name, "Create"))
+        return
+
+
+def own_config(log: Cluster, topic: str) -> dict[str, str]:
+    """Returns the settings that a topic itself has; all others are the broker's defaults."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    entries = log.answers.of(
+        log.admin.describe_configs([resource])[resource],
+        f"the settings of topic {topic} could not be read",
+    )
+    return {
+        str(name): str(entry.value)
+        for name, entry in entries.items()
+        if ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG
+    }
+
+
+def set_config(log: Cluster, topic: str, config: Mapping[str, str]) -> None:
+    """Sets some settings of a topic; others stay. Raises KappaError for a refused setting."""
+    ensure_not_kafkas_own(topic)
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in config.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    log.answers.of(
+        log.admin.incremental_alter_configs([resource])[resource],
+        f"the settings of topic {topic} could not be set",
+    )

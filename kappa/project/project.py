@@ -378,7 +378,7 @@ class Project:
             print(project.table("page_hits"))
         """
         from kappa.project.report import Report
-        from kappa.replay.page.described_table import (
+        from kappa.replay.page.table import (
             describe_table,
             described_document,
             described_listing,
@@ -474,11 +474,7 @@ class Project:
         from kappa.replay.status.outgoing_changes import waiting_text
         from kappa.replay.status.run_records import restart_text, settings_since_start
         from kappa.replay.status.status import observe_status
-        from kappa.replay.status.status_text import (
-            status_document,
-            status_heading,
-            status_listing,
-        )
+        from kappa.replay.status.status_text import status_document, status_heading, status_listing
 
         here = self._here
         running, broker, http = here.running, here.bootstrap_servers, here.http

@@ -20,7 +20,7 @@ order:
     lock             the one writer of a build
     names            the names in a root, for the completion of command lines
     root             the identity of a root, by which a copy is known
-    disk_space       the space of the disk: why jobs rest
+    disk_space       the space of the disk: why jobs rest, and the reserve
     alignment        a candidate and the live build at equal offsets
     build_status     a job's sign of life and progress, turns asked, why a job ended for good
 """

@@ -1,12 +1,19 @@
 """The space of the root's disk, as the supervisor and all other processes see it.
 
-The supervisor gives up its reserve when the disk is full, and makes a new reserve once there is
-space. So the disk itself shows its state: no report could be written to a full disk.
+Without any space no lease and no record can be put, and nothing can be deleted in order. So a file,
+the reserve, keeps some space. Once the rest of the disk is used up, the supervisor deletes that
+file and lets processes that write much rest: jobs, the archiver and a broker that has died. Once
+there is space for twice the file, the supervisor makes the file again, and everything continues.
+So the disk itself shows its state: no report could be written to a full disk.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+from collections.abc import Callable
+from functools import partial
 
 from kappa.base.units import size
 from kappa.state.store import Store
@@ -31,3 +38,55 @@ def why_jobs_rest(store: Store, reserve: int) -> str:
     free = free_bytes(store)
     given_up = not store.local.path(RESERVE).exists()
     return full_text(free, reserve) if given_up and free < 2 * reserve else ""
+
+
+class DiskReserve:
+    """The reserve of a root, for the supervisor."""
+
+    def __init__(
+        self,
+        store: Store,
+        length: int,
+        *,
+        say: Callable[[str], None],
+        free: Callable[[], int] | None = None,
+    ) -> None:
+        """Takes the `length` in bytes; `free` returns the free bytes of the disk."""
+        self._path = store.local.path(RESERVE)
+        self._length = length
+        self._say = say
+        self._free = free or partial(free_bytes, store)
+        self._full = False
+
+    @property
+    def full_disk_text(self) -> str:
+        """A sentence on the full disk for people, or "" while there is space."""
+        if not self._full:
+            return ""
+        return full_text(self._free(), self._length)
+
+    def ensure_space(self) -> bool:
+        """Gives up the reserve, or makes it again, depending on the space of the disk.
+
+        Returns True if there is space for processes that write much.
+        """
+        free = self._free()
+        if not self._full and free < self._length:
+            self._full = True
+            self._path.unlink(missing_ok=True)
+            self._say(self.full_disk_text)
+        elif self._full and free >= 2 * self._length:
+            self._full = False
+            self._say("the disk has space again: jobs go on")
+        if not self._full and self._length and not self._path.exists():
+            self._make_file()
+        return not self._full
+
+    def _make_file(self) -> None:
+        # If the disk has no space for the file, the next look reports it.
+        with contextlib.suppress(OSError):
+            handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(handle, 0, self._length)
+            finally:
+                os.close(handle)

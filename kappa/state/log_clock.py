@@ -1,6 +1,6 @@
 """The log's clock of a build: the time that all of its log has passed. Pure.
 
-The clock decides which rows are gone (kappa/declare/expiry.py). The clock follows from the log
+The clock decides which rows are gone (kappa/declare/table.py). The clock follows from the log
 times that marks and frontiers carry, so every frontier has a clock. The clock is at most the log
 time of each partition, which only rises. A later record has at least that log time, and contributes
 to no row that is gone by that time. So no later record can reach a row that is gone at a frontier,

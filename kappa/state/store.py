@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from kappa.base.errors import Damaged, SettingsError
 from kappa.base.sealed import SealBroken, sealed, unsealed
-from kappa.base.section.storage import StorageSettings, without_secrets
+from kappa.base.sections import StorageSettings, without_secrets
 from kappa.base.settings import Settings
 from kappa.state.files.address import open_bucket
 from kappa.state.files.bucket import is_bucket

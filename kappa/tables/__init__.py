@@ -12,11 +12,9 @@ This package runs no Spark. Read the files in this order:
 - stored_table.py: a build's table, held open by the writer.
 - mirrored_table.py: a small table of a bucket, committed to on the job's own disk first.
 - stored_archive.py: the table and the files of an archive, held open by the writer.
-- facts.py: facts about the values of a table's columns, from the log's statistics of files.
 - checkpoint.py: a checkpoint of a table's log, whole or not there.
 - lasting.py: waits until a frontier's tables are on the disk, and takes back later commits.
 - unneeded.py: the files that no version needs any more.
-- adopt.py: a table that begins with the rows of another.
 - branch.py: tables that begin with the rows of another build.
 - views/: maintained views, and parsed queries.
 """
@@ -26,7 +24,6 @@ __all__ = [
     "branch",
     "checkpoint",
     "delta",
-    "facts",
     "file_list",
     "lasting",
     "merge",

@@ -7,18 +7,24 @@ branch may begin.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from msgspec.structs import replace
 
 from kappa.base.clock import now
-from kappa.base.errors import Broken, Damaged
+from kappa.base.errors import Broken, Damaged, KappaError
+from kappa.base.failpoint import failpoint
 from kappa.state.build import Birth, read_birth, recent_names, table_path
 from kappa.state.file_sums import RecordedSums
+from kappa.state.files.address import share_file
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept_frontiers import KeptFrontierRecord, kept_frontiers_of, put_kept_frontier
-from kappa.state.mark import origin_mark
+from kappa.state.mark import Mark, origin_mark
 from kappa.state.store import Store
-from kappa.tables.adopt import adopt
+from kappa.tables.delta import open_newest, retried
 from kappa.tables.lasting import sync_versions, vouched_lists
+from kappa.tables.stored_table import StoredTable
+from kappa.tables.versions import files, log_of
 
 _REPLAY = "kappa replay makes a new build from the log's beginning"
 
@@ -119,3 +125,47 @@ def base_frontier(store: Store, birth: Birth) -> Frontier:
             hint=_REPLAY,
         )
     return found
+
+
+# Requests to a bucket take milliseconds each.
+_AT_ONCE = 8
+
+
+def adopt(path: str, source: str, version: int, vouched: str | None, mark: Mark) -> int:
+    """Makes a table with the rows of another table at a version, and a new mark.
+
+    Returns the version of the new table. The new table has the same files, by hard links if the
+    disk supports links: files never change, and each table deletes its own names of the files. The
+    log is linked too, from the version's checkpoint on. In a bucket the server copies the files.
+    The version must be kept until this function returns. Raises Damaged if the version does not
+    exist (any more), or if the frontier has not `vouched` for the version's files, and KappaError
+    if the disk has no room.
+    """
+    failpoint("table.before_adopt")
+    # Log files before a new checkpoint may be deleted during the listing and linking.
+    retried(lambda: _take_along(path, source, version, vouched))
+    made = StoredTable(path, open_newest(path))
+    made.commit_nothing(mark, None)
+    failpoint("table.after_adopt")
+    return made.version
+
+
+def _take_along(into: str, source: str, version: int, vouched: str | None) -> None:
+    names = (*files(source, version, vouched), *log_of(source, version))
+    places = [f"{into}{name.removeprefix(source)}" for name in names]
+    try:
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="adopt") as threads:
+            for _ in threads.map(share_file, names, places):
+                pass
+    except FileNotFoundError as error:
+        raise Damaged(
+            f"version {version} of {source} is not whole: {error.filename} is gone",
+            hint="a lease may have run out: ask again; if it stays so, kappa scrub names what is "
+            "damaged",
+        ) from error
+    except OSError as error:
+        raise KappaError(
+            f"version {version} of {source} could not be copied: {error}",
+            hint="see whether the disk is full; "
+            "on the disk of its root nothing is copied, but linked",
+        ) from error

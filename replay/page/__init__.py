@@ -9,8 +9,7 @@ this order:
     code_changes  the code that changed between two builds
     samples      samples of the rows in which two builds differ
     timeline     generations, rollouts and proofs, newest first
-    table        one table or view
-    described_table  one table for `kappa tables TABLE`, with its files, writer and readers
+    table        one table or view, with its files, writer and readers for `kappa tables TABLE`
     topic        one topic's records: the newest, or by offset, time or key
     queries      a query of a person: the answer, its chart, and as CSV
     build_rates  the offsets of a build over time: charts and rates
@@ -23,4 +22,4 @@ made here, and a request delays no rollout:
     intents  a client's intents for rollouts: explained, recorded, and done once for a key
 """
 
-__all__ = ["api", "described_table", "routes", "table"]
+__all__ = ["api", "routes", "table"]

@@ -43,9 +43,9 @@ from kappa.replay.status.logs import OWN_LOGS, last_lines, level_of, log_file
 from kappa.replay.status.outgoing_changes import sends_at_switch, sent_in
 from kappa.replay.status.shared_looks import SharedLooks
 from kappa.serving.access.roles import Act, may
-from kappa.serving.http import login, static
+from kappa.serving.http import login
 from kappa.serving.http.bounds import client_of
-from kappa.serving.http.page.render import HEADERS, page_html
+from kappa.serving.http.page.render import HEADERS, page_html, static_router
 from kappa.serving.http.problem import HttpError, problem_of
 from kappa.serving.http.rights import asker, needs, rejects_asked, tables_in_path
 from kappa.serving.http.stand import place_of, stand_of
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from kappa.replay.status.status import BuildStatus
 
 router = APIRouter(include_in_schema=False)
-ROUTERS = (router, static.router, login.router)
+ROUTERS = (router, static_router, login.router)
 # So many fit a screen or two; the API has all.
 _MOMENTS = 100
 _ROWS = 12

@@ -28,8 +28,7 @@ from kappa.base.java.java import find_java
 from kappa.base.process import mark_children, process_id, send_signal
 from kappa.base.program import command_of, project_options, run_program
 from kappa.base.scratch import delete_left_behind
-from kappa.base.setting_origins import file_settings
-from kappa.base.settings import Settings, load_settings
+from kappa.base.settings import Settings, file_settings, load_settings
 from kappa.replay.platform.child import open_log
 from kappa.replay.platform.controller import Controller
 from kappa.replay.platform.copy import ensure_whole_root
@@ -37,12 +36,12 @@ from kappa.replay.platform.http_port import PORT, read_kept_port
 from kappa.replay.platform.kafka import PlatformKafka
 from kappa.replay.platform.messages import ErrorReport, message_printer, named_errors, news_lines
 from kappa.replay.platform.processes import Processes
-from kappa.replay.platform.reserve import DiskReserve
 from kappa.replay.platform.rest import Rests
 from kappa.replay.platform.services import Services, ensure_no_keeper
 from kappa.replay.platform.stop_request import StopRequest, StopRequested
 from kappa.replay.rollout.supervisor_report import ReportWriter, ensure_no_report
 from kappa.replay.status.run_records import RUNNING, Running, put_running, running_at
+from kappa.state.disk_space import DiskReserve
 from kappa.state.files.bucket import is_bucket
 from kappa.state.lock import current_holder, holding_process
 from kappa.state.root import LOCK, ensure_no_copy, ensure_root, lock_of, why_silent

@@ -6,7 +6,7 @@ order:
 
     rollout              a rollout, its phases, and the one table of legal transitions
     state                all builds and rollouts at one record of the journal
-    move                 one move of one rollout; `group`: moves that one yes approves together
+    move                 one move of one rollout, and moves that one yes approves together
     fold                 records to state; `current`: the current state of a root
     step                 the facts that the controller sees at one tick, and the chosen step
     promote              the promote: hold, acknowledge, reach, serve

@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kappa.replay.rollout.group import (
+from kappa.replay.rollout.move import (
     approve_rollouts,
     fail_rollouts,
     leave_group,
-    release_hold,
-    switch_rollouts,
-)
-from kappa.replay.rollout.move import (
     move_rollout,
+    release_hold,
     require_condition,
     rollout_in,
+    switch_rollouts,
     with_reason,
 )
 from kappa.replay.rollout.rollout import BEGINNINGS, IllegalTransition, Move, Rollout

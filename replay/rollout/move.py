@@ -1,15 +1,19 @@
-"""A move of a rollout, by the table of transitions. Pure.
+"""Moves of a rollout, and of a group that one yes approves together, by the table of transitions.
 
-fold.py and group.py use these functions. Each function raises IllegalTransition and changes nothing
-if the record cannot follow.
+fold.py uses these functions. Each function raises IllegalTransition and changes nothing if the
+record cannot follow. Pure.
+
+All rollouts of a group switch in one record, or none of them switches. So a record that takes one
+rollout out of the group takes back the yes to the others.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from kappa.replay.rollout.rollout import TRANSITIONS, IllegalTransition, Move, Rollout
+from kappa.replay.rollout.rollout import TRANSITIONS, IllegalTransition, Move, Phase, Rollout
 from kappa.replay.rollout.state import State
+from kappa.state.journal.events import Failed, PromoteAsked, Served
 from kappa.state.journal.journal import JournalRecord
 
 
@@ -58,3 +62,133 @@ def require_condition(record: JournalRecord, holds: bool, otherwise: str) -> Non
         raise IllegalTransition(
             f"journal record {record.number} ({record.event.kind}) cannot follow: {otherwise}"
         )
+
+
+def approve_rollouts(state: State, record: JournalRecord, event: PromoteAsked) -> State:
+    """Returns the state after a yes to one rollout, or to several rollouts that become a group."""
+    group = (event.rollout, *event.together) if event.together else ()
+    require_condition(record, len(set(group)) == len(group), "it names a rollout twice")
+    for each in group or (event.rollout,):
+        rollout = rollout_in(state, record, each)
+        require_condition(
+            record,
+            not (rollout.group or (group and rollout.approved)),
+            f"rollout {rollout.number} is approved already",
+        )
+        state = move_rollout(
+            state,
+            record,
+            each,
+            Move.PROMOTE_ASKED,
+            approved=True,
+            group=group,
+            attempts=0,
+            reason="",
+            asked_by=record.by,
+            given_reasons=with_reason(rollout_in(state, record, each).given_reasons, record),
+        )
+    return state
+
+
+def release_hold(state: State, record: JournalRecord, rollout: Rollout, reason: str) -> State:
+    """Returns the state after a hold ended: all holds of the group end together.
+
+    The group tries again together, so all rollouts of the group count the same number of attempts.
+    """
+    members = [rollout_in(state, record, each) for each in rollout.group or (rollout.id,)]
+    attempts = max(member.attempts for member in members)
+    for member in members:
+        if member.phase is Phase.HOLDING:
+            state = move_rollout(
+                state,
+                record,
+                member.id,
+                Move.RELEASED,
+                hold=None,
+                reason=reason,
+                attempts=attempts,
+            )
+        else:
+            state = with_rollout(state, replace(member, attempts=attempts, reason=reason))
+    return state
+
+
+def leave_group(state: State, record: JournalRecord, id_: int, why: str) -> State:
+    """Returns the state after a rollout has left a group.
+
+    The yes was to the whole group, so the other rollouts wait for a new yes and hold nothing.
+    """
+    left = rollout_in(state, record, id_)
+    reason = (
+        f"rollout {left.number} of pipeline {left.pipeline}, with which it was to serve, {why}: "
+        "it waits for a new yes"
+    )
+    for other in left.together:
+        state = move_rollout(
+            state, record, other, Move.YES_LOST, hold=None, approved=False, group=(), reason=reason
+        )
+    return state
+
+
+def fail_rollouts(state: State, record: JournalRecord, event: Failed) -> State:
+    """Returns the state after a rollout failed, alone or together with a group."""
+    rollout = rollout_in(state, record, event.rollout)
+    require_condition(
+        record,
+        sorted(event.together) in ([], sorted(rollout.together)),
+        f"rollout {rollout.number} was not approved together with {event.together}",
+    )
+    if not event.together:
+        state = leave_group(state, record, event.rollout, f"failed ({event.reason})")
+    for each in (event.rollout, *event.together):
+        state = move_rollout(
+            state, record, each, Move.FAILED, hold=None, reason=event.reason, hint=event.hint
+        )
+    return state
+
+
+def switch_rollouts(state: State, record: JournalRecord, event: Served) -> State:
+    """Returns the state after a rollout, or all rollouts of a group, have begun to serve."""
+    require_condition(
+        record,
+        event.generation == state.generation + 1,
+        f"generation {event.generation} does not follow {state.generation}",
+    )
+    rollouts = [rollout_in(state, record, each.rollout) for each in event.switched]
+    group = rollouts[0].group or (event.rollout,)
+    require_condition(
+        record,
+        sorted(each.id for each in rollouts) == sorted(group),
+        f"rollouts {group} serve together or not at all",
+    )
+    switched = {rollout.pipeline: rollout.build for rollout in rollouts}
+    require_condition(
+        record,
+        dict(event.serving) == {**state.serving, **switched},
+        "its serving map is not the one before with the builds of its rollouts",
+    )
+    after, idle = state, dict(state.idle)
+    for rollout, receipt in zip(rollouts, (each.receipt for each in event.switched), strict=True):
+        live = state.serving.get(rollout.pipeline)
+        require_condition(
+            record,
+            (receipt.pipeline, receipt.build) == (rollout.pipeline, rollout.build),
+            f"the receipt of build {receipt.build} is not that of rollout {rollout.number}",
+        )
+        held = rollout.phase is not Phase.READY
+        free = live is None or state.serves_the_same(rollout.build, live)
+        require_condition(record, held or free, f"build {live} was not held")
+        require_condition(record, rollout.approved, f"rollout {rollout.number} waits for a yes")
+        after = move_rollout(after, record, rollout.id, Move.SERVED, hold=None, reason="")
+        if live is not None:
+            idle[rollout.pipeline] = live
+        elif idle.get(rollout.pipeline) == rollout.build:
+            # The retirement is undone: the kept build serves again, and no other build is kept.
+            del idle[rollout.pipeline]
+    return replace(
+        after,
+        generation=event.generation,
+        serving=dict(event.serving),
+        idle=idle,
+        served=(*state.served, record),
+    )

@@ -23,7 +23,7 @@ from kappa.engine.archive.archive_check import PartitionCheck, check_archive
 from kappa.engine.archive.archiver import LOCK
 from kappa.engine.read.archived import archive_fingerprint
 from kappa.engine.read.source import KafkaAccess, LogSource
-from kappa.kafka.broker.sizes import partition_bytes
+from kappa.kafka.broker.broker import partition_bytes
 from kappa.kafka.client_options import client_options
 from kappa.serving.query.render import Listing
 from kappa.state.lock import is_held

@@ -12,8 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kappa.base.process import ProcessId, process_id
-from kappa.base.setting_origins import changed_settings, file_settings
-from kappa.base.settings import Settings
+from kappa.base.settings import Settings, changed_settings, file_settings
 from kappa.state.documents import Documents
 from kappa.state.lock import is_held
 from kappa.state.root import LOCK

@@ -4,10 +4,10 @@ Every door of the network asks this package, and decides nothing itself. The pac
 route. Read in this order:
 
 - roles.py: acts, roles, identities, and `may`, the one function that decides
-- tokens.py: tokens by name, hashed at rest, in a file that commands change
-- length.py: the least length of a token that somebody chose
+- tokens.py: tokens by name, hashed at rest, in a file that commands change; the least length of a
+  token that somebody chose
 - oidc.py: people, by the tokens of an issuer (OpenID Connect)
 - accounts.py: all clients that a server knows
 """
 
-__all__ = ["accounts", "length", "oidc", "roles", "tokens"]
+__all__ = ["accounts", "oidc", "roles", "tokens"]

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Self
 
 from kappa.base.errors import SettingsError
-from kappa.base.section.access import Role
+from kappa.base.sections import Role
 from kappa.base.settings import Settings
-from kappa.serving.access.length import ensure_long
 from kappa.serving.access.oidc import Issuer
 from kappa.serving.access.roles import Act, Identity, may
-from kappa.serving.access.tokens import NamedToken, TokenFile, find_token, named_token
+from kappa.serving.access.tokens import NamedToken, TokenFile, ensure_long, find_token, named_token
 
 # Below the root's local folder.
 TOKENS = "access/tokens.json"

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from kappa.base.errors import KappaError, SettingsError, Unreachable
-from kappa.base.section.access import AccessSettings, GrantSettings, Role
+from kappa.base.sections import AccessSettings, GrantSettings, Role
 from kappa.serving.access.roles import Identity, ensure_grant, identity_of
 
 if TYPE_CHECKING:

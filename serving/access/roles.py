@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kappa.base.errors import KappaError, SettingsError
-from kappa.base.section.access import Role
+from kappa.base.sections import Role
 from kappa.declare.options import REJECTS
 
 

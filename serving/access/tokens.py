@@ -24,8 +24,8 @@ from msgspec import Struct
 
 from kappa.base.clock import now
 from kappa.base.disk import put_file
-from kappa.base.errors import Conflict, Damaged, KappaError, UsageError, near_or_all
-from kappa.base.section.access import Role
+from kappa.base.errors import Conflict, Damaged, KappaError, SettingsError, UsageError, near_or_all
+from kappa.base.sections import Role
 from kappa.serving.access.roles import Identity, ensure_grant, identity_of
 
 # By which scanners of secrets know a token in a text.
@@ -237,3 +237,16 @@ def _unreadable(path: Path, error: OSError) -> KappaError:
         f"the tokens in {path} cannot be read: {error.strerror or error}",
         hint="the file must be readable by the user who runs Kappa",
     )
+
+
+# By guessing, at whatever rate a network has, none so long is found.
+_SHORTEST_TOKEN = 16
+
+
+def ensure_long(token: str, where: str = "the token") -> None:
+    """Raises SettingsError if a token is so short that it can be guessed; `where` names it."""
+    if len(token) < _SHORTEST_TOKEN:
+        raise SettingsError(
+            f"{where} has {len(token)} characters, and a short one can be guessed",
+            hint=f"take one of {_SHORTEST_TOKEN} at least, that nobody chose: openssl rand -hex 32",
+        )

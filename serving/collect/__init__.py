@@ -6,7 +6,6 @@ alone. In reading order:
 
 - collector.py: the program: its address, its lock, its end
 - app.py: the addresses, and the way of one request
-- named.py: the names of sources
 - callers.py: the programs and pages that may send, by token and rate
 - declared.py: the topics as declared now
 - lines.py: the events of a request, the outcome of each, and the answer

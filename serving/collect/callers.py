@@ -11,24 +11,16 @@ from __future__ import annotations
 
 import hmac
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import urlsplit
 
 from kappa.base.errors import SettingsError
-from kappa.base.section.access import Role
-from kappa.base.section.collect import CollectSettings
+from kappa.base.sections import CollectSettings, Role
 from kappa.serving.access.accounts import Accounts
-from kappa.serving.access.roles import (
-    THIS_MACHINE,
-    Act,
-    Identity,
-    ensure_may,
-    identity_of,
-    may,
-)
-from kappa.serving.collect.named import ensure_name
+from kappa.serving.access.roles import THIS_MACHINE, Act, Identity, ensure_may, identity_of, may
 from kappa.serving.http.address import ensure_guarded
 from kappa.serving.http.headers import place_of
 from kappa.serving.http.problem import HttpError
@@ -231,3 +223,23 @@ def _ensure_guarded(host: str, token: str | None, name: str, *, named: bool = Fa
             if token is None
             else error.hint,
         ) from None
+
+
+# A variable has the name in capitals, with two _ between the parts of a setting.
+_NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
+_LONGEST = 64
+
+
+def ensure_name(section: str, name: str) -> None:
+    """Raises SettingsError if a section's name cannot be part of its secrets' names."""
+    if _NAME.fullmatch(name) is None or len(name) > _LONGEST:
+        raise SettingsError(
+            f"{section}.{name[:_LONGEST]} is not a valid source name, since no variable of the "
+            "environment could give it a token",
+            hint=f"name it with 1 to {_LONGEST} small letters, digits and single _: "
+            f"[{section}.{_near(name)}]",
+        )
+
+
+def _near(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:_LONGEST] or "shop"

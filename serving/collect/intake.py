@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from kappa.base.section.collect import CollectSettings
+from kappa.base.sections import CollectSettings
 from kappa.base.units import parse_memory
 from kappa.kafka.answers import Options
 from kappa.kafka.live_producer import LiveProducer, SentRecords

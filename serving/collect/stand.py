@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kappa.base.errors import KappaError, Unreachable
-from kappa.base.section.collect import CollectSettings
+from kappa.base.sections import CollectSettings
 from kappa.base.units import parse_memory
 from kappa.kafka.client import Log
 from kappa.serving.collect.callers import Callers

@@ -14,10 +14,8 @@ the modules in this order:
 - headers.py: a request's headers, and the site that sent the request.
 - patience.py: the bounds of connections: time for the head, and places for strangers.
 - login.py: the form that gives a browser the cookie.
-- queries.py: the routes for queries.
-- waiting.py: requests that wait for the client's own writes.
+- queries.py: the routes for queries, which may wait for the client's own writes.
 - snapshots.py: snapshots pinned by name for many requests.
-- static.py: the files of the pages.
 - page/: the page as text: the templates, and the files that a browser loads.
 - exposition.py: a metric in Prometheus's text format.
 
@@ -25,9 +23,8 @@ Streams are sent for as long as a client listens:
 
 - open_streams.py: the open streams, which end with the server.
 - events.py: the journal as server-sent events.
-- reading.py: a reader of a table's changes, for the server's loop.
-- moves.py: a signal that the rows of some tables have changed.
-- changes.py: the changes of a table, as server-sent events and by websocket.
+- changes.py: the changes of a table, as server-sent events and by websocket, and a signal that the
+  rows of some tables have changed.
 """
 
 __all__ = [
@@ -46,6 +43,5 @@ __all__ = [
     "rights",
     "snapshots",
     "stand",
-    "static",
     "token",
 ]

@@ -11,7 +11,7 @@ import socket
 from dataclasses import dataclass
 
 from kappa.base.errors import Conflict, SettingsError
-from kappa.serving.access.length import ensure_long
+from kappa.serving.access.tokens import ensure_long
 
 # The number of connections that wait in the kernel until accepted, or until a server runs.
 WAITING = 512

@@ -3,34 +3,40 @@
 Both have the same messages: `begin` with the head of a change set, `rows` with an array of changes,
 and `commit`, whose id is the cursor. A browser's EventSource sends the last cursor back when the
 browser reconnects (`Last-Event-ID`); so all messages received after that cursor are sent again. A
-client holds the rows back until their commit.
+client holds the rows back until their commit. The signal of some tables has counts, and no rows.
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import anyio
-from fastapi import APIRouter, Header, Query, Request, WebSocket
+from fastapi import APIRouter, FastAPI, Header, Query, Request, WebSocket
 from fastapi.responses import StreamingResponse
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from kappa.base.errors import KappaError
-from kappa.serving.access.roles import Act
-from kappa.serving.http import moves
+from kappa.serving.access.roles import Act, Identity, naming_no_others
 from kappa.serving.http.bounds import client_of
-from kappa.serving.http.open_streams import open_streams
-from kappa.serving.http.problem import refuse_websocket
-from kappa.serving.http.reading import EventStream, HttpReader, error_event
+from kappa.serving.http.open_streams import EndingResponse, open_streams
+from kappa.serving.http.problem import HttpError, problem_of, refuse_websocket
 from kappa.serving.http.rights import asker, needs, tables_in_path
 from kappa.serving.http.stand import API
 from kappa.serving.outlets.changes.cursor import Cursor
 from kappa.serving.outlets.changes.filter import filter_of
-from kappa.serving.outlets.changes.hub import ChangeMessage, ChangeReader, RecordedChanges
+from kappa.serving.outlets.changes.hub import (
+    ChangeHub,
+    ChangeMessage,
+    ChangeReader,
+    RecordedChanges,
+)
+from kappa.serving.outlets.changes.point import NotServed
 from kappa.serving.query.reader.client import Client, ClientLeft
 
 _PATH = f"{API}/tables/{{table}}/changes"
@@ -38,7 +44,6 @@ _PATH = f"{API}/tables/{{table}}/changes"
 _PIECE = 1 << 16
 
 router = APIRouter()
-router.include_router(moves.router)
 
 Since = Annotated[
     str | None,
@@ -173,3 +178,213 @@ def _as_event(message: ChangeMessage) -> str:
 
 def _as_json(message: ChangeMessage) -> str:
     return f'{{"event": "{message.event}", "data": {message.text}}}'
+
+
+@router.get(
+    f"{API}/changes",
+    tags=["changes"],
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {}}}},
+)
+@needs(Act.READ, lambda asked: asked.query_params.getlist("table"))
+async def moves(
+    request: Request,
+    table: Annotated[list[str], Query(description="the tables; a name that is not served is none")],
+) -> StreamingResponse:
+    """Streams an event `changed` for each change set of some tables, without its rows.
+
+    It begins with the present rows.
+    """
+    woken = asyncio.Event()
+    readings = [_woken_reader(request, name, woken) for name in dict.fromkeys(table)]
+    try:
+        served = await _served_readers(readings)
+    except BaseException:
+        for each in readings:
+            each.leave()
+        raise
+    return EventStream(readings, _move_events(served, woken))
+
+
+def _woken_reader(request: Request, table: str, woken: asyncio.Event) -> HttpReader:
+    client = client_of(request.scope)
+
+    def reader(wake: Callable[[], None]) -> ChangeReader:
+        return ChangeReader(table, None, None, wake, from_now=True, client=client)
+
+    return HttpReader(request.app, reader, woken, asker=asker(request))
+
+
+async def _served_readers(readings: Sequence[HttpReader]) -> list[HttpReader]:
+    """Lets readers begin, and returns the readers whose table is served.
+
+    Raises HttpError if none of the tables is served.
+    """
+    served = [each for each in readings if await _begins(each)]
+    if not served:
+        raise HttpError(
+            404, "none of these tables is served", hint="kappa tables shows those that are"
+        )
+    return served
+
+
+async def _begins(reading: HttpReader) -> bool:
+    """Lets a reader begin. Returns False if the reader's table is not served."""
+    try:
+        await reading.begin()
+    except NotServed:
+        return False
+    return True
+
+
+async def _move_events(readings: Sequence[HttpReader], woken: asyncio.Event) -> AsyncIterator[str]:
+    yield "retry: 1000\n\n"
+    try:
+        while True:
+            woken.clear()
+            for reading in readings:
+                async for recorded in reading.news():
+                    document = {**recorded.head.as_document(), "changes": asdict(recorded.counts)}
+                    yield f"event: changed\ndata: {json.dumps(document, ensure_ascii=False)}\n\n"
+            try:
+                async with asyncio.timeout(SILENCE_SECONDS):
+                    await woken.wait()
+            except TimeoutError:
+                yield ": still here\n\n"
+    except KappaError as error:
+        yield error_event(error)
+
+
+# Proxies close a connection that is silent for a minute; sending also finds clients that left.
+SILENCE_SECONDS = 15.0
+# Most readers at the same time: some connections are left to others.
+MOST_READERS = 768
+# The most readers that compute the way to the hub's point at the same time.
+_BEGINNINGS = 2
+
+
+class EventStream(EndingResponse):
+    """The stream of readers who are counted from their beginning until the stream ends."""
+
+    def __init__(self, readings: Sequence[HttpReader], events: AsyncIterator[str]) -> None:
+        super().__init__(
+            events,
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+        self._readings = readings
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Sends events until the client leaves."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            for each in self._readings:
+                each.leave()
+
+
+class HttpReader:
+    """A reader of the hub, for the server's loop."""
+
+    def __init__(
+        self,
+        app: FastAPI,
+        reader: Callable[[Callable[[], None]], ChangeReader],
+        woken: asyncio.Event | None = None,
+        *,
+        asker: Identity,
+    ) -> None:
+        """Counts the reader, which `reader` makes for the client `asker`.
+
+        Raises HttpError if there are too many readers. `woken` is set when something waits for the
+        reader.
+        """
+        self._hub, self._all, self._beginnings = _shared_state(app)
+        if len(self._all) >= MOST_READERS:
+            raise HttpError(
+                503,
+                f"{MOST_READERS:,} follow tables already",
+                hint="come back in a while",
+                headers={"Retry-After": "10"},
+            )
+        loop, self._woken = asyncio.get_running_loop(), woken or asyncio.Event()
+
+        def wake() -> None:
+            # The server's loop may have ended meanwhile.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._woken.set)
+
+        self._reader, self._asker = reader(wake), asker
+        self._left = asyncio.Event()
+        self._all.add(self)
+
+    async def begin(self) -> RecordedChanges | None:
+        """Joins the table's readers; returns the reader's first change set.
+
+        On an error the reader leaves.
+        """
+        try:
+            with naming_no_others(self._asker):
+                return await anyio.to_thread.run_sync(
+                    self._hub.begin_reader, self._reader, limiter=self._beginnings
+                )
+        except BaseException:
+            self.leave()
+            raise
+
+    def leave(self) -> None:
+        """Leaves the table's readers, which ends the messages."""
+        self._left.set()
+        self._woken.set()
+        self._all.discard(self)
+        self._hub.remove_reader(self._reader)
+
+    async def news(self) -> AsyncIterator[RecordedChanges]:
+        """Yields the waiting change sets. Raises KappaError if the changes have ended."""
+        if self._reader.late:
+            await self.begin()
+        while (recorded := self._take_changes()) is not None:
+            yield recorded
+
+    async def messages(
+        self, first: RecordedChanges | None
+    ) -> AsyncGenerator[ChangeMessage | None, None]:
+        """Yields the messages, and None after a silence. Raises KappaError if the messages end."""
+        recorded = first
+        while not self._left.is_set():
+            if recorded is None:
+                self._woken.clear()
+                recorded = self._take_changes()
+            if recorded is None and self._reader.late:
+                recorded = await self.begin()
+            elif recorded is None:
+                try:
+                    async with asyncio.timeout(SILENCE_SECONDS):
+                        await self._woken.wait()
+                except TimeoutError:
+                    yield None
+            if recorded is not None:
+                for message in recorded.messages():
+                    if self._left.is_set():
+                        return
+                    yield message
+                self._reader.cursor, recorded = recorded.head.cursor, None
+
+    def _take_changes(self) -> RecordedChanges | None:
+        with naming_no_others(self._asker):
+            return self._reader.take_changes()
+
+
+def _shared_state(app: FastAPI) -> tuple[ChangeHub, set[object], anyio.CapacityLimiter]:
+    """Returns the hub, the readers and the limit that all readers of a server share."""
+    state = app.state
+    if not hasattr(state, "change_readers"):
+        state.change_readers = set(), anyio.CapacityLimiter(_BEGINNINGS)
+    assert isinstance(state.changes, ChangeHub), "make_app was given it"
+    return state.changes, *state.change_readers
+
+
+def error_event(error: KappaError) -> str:
+    """Returns the event that ends a stream."""
+    document = json.dumps(dict(problem_of(error).document), ensure_ascii=False)
+    return f"event: error\ndata: {document}\n\n"

@@ -3,7 +3,8 @@
 The headers of an answer name the builds, offsets and versions that the answer was read from. A
 request with `X-Kappa-Snapshot: new` pins a snapshot. The answer has the snapshot's name in the same
 header, for the next requests to send. `Kappa-After: TOKEN` waits for a write before the snapshot is
-pinned.
+pinned. Requests that wait take no thread, and no place of queries. All of them share a look at the
+offsets that readers see, and each request compares these offsets with its own write token.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Annotated, Any
 
 import anyio
@@ -19,14 +21,22 @@ from fastapi import APIRouter, FastAPI, Header, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from kappa.base.errors import TimedOut, UsageError
 from kappa.serving.access.roles import Act
 from kappa.serving.http.bounds import client_of
 from kappa.serving.http.problem import HttpError
 from kappa.serving.http.rights import asker, needs
 from kappa.serving.http.snapshots import NEW
-from kappa.serving.http.stand import API, PROBLEM, Stand, stand_of
-from kappa.serving.http.waiting import ensure_covered
+from kappa.serving.http.stand import API, PROBLEM, SharedLook, Stand, stand_of
+from kappa.serving.query.pin.moments import parse_offsets
 from kappa.serving.query.pin.snapshot import head_of
+from kappa.serving.query.pin.write_token import (
+    LOOK_SECONDS,
+    ServedLook,
+    Shown,
+    pipelines_behind,
+    timeout_error,
+)
 from kappa.serving.query.reader.client import Client
 from kappa.serving.query.sandbox.question import Busy, Format, Question, Reply
 
@@ -278,3 +288,67 @@ def _thread_limiter(app: FastAPI, stand: Stand) -> anyio.CapacityLimiter:
         app.state.threads = anyio.CapacityLimiter(stand.sandbox.allowance.at_once)
     limiter: anyio.CapacityLimiter = app.state.threads
     return limiter
+
+
+# Most requests that wait at the same time.
+MOST_WAITING = 256
+
+
+class _Line:
+    """The requests that wait, and the look that these requests share."""
+
+    def __init__(self, look: ServedLook) -> None:
+        self.length = 0
+        self.look: SharedLook[Shown] = SharedLook(look.shown_offsets, seconds=LOOK_SECONDS)
+        # The reasons for late requests are read one after the other.
+        self.late = anyio.CapacityLimiter(1)
+
+
+async def ensure_covered(request: Request, token: str, seconds: float | None) -> None:
+    """Waits until readers see the offsets of a write token.
+
+    The wait lasts at most `seconds`, or as long as the server allows. Raises TimedOut and
+    UsageError as kappa.serving.query.pin.write_token does, and HttpError if too many requests wait.
+    """
+    stand, line, offsets = stand_of(request), _line_of(request), parse_offsets(token)
+    most = stand.sandbox.allowance.wait_seconds
+    seconds = most if seconds is None else min(seconds, most)
+    if line.length >= MOST_WAITING:
+        raise HttpError(
+            503,
+            f"{MOST_WAITING} requests wait for writes already",
+            hint="come back in a while",
+            headers={"Retry-After": "1"},
+        )
+    line.length += 1
+    # A client of some tables is told no names of pipelines and topics.
+    names = asker(request).tables.is_all
+    try:
+        due = asyncio.get_running_loop().time() + seconds
+        while behind := pipelines_behind(offsets, await line.look.seen()):
+            if asyncio.get_running_loop().time() >= due and not names:
+                raise TimedOut(
+                    f"readers do not see all of the write after {seconds:g} s",
+                    hint="ask again, or wait longer: Kappa-Wait",
+                )
+            if asyncio.get_running_loop().time() >= due:
+                late = partial(timeout_error, stand.store, behind, seconds)
+                raise await anyio.to_thread.run_sync(late, limiter=line.late)
+            await asyncio.sleep(LOOK_SECONDS)
+    except UsageError as error:
+        if names:
+            raise
+        raise UsageError(
+            "the write token names a topic that nothing reads", hint="leave Kappa-After out"
+        ) from error
+    finally:
+        line.length -= 1
+
+
+def _line_of(request: Request) -> _Line:
+    state = request.app.state
+    if not hasattr(state, "waiting"):
+        state.waiting = _Line(ServedLook(stand_of(request).store))
+    found = state.waiting
+    assert isinstance(found, _Line), "it was made here"
+    return found

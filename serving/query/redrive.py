@@ -19,8 +19,7 @@ from kappa.declare.topic_options import TopicKind
 from kappa.declare.values.reason import FOLDED_REASONS, Reason
 from kappa.kafka.cluster import TopicFacts
 from kappa.kafka.producer import ProducedRecord
-from kappa.records.lines.envelope import envelope_record
-from kappa.records.lines.written import envelope_line
+from kappa.records.lines.envelope import envelope_line, envelope_record
 from kappa.records.redrive import HEADER, Position, named_original
 from kappa.serving.query.rejects import Reject
 from kappa.state.build import Birth

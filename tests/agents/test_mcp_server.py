@@ -22,7 +22,7 @@ from page_world import World
 from kappa.agents.acts import acting_agent, reason_words
 from kappa.agents.desk import DATA, AgentDesk
 from kappa.agents.server import make_server, open_desk, serve_over_http
-from kappa.base.section.access import Role
+from kappa.base.sections import Role
 from kappa.serving.access.roles import Identity, identity_of
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.journal.journal import Journal

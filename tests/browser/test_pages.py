@@ -29,7 +29,7 @@ from page_world import EVIL, World
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from kappa.base.clock import now
-from kappa.base.section.access import AccessSettings, GrantSettings, OidcSettings, Role
+from kappa.base.sections import AccessSettings, GrantSettings, OidcSettings, Role
 from kappa.replay.page import api, routes
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.access.oidc import Issuer

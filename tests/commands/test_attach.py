@@ -16,7 +16,7 @@ import pytest
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from kappa.commands.app import run_command
-from kappa.commands.snippets import DBT, ENTRY, READERS, Tool, snippet_of
+from kappa.commands.attach import DBT, ENTRY, READERS, Tool, snippet_of
 from kappa.state.store import Store
 
 if TYPE_CHECKING:

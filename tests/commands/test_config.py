@@ -11,8 +11,13 @@ import pytest
 
 from kappa.base.clock import now
 from kappa.base.process import process_id
-from kappa.base.setting_origins import HIDDEN, changed_settings, file_settings, setting_origins
-from kappa.base.settings import load_settings
+from kappa.base.settings import (
+    HIDDEN,
+    changed_settings,
+    file_settings,
+    load_settings,
+    setting_origins,
+)
 from kappa.commands.app import run_command
 from kappa.replay.status.run_records import Running, put_running
 from kappa.state.store import Store

@@ -14,7 +14,7 @@ from rich.console import Console
 from test_cli import Ended
 
 from kappa.commands.app import run_command
-from kappa.commands.terminal.bar import bar
+from kappa.commands.terminal.moving import bar
 from kappa.kafka.client import Log
 
 PIPELINE = """

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kappa.base.errors import SettingsError
-from kappa.base.section.access import Role
+from kappa.base.sections import Role
 from kappa.base.settings import load_settings
 from kappa.commands.app import run_command
 from kappa.serving.access.accounts import Accounts

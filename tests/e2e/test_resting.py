@@ -9,7 +9,7 @@ from asking import Server, problem
 from e2e_shop import LEAN_1, LEAN_2, order
 from testbed import PATIENCE_SECONDS, Testbed, platform
 
-from kappa.records.lines.written import envelope_line
+from kappa.records.lines.envelope import envelope_line
 from kappa.serving.query.pin.moments import parse_offsets, written_offsets
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.offsets import Offsets

@@ -20,7 +20,7 @@ from object_store import ObjectStore
 from testbed import Testbed, platform
 from victims import go_on, kill, stop
 
-from kappa.base.section.storage import StorageSettings
+from kappa.base.sections import StorageSettings
 from kappa.kafka.producer import ProducedRecord
 from kappa.state.offsets import Offsets
 

@@ -13,7 +13,7 @@ from confluent_kafka import Producer as KafkaProducer
 
 from kappa.base.errors import Conflict, KappaError, Unreachable, UsageError
 from kappa.declare.topic import Topic
-from kappa.kafka.broker.sizes import partition_bytes
+from kappa.kafka.broker.broker import partition_bytes
 from kappa.kafka.client import Log
 from kappa.kafka.producer import ProducedRecord
 from kappa.kafka.reader import Record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kappa.kafka.broker.sizes import partition_bytes
+from kappa.kafka.broker.broker import partition_bytes
 
 
 def segment(root: Path, folder: str, size: int, name: str = "00000000000000000000.log") -> None:

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from kappa import Topic
 from kappa.base.errors import UsageError
 from kappa.kafka.producer import Acknowledged, ProducedRecord
-from kappa.records.lines.envelope import envelope_record
+from kappa.records.lines.envelope import envelope_line, envelope_record
 from kappa.records.lines.produce import event_records, produce_lines
-from kappa.records.lines.written import envelope_line
 from kappa.state.offsets import Offsets
 
 FLIGHTS = Topic("flights", key="id", event="id string not null, at timestamp")

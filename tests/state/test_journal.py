@@ -11,7 +11,7 @@ import pytest
 from kappa.base.errors import Broken, Damaged, KappaError
 from kappa.base.settings import load_settings
 from kappa.declare.values.tally import Tally
-from kappa.kafka.broker.properties import server_properties
+from kappa.kafka.broker.broker import server_properties
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import (
     Abandoned,

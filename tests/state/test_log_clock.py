@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kappa.base.duck import open_connection
-from kappa.declare.expiry import Expiry
+from kappa.declare.table import Expiry
 from kappa.state.build import Birth, TopicBirth
 from kappa.state.log_clock import log_clock, topic_clock
 from kappa.state.table import TableBirth

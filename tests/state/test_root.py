@@ -18,18 +18,11 @@ import pytest
 from msgspec.structs import replace
 
 from kappa.base.errors import Conflict, Copied, Damaged, ExitCode, UsageError
-from kappa.base.process import (
-    MARK,
-    ProcessId,
-    boot,
-    kill_and_see_gone,
-    process_id,
-    started,
-)
+from kappa.base.process import MARK, ProcessId, boot, kill_and_see_gone, process_id, started
 from kappa.base.settings import load_settings
 from kappa.commands.app import run_command
 from kappa.declare.sink import SinkBirth
-from kappa.kafka.broker.last_run import LastRun, end_leftover, read_last_run, write_last_run
+from kappa.kafka.broker.broker import LastRun, end_leftover, read_last_run, write_last_run
 from kappa.replay.platform import services
 from kappa.replay.platform.child import ChildProcess
 from kappa.replay.platform.copy import adopt_copy

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
-from kappa.base.section.storage import StorageSettings
+from kappa.base.sections import StorageSettings
 from kappa.kafka.answers import wait_until
 
 _ERROR = "<Error><Code>{}</Code><Message>The proxy of a test says so.</Message></Error>"

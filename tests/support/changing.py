@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from kappa import View
 from kappa.base.clock import Stopwatch
 from kappa.declare.alert import AlertBirth
-from kappa.declare.expiry import Expiry
 from kappa.declare.sink import SinkBirth
+from kappa.declare.table import Expiry
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.slice_rows import ArrowRows
 from kappa.engine.views.maintained import MaintainedViews

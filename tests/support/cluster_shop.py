@@ -22,7 +22,7 @@ from yarn_cluster import RunningYarn, yarn_cluster
 
 from demo.cluster.spark import why_not_isolated
 from kappa.base.scratch import user_cache
-from kappa.kafka.broker.properties import HOST
+from kappa.kafka.broker.broker import HOST
 from kappa.kafka.producer import ProducedRecord
 from kappa.kafka.reader import Record
 from kappa.state.build_status import READING, SliceProgress, read_progress

@@ -22,7 +22,7 @@ from registries import RunningRegistry, free_port
 from kappa.base.java.jars import Jars
 from kappa.base.java.java import find_java
 from kappa.base.process import start_tied
-from kappa.kafka.broker.properties import java_text, log4j2_properties
+from kappa.kafka.broker.broker import java_text, log4j2_properties
 
 # Connect finds a plugin in a folder of its own.
 _FOLDERS = {

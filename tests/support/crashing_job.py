@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from kappa import Table, Topic, View, pipeline
 from kappa.base.clock import Stopwatch
 from kappa.base.errors import Broken
-from kappa.base.section.engine import EngineSettings
+from kappa.base.sections import EngineSettings
 from kappa.code.fingerprint import version_of
 from kappa.engine.job.align import Aligner
 from kappa.engine.job.catch_up import CatchUp

@@ -16,7 +16,7 @@ from bucket_site import ends_of, random_log, site
 from kappa.base.errors import KappaError
 from kappa.base.java.jars import ensure_jars
 from kappa.base.java.java import find_java
-from kappa.base.section.storage import StorageSettings
+from kappa.base.sections import StorageSettings
 from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import boot, end_process

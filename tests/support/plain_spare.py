@@ -9,8 +9,7 @@ from pathlib import Path
 from kappa.base.errors import ExitCode
 from kappa.base.program import run_program
 from kappa.code.task import spare_socket
-from kappa.engine.children.spare import run_tasks
-from kappa.engine.children.tasks import Tasks
+from kappa.engine.children.spare import Tasks, run_tasks
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -33,7 +33,7 @@ from kappa.base.errors import AccessRefused
 from kappa.base.java.jars import Jars
 from kappa.base.java.java import Java
 from kappa.base.process import start_tied
-from kappa.kafka.broker.properties import HOST, java_text, log4j2_properties, server_properties
+from kappa.kafka.broker.broker import HOST, java_text, log4j2_properties, server_properties
 from kappa.kafka.client import Log
 
 ADMIN, ADMIN_PASSWORD = "admin", "admin-5f1d"

@@ -20,7 +20,7 @@ from kappa.base.errors import KappaError
 from kappa.base.java.jars import spark_home
 from kappa.base.java.java import find_java
 from kappa.base.process import start_tied
-from kappa.kafka.broker.properties import HOST
+from kappa.kafka.broker.broker import HOST
 
 _READY_SECONDS = 240.0
 _NAP_SECONDS = 0.1

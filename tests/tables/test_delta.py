@@ -23,13 +23,13 @@ from kappa.base.duck import open_connection
 from kappa.base.errors import Broken, Damaged, KappaError
 from kappa.base.sql import text
 from kappa.declare.values.arrow import arrow_schema
+from kappa.engine.write.recent import greatest
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables import versions
 from kappa.tables.checkpoint import ensure_checkpoint
 from kappa.tables.delta import Guard, open_newest, open_version, progress_of_acts, retried
-from kappa.tables.facts import greatest
 from kappa.tables.file_list import FileList, read_list
 from kappa.tables.merge import Merge
 from kappa.tables.stored_table import StoredTable, ensure_table

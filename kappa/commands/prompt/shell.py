@@ -6,7 +6,7 @@ import contextlib
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,20 +25,23 @@ from kappa.commands.prompt.answers import (
 )
 from kappa.commands.prompt.completion import KnownNames, written_name
 from kappa.commands.prompt.editor import LineEditor, edit_text
-from kappa.commands.prompt.relations import (
-    VIEW,
-    relation_text,
-    relations_listing,
-    relations_named,
-)
 from kappa.commands.terminal.moment import moment_text, read_time
 from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.output import say, show_failure
+from kappa.replay.page.table import (
+    DescribedTable,
+    boards_naming,
+    described_listing,
+    described_text,
+    table_view,
+)
 from kappa.replay.status.context import ProjectContext
 from kappa.serving.query.pin.moments import AtGeneration, AtTime, Past, time_text
+from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.serving.query.reader.client import Client
+from kappa.serving.query.reader.table_sql import schema_of
 from kappa.serving.query.reader.views import tables_named
-from kappa.serving.query.render import Form, printable_text, render_listing
+from kappa.serving.query.render import Form, Listing, printable_text, render_listing
 from kappa.serving.query.sandbox.question import Allowance, Format, Question, Reply
 from kappa.serving.query.session import QuerySession, known_words
 from kappa.serving.query.statements import split_statements
@@ -391,3 +394,62 @@ class SqlShell:
 
     def _quit(self, _: str) -> None:
         raise _Ended
+
+
+VIEW = "view"
+
+
+def relations_listing(tables: Iterable[ServedTable]) -> Listing:
+    """Makes a row for each table and view."""
+    rows = tuple(
+        (
+            each.name,
+            each.kind,
+            each.pipeline,
+            f"BROKEN: {each.broken}"
+            if each.broken
+            else ", ".join(name for name, _ in each.columns),
+        )
+        for each in tables
+    )
+    return Listing(("table", "kind", "pipeline", "columns"), rows)
+
+
+def relations_named(name: str, tables: Iterable[ServedTable]) -> list[ServedTable]:
+    """Lists the tables and views of a name, which a person may write with its schema.
+
+    Raises UsageError with the nearest name if no table or view has the name.
+    """
+    tables = tuple(tables)
+    asked = name.replace('"', "").lower()
+    found = [
+        each
+        for each in tables
+        if asked in {each.name.lower(), f"{schema_of(each.pipeline)}.{each.name}".lower()}
+    ]
+    if not found:
+        names = [each.name for each in tables]
+        raise UsageError(
+            f"there is no table {name}",
+            hint=did_you_mean(asked, names) or r"\d lists all tables and views",
+        )
+    return found
+
+
+def relation_text(
+    table: ServedTable,
+    snapshot: Snapshot,
+    project: Path,
+    names_in: Callable[[str], frozenset[str]],
+) -> str:
+    """Renders a table in full, as `kappa tables TABLE` does, without counting rows and files."""
+    birth = snapshot.births[table.build]
+    found = DescribedTable(
+        table_view(table, birth, (), names_in, whole="", costs={}),
+        None,
+        birth,
+        boards_naming(project, table.name, names_in),
+    )
+    return render_listing(
+        Form.TABLE, described_listing(found), heading=printable_text(described_text(found))
+    )

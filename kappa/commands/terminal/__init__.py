@@ -7,9 +7,7 @@ help       the help of commands and groups
 output     stdout for the answer, stderr for talk and questions
 lines      files of lines, or stdin and stdout
 moment     a snapshot's moment, as people write and read it
-moving     the line of a step that takes a while
-bar        the bar of a step that counts, with the rate
-begin      the way from a plan to its rollouts
+moving     the line of a step that takes a while, or the bar of a step that counts
 follow     progress of rollouts, shown to the end
 written    waiting until readers see written records
 """

@@ -11,22 +11,18 @@ here, with a line in `topic_formats.py`. Read the package in this order:
 - `text_events.py`: one line of text by a regular expression, such as a web server's log.
 - `schema_fields.py`: the columns that the fields of a schema become, and their values.
 - `registry_schemas.py`: schemas of a registry, pinned by a file of the project or asked by id.
-- `avro_events.py`: Avro's records; `avro_schema.py` parses their schemas, and `avro_loops.py` has
-  the compiled loops for many records at once.
-- `protobuf_events.py`: Protobuf's messages; `protobuf_schema.py` parses their schemas, and
-  `protobuf_loops.py` has the compiled loops.
+- `avro_events.py`: Avro's records; `avro_schema.py` parses their schemas.
+- `protobuf_events.py`: Protobuf's messages; `protobuf_schema.py` parses their schemas.
 - `debezium_events.py`: changes of a database's rows, as Debezium writes them;
   `debezium_envelope.py` reads one change, and `debezium_values.py` the values of rows.
 """
 
 __all__ = [
     "avro_events",
-    "avro_loops",
     "csv_events",
     "format",
     "json_events",
     "protobuf_events",
-    "protobuf_loops",
     "registry_schemas",
     "text_events",
     "topic_formats",

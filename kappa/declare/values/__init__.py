@@ -10,7 +10,6 @@ Read the package in this order:
     json_schema      an event that a JSON Schema declares; `schema_rules` checks events
     exact_sql        SQL that gives DuckDB's values to each output without a loss
     arrow            Arrow's types of columns, and arrays made from lengths
-    random_values    random values, for tests of pipelines
     tally            counts of what became of the offsets that were read
 """
 
@@ -21,7 +20,6 @@ __all__ = [
     "exact_sql",
     "json_schema",
     "json_text",
-    "random_values",
     "reason",
     "schema_rules",
     "tally",

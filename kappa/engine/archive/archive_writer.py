@@ -18,8 +18,7 @@ from kappa.declare.topic import Topic
 from kappa.declare.topic_options import Archive
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.tally import Tally
-from kappa.engine.read.archived import archive_fingerprint
-from kappa.engine.read.block_rows import STATISTICS
+from kappa.engine.read.archived import STATISTICS, archive_fingerprint
 from kappa.records.decode.decode import decoded_batches
 from kappa.records.decode.fate import Counts, counts_in, decoded_columns
 from kappa.state.file_sums import note_put_file

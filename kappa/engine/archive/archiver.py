@@ -34,8 +34,7 @@ from kappa.declare.project_files import named_files_changed
 from kappa.declare.topic import Topic
 from kappa.declare.topic_options import Archive
 from kappa.engine.archive.archive_writer import ArchiveWriter
-from kappa.engine.read.archived import archive_fingerprint
-from kappa.engine.read.block_rows import rows_of
+from kappa.engine.read.archived import archive_fingerprint, rows_of
 from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.kafka.client import Log
 from kappa.kafka.client_options import client_options

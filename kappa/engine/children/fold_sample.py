@@ -20,8 +20,7 @@ from kappa.code.importer import open_sources
 from kappa.code.sources import Sources
 from kappa.code.spark_child import begin_with, put_answer
 from kappa.engine.children.describe import loaded_pipelines
-from kappa.engine.children.rehearsal import MemoryLog, local_pipeline
-from kappa.engine.children.served_rows import rows_of_log
+from kappa.engine.children.rehearsal import MemoryLog, local_pipeline, rows_of_log
 from kappa.engine.spark.session import booted_ahead
 from kappa.engine.spark.workers import tell_workers
 from kappa.kafka.stored_schemas import open_registry

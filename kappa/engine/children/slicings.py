@@ -24,8 +24,7 @@ from kappa.base.units import count_of
 from kappa.declare.folds.exactness import Exactness
 from kappa.declare.options import DELETED, REJECTS
 from kappa.declare.pipeline import Pipeline
-from kappa.engine.children.rehearsal import LocalPipeline, MemoryLog, Rehearsal
-from kappa.engine.children.served_rows import unlike_queries
+from kappa.engine.children.rehearsal import LocalPipeline, MemoryLog, Rehearsal, unlike_queries
 from kappa.state.log_clock import log_clock
 from kappa.state.offsets import Offsets
 from kappa.state.slices import random_ends

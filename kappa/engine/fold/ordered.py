@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from kappa.base.section.storage import StorageSettings
+from kappa.base.sections import StorageSettings
 from kappa.base.sql import spark_ddl, spark_quote
 from kappa.declare.ordered import Over, Step
 from kappa.declare.pipeline import OnError, Pipeline

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame
 
 from kappa.base.sql import spark_quote
 from kappa.base.units import exact_duration
-from kappa.declare.expiry import Expiry
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
+from kappa.declare.table import Expiry
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.reason import Reason
 from kappa.engine.function.refused import REFUSED_COLUMNS, Refused, raw_records, refused_of

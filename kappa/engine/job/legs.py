@@ -13,7 +13,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from kappa.base.failpoint import failpoint
-from kappa.base.section.engine import EngineSettings
+from kappa.base.sections import EngineSettings
 from kappa.state.build import folder_of_build
 from kappa.state.documents import Documents, NumberedRecords, NumberTaken
 from kappa.state.frontier import Frontier

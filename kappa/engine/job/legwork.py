@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kappa.base.process import yielding_to_others
-from kappa.base.section.engine import EngineSettings
+from kappa.base.sections import EngineSettings
 from kappa.base.settings import Settings
 from kappa.base.units import parse_memory
 from kappa.code.code_snapshot import load_snapshot

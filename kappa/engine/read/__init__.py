@@ -5,7 +5,6 @@ The records are of the log or of an archive. This package decides nothing about 
 
 - `source.py`: exact ranges of the log, and the stream of the tail with its bounds.
 - `archived.py`: a slice's records from the archive of their topic.
-- `block_rows.py`: the records of an archive's file, and the counts of records.
 - `identities.py`: the memory of identities that a slice is decoded with.
 """
 

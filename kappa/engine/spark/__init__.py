@@ -16,8 +16,8 @@ This package knows no slice and no table. Read in this order:
 On a cluster the driver is still the job, and only the driver commits; tasks elsewhere write files
 that nothing refers to yet:
 
-- `cluster.py`: a cluster and Spark's settings for a session on a cluster, also on Hadoop's YARN
-- `reached.py`: the checks that the master answers, and that the cluster gives an executor
+- `cluster.py`: a cluster and Spark's settings for a session on a cluster, also on Hadoop's YARN;
+  the checks that the master answers, and that the cluster gives an executor
 - `shipped.py`: the files of this machine that workers need: the build's code, compiled loops
 """
 

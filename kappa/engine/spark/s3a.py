@@ -16,7 +16,7 @@ from kappa.state.files.bucket import is_bucket, is_plain_http, region_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kappa.base.section.storage import StorageSettings
+    from kappa.base.sections import StorageSettings
     from kappa.base.settings import Settings
 
 _LOG_STORE = "kappa.ConditionalLogStore"

@@ -25,17 +25,15 @@ from kappa.base.errors import KappaError
 from kappa.base.java.jars import Jars, ensure_jars
 from kappa.base.java.java import find_java
 from kappa.base.process import lower_priority
-from kappa.engine.spark.cluster import SparkCluster
+from kappa.engine.spark.cluster import SparkCluster, ensure_master, not_begun
 from kappa.engine.spark.jvm import FOREIGN, Profile, cluster_for, command, secrets_of
-from kappa.engine.spark.reached import ensure_master, not_begun
 from kappa.engine.spark.s3a import classes_in, compile_log_store, storage_of
 from kappa.engine.spark.spark_settings import DECODING, spark_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kappa.base.section.storage import StorageSettings
-    from kappa.base.sections import JarsSettings
+    from kappa.base.sections import JarsSettings, StorageSettings
     from kappa.base.settings import Settings
 
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kappa.base.process import cores_here
-from kappa.base.section.storage import StorageSettings
+from kappa.base.sections import StorageSettings
 from kappa.engine.spark.cluster import SparkCluster
 from kappa.engine.spark.s3a import bucket_settings
 

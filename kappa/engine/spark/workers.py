@@ -32,7 +32,7 @@ from pyspark.worker_util import setup_memory_limits
 
 from kappa.code.importer import FOLDER_VARIABLE, open_sources
 from kappa.code.sources import Sources
-from kappa.engine.spark.reached import ensure_executor
+from kappa.engine.spark.cluster import ensure_executor
 from kappa.engine.spark.shipped import SHIPPED, same_kappa, ship, take_compiled
 from kappa.engine.spark.spark_settings import DECODING
 

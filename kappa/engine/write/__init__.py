@@ -5,8 +5,8 @@ nothing and decides no slice. A build has one writer: the holder of the build's 
 
 - commit.py: commits a slice's rows to a table, by delta-rs, by delta-spark or by DuckDB
 - recent.py: contributions that wait beside a large table
-- restored.py: makes a frontier from the tables' marks if the frontier's records are lost
-- publisher.py: the frontier, the hold, and the kept frontiers
+- publisher.py: the frontier, the hold, and the kept frontiers; a frontier made of the tables' marks
+  if its records are lost
 - maintenance.py: deletes rows that have expired, joins small files, and deletes files that no
   reader needs
 """

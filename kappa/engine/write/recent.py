@@ -32,7 +32,6 @@ from kappa.state.files.address import arrow_source
 from kappa.state.mark import Mark
 from kappa.state.table import TableBirth
 from kappa.tables.delta import Guard
-from kappa.tables.facts import greatest
 from kappa.tables.merge import contributions_of, merge_for
 from kappa.tables.stored_table import StoredTable, ensure_table, open_table
 from kappa.tables.versions import files
@@ -321,5 +320,39 @@ def greatest_in(rows: pa.Table, column: str) -> Any:
     bounds = pc.min_max(rows.column(column))
     return max(
         (abs(end) for end in (bounds["min"].as_py(), bounds["max"].as_py()) if end is not None),
+        default=0,
+    )
+
+
+# A number that can be added to whole numbers and decimals.
+_UNKNOWN = Number("Infinity")
+
+
+def greatest(facts: pa.Table, column: str) -> Any:
+    """Returns the greatest absolute value in a column of numbers.
+
+    The facts describe the table's files. Returns infinity if a file has no statistics for the
+    column.
+    """
+
+    def of_files(what: str) -> list[Any]:
+        return (
+            facts.column(f"{what}.{column}").to_pylist()
+            if f"{what}.{column}" in facts.column_names
+            else [None] * facts.num_rows
+        )
+
+    every = zip(
+        facts.column("num_records").to_pylist(),
+        of_files("null_count"),
+        of_files("min"),
+        of_files("max"),
+        strict=True,
+    )
+    return max(
+        (
+            0 if rows == nulls else _UNKNOWN if least is None or most is None else max(-least, most)
+            for rows, nulls, least, most in every
+        ),
         default=0,
     )

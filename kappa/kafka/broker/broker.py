@@ -3,6 +3,12 @@
 The process is KRaft, with broker and controller together. The broker keeps its data below
 `<root>/broker/` between runs and ends with its parent. Do not keep the only copy of any data in
 this broker: `kafka.bootstrap_servers` names a cluster for that.
+
+`broker.json` names the process and the ports of the last run: with the same ports, clients find the
+broker again. A process that a crash has left over is ended, but not a process that works in another
+folder: the file may be a copy.
+
+Kafka's settings: https://kafka.apache.org/documentation/#configuration
 """
 
 from __future__ import annotations
@@ -15,25 +21,19 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Self
 
-from kappa.base.disk import sync_folders, sync_tree
-from kappa.base.errors import KappaError
+from kappa.base.disk import put_file, sync_folders, sync_tree
+from kappa.base.errors import Conflict, KappaError
 from kappa.base.java.class_archive import ClassArchive
 from kappa.base.java.jars import Jars
 from kappa.base.java.java import Java
-from kappa.base.process import process_id, start_tied
-from kappa.kafka.broker.last_run import (
-    LastRun,
-    end_leftover,
-    free_ports,
-    read_last_run,
-    write_last_run,
-)
-from kappa.kafka.broker.properties import HOST, java_text, log4j2_properties, server_properties
+from kappa.base.process import ProcessId, has_open, kill_and_see_gone, process_id, start_tied
+from kappa.base.sealed import sealed, unsealed
 from kappa.kafka.client import Log
 
 # 3 s on a quiet machine, 10 s at load 10; a slow disk and a recovery after a crash take longer.
@@ -289,3 +289,193 @@ def _written_since(log_file: Path, position: int) -> str:
         # A log that was rolled meanwhile begins anew.
         log.seek(position if log_file.stat().st_size >= position else 0)
         return log.read().decode(errors="replace")
+
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """The content of `broker.json`: the process that was started last, and its ports.
+
+    `device` and `inode` are of the broker's folder; an earlier Kappa has not named the two.
+    """
+
+    format: int
+    port: int
+    controller_port: int
+    process: ProcessId | None
+    device: int = 0
+    inode: int = 0
+
+    @classmethod
+    def of(cls, folder: Path, port: int, controller_port: int, process: ProcessId | None) -> Self:
+        """Describes a process that was started just now to work in a folder."""
+        place = folder.stat()
+        return cls(FORMAT, port, controller_port, process, place.st_dev, place.st_ino)
+
+
+def end_leftover(folder: Path, last: LastRun | None) -> None:
+    """Kills the last run's broker if that broker still works in this folder.
+
+    Raises Conflict if the broker cannot be killed.
+    """
+    if last is None or last.process is None or not last.process.alive():
+        return
+    place = folder.stat()
+    is_here = (last.device, last.inode) == (place.st_dev, place.st_ino)
+    # Kafka's own lock on the data.
+    if not is_here and not has_open(last.process.pid, folder / "data" / ".lock"):
+        return
+    if not kill_and_see_gone(last.process):
+        raise Conflict(
+            f"a broker left over from an earlier run (process {last.process.pid}) cannot be killed",
+            hint=f"end it with: kill -9 {last.process.pid}",
+        )
+
+
+def read_last_run(folder: Path) -> LastRun | None:
+    """Returns the last run, or None without a file or with a damaged file."""
+    try:
+        found, _ = unsealed((folder / "broker.json").read_bytes())
+        process = (
+            ProcessId(int(found["process"]["pid"]), str(found["process"]["born"]))
+            if found["process"]
+            else None
+        )
+        return LastRun(
+            *(FORMAT, int(found["port"]), int(found["controller_port"]), process),
+            *(int(found.get("device", 0)), int(found.get("inode", 0))),
+        )
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        # The file only saves a search for ports and leftovers. A leftover that the file does not
+        # name has Kafka's own lock on the data.
+        return None
+
+
+def write_last_run(folder: Path, run: LastRun) -> None:
+    """Writes the last run in place of the previous run."""
+    put_file(folder / "broker.json", sealed(asdict(run))[0], synced=False)
+
+
+def free_ports(last: LastRun | None) -> tuple[int, int]:
+    """Returns the ports of the last run if both are free, or else other free ports.
+
+    With the same ports, clients find the broker again.
+    """
+    with socket.socket() as one, socket.socket() as other:
+        ports = []
+        for held, wanted in (
+            (one, last.port if last else 0),
+            (other, last.controller_port if last else 0),
+        ):
+            # Bound as Kafka binds: a lingering connection of the last run must not change the port.
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                held.bind((HOST, wanted))
+            except OSError:
+                held.bind((HOST, 0))
+            ports.append(int(held.getsockname()[1]))
+        return ports[0], ports[1]
+
+
+HOST = "127.0.0.1"
+
+
+def server_properties(data: Path, port: int, controller_port: int, *, syncs: bool) -> str:
+    """Returns Kafka's settings for a data folder and two ports.
+
+    If the broker `syncs`, acknowledged records survive a power loss: nobody else has a copy.
+    """
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@{HOST}:{controller_port}",
+        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": str(data),
+        # Topics are declared; a typing error must not make a topic.
+        "auto.create.topics.enable": "false",
+        "num.partitions": "1",
+        "default.replication.factor": "1",
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "share.coordinator.state.topic.num.partitions": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        # After a crash the broker is back only when its old session has ended: 9 s by default.
+        "broker.heartbeat.interval.ms": "500",
+        "broker.session.timeout.ms": "3000",
+        # The default of 128 MB would be a quarter of the heap.
+        "log.cleaner.dedupe.buffer.size": str(32 * 1024 * 1024),
+        **({"log.flush.interval.messages": "1"} if syncs else {}),
+    }
+    # Java's properties files take a backslash as an escape, so a backslash is doubled.
+    return "".join(
+        f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in settings.items()
+    )
+
+
+def java_text(text: str) -> bytes:
+    """Returns a properties file in the encoding of java.util.Properties.
+
+    Java reads the file as Latin-1, and takes all other characters from escapes of UTF-16.
+    """
+    units = text.encode("utf-16-be")
+    codes = (int.from_bytes(pair) for pair in zip(units[::2], units[1::2], strict=True))
+    return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes).encode("ascii")
+
+
+def log4j2_properties(log_file: Path) -> str:
+    """Returns log4j's settings: four files of 20 MB, beginning with `log_file`."""
+    return f"""\
+status = error
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {log_file}
+appender.file.filePattern = {log_file}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{ISO8601}} %p %m (%c{{1}})%n
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 20MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+rootLogger.level = info
+rootLogger.appenderRef.file.ref = file
+"""
+
+
+def partition_bytes(root: Path, topics: Iterable[str]) -> Mapping[str, Mapping[int, int]]:
+    """Returns the bytes of each partition's segments below a root folder.
+
+    A topic without any folder is left out.
+    """
+    data = root / "broker" / "data"
+    found: dict[str, dict[int, int]] = {}
+    folders = [path for path in data.iterdir() if path.is_dir()] if data.is_dir() else []
+    wanted = frozenset(topics)
+    for path in folders:
+        # Kafka's own rule: the partition's number is behind the last dash. The folder of a
+        # partition that is being deleted ends otherwise.
+        name, _, partition = path.name.rpartition("-")
+        if name in wanted and partition.isdigit():
+            found.setdefault(name, {})[int(partition)] = sum(map(_segment_size, path.glob("*.log")))
+    return found
+
+
+def _segment_size(segment: Path) -> int:
+    try:
+        return segment.stat().st_size
+    except FileNotFoundError:
+        # The file was compacted or deleted since the listing.
+        return 0

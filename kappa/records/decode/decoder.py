@@ -4,13 +4,13 @@ kappa/records/record.py defines which records are valid. The same decoder runs i
 for large slices and in the job itself for small slices. The decoder computes the log time, the
 running maximum of the broker's timestamp within a partition (law 4), and finds late records and
 duplicates (law 6). The result is right because a batch has records of one partition's range, in the
-order of offsets. Where a range is divided among tasks, shares.py adds the facts that the later
+order of offsets. Where a range is divided among tasks, to_files.py adds the facts that the later
 tasks cannot know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from importlib import import_module
@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kappa.declare.topic import Topic
-from kappa.declare.values.arrow import Places, arrow_schema
+from kappa.declare.topic_options import TopicKind
+from kappa.declare.values.arrow import HEADERS_TYPE, Places, arrow_schema
 from kappa.declare.values.reason import Rejected
-from kappa.records.decode.assemble import array_of_type, in_order, key_texts, rejected_columns
 from kappa.records.decode.fate import Fate, decoded_columns
-from kappa.records.decode.originals import Originals, originals_in
 from kappa.records.identity import Memory, identity_of
 from kappa.records.lateness import lateness_of
 from kappa.records.record import RecordReader, Removal, Tombstone
-from kappa.records.redrive import Original
+from kappa.records.redrive import HEADER, Original, Position, original_of
 
 if TYPE_CHECKING:
     from kappa.records.decode.plain_reader import PlainReader
@@ -258,3 +258,102 @@ def loading_plain_readers() -> Future[Any]:
     return ThreadPoolExecutor(1, thread_name_prefix="plain-readers").submit(
         import_module, "kappa.records.decode.readers"
     )
+
+
+def in_order(parts: Sequence[tuple[Places, pa.RecordBatch]], schema: pa.Schema) -> list[pa.Array]:
+    """Returns the columns of all parts, in the order of the places."""
+    if not parts:
+        return [pa.array([], field.type) for field in schema]
+    if len(parts) == 1:
+        return list(parts[0][1].columns)
+    order = pa.array(np.argsort(np.concatenate([places for places, _ in parts])))
+    return [
+        pa.concat_arrays([rows.column(place) for _, rows in parts]).take(order)
+        for place in range(len(schema))
+    ]
+
+
+def key_texts(keys: pa.Array) -> pa.Array:
+    """Returns keys as texts; bytes that are not UTF-8 are replaced."""
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        # A key without a declaration may be any bytes, and the record is valid all the same.
+        return pa.array(
+            [None if key is None else key.decode(errors="replace") for key in keys.to_pylist()],
+            pa.string(),
+        )
+
+
+def rejected_columns(batch: pa.RecordBatch, rejected: Mapping[int, Rejected]) -> list[pa.Array]:
+    """Returns reason, detail, key, value and headers of rejects, with nulls elsewhere."""
+    count = len(batch)
+    if not rejected:
+        return [
+            pa.nulls(count, kind)
+            for kind in (pa.string(), pa.string(), pa.binary(), pa.binary(), HEADERS_TYPE)
+        ]
+    raw = batch.take(pa.array(list(rejected)))
+    headers = pa.array([each or None for each in raw.column("headers").to_pylist()], HEADERS_TYPE)
+    found = [
+        *(
+            pa.array([str(getattr(verdict, name)) for verdict in rejected.values()], pa.string())
+            for name in ("reason", "detail")
+        ),
+        raw.column("key"),
+        raw.column("value"),
+        headers,
+    ]
+    place_of = np.full(count, -1)
+    place_of[list(rejected)] = np.arange(len(rejected))
+    where = pa.array(place_of, mask=place_of < 0)
+    return [column.take(where) for column in found]
+
+
+def array_of_type(column: Any, kind: pa.DataType) -> pa.Array:
+    """Returns values as an array of a type."""
+    return (
+        column if isinstance(column, pa.Array) and column.type == kind else pa.array(column, kind)
+    )
+
+
+# By place in the batch, the original that a record names, or the reason why the record cannot be
+# redriven.
+Originals = Mapping[int, Original | Rejected]
+
+
+def originals_in(batch: pa.RecordBatch, topic: Topic) -> dict[int, Original | Rejected]:
+    """Finds the redriven records of a batch, by place.
+
+    A record that names an original which the record cannot replace has the verdict instead.
+    """
+    headers = batch.column("headers")
+    # Nearly always no record has headers, or none of ours.
+    names = pc.struct_field(headers.flatten(), "key")
+    if (
+        topic.kind is TopicKind.COMPACTED
+        or topic.has_changes
+        or not len(names)
+        or not pc.any(pc.equal(names, HEADER)).as_py()
+    ):
+        return {}
+    found: dict[int, Original | Rejected] = {}
+    for place, (partition, offset, each) in enumerate(
+        zip(
+            batch.column("partition").to_pylist(),
+            batch.column("offset").to_pylist(),
+            headers.to_pylist(),
+            strict=True,
+        )
+    ):
+        try:
+            original = original_of(
+                [(header["key"], header["value"]) for header in each or ()],
+                Position(topic.name, partition, offset),
+            )
+        except Rejected as verdict:
+            found[place] = verdict
+        else:
+            if original is not None:
+                found[place] = original
+    return found

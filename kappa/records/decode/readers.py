@@ -1,11 +1,14 @@
-"""The choice of a reader of plain records for a topic."""
+"""The choice of a reader of plain records for a topic, and of keys in a format of their own."""
 
 from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
 
 from kappa.declare.formats.avro_events import Avro
 from kappa.declare.formats.protobuf_events import Protobuf
 from kappa.declare.topic import Topic
-from kappa.records.decode.formatted_keys import FormattedKeys, topic_of_keys
+from kappa.declare.values.arrow import Places
 from kappa.records.decode.plain_events import PlainEvents
 from kappa.records.decode.plain_reader import PlainReader
 
@@ -31,3 +34,39 @@ def _reader_of(topic: Topic, left_out: frozenset[str]) -> PlainReader | None:
 
         return PlainProtobuf.of(topic, left_out)
     return PlainEvents.of(topic, left_out)
+
+
+def topic_of_keys(topic: Topic) -> Topic:
+    """Returns a topic whose events are the formatted keys of the given topic."""
+    form, column = topic.key_format, topic.key_column
+    assert form is not None, "keys have a format"
+    assert column is not None, "it is that of a column"
+    declared = f"`{column.name}` {column.type} not null" if form.declared_event() is None else None
+    return Topic(topic.name, event=declared, format=form)
+
+
+class FormattedKeys:
+    """A reader of plain records whose keys are plain events of another format."""
+
+    def __init__(self, records: PlainReader, keys: PlainReader) -> None:
+        """Takes the reader of records, which gets keys as texts, and the reader of keys."""
+        self._records, self._keys = records, keys
+
+    @property
+    def pays(self) -> bool:
+        """Returns False if either reader is no longer worth its cost."""
+        return self._records.pays and self._keys.pays
+
+    def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
+        """Reads the plain records of a batch, as `PlainEvents.read` does."""
+        return self._records.read(self._texts(keys), values)
+
+    def _texts(self, keys: pa.Array) -> pa.Array:
+        """Returns keys as texts; null for keys that are not plain."""
+        parts = self._keys.read(pa.nulls(len(keys), pa.binary()), keys)
+        if not parts:
+            return pa.nulls(len(keys), pa.binary())
+        found = pa.concat_arrays([rows.column(0).cast(pa.string()) for _, rows in parts])
+        place_of = np.full(len(keys), -1)
+        place_of[np.concatenate([places for places, _ in parts])] = np.arange(len(found))
+        return found.take(pa.array(place_of, mask=place_of < 0)).cast(pa.binary())

@@ -1,4 +1,11 @@
-"""The decoding of a topic's large slice into Parquet files, in Spark's workers."""
+"""The decoding of a topic's large slice into Parquet files, in Spark's workers.
+
+A range is a single share, or several shares if cores would wait and there are enough offsets. The
+record itself decides its fate, with two exceptions: the log time, and whether the record is a
+duplicate. A topic with an identity is not divided. The log time before a share is known once the
+shares before are decoded. Until then each share is decoded with the log time before the slice, the
+least that is possible. The difference is added where the rows are read (`CarriedTimes`).
+"""
 
 from __future__ import annotations
 
@@ -7,14 +14,17 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kappa.base.section.storage import StorageSettings
+from kappa.base.sections import StorageSettings
+from kappa.base.sql import spark_quote
 from kappa.declare.formats.registry_schemas import SchemaSource, open_schemas, opened_schemas
 from kappa.declare.topic import Topic
 from kappa.declare.values.arrow import arrow_schema
@@ -22,13 +32,12 @@ from kappa.records.decode.decoder import Clock, Decoder, Memories
 from kappa.records.decode.fate import HIDDEN_COLUMNS, Counts, counts_in, decoded_columns, joined
 from kappa.records.decode.raw import RawRange
 from kappa.records.decode.remembered import get_memory, put_memory
-from kappa.records.decode.shares import CarriedTimes, Undivided, carried_times, shares_of
 from kappa.records.identity import Memory
 from kappa.state.build_status import read_counter
 from kappa.state.files.address import copy_file, open_buckets, opened_bucket_settings, writing_file
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 # Columns with few different values.
 _REPEATED = [
@@ -240,3 +249,120 @@ def _remembered_memory(remembering: Remembering, horizon_ms: int, partition: int
     if folder is None or start <= remembering.origin.get(partition, 0):
         return Memory(horizon_ms)
     return get_memory(folder, partition, start, horizon_ms)[0]
+
+
+# A task has a consumer, a decoder and a file of its own, which cost as much as some ten thousand
+# records.
+LEAST_OFFSETS = 100_000
+
+_LOG_TIME = "_log_time"
+
+
+class Undivided(StrEnum):
+    """The reason why no range is divided although cores wait."""
+
+    FEW_OFFSETS = "a task of its own costs more than so few records"
+    IDENTITY = "whether a record is a duplicate depends on those before it in its partition"
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The shares in the order of the log, and the reason if cores wait and none is divided."""
+
+    ranges: tuple[RawRange, ...]
+    undivided: Undivided | None = None
+
+
+def shares_of(topic: Topic, ranges: Sequence[RawRange], cores: int) -> Shares:
+    """Divides a topic's ranges among cores, if that pays and gives the same rows."""
+    whole = tuple(ranges)
+    if not 0 < len(whole) < cores:
+        return Shares(whole)
+    counts = _share_counts([each.offsets for each in whole], cores)
+    if sum(counts) == len(whole):
+        return Shares(whole, Undivided.FEW_OFFSETS)
+    if topic.identity:
+        return Shares(whole, Undivided.IDENTITY)
+    return Shares(
+        tuple(
+            share
+            for each, count in zip(whole, counts, strict=True)
+            for share in each.divided(count)
+        )
+    )
+
+
+def _share_counts(offsets: Sequence[int], cores: int) -> list[int]:
+    """Returns the number of shares of each range.
+
+    Each step divides the range with the largest share once more.
+    """
+    counts = [1] * len(offsets)
+    while sum(counts) < cores:
+        most = max(range(len(offsets)), key=lambda place: offsets[place] / counts[place])
+        if offsets[most] < (counts[most] + 1) * LEAST_OFFSETS:
+            break
+        counts[most] += 1
+    return counts
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedTimes:
+    """The log times at which shares begin, except the first share of each partition.
+
+    Each item is partition, offset and log time: from that offset on no record has a lower log time.
+    The items are in the order of the log.
+    """
+
+    times: tuple[tuple[int, int, int], ...] = ()
+
+    def in_frame(self, rows: DataFrame) -> DataFrame:
+        """Returns rows at Spark with carried log times, if the rows have that column."""
+        if not self.times or _LOG_TIME not in rows.columns:
+            return rows
+        return rows.selectExpr(
+            *(
+                f"{self._sql()} as {name}" if name == _LOG_TIME else spark_quote(name)
+                for name in rows.columns
+            )
+        )
+
+    def in_sql(self, rows: str) -> str:
+        """Returns a DuckDB query for rows with carried log times; the rows have that column."""
+        if not self.times:
+            return rows
+        return f"select * replace ({self._sql()} as {_LOG_TIME}) from ({rows})"
+
+    def in_rows(self, rows: pa.Table) -> pa.Table:
+        """Returns an Arrow table with carried log times, if the table has that column."""
+        place = rows.schema.get_field_index(_LOG_TIME)
+        if not self.times or place < 0:
+            return rows
+        partitions, offsets = (rows.column(name).to_numpy() for name in ("_partition", "_offset"))
+        log_times = rows.column(place).to_numpy().copy()
+        for partition, offset, log_time in self.times:
+            later = (partitions == partition) & (offsets >= offset)
+            log_times[later] = np.maximum(log_times[later], log_time)
+        return rows.set_column(place, rows.schema.field(place), pa.array(log_times))
+
+    def _sql(self) -> str:
+        cases = (
+            f"when _partition = {partition} and _offset >= {offset}"
+            f" then greatest({_LOG_TIME}, {log_time})"
+            for partition, offset, log_time in reversed(self.times)
+        )
+        return " ".join(["case", *cases, f"else {_LOG_TIME} end"])
+
+
+def carried_times(ranges: Iterable[RawRange], seen: Iterable[Mapping[int, Counts]]) -> CarriedTimes:
+    """Returns the log times at which shares begin, from the counts of each share."""
+    times: list[tuple[int, int, int]] = []
+    reached: dict[int, int] = {}
+    for share, counts in zip(ranges, seen, strict=True):
+        partition = share.partition
+        if partition in reached:
+            times.append((partition, share.start, reached[partition]))
+        if partition in counts:
+            log_time = counts[partition].log_time
+            reached[partition] = max(log_time, reached.get(partition, log_time))
+    return CarriedTimes(tuple(times))

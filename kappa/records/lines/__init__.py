@@ -7,10 +7,8 @@ here, from JSON or a row, is valid. Read the modules in this order:
 - form.py: the forms of a file of events, by name.
 - given.py: the events of a file of JSON, CSV or Parquet.
 - events.py: makes an event in its topic's format.
-- parquet_rows.py: the rows of a Parquet file.
-- envelope.py: reads a line as a whole record.
-- written.py: writes a record as a line.
-- parquet.py: records as a Parquet file, and back.
+- envelope.py: reads a line as a whole record, and writes a record as a line.
+- parquet.py: records as a Parquet file, and back; the rows of any Parquet file.
 """
 
-__all__ = ["envelope", "form", "given", "parquet", "parquet_rows", "produce", "written"]
+__all__ = ["envelope", "form", "given", "parquet", "produce"]

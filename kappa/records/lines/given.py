@@ -82,7 +82,7 @@ def csv_events(topic: Topic, lines: Iterable[bytes], file: str = "") -> Iterator
 
 def parquet_events(topic: Topic, path: Path) -> Iterator[Placed]:
     """Yields an event for every row of a Parquet file."""
-    from kappa.records.lines.parquet_rows import rows_of  # noqa: PLC0415  # it takes Arrow
+    from kappa.records.lines.parquet import rows_of  # noqa: PLC0415  # it takes Arrow
 
     writer = EventWriter(topic)
     rows = rows_of(path, lambda names: _make_value(str(path), writer.ensure_known, names))

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from kappa.base.disk import delete_file as delete_from_disk
 from kappa.base.disk import link_file, put_file
 from kappa.base.errors import KappaError
-from kappa.base.section.storage import StorageSettings
+from kappa.base.sections import StorageSettings
 from kappa.state.files.bucket import (
     AT_ONCE,
     GIVE_SPACE,

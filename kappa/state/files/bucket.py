@@ -36,7 +36,7 @@ from obstore.exceptions import (
 from obstore.store import S3Store
 
 from kappa.base.errors import KappaError, SettingsError
-from kappa.base.section.storage import StorageSettings, without_secrets
+from kappa.base.sections import StorageSettings, without_secrets
 from kappa.state.files.credentials import (
     IN_ENVIRONMENT,
     WAYS,

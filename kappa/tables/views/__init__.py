@@ -14,7 +14,6 @@ DuckDB is opened here for empty tables alone: the job that stores a view's rows 
 Then views:
 
 - served.py: DuckDB's query for the rows of a table's files
-- types.py: Spark's names for DuckDB's types
 - bound.py: the only meaning of a declared text
 - births.py: maintained views as the tables of a build
 - lineage.py: the rows of each table that a view's rows can depend on

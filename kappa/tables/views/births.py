@@ -8,13 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kappa.base.duck import (
-    DUCKDB_ERRORS,
-    Connection,
-    open_connection,
-    told_by,
-    without_kind,
-)
+from kappa.base.duck import DUCKDB_ERRORS, Connection, open_connection, told_by, without_kind
 from kappa.base.errors import DeclarationError, joined_error
 from kappa.base.sql import lowered, quoted
 from kappa.declare.options import DELETED
@@ -29,7 +23,6 @@ from kappa.tables.views.exact import inexact
 from kappa.tables.views.served import read_sql
 from kappa.tables.views.ties import tied
 from kappa.tables.views.trees import tables_in, tree_of
-from kappa.tables.views.types import spark_type
 
 _NO_CIRCLE = "a view reads tables, and views that do not read it"
 
@@ -227,3 +220,49 @@ def _refused_views(
 
 def _names_in(duck: Connection, sql: str) -> set[str]:
     return {lowered(name) for _, name in tables_in(tree_of(duck, sql))}
+
+
+# In the spelling of DuckDB's own names of types.
+_NAMES = {
+    "boolean": "boolean",
+    "tinyint": "tinyint",
+    "smallint": "smallint",
+    "integer": "int",
+    "bigint": "bigint",
+    # The type of a sum of whole numbers.
+    "hugeint": "decimal(38,0)",
+    "utinyint": "smallint",
+    "usmallint": "int",
+    "uinteger": "bigint",
+    "ubigint": "decimal(20,0)",
+    "float": "float",
+    "double": "double",
+    "varchar": "string",
+    "blob": "binary",
+    "date": "date",
+    "timestamp with time zone": "timestamp",
+}
+# The hint for a type that no table's file can have a column of.
+_CAST = "cast it in the query, as in count(*)::bigint or at::timestamptz"
+
+
+def spark_type(duck: Any, where: str) -> str:
+    """Returns Spark's simple name of a DuckDB type.
+
+    Raises DeclarationError, beginning with `where`, if a table can have no column of that type.
+    """
+    kind = str(duck.id)
+    match kind:
+        case "decimal":
+            parts = dict(duck.children)
+            return f"decimal({parts['precision']},{parts['scale']})"
+        case "list":
+            return f"array<{spark_type(dict(duck.children)['child'], where)}>"
+        case "struct":
+            fields = (f"{name}:{spark_type(each, where)}" for name, each in duck.children)
+            return f"struct<{','.join(fields)}>"
+    if kind not in _NAMES:
+        raise DeclarationError(
+            f"{where} is of DuckDB's type {duck}, which no table can keep", hint=_CAST
+        )
+    return _NAMES[kind]

@@ -26,7 +26,7 @@ from kappa.declare.sink import Sink
 from kappa.declare.topic import Topic
 from kappa.declare.topic_patterns import matching_topics
 from kappa.engine.spark.cluster import cluster_of
-from kappa.kafka.broker.sizes import partition_bytes
+from kappa.kafka.broker.broker import partition_bytes
 from kappa.kafka.cluster import TopicFacts
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.libraries import installed_libraries

@@ -26,9 +26,8 @@ from kappa.declare.values.reason import Rejected
 from kappa.kafka.producer import Acknowledged, ProducedRecord
 from kappa.kafka.reader import Record
 from kappa.records.keys import KeyReader
-from kappa.records.lines.envelope import envelope_record
+from kappa.records.lines.envelope import envelope_line, envelope_record
 from kappa.records.lines.produce import produce_lines
-from kappa.records.lines.written import envelope_line
 from kappa.records.record import RecordReader, Removal, Tombstone
 from kappa.serving.query.pin.moments import parse_offsets, parse_time
 from kappa.serving.query.render import cell_text, json_value

@@ -1,28 +1,131 @@
-"""A visit to a source, by kind: events are handed on before more events are read."""
+"""A visit to a source, by kind: events are handed on before more events are read.
+
+Redirects are not followed, since a token would be sent along. Settings of a proxy are ignored.
+Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
+import h11
+import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from kappa.base.section.collect import PullKind
-from kappa.serving.collect.lines import Invalid
-from kappa.serving.collect.pulled.document import events_of_document
-from kappa.serving.collect.pulled.http_get import PulledAnswer, http_get
-from kappa.serving.collect.pulled.position import PullPosition
+from kappa.base.sections import PullKind
+from kappa.serving.collect.lines import TOO_LARGE, Invalid
 from kappa.serving.collect.pulled.source import PulledSource, SourceAway
-from kappa.serving.collect.pulled.sse_lines import SseLines
 from kappa.serving.collect.pulled.tls import tls_of
+from kappa.state.documents import Documents
+from kappa.state.store import Store
+
+_OPEN_SECONDS = 20.0
+_READ_BYTES = 1 << 16
+_HEAD_BYTES = 1 << 16
+_LONGEST_WAIT_SECONDS = 3600.0
+
+
+class PulledAnswer:
+    """An answer whose head has arrived."""
+
+    def __init__(
+        self, connection: h11.Connection, reader: asyncio.StreamReader, head: h11.Response
+    ) -> None:
+        self._connection = connection
+        self._reader = reader
+        self.status = head.status_code
+        self.headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers
+        }
+
+    async def read(self) -> bytes:
+        """Returns the next bytes of the body; no bytes at the end.
+
+        Raises the errors of a connection.
+        """
+        while True:
+            event = await _next_event(self._connection, self._reader)
+            if isinstance(event, h11.Data):
+                return bytes(event.data)
+            if isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
+                return b""
+
+    def ensure(self, *statuses: int) -> None:
+        """Raises SourceAway for any other status, or an encoded body."""
+        if self.status not in statuses:
+            why = f"it answers {self.status}"
+            if 300 <= self.status < 400 and self.status != 304:
+                why += ", and redirects are not followed: give the url that it leads to"
+            raise SourceAway(why, self._asked_wait())
+        encoding = self.headers.get("content-encoding", "identity")
+        if encoding != "identity":
+            raise SourceAway(f"its answer is encoded as {encoding[:40]}, though this was not asked")
+
+    def _asked_wait(self) -> float | None:
+        asked = self.headers.get("retry-after", "")
+        is_number = asked.isascii() and asked.isdigit() and len(asked) < 9
+        return min(_LONGEST_WAIT_SECONDS, float(asked)) if is_number else None
+
+
+@asynccontextmanager
+async def http_get(source: PulledSource, headers: Mapping[str, str]) -> AsyncIterator[PulledAnswer]:
+    """Asks a source, and yields the answer; closes the connection after the block."""
+    writer: asyncio.StreamWriter | None = None
+    try:
+        async with asyncio.timeout(_OPEN_SECONDS):
+            reader, writer = await asyncio.open_connection(
+                source.host,
+                source.port,
+                ssl=await tls_of(source),
+                limit=_READ_BYTES,
+            )
+            connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
+            writer.write(_request_bytes(connection, source, headers))
+            await writer.drain()
+            while not isinstance(head := await _next_event(connection, reader), h11.Response):
+                if isinstance(head, h11.ConnectionClosed):
+                    raise SourceAway("it has closed the connection without an answer")
+        yield PulledAnswer(connection, reader, head)
+    finally:
+        if writer is not None:
+            writer.transport.abort()
+
+
+def _request_bytes(
+    connection: h11.Connection, source: PulledSource, headers: Mapping[str, str]
+) -> bytes:
+    host = f"[{source.host}]" if ":" in source.host else source.host
+    every = {
+        "Host": f"{host}:{source.port}",
+        "User-Agent": "kappa",
+        "Accept-Encoding": "identity",
+        "Connection": "close",
+        **headers,
+        **source.headers,
+    }
+    request = h11.Request(
+        method="GET",
+        target=source.target,
+        headers=[(name.encode(), value.encode()) for name, value in every.items()],
+    )
+    return (connection.send(request) or b"") + (connection.send(h11.EndOfMessage()) or b"")
+
+
+async def _next_event(connection: h11.Connection, reader: asyncio.StreamReader) -> object:
+    while (event := connection.next_event()) is h11.NEED_DATA:
+        connection.receive_data(await reader.read(_READ_BYTES))
+    return event
+
 
 _DOCUMENT_SECONDS = 60.0
-_OPEN_SECONDS = 20.0
 _NO_MORE_SECONDS = 600.0
 _PING_SECONDS = 20.0
 _CLOSE_SECONDS = 2.0
@@ -192,3 +295,139 @@ async def _read_whole(source: PulledSource, answer: PulledAnswer) -> bytes:
 def _tag(headers: Mapping[str, str], name: str) -> str:
     found = headers.get(name, "")
     return found if found.isascii() else ""
+
+
+_MALFORMED = "malformed_json"
+
+
+def events_of_document(document: bytes, media_type: str) -> list[bytes | Invalid]:
+    """Returns the events of a document, in order.
+
+    A document that is declared as JSON and is not an array is a single event. Any other document
+    has one event per line, unless the document begins like an array.
+    """
+    content = document.removeprefix(b"\xef\xbb\xbf").strip()
+    kind = media_type.partition(";")[0].strip().lower()
+    if content.startswith(b"["):
+        try:
+            return [bytes(each) for each in msgspec.json.decode(content, type=list[msgspec.Raw])]
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return [Invalid(_MALFORMED, f"the document is not a JSON array: {error}")]
+    if kind == "application/json" or (kind.endswith("+json") and content):
+        return [content] if content else []
+    return [line.strip() for line in content.split(b"\n") if line.strip()]
+
+
+_END = re.compile(rb"\r\n|\r|\n")
+_BOM = b"\xef\xbb\xbf"
+# For a line that is too long, the bytes kept: the field's name, and enough to see the excess.
+_NAME_BYTES = 64
+_MOST_ID_BYTES = 1024
+# An id that could not be sent as a header.
+_NO_ID = re.compile(r"[\x00-\x1f\x7f]|^\s|\s$")
+_LONGEST_RETRY_SECONDS = 600.0
+
+
+class SseLines:
+    """The lines of a stream. `last_id` is the id of the last whole event."""
+
+    def __init__(self, last_id: str, most: int) -> None:
+        """Continues after the event `last_id`; an event has at most `most` bytes."""
+        self.last_id = last_id
+        self.retry_seconds: float | None = None
+        self._most = most
+        self._line = bytearray()
+        self._after_cr = False
+        self._is_first = True
+        self._next_id = last_id
+        self._data: list[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> list[bytes | Invalid]:
+        """Takes bytes, and returns the events that these bytes complete."""
+        found: list[bytes | Invalid] = []
+        if self._after_cr and chunk.startswith(b"\n"):
+            chunk = chunk[1:]
+            self._after_cr = False
+        if not chunk:
+            return found
+        self._after_cr = chunk.endswith(b"\r")
+        *whole, rest = _END.split(chunk)
+        for part in whole:
+            self._add(part)
+            line = bytes(self._line)
+            self._line.clear()
+            if self._is_first:
+                self._is_first = False
+                line = line.removeprefix(_BOM)
+            if line:
+                self._field(line)
+            else:
+                found += self._dispatched()
+        self._add(rest)
+        return found
+
+    def _add(self, part: bytes) -> None:
+        self._line += part[: max(0, self._most + _NAME_BYTES - len(self._line))]
+
+    def _field(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            # A line's end is between two lines of data.
+            self._size += len(value) + (1 if self._data else 0)
+            if self._size <= self._most:
+                self._data.append(value)
+            else:
+                self._data = [b""]
+        elif name == b"id":
+            text = value.decode(errors="replace")
+            if len(value) <= _MOST_ID_BYTES and _NO_ID.search(text) is None:
+                self._next_id = text
+        elif name == b"retry" and value.isdigit() and len(value) < 12:
+            self.retry_seconds = min(_LONGEST_RETRY_SECONDS, int(value) / 1000)
+
+    def _dispatched(self) -> list[bytes | Invalid]:
+        data, size = self._data, self._size
+        self._data, self._size = [], 0
+        self.last_id = self._next_id
+        if not data:
+            return []
+        if size > self._most:
+            return [Invalid(TOO_LARGE, f"it has more than {self._most:,} bytes")]
+        return [b"\n".join(data)]
+
+
+_FOLDER = "collector/pull"
+
+
+class PullPosition(Struct, frozen=True, omit_defaults=True):
+    """A place in a source: after an event of a stream, or a document with its digest.
+
+    `source` is the digest of the source's address, `document` the digest of a document's bytes.
+    """
+
+    source: str
+    last_event_id: str = ""
+    etag: str = ""
+    last_modified: str = ""
+    document: str = ""
+
+
+_POSITION = Documents(PullPosition, derived=True)
+
+
+def read_position(store: Store, name: str, source: str) -> PullPosition:
+    """Returns a source's position; the beginning if none is stored. Raises KappaError."""
+    found = _POSITION.get(store, _position_name(name), f"the position in source {name}")
+    # Another source's place means nothing here.
+    return found if found is not None and found.source == source else PullPosition(source)
+
+
+def put_position(store: Store, name: str, position: PullPosition) -> None:
+    """Writes a position down. Raises KappaError."""
+    _POSITION.put(store, _position_name(name), position)
+
+
+def _position_name(source: str) -> str:
+    return f"{_FOLDER}/{source}.json"

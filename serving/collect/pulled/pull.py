@@ -15,11 +15,10 @@ import h11
 from websockets.exceptions import InvalidStatus, WebSocketException
 
 from kappa.base.errors import KappaError
-from kappa.base.section.collect import PullKind
+from kappa.base.sections import PullKind
 from kappa.serving.collect.declared import CollectedTopic
 from kappa.serving.collect.lines import Invalid, read_event
-from kappa.serving.collect.pulled.kinds import visit
-from kappa.serving.collect.pulled.position import PullPosition, put_position, read_position
+from kappa.serving.collect.pulled.kinds import PullPosition, put_position, read_position, visit
 from kappa.serving.collect.pulled.source import PulledSource, SourceAway
 from kappa.serving.collect.pulled.tls import why_no_tls
 from kappa.serving.collect.until_acknowledged import ArrivedEvent, UntilAcknowledged

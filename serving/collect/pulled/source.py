@@ -11,9 +11,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from kappa.base.errors import SettingsError
-from kappa.base.section.collect import CollectSettings, PullKind, PullSettings
+from kappa.base.sections import CollectSettings, PullKind, PullSettings
 from kappa.base.units import parse_duration, parse_memory
-from kappa.serving.collect.named import ensure_name
+from kappa.serving.collect.callers import ensure_name
 
 _SCHEMES = {
     PullKind.SSE: ("https", "http"),

@@ -3,22 +3,29 @@
 This module is the only door to Jinja2. Records, keys and column names are untrusted: each value is
 escaped. If markup got through anyway, a browser would run only scripts that this server sends as
 files (Content-Security-Policy). A template that lacks a value fails, and does not print a blank.
-The values of the pages are in replay/page.
+The values of the pages are in replay/page. The files of the pages (styles, scripts, the vendored
+chart library) are a short list, read once; no other file is served.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from importlib.resources import files
+from typing import Annotated, Any
 
+from fastapi import APIRouter, Header, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from kappa.serving.access.roles import Act, Identity, may, refusal
+from kappa.serving.http.gate import STATIC
 from kappa.serving.http.page import marks
+from kappa.serving.http.problem import HttpError
+from kappa.serving.http.rights import open_to_all
 
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
@@ -167,3 +174,37 @@ def _environment() -> Environment:
 
 
 _pages = _environment()
+
+
+_TYPES = {
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+_FOLDER = files("kappa.serving.http.page") / "static"
+_FILES = {
+    f"{folder}{each.name}": each.read_bytes()
+    for folder, there in (("", _FOLDER), ("vendor/", _FOLDER / "vendor"))
+    for each in there.iterdir()
+    if each.name.rpartition(".")[2] in _TYPES
+}
+_TAGS = {name: f'"{hashlib.sha256(content).hexdigest()[:16]}"' for name, content in _FILES.items()}
+
+static_router = APIRouter(include_in_schema=False)
+
+
+@static_router.get(f"{STATIC}{{name:path}}")
+@open_to_all
+async def static(name: str, if_none_match: Annotated[str | None, Header()] = None) -> Response:
+    """Answers with one of the files, or 304 if the browser's copy is current.
+
+    Browsers check each time (`no-cache`).
+    """
+    if name not in _FILES:
+        raise HttpError(
+            404, f"there is no file {name[:80]}", hint="the pages name those that there are"
+        )
+    headers = {**HEADERS, "ETag": _TAGS[name], "Cache-Control": "no-cache"}
+    if if_none_match == _TAGS[name]:
+        return Response(status_code=304, headers=headers)
+    return Response(_FILES[name], headers=headers, media_type=_TYPES[name.rpartition(".")[2]])

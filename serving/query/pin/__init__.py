@@ -4,10 +4,9 @@ A lease pins the choice. The moment is now or in the past. This package reads no
 order:
 
 - snapshot.py: a snapshot of one moment, and the lease that keeps its files
-- record_cache.py: a memory of records in a bucket that never change
 - shared_pins.py: the pin that readers of a process share until the frontier moves
 - moments.py: moments of the past, by time, generation, offsets or the log's time
-- look.py: the two looks, at now or at the past (law 11)
+- look.py: the two looks, at now or at the past (law 11); records in a bucket are read once
 - catalog.py: pins the result of a look
 - write_token.py: waiting until readers see a write
 """

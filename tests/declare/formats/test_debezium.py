@@ -19,7 +19,7 @@ from kappa.declare.formats.debezium_envelope import change_identity
 from kappa.declare.formats.format import RecordFormat
 from kappa.declare.values.reason import Rejected
 from kappa.kafka.reader import Record
-from kappa.records.decode.originals import originals_in
+from kappa.records.decode.decoder import originals_in
 from kappa.records.decode.raw import raw_table
 from kappa.records.keys import KeyReader
 from kappa.records.lines.events import EventWriter

@@ -420,7 +420,7 @@ def test_a_type_is_read_without_a_session_as_spark_reads_it(
 ) -> None:
     from pyspark import SparkContext
 
-    from kappa.code.ddl import read_type
+    from kappa.code.importer import read_type
 
     by_spark = read_type(text)
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)

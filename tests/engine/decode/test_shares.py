@@ -22,17 +22,18 @@ from kappa.engine.children.rehearsal import MemoryLog
 from kappa.engine.fold.latest import latest_input, latest_sql, latest_table
 from kappa.engine.function.decoded_rows import ORDER_AND_FATE, with_fate
 from kappa.engine.slice_at_spark import DecodedFiles
-from kappa.records.decode.decode import (
-    ByteBudget,
-    TooManyBytesError,
-    decode_ranges,
-    decode_table,
-)
+from kappa.records.decode.decode import ByteBudget, TooManyBytesError, decode_ranges, decode_table
 from kappa.records.decode.decoder import Memories
 from kappa.records.decode.fate import VALID, Counts, counts_in, decoded_columns, joined
 from kappa.records.decode.raw import RawRange
-from kappa.records.decode.shares import LEAST_OFFSETS, Undivided, carried_times, shares_of
-from kappa.records.decode.to_files import Remembering, decode_to_file
+from kappa.records.decode.to_files import (
+    LEAST_OFFSETS,
+    Remembering,
+    Undivided,
+    carried_times,
+    decode_to_file,
+    shares_of,
+)
 from kappa.records.redrive import Original, Position
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice

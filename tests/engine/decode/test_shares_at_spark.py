@@ -21,7 +21,7 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 from kappa.declare.topic import Topic
-from kappa.records.decode import shares
+from kappa.records.decode import to_files
 from kappa.records.decode.decode import decode_table
 from kappa.records.decode.fate import counts_in, decoded_columns
 from kappa.engine.slice_at_spark import SliceAtSpark
@@ -35,7 +35,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 
 bootstrap, name, event, ends, folder = sys.argv[1:]
-shares.LEAST_OFFSETS = 5
+to_files.LEAST_OFFSETS = 5
 topic = Topic(name, event=event, partitions=1)
 source = LogSource(KafkaAccess(bootstrap, {}), Log(bootstrap))
 machine = boot(

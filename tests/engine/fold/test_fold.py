@@ -486,16 +486,16 @@ def test_any_cut_by_any_writer_gives_what_one_record_after_the_other_gives(
 @pytest.fixture
 def divided(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Divides each topic of a large slice among eight tasks, as on eight cores; counts them."""
-    from kappa.records.decode import shares, to_files
+    from kappa.records.decode import to_files
 
-    found = []
+    found, divided_among = [], to_files.shares_of
 
-    def among_eight(topic: Topic, ranges: Sequence[RawRange], _cores: int) -> shares.Shares:
-        made = shares.shares_of(topic, ranges, 8)
+    def among_eight(topic: Topic, ranges: Sequence[RawRange], _cores: int) -> to_files.Shares:
+        made = divided_among(topic, ranges, 8)
         found.append(len(made.ranges))
         return made
 
-    monkeypatch.setattr(shares, "LEAST_OFFSETS", 1)
+    monkeypatch.setattr(to_files, "LEAST_OFFSETS", 1)
     monkeypatch.setattr(to_files, "shares_of", among_eight)
     return found
 

@@ -813,8 +813,13 @@ def test_a_producer_stops_no_build_by_a_split_key(
     tmp_path: Path, driver_rows: int, slicings: list[list[tuple[int, int]]]
 ) -> None:
     """Ann has records in both partitions: rows, rejects and a view are equal for any slices."""
-    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
-    from kappa.engine.children.served_rows import served_rows, unlike_queries
+    from kappa.engine.children.rehearsal import (
+        MemoryLog,
+        Rehearsal,
+        local_pipeline,
+        served_rows,
+        unlike_queries,
+    )
 
     log = MemoryLog()
     for partition, who in [(1, "ann"), (1, "ann"), (0, "bo"), (0, "ann"), (1, "ann"), (1, "cid")]:

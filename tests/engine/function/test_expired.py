@@ -15,7 +15,7 @@ from shares import long_except
 from kappa import Table, Topic, View, count, pipeline, set_, sum_, tumble
 from kappa.base.duck import open_connection
 from kappa.base.errors import Broken
-from kappa.declare.expiry import Expiry
+from kappa.declare.table import Expiry
 from kappa.state.build import table_path
 from kappa.state.log_clock import log_clock
 from kappa.state.offsets import Offsets

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from kappa.base.errors import Broken
-from kappa.base.section.engine import EngineSettings
+from kappa.base.sections import EngineSettings
 from kappa.engine.job.align import Aligner
 from kappa.engine.job.catch_up import CatchUp
 from kappa.engine.read.archived import Archives

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa.base.errors import Broken
-from kappa.base.section.engine import EngineSettings
+from kappa.base.sections import EngineSettings
 from kappa.engine.job.legs import Legs, catch_up, has_tail, short_slice_size, slice_size, tail
 from kappa.state.mark import Mark, parse_mark
 from kappa.state.offsets import Offsets

@@ -9,16 +9,14 @@ from pathlib import Path
 import pytest
 from spark_cluster import spark_cluster
 
+from kappa.base.cluster_rules import IS_DYNAMIC, MAX_INSTANCES, addresses
 from kappa.base.errors import KappaError, Unreachable
 from kappa.base.java.jars import spark_home
-from kappa.base.section.cluster import IS_DYNAMIC, MAX_INSTANCES, addresses
 from kappa.base.settings import load_settings
-from kappa.engine.spark.cluster import SparkCluster
+from kappa.engine.spark.cluster import SparkCluster, ensure_master
 from kappa.engine.spark.jvm import Profile, cluster_for
-from kappa.engine.spark.reached import ensure_master
 from kappa.engine.spark.shipped import kappa_digest, same_kappa, take_compiled
-from kappa.kafka.broker.last_run import free_ports
-from kappa.kafka.broker.properties import HOST
+from kappa.kafka.broker.broker import HOST, free_ports
 
 _OPTIONS = "spark.executor.extraJavaOptions"
 _LEG = """
@@ -31,7 +29,7 @@ from kappa.base.settings import load_settings
 from kappa.code.importer import open_sources
 from kappa.code.sources import Sources
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
-from kappa.engine.spark.reached import ensure_executor
+from kappa.engine.spark.cluster import ensure_executor
 from kappa.engine.spark.jvm import Profile, cluster_for
 from kappa.engine.spark.leg_session import LegSession
 from kappa.engine.spark.session import end_process

@@ -9,7 +9,7 @@ import pytest
 from crashing import Doom, World
 
 from kappa.base.errors import Damaged
-from kappa.engine.write.restored import common, restored_frontier
+from kappa.engine.write.publisher import common, restored_frontier
 from kappa.state.build import read_birth, recent_names, table_path
 from kappa.state.frontier import Frontiers
 from kappa.state.mark import Mark

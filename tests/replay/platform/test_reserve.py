@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kappa.replay.platform.reserve import DiskReserve
 from kappa.state import disk_space
-from kappa.state.disk_space import why_jobs_rest
+from kappa.state.disk_space import DiskReserve, why_jobs_rest
 from kappa.state.store import Store
 
 MB = 1_000_000

@@ -14,7 +14,7 @@ from kappa import Topic
 from kappa.base.errors import KappaError, UsageError
 from kappa.code.declaration import declaration_lines
 from kappa.code.fingerprint import SEMANTICS
-from kappa.declare.expiry import Expiry
+from kappa.declare.table import Expiry
 from kappa.replay.rollout.plan.branch import Branching, branch_of
 from kappa.replay.rollout.plan.facts import Declared, Observed
 from kappa.replay.rollout.plan.finding import Finding

@@ -12,10 +12,10 @@ from plans import A_SERVES, B_SERVES, V1, V2, birth, declared, observed
 from plans import log as facts_of
 
 from kappa import Topic
+from kappa.base.cluster_rules import IS_DYNAMIC
 from kappa.base.errors import Conflict, KappaError, UsageError
 from kappa.base.process import cores_here
-from kappa.base.section.cluster import IS_DYNAMIC
-from kappa.base.section.engine import EngineSettings
+from kappa.base.sections import EngineSettings
 from kappa.base.settings import Settings
 from kappa.code.code_snapshot import load_snapshot
 from kappa.code.fingerprint import version_of

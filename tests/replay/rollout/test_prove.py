@@ -41,11 +41,13 @@ from kappa.replay.rollout.prove.prove import (
     Compared,
     compare_tables,
     doubts_of,
+    ensure_provable,
+    folding_text,
     keep_proof,
     likely_causes,
     prove_pipeline,
+    why_not_provable,
 )
-from kappa.replay.rollout.prove.refold import ensure_provable, folding_text, why_not_provable
 from kappa.replay.rollout.prove.row_hash import hash_of_all, hash_sql, table_hash
 from kappa.replay.rollout.state import State
 from kappa.replay.rollout.verify.view_texts import IS_ITS_TEXT

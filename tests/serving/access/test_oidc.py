@@ -16,7 +16,7 @@ from joserfc.jwk import OctKey, RSAKey
 from oidc_issuer import AUDIENCE, OidcIssuer, new_key
 
 from kappa.base.errors import SettingsError, Unreachable
-from kappa.base.section.access import AccessSettings, GrantSettings, OidcSettings, Role
+from kappa.base.sections import AccessSettings, GrantSettings, OidcSettings, Role
 from kappa.serving.access.oidc import Issuer, TokenRefused
 from kappa.serving.access.roles import Act, may
 

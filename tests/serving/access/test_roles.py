@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kappa.base.errors import SettingsError
-from kappa.base.section.access import Role
+from kappa.base.sections import Role
 from kappa.serving.access.roles import (
     LEAST_ROLE,
     THIS_MACHINE,

@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 
 from kappa.base.errors import Conflict, Damaged, KappaError, SettingsError, UsageError
-from kappa.base.section.access import AccessSettings, Role, TokenSettings
-from kappa.base.section.collect import CollectSettings
-from kappa.base.sections import ServeSettings
+from kappa.base.sections import AccessSettings, CollectSettings, Role, ServeSettings, TokenSettings
 from kappa.base.settings import Settings
 from kappa.serving.access.accounts import OWNER, Accounts
 from kappa.serving.access.roles import Act, may

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from kappa.base.errors import SettingsError
-from kappa.base.section.access import Role
-from kappa.base.section.collect import CollectSettings, SourceSettings
+from kappa.base.sections import CollectSettings, Role, SourceSettings
 from kappa.kafka.live_producer import Placed, Undelivered
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.access.roles import Forbidden

@@ -16,7 +16,7 @@ from pulled_sources import DocumentSource, SseSource, WebsocketSource, event, ru
 
 from kappa import Topic
 from kappa.base.errors import SettingsError
-from kappa.base.section.collect import CollectSettings, PullKind, PullSettings
+from kappa.base.sections import CollectSettings, PullKind, PullSettings
 from kappa.kafka.client import Log
 from kappa.serving.collect.pulled.source import sources_of
 from kappa.state.offsets import Offsets

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa.serving.collect.lines import Invalid
-from kappa.serving.collect.pulled.document import events_of_document
-from kappa.serving.collect.pulled.sse_lines import SseLines
+from kappa.serving.collect.pulled.kinds import SseLines, events_of_document
 
 STREAM = (
     b"\xef\xbb\xbf: comment\r\nretry: 250\r\nid: a\r\ndata: one\r\n\r\n"

@@ -28,8 +28,8 @@ from websockets.sync.client import connect
 
 from kappa.serving.http.bounds import Bounds
 from kappa.serving.http.events import MOST_LISTENERS
+from kappa.serving.http.queries import MOST_WAITING
 from kappa.serving.http.snapshots import MOST_PINNED
-from kappa.serving.http.waiting import MOST_WAITING
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.store import Store
 

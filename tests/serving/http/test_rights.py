@@ -17,14 +17,9 @@ from fastapi.routing import APIWebSocketRoute, iter_route_contexts
 from oidc_issuer import AUDIENCE, CLIENT_SECRET, OidcIssuer
 from page_world import World
 
-from kappa.base.section.access import AccessSettings, GrantSettings, OidcSettings, Role
+from kappa.base.sections import AccessSettings, GrantSettings, OidcSettings, Role
 from kappa.replay.page import api, routes
-from kappa.replay.rollout.generation import (
-    code_of,
-    generation_details,
-    serving_in,
-    show_text,
-)
+from kappa.replay.rollout.generation import code_of, generation_details, serving_in, show_text
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.access.oidc import Issuer
 from kappa.serving.access.roles import LEAST_ROLE, Act

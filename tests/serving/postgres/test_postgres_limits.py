@@ -16,7 +16,7 @@ from asking import wait_until
 from postgres_clients import PostgresThread
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
-from kappa.base.section.access import Role
+from kappa.base.sections import Role
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.access.tokens import TokenFile
 from kappa.serving.postgres.server import PostgresBounds

@@ -22,8 +22,7 @@ from kappa.commands.app import run_command
 from kappa.declare.values.arrow import arrow_schema
 from kappa.kafka.cluster import TopicFacts
 from kappa.kafka.producer import ProducedRecord
-from kappa.records.lines.envelope import envelope_record
-from kappa.records.lines.written import envelope_line
+from kappa.records.lines.envelope import envelope_line, envelope_record
 from kappa.records.redrive import Position, named_original
 from kappa.replay.status.listings import reject_text, rejects_listing
 from kappa.serving.query.redrive import (

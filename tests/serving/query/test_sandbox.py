@@ -27,7 +27,7 @@ from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from kappa.base.duck import open_connection
 from kappa.base.errors import KappaError, UsageError
-from kappa.base.section.access import Role
+from kappa.base.sections import Role
 from kappa.serving.access.roles import identity_of
 from kappa.serving.query.pin.catalog import pin_served
 from kappa.serving.query.query import answer_query

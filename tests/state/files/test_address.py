@@ -10,7 +10,7 @@ from contextlib import nullcontext
 import pytest
 
 from kappa.base.errors import KappaError
-from kappa.base.section.storage import StorageSettings
+from kappa.base.sections import StorageSettings
 from kappa.state.files.address import (
     ask_side_by_side,
     delete_files,

@@ -20,7 +20,7 @@ from house import HOUSE, SUPPORT
 from object_store import BUCKET, CREDENTIALS, ObjectStore, running_object_store
 
 from kappa.base.errors import KappaError, SettingsError
-from kappa.base.section.storage import StorageSettings
+from kappa.base.sections import StorageSettings
 from kappa.commands.app import run_command
 from kappa.kafka.answers import wait_until
 from kappa.state.files import bucket
@@ -334,7 +334,7 @@ PROGRAM = f"""
 import sys
 from pathlib import Path
 from served import DELAYS, ROWS_OF_DELAYS, Platform
-from kappa.base.section.storage import StorageSettings
+from kappa.base.sections import StorageSettings
 from kappa.state.store import Store
 
 storage = StorageSettings(endpoint="http://{DOMAIN}", path_style=False)

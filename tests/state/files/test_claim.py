@@ -33,7 +33,7 @@ from kappa.base.errors import (
     Superseded,
 )
 from kappa.base.failpoint import acting
-from kappa.base.section.storage import StorageSettings
+from kappa.base.sections import StorageSettings
 from kappa.commands.app import run_command
 from kappa.engine.job.legs import Leg, LegKind, Legs
 from kappa.engine.slice import ensure_follows
@@ -297,7 +297,7 @@ def test_a_host_that_dies_anywhere_claims_its_root_again(hosts, place):
 _HOST = """
 import sys
 from pathlib import Path
-from kappa.base.section.storage import StorageSettings
+from kappa.base.sections import StorageSettings
 from kappa.state.store import Store
 root, endpoint, folder, over = sys.argv[1:]
 store = Store(root, storage=StorageSettings(endpoint=endpoint), local=Path(folder))
@@ -456,7 +456,7 @@ def test_a_job_names_no_commit_that_another_hosts_job_has_made(any_store):
 OLD_HOST = """
 import sys
 from pathlib import Path
-from kappa.base.section.storage import StorageSettings
+from kappa.base.sections import StorageSettings
 from kappa.state.store import Store
 sys.path.insert(0, sys.argv[1])
 from test_claim import begun, mark

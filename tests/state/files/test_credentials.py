@@ -246,7 +246,7 @@ def test_with_keys_in_the_environment_no_other_source_is_asked(
 SPARK = """
 import sys
 from pathlib import Path
-from kappa.base.section.storage import StorageSettings
+from kappa.base.sections import StorageSettings
 from kappa.engine.spark.s3a import spark_address
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import boot

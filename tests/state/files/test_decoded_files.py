@@ -12,8 +12,7 @@ from kappa.engine.children.rehearsal import MemoryLog
 from kappa.engine.function.refused import refused_of
 from kappa.engine.slice_at_spark import DecodedFiles
 from kappa.records.decode.fate import Fate
-from kappa.records.decode.shares import CarriedTimes
-from kappa.records.decode.to_files import Remembering, decode_to_file
+from kappa.records.decode.to_files import CarriedTimes, Remembering, decode_to_file
 from kappa.state.build import slice_scratch
 from kappa.state.files.address import writing_file
 from kappa.state.offsets import Offsets

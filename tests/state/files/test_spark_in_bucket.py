@@ -47,7 +47,7 @@ import sys
 from pathlib import Path
 from typing import Self
 from py4j.protocol import Py4JJavaError
-from kappa.base.section.storage import StorageSettings
+from kappa.base.sections import StorageSettings
 from kappa.engine.spark.s3a import spark_address
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import boot

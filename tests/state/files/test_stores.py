@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kappa.base.errors import Broken, Damaged, SettingsError
-from kappa.base.kafka_settings import KafkaSettings
-from kappa.base.section.storage import StorageSettings
+from kappa.base.sections import KafkaSettings, StorageSettings
 from kappa.base.settings import Settings
 from kappa.state.files.address import file_exists, read_file, writing_file
 from kappa.state.store import DAMAGED, Store, open_store

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
-from kappa.base.section.engine import EngineSettings
-from kappa.base.section.storage import without_secrets
+from kappa.base.sections import EngineSettings, without_secrets
 
 # The settings of Spark that Kappa itself reads.
 CORES_MAX, INSTANCES, EXECUTOR_CORES, MAX_INSTANCES = NUMBERS = (
@@ -90,7 +89,7 @@ _SECRET = re.compile(
 )
 
 
-def problems(engine: EngineSettings) -> Iterator[tuple[str, str, str]]:
+def problems_of_cluster(engine: EngineSettings) -> Iterator[tuple[str, str, str]]:
     """Yields what is wrong with where legs run: a setting's name, why, and what to do."""
     if engine.master and not _is_master(engine.master):
         yield (
