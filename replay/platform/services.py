@@ -38,7 +38,6 @@ from kappa.state.lock import holding_process
 from kappa.state.root import own_root
 from kappa.state.store import Store
 
-_HTTP_LOG = "logs/http.log"
 # The server of the keeper has 10 s to end.
 _KEEPER_PATIENCE_SECONDS = 15.0
 _NAP_SECONDS = 0.02
@@ -47,21 +46,18 @@ AFTER_FRONTIERS = 20
 _VIEWS_LOOK_SECONDS = 5.0
 
 
-class BrokerService:
-    """A child program that gets the project, the root, and the broker's address.
+class Service:
+    """A child program beside the jobs of builds. A subclass says when the program is wanted.
 
-    A subclass says whether the program is wanted. The supervisor waits up to `patience_seconds` for
-    the end of a program, and does nothing else during the wait. A program that `needs_space` does
-    not run while the disk is full.
+    The supervisor waits up to `patience_seconds` for the end of a program, and does nothing else
+    during the wait.
     """
 
     what: ClassVar[str]
-    module: ClassVar[str]
     log: ClassVar[str]
     patience_seconds: ClassVar[float]
-    look_seconds: ClassVar[float] = 0.5
     nice: ClassVar[int] = 0
-    needs_space: ClassVar[bool] = True
+    outlives: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -77,18 +73,36 @@ class BrokerService:
         """
         self._store = store
         self._settings = settings
+        self._say = say
         self._clock = clock
         self._child = ChildProcess(
             self.what,
-            store.local.path(f"logs/{self.log}.log"),
+            store.local.path(self.log),
             say=say,
             clock=clock,
             patience_seconds=self.patience_seconds,
             nice=self.nice,
+            outlives=self.outlives,
         )
-        self._is_wanted = False
-        self._look_at = 0.0
-        self._bootstrap_servers = ""
+
+    def end(self) -> None:
+        """Ends the program. The next process of the program continues the work."""
+        self._child.end()
+
+
+class BrokerService(Service):
+    """A program that gets the project, the root, and the broker's address.
+
+    A program that `needs_space` does not run while the disk is full.
+    """
+
+    module: ClassVar[str]
+    look_seconds: ClassVar[float] = 0.5
+    needs_space: ClassVar[bool] = True
+
+    _is_wanted = False
+    _look_at = 0.0
+    _bootstrap_servers = ""
 
     def ensure_running(self, bootstrap_servers: str, *, has_space: bool = True) -> None:
         """Starts the program unless it runs, is not wanted, or has died just now.
@@ -111,10 +125,6 @@ class BrokerService:
                 self.module, *project_options(self._settings), "--bootstrap", bootstrap_servers
             )
 
-    def end(self) -> None:
-        """Ends the program. The next process of the program continues the work."""
-        self._child.end()
-
     def _take_end(self, code: int) -> None:
         """Counts the end of a process as a death, whatever the exit code is."""
         self._child.has_died(code)
@@ -133,7 +143,7 @@ class ArchiverService(BrokerService):
 
     what = "the archiver"
     module = "kappa.engine.archive.archiver"
-    log = "archiver"
+    log = "logs/archiver.log"
     # An archiver may be killed at any time: the next archiver continues after the last commit.
     patience_seconds = 1.0
     look_seconds = 5.0
@@ -173,7 +183,7 @@ class CourierService(BrokerService):
 
     what = "the courier"
     module = "kappa.serving.outlets.courier"
-    log = "courier"
+    log = "logs/courier.log"
     # A courier may be killed at any time: the next courier continues after the records sent.
     patience_seconds = 2.0
 
@@ -196,7 +206,7 @@ class CollectorService(BrokerService):
 
     what = "the collector"
     module = "kappa.serving.collect.collector"
-    log = "collector"
+    log = "logs/collector.log"
     # Events that are on their way are acknowledged first.
     patience_seconds = 15.0
     needs_space = False
@@ -205,32 +215,20 @@ class CollectorService(BrokerService):
         self._is_wanted = bool(self._settings.collect.topics)
 
 
-class HttpService:
+class HttpService(Service):
     """The child that keeps HTTP served, if `serve.listen` is set."""
 
-    def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        *,
-        say: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Makes a keeper that does not run yet, as any service is made."""
-        self._store = store
-        self._settings = settings
-        self._say = say
-        self._address = _listen_address(settings, store.local.folder, say)
-        # The socket of an earlier supervisor's keeper, until the new keeper has the socket.
-        self._handed: socket.socket | None = None
-        self._child = ChildProcess(
-            "the keeper of HTTP",
-            store.local.path(_HTTP_LOG),
-            say=say,
-            clock=clock,
-            patience_seconds=_KEEPER_PATIENCE_SECONDS,
-            outlives=True,
-        )
+    what = "the keeper of HTTP"
+    log = "logs/http.log"
+    patience_seconds = _KEEPER_PATIENCE_SECONDS
+    outlives = True
+
+    # The socket of an earlier supervisor's keeper, until the new keeper has the socket.
+    _handed: socket.socket | None = None
+
+    @cached_property
+    def _address(self) -> HttpAddress | None:
+        return _listen_address(self._settings, self._store.local.folder, self._say)
 
     def ensure_running(self) -> None:
         """Starts the keeper unless it runs, is not wanted, or has died just now.
@@ -253,7 +251,7 @@ class HttpService:
                 "kappa.replay.platform.http_keeper",
                 *project_options(self._settings),
                 *("--host", self._address.host, "--port", str(self._address.port)),
-                *("--lock", str(local.path(KEEPER)), "--log", str(local.path(_HTTP_LOG))),
+                *("--lock", str(local.path(KEEPER)), "--log", str(local.path(self.log))),
                 *("--door", str(local.path(DOOR)), "--socket", str(handed)),
                 *("--kept", str(local.path(PORT))),
             )
@@ -272,38 +270,29 @@ class HttpService:
             self._handed = None
 
 
-class ViewCheckService:
+class ViewCheckService(Service):
     """The child that checks the maintained views of serving builds, a build at a time.
 
     A check waits until slices have kept the views for a while: right after a replay the views
-    were computed whole, and the verification compared the views.
+    were computed whole, and the verification compared the views. A check that is ended is begun
+    again by the next supervisor.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        *,
-        say: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Makes a check that does not run yet, as any service is made."""
-        self._store = store
-        self._settings = settings
-        self._say = say
-        self._clock = clock
-        self._child = ChildProcess(
-            "the check of maintained views",
-            store.local.path("logs/views.log"),
-            say=say,
-            clock=clock,
-            patience_seconds=1.0,
-            nice=LOW_PRIORITY,
-        )
-        # For each build that waits for a check: the number of its frontier at the first look.
-        self._first: dict[str, int] = {}
-        self._done = set[str]()
-        self._look_at = 0.0
+    what = "the check of maintained views"
+    log = "logs/views.log"
+    patience_seconds = 1.0
+    nice = LOW_PRIORITY
+
+    _look_at = 0.0
+
+    @cached_property
+    def _first(self) -> dict[str, int]:
+        """For each build that waits for a check: the number of its frontier at the first look."""
+        return {}
+
+    @cached_property
+    def _done(self) -> set[str]:
+        return set()
 
     def ensure_running(self, serving: Iterable[str]) -> None:
         """Starts the check of a serving build whose slices have kept its views for a while."""
@@ -327,10 +316,6 @@ class ViewCheckService:
                 )
                 self._say(f"{self._child.what} begins, of build {build}")
                 return
-
-    def end(self) -> None:
-        """Ends the check: the next supervisor begins it again."""
-        self._child.end()
 
     def _needs_check(self, build: str) -> bool:
         if build in self._first:
