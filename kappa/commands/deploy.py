@@ -39,7 +39,7 @@ from kappa.project.project import Project
 from kappa.serving.query.render import Form, render_listing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kappa.project.planned import ProjectPlan
     from kappa.replay.rollout.plan.finding import Allowances
@@ -193,9 +193,10 @@ def deploy(
             here_of(context),
             "deploy",
             pipelines or (),
-            again=False,
-            accepting=accepted,
-            options=options,
+            options,
+            lambda project: project.plan_accepting(
+                pipelines or (), accepting=accepted, showing=moving
+            ),
         )
     else:
         _refuse_beside_plan("deploy", saved, pipelines or (), accepted)
@@ -236,9 +237,10 @@ def replay(
         here_of(context),
         "replay",
         (pipeline,),
-        again=True,
-        accepting=accepted,
-        options=RolloutOptions(yes, yes or auto_promote, timeout, reason, output),
+        RolloutOptions(yes, yes or auto_promote, timeout, reason, output),
+        lambda project: project.plan_accepting(
+            (pipeline,), again=True, accepting=accepted, showing=moving
+        ),
     )
 
 
@@ -275,34 +277,17 @@ def branch(
     from kappa.replay.rollout.plan.finding import parse_allowances
     from kappa.serving.query.pin.moments import parse_offsets
 
-    here = here_of(context)
     branching = Branching(None if start == "now" else parse_offsets(start))
     accepted = parse_allowances(gap=False, breaking=allow_breaking, allow=allow or ())
-    here.must_run()
-    planned = Project(here).plan_accepting(
-        (pipeline,), accepting=accepted, branching=branching, showing=moving
-    )
-    _bring_on_planned(
-        here,
+    roll_out(
+        here_of(context),
         f"branch --from {start}",
-        pipeline,
-        planned,
+        (pipeline,),
         RolloutOptions(yes, yes or auto_promote, timeout, reason, output),
+        lambda project: project.plan_accepting(
+            (pipeline,), accepting=accepted, branching=branching, showing=moving
+        ),
     )
-
-
-def _bring_on_planned(
-    here: ProjectContext,
-    command: str,
-    pipeline: str,
-    planned: ProjectPlan,
-    options: RolloutOptions,
-) -> None:
-    """Begins the rollout of one pipeline's plan, and follows it until its build serves."""
-    with rollouts_printed(here, options) as begun:
-        ids = begin(command, (pipeline,), planned, options)
-        begun(ids)
-        bring_on(here, ids, options)
 
 
 def retry(
@@ -330,14 +315,12 @@ def retry(
 
     here = here_of(context)
     pipeline = ended_without_serving(here.state(), pipeline).pipeline
-    here.must_run()
-    planned = Project(here).plan_retry(pipeline, showing=moving)
-    _bring_on_planned(
+    roll_out(
         here,
         "retry",
-        pipeline,
-        planned,
+        (pipeline,),
         RolloutOptions(yes, yes or auto_promote, timeout, reason, output),
+        lambda project: project.plan_retry(pipeline, showing=moving),
     )
 
 
@@ -367,7 +350,13 @@ def stage(
     with rollouts_printed(here, options) as begun:
         ids = (
             begin_planned(
-                here, "stage", pipelines or (), again=False, accepting=accepted, options=options
+                here,
+                "stage",
+                pipelines or (),
+                options,
+                lambda project: project.plan_accepting(
+                    pipelines or (), accepting=accepted, showing=moving
+                ),
             )
             if saved is None
             else begin_saved(here, saved, options)
@@ -382,16 +371,12 @@ def roll_out(
     here: ProjectContext,
     command: str,
     pipelines: Sequence[str],
-    *,
-    again: bool,
-    accepting: Allowances,
     options: RolloutOptions,
+    plan_with: Callable[[Project], ProjectPlan],
 ) -> None:
     """Plans and begins rollouts with a yes, and follows each rollout until its build serves."""
     with rollouts_printed(here, options) as begun:
-        ids = begin_planned(
-            here, command, pipelines, again=again, accepting=accepting, options=options
-        )
+        ids = begin_planned(here, command, pipelines, options, plan_with)
         begun(ids)
         bring_on(here, ids, options)
 
@@ -400,35 +385,24 @@ def begin_planned(
     here: ProjectContext,
     command: str,
     pipelines: Sequence[str],
-    *,
-    again: bool,
-    accepting: Allowances,
     options: RolloutOptions,
+    plan_with: Callable[[Project], ProjectPlan],
 ) -> tuple[int, ...]:
-    """Plans, and begins the rollouts of the plan. Returns the ids of the rollouts."""
+    """Plans, asks for a yes, tries the law of slices, and begins the rollouts of the plan.
+
+    Returns the ids of the rollouts, or no ids if the plan has no changes.
+    """
     from kappa.code.spark_child import one_child
 
     here.must_run()
     with one_child(here.settings):
-        planned = Project(here).plan_accepting(
-            pipelines, again=again, accepting=accepting, showing=moving
-        )
-        return begin(command, pipelines, planned, options)
-
-
-def begin(
-    command: str, pipelines: Sequence[str], planned: ProjectPlan, options: RolloutOptions
-) -> tuple[int, ...]:
-    """Shows a plan, asks for a yes, tries the law of slices, and begins the rollouts.
-
-    Returns the ids of the rollouts, or no ids if the plan has no changes.
-    """
-    print_plan(planned.made, sys.stdout if options.is_text else sys.stderr)
-    planned.made.ensure_possible_as_shown()
-    if not planned.has_changes:
-        return ()
-    ask_consent(typed(command, " ".join(pipelines) or None), yes=options.yes)
-    return _begun(planned, options)
+        planned = plan_with(Project(here))
+        print_plan(planned.made, sys.stdout if options.is_text else sys.stderr)
+        planned.made.ensure_possible_as_shown()
+        if not planned.has_changes:
+            return ()
+        ask_consent(typed(command, " ".join(pipelines) or None), yes=options.yes)
+        return _begun(planned, options)
 
 
 def apply_saved(here: ProjectContext, file: Path, options: RolloutOptions) -> None:
