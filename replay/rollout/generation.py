@@ -13,12 +13,13 @@ from msgspec import to_builtins
 
 from kappa.base.clock import time_text
 from kappa.base.errors import UsageError
-from kappa.base.units import count_of, duration
+from kappa.base.units import duration
 from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.state import State
+from kappa.replay.rollout.verify.diff_listing import check_text
 from kappa.serving.query.render import Listing
 from kappa.state.build import Birth, folder_of_build
-from kappa.state.journal.events import Check, GenerationMade, PipelineRetired, Receipt
+from kappa.state.journal.events import GenerationMade, PipelineRetired, Receipt
 from kappa.state.journal.journal import JournalRecord, as_document
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -211,7 +212,7 @@ def _switch_lines(rollout: Rollout, receipt: Receipt, generation: int) -> Iterat
         yield f"it serves the tables of build {receipt.tables_of}: nothing was replayed"
     yield from (f"let through: {each}" for each in rollout.accepted)
     yield from (
-        f"check of {check.table}: {check.condition}: {_check_text(check)}"
+        f"check of {check.table}: {check.condition}: {check_text(check)}"
         for check in receipt.checks
     )
 
@@ -250,14 +251,4 @@ def _build_line(found: GenerationDetails, pipeline: str, build: str) -> str:
     return (
         f"{pipeline} was served by build {build} (version {birth.version}, born "
         f"{time_text(birth.born_at)}): {where}, sha256 {code.sha256[:16]}"
-    )
-
-
-def _check_text(check: Check) -> str:
-    return (
-        f"could not be run: {check.error}"
-        if check.failing is None
-        else f"{check.failing:,} of {count_of(check.rows, 'row')} fail"
-        if check.failing
-        else f"{count_of(check.rows, 'row')} pass"
     )

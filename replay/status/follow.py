@@ -26,6 +26,7 @@ from kappa.replay.rollout.supervisor_report import (
     read_supervisor_report,
 )
 from kappa.replay.rollout.verify.diff_listing import (
+    check_text,
     count_line,
     difference_line,
     differing_counts,
@@ -392,15 +393,9 @@ def _verification_lines(verified: Verified) -> list[str]:
             f"{verified.verdict}{', ' + verified.reason if verified.reason else ''}"
         )
     ]
-    for check in verified.checks:
-        found = (
-            f"could not be run: {check.error}"
-            if check.failing is None
-            else f"{check.failing:,} of {count_of(check.rows, 'row')} fail"
-            if check.failing
-            else f"{count_of(check.rows, 'row')} pass"
-        )
-        lines.append(f"  {check.table}: {check.condition}: {found}")
+    lines.extend(
+        f"  {check.table}: {check.condition}: {check_text(check)}" for check in verified.checks
+    )
     lines.extend(f"  {difference_line(difference)}" for difference in verified.differences)
     rejects = rejects_line(verified.counts) or (
         f"rejects: {verified.rejected:,} of {count_of(verified.records, 'record')}"

@@ -67,7 +67,7 @@ def overflow_marks(birth: Birth) -> tuple[OverflowMark, ...]:
     )
 
 
-def count_overflows(store: Store, *, lease_seconds: float = 60.0) -> tuple[Overflow, ...]:
+def count_overflows(store: Store) -> tuple[Overflow, ...]:
     """Counts the folded values of served tables that do not fit.
 
     Each overflow has at least one row. A table and column without an overflow are left out.
@@ -75,7 +75,7 @@ def count_overflows(store: Store, *, lease_seconds: float = 60.0) -> tuple[Overf
     return ask_snapshot(
         store,
         lambda reader, snapshot: tuple(_overflows_in(reader, snapshot, store)),
-        lease_seconds=lease_seconds,
+        lease_seconds=60.0,
     )
 
 

@@ -138,9 +138,9 @@ def _relation_named(snapshot: Snapshot, name: str) -> tuple[str, str]:
     return found[0]
 
 
-def broken_relations(store: Store, *, lease_seconds: float = 60.0) -> tuple[BrokenRelation, ...]:
+def broken_relations(store: Store) -> tuple[BrokenRelation, ...]:
     """Lists the served relations that cannot be made."""
-    return ask_snapshot(store, lambda reader, _: reader.broken, lease_seconds=lease_seconds)
+    return ask_snapshot(store, lambda reader, _: reader.broken, lease_seconds=60.0)
 
 
 def tables_of_snapshot(snapshot: Snapshot, store: Store) -> tuple[ServedTable, ...]:

@@ -54,7 +54,7 @@ def commands(app: typer.Typer) -> Iterator[Callable[..., object]]:
 # A command that calls one of these waits.
 WAITS = (
     *("moving(", "bar(", "roll_out(", "follow_rollout(", "begin_planned(", "approve("),
-    *("_bring_on_planned(", "ensure_shown(", "showing=moving", "_validate_files("),
+    *("ensure_shown(", "showing=moving", "_validate_files("),
 )
 
 

@@ -10,7 +10,7 @@ from msgspec import to_builtins
 
 from kappa.base.units import count_of
 from kappa.serving.query.render import Form, Listing, cell_text, json_value, render_listing
-from kappa.state.journal.events import Difference, OutcomeCount
+from kappa.state.journal.events import Check, Difference, OutcomeCount
 
 if TYPE_CHECKING:
     # A history shows differences without the imports of a comparison.
@@ -210,3 +210,14 @@ def _change_text(before: object, after: object) -> str:
 def _is_same(before: object, after: object) -> bool:
     # As documents, since NaN is not equal to NaN; and by type, since null is not the text null.
     return type(before) is type(after) and json_value(before) == json_value(after)
+
+
+def check_text(check: Check) -> str:
+    """Returns how a declared check of a candidate ended, in words."""
+    return (
+        f"could not be run: {check.error}"
+        if check.failing is None
+        else f"{check.failing:,} of {count_of(check.rows, 'row')} fail"
+        if check.failing
+        else f"{count_of(check.rows, 'row')} pass"
+    )

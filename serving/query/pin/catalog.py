@@ -78,31 +78,21 @@ def pin_served(
 
 
 @contextmanager
-def pin_build(
-    store: Store, build: str, *, lease_seconds: float, clock: Callable[[], float] = time.time
-) -> Iterator[PinnedSnapshot]:
+def pin_build(store: Store, build: str, *, lease_seconds: float) -> Iterator[PinnedSnapshot]:
     """Pins a build at its newest frontier.
 
     The build is pinned as if it served alone, as generation 0.
     """
-    with closing(
-        _pin_snapshot(
-            store,
-            lambda _leased: look_at_build(store, build),
-            lease_seconds=lease_seconds,
-            clock=clock,
-        )
-    ) as pinned:
+    taken = _pin_snapshot(
+        store, lambda _leased: look_at_build(store, build), lease_seconds=lease_seconds
+    )
+    with closing(taken) as pinned:
         yield pinned
 
 
 @contextmanager
 def pin_frontier(
-    store: Store,
-    frontier: Frontier,
-    *,
-    lease_seconds: float,
-    clock: Callable[[], float] = time.time,
+    store: Store, frontier: Frontier, *, lease_seconds: float
 ) -> Iterator[PinnedSnapshot]:
     """Pins a build at a given frontier, as if the build served alone.
 
@@ -126,7 +116,6 @@ def pin_frontier(
             store,
             lambda _leased: LookResult(snapshot, ensure_still_kept),
             lease_seconds=lease_seconds,
-            clock=clock,
         )
     ) as pinned:
         yield pinned
@@ -208,7 +197,7 @@ def _pin_snapshot(
     look: Callable[[Snapshot | None], LookResult],
     *,
     lease_seconds: float,
-    clock: Callable[[], float],
+    clock: Callable[[], float] = time.time,
     common: PinnedSnapshot | None = None,
     beside: Callable[[Snapshot], object] | None = None,
 ) -> PinnedSnapshot:
