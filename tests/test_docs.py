@@ -70,10 +70,11 @@ def test_the_files_that_the_readme_names_in_its_tree_are_there() -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-def test_the_files_that_the_design_names_are_there() -> None:
+def test_the_files_that_pages_name_are_there() -> None:
     """With or without the folders that they are in: `engine/job/job.py` ends a path of the tree."""
-    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`((?:[\w.]+/)+\w+\.py)`", page))
+    pages = (ROOT / "CONTRIBUTING.md", ROOT / "docs/design.md", *ROOT.glob("docs/explain/**/*.md"))
+    texts = (page.read_text(encoding="utf-8") for page in pages)
+    named = {each for text in texts for each in re.findall(r"`((?:[\w.]+/)+\w+\.py)`", text)}
     tree = [
         f"/{path.relative_to(ROOT).as_posix()}"
         for folder in ("kappa", "serving", "replay", "demo", "bench", "tests", "pipelines")
