@@ -16,7 +16,6 @@ topic and no table. Read the files in this order:
 - task.py: a task for a process that has Spark ready, and the way to find the process.
 - spark_child.py: a child process with Spark that answers requests.
 - new_project.py: writes a new project from a template.
-- outputs.py: the columns that a function returns, learned by a child.
 """
 
 __all__ = [
@@ -26,7 +25,6 @@ __all__ = [
     "importer",
     "names",
     "new_project",
-    "outputs",
     "project",
     "reach",
     "scan",

@@ -5,11 +5,10 @@ needs between two calls. Nothing here writes to the terminal, and importing the 
 neither Spark nor DuckDB. Read the modules in this order:
 
     project     the project: plan, deploy, stage, promote, undo, query, changes, status, produce
-    planned     a plan, and the rollouts that the plan begins
-    rolled_out  a rollout that is followed to its end
+    planned     a plan, the rollouts that the plan begins, and a rollout followed to its end
     answers     the answer of a query: Arrow, pandas, Polars or Python's values; a pinned snapshot
     report      a listing with its text and its document, as HTML in a notebook
     remote      the same shape over HTTP, for asyncio
 """
 
-__all__ = ["answers", "planned", "project", "remote", "report", "rolled_out"]
+__all__ = ["answers", "planned", "project", "remote", "report"]

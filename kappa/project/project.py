@@ -10,8 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from kappa.project.planned import ProjectPlan, Showing, observed_for, show_nothing
-from kappa.project.rolled_out import follow_to_end, for_each_rollout
+from kappa.project.planned import (
+    ProjectPlan,
+    Showing,
+    follow_to_end,
+    for_each_rollout,
+    observed_for,
+    show_nothing,
+)
 from kappa.replay.status.context import ProjectContext
 
 if TYPE_CHECKING:

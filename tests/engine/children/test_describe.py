@@ -12,9 +12,9 @@ import pytest
 from kappa.base.errors import DeclarationError, KappaError
 from kappa.base.settings import Settings
 from kappa.code.fingerprint import compute_fingerprint, declared_rows_version
-from kappa.code.outputs import Outputs, PipelineToDescribe, learn_outputs
 from kappa.code.project import load_project
 from kappa.declare.values.columns import parse_type
+from kappa.replay.rollout.plan.declared_pipelines import Outputs, PipelineToDescribe, learn_outputs
 from kappa.state.store import Store
 
 if TYPE_CHECKING:
