@@ -11,10 +11,10 @@ import typer
 
 from kappa.base.errors import UsageError
 from kappa.commands.terminal.lines import open_lines
+from kappa.commands.terminal.moment import ensure_some_reads, ensure_written_shown
 from kappa.commands.terminal.moving import bar
 from kappa.commands.terminal.options import As, Quiet, WaitSeconds, here_of
 from kappa.commands.terminal.output import print_listing, say
-from kappa.commands.terminal.written import ensure_some_reads, ensure_written_shown
 from kappa.records.lines.form import Given
 from kappa.serving.query.render import Form, Listing
 

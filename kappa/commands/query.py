@@ -10,7 +10,7 @@ import typer
 
 from kappa.base.errors import UsageError
 from kappa.base.units import count_of
-from kappa.commands.terminal.moment import moment_text, read_time
+from kappa.commands.terminal.moment import ensure_shown, moment_text, read_time
 from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import (
     After,
@@ -24,7 +24,6 @@ from kappa.commands.terminal.options import (
     here_of,
 )
 from kappa.commands.terminal.output import print_listing, print_report, say
-from kappa.commands.terminal.written import ensure_shown
 from kappa.serving.query.render import Form
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ the event. The collector runs no user's code but declarations, and reaches Kafka
 alone. In reading order:
 
 - collector.py: the program: its address, its lock, its end
-- app.py: the addresses, and the way of one request
+- app.py: the addresses, and the way of one request, or of events by a websocket
 - callers.py: the programs and pages that may send, by token and rate
 - declared.py: the topics as declared now
 - lines.py: the events of a request, the outcome of each, and the answer
@@ -15,7 +15,6 @@ alone. In reading order:
 - until_acknowledged.py: events that are sent until the broker has them
 - counts.py: the counts for metrics
 - single.py: single events that arrive whole, without a task each
-- stream.py: events by a websocket
 - spool.py: events on the disk, in order
 - one_way.py: events whose sender gets no answer, through the spool
 - datagrams.py: events by UDP

@@ -16,8 +16,7 @@ import pytest
 
 from kappa.base.errors import Damaged, KappaError, Unreachable
 from kappa.base.java import jars as jars_module
-from kappa.base.java.jars import ensure_jars, ivy_module, ivy_settings
-from kappa.base.java.jars_lock import parse_lock
+from kappa.base.java.jars import ensure_jars, ivy_module, ivy_settings, parse_lock
 from kappa.base.java.java import Java, find_java, parse_properties
 
 LOCK = resources.files("kappa.base.java").joinpath("jars.lock").read_text(encoding="utf-8")

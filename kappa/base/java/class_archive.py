@@ -21,7 +21,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from kappa.base.errors import KappaError
-from kappa.base.java.jars_lock import Use
+from kappa.base.java.jars import Use
 
 # An archive takes one minute on a quiet core.
 _LONGEST_MAKING_SECONDS = 600

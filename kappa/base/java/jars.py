@@ -22,10 +22,10 @@ from functools import cache
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 from xml.sax.saxutils import quoteattr
 
 from kappa.base.errors import Damaged, KappaError, Unreachable
-from kappa.base.java.jars_lock import Jar, Use, parse_lock
 from kappa.base.java.java import Java
 from kappa.base.scratch import user_cache
 
@@ -265,3 +265,49 @@ def ivy_settings(repository: str) -> str:
   <resolvers>{resolver}</resolvers>
 </ivysettings>
 """
+
+
+Use = Literal["broker", "spark", "bucket"]
+_RESTORE = "restore kappa/base/java/jars.lock from the repository"
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """A line of the lock: a jar's use, coordinates, and expected size and hash."""
+
+    use: Use
+    size: int
+    sha256: str
+    group: str
+    artifact: str
+    version: str
+
+    @property
+    def file_name(self) -> str:
+        """Returns the name of the jar's file in the cache."""
+        return f"{self.artifact}-{self.version}.jar"
+
+
+def parse_lock(text: str) -> tuple[Jar, ...]:
+    """Parses the lock: a jar per line, `use bytes sha256 group:artifact:version`, or `#` prose."""
+    jars: list[Jar] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        match line.replace(":", " ").split():
+            case ["broker" | "spark" | "bucket" as use, size, sha256, group, artifact, version] if (
+                size.isdigit() and len(sha256) == 64
+            ):
+                jars.append(Jar(use, int(size), sha256, group, artifact, version))
+            case _:
+                raise Damaged(
+                    f"jars.lock line {number} is not a jar: {line.strip()}",
+                    hint=_RESTORE,
+                )
+    names = [jar.file_name for jar in jars]
+    if repeated := {name for name in names if names.count(name) > 1}:
+        raise Damaged(
+            f"jars.lock names {', '.join(sorted(repeated))} twice",
+            hint=_RESTORE,
+        )
+    return tuple(jars)

@@ -1,14 +1,20 @@
-"""Moments of snapshots, as people write and read them."""
+"""Moments of snapshots, as people write and read them, and waits for the moment after a write."""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
+from kappa.base.errors import TimedOut
+from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.output import say
+from kappa.state.offsets import Offsets
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from kappa.project.project import Produced
+    from kappa.replay.status.context import ProjectContext
     from kappa.serving.query.pin.snapshot import Snapshot
 
 
@@ -33,3 +39,40 @@ def read_time(text: str) -> datetime:
     if not with_zone:
         say(f"{text} is taken as UTC")
     return time
+
+
+def ensure_shown(here: ProjectContext, token: Offsets, timeout: float | None) -> None:
+    """Waits until all serving builds that read the token's topics show the token's offsets.
+
+    Meanwhile a line shows the wait. Raises TimedOut, with the known reasons, after the timeout.
+    """
+    from kappa.project.project import Project
+
+    with moving("waiting until readers see it"):
+        Project(here).wait_until_shown(token, timeout=timeout)
+
+
+def ensure_some_reads(here: ProjectContext, topic: str) -> None:
+    """Raises UsageError if no serving build reads a topic: a wait for the topic would not end."""
+    from kappa.serving.query.pin.write_token import ServedLook, pipelines_behind
+
+    pipelines_behind(Offsets({topic: {}}), ServedLook(here.store).shown_offsets())
+
+
+def ensure_written_shown(
+    here: ProjectContext, acknowledged: Produced, timeout: float | None
+) -> None:
+    """Flushes the command's output, and waits until readers see the written records.
+
+    Raises TimedOut after the timeout; the message says that the records are acknowledged.
+    """
+    sys.stdout.flush()
+    try:
+        ensure_shown(here, acknowledged.offsets, timeout)
+    except TimedOut as late:
+        raise TimedOut(
+            f"{acknowledged.count} "
+            f"{'record is' if acknowledged.count == 1 else 'records are'} acknowledged, "
+            f"and readers do not see all of them: {late.message}",
+            hint=late.hint,
+        ) from late

@@ -17,8 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kappa.base.java.class_archive import put_class_list
-from kappa.base.java.jars import ensure_jars
-from kappa.base.java.jars_lock import Use
+from kappa.base.java.jars import Use, ensure_jars
 from kappa.base.java.java import find_java
 from kappa.base.settings import load_settings
 from kappa.declare.topic import Topic
