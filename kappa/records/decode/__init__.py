@@ -14,7 +14,7 @@ modules in this order:
 Compiled code decodes whole batches of plain records, many times as fast as the reader of single
 records. It takes only records that are proven valid. All others are left to the reader of records:
 
-- `plain_reader.py`: the protocol of a reader, and whether a quick way is worth its cost.
+- `plain_reader.py`: a reader, and whether a quick way is worth its cost.
 - `readers.py`: the choice of a topic's reader; keys in a format of their own.
 - `plain_events.py`: plain events of JSON, by the layouts in which they are written.
 - `find_values.py`, `find_loops.py`: where the values of a layout are, and the compiled loops.

@@ -27,7 +27,7 @@ from kappa.declare.values.reason import Rejected
 from kappa.records.decode.binary_columns import column_of, keep_fitting, keyed_rows
 from kappa.records.decode.find_values import Texts, texts_of
 from kappa.records.decode.frames import by_schema
-from kappa.records.decode.plain_reader import Tried
+from kappa.records.decode.plain_reader import PlainReader
 
 
 class Coding(IntEnum):
@@ -155,7 +155,7 @@ class _Field(NamedTuple):
     null: int
 
 
-class PlainAvro:
+class PlainAvro(PlainReader):
     """A reader of a topic's plain records, for a single thread."""
 
     def __init__(self, topic: Topic, form: Avro, left_out: frozenset[str]) -> None:
@@ -177,7 +177,6 @@ class PlainAvro:
         # By id, the fields in the order of writing; with None, the records are left to the other
         # reader.
         self._programs: dict[int, list[_Field] | None] = {}
-        self._tried = Tried()
 
     @classmethod
     def of(cls, topic: Topic, left_out: frozenset[str] = frozenset()) -> Self | None:
@@ -194,11 +193,6 @@ class PlainAvro:
         # A field that is not a column still decides whether a record is valid.
         return made if plain and names == made._declared.keys() else None
 
-    @property
-    def pays(self) -> bool:
-        """Returns False if plain records are too rare to be worth a try."""
-        return self._tried.pays
-
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
         """Reads the plain records of a batch (bytes, or null), as `PlainEvents.read` does."""
         records = texts_of(values)
@@ -211,7 +205,7 @@ class PlainAvro:
             program = self._programs[schema_id]
             if program is not None:
                 parts += self._rows(program, records, places, keys)
-        self._tried.add(len(values), sum(len(places) for places, _ in parts))
+        self._count_records(len(values), sum(len(places) for places, _ in parts))
         return parts
 
     def _program(self, schema_id: int) -> list[_Field] | None:

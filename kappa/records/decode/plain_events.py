@@ -32,7 +32,7 @@ from kappa.declare.values.value import FIRST_MICROS, LAST_MICROS
 from kappa.records.decode.find_loops import Spelling
 from kappa.records.decode.find_values import Expected, Found, Texts, find, strings, texts_of
 from kappa.records.decode.frames import messages_of
-from kappa.records.decode.plain_reader import Tried
+from kappa.records.decode.plain_reader import PlainReader
 
 # If bytes are not UTF-8, so many records are left to the other reader.
 _TOGETHER = 1_000
@@ -44,7 +44,7 @@ _STRANGE = 50
 _LOOKS = 50
 
 
-class PlainEvents:
+class PlainEvents(PlainReader):
     """A reader of a topic's plain events, for a single thread."""
 
     def __init__(self, topic: Topic, left_out: frozenset[str]) -> None:
@@ -54,7 +54,7 @@ class PlainEvents:
         self._left_out = left_out
         self._schema = arrow_schema([(column.name, str(column.type)) for column in topic.columns])
         self._layouts: list[Layout] = []
-        self._tried, self._looks = Tried(), 0
+        self._looks = 0
 
     @classmethod
     def of(cls, topic: Topic, left_out: frozenset[str] = frozenset()) -> Self | None:
@@ -77,11 +77,6 @@ class PlainEvents:
         )
         return cls(topic, left_out) if simple and keyed and alone else None
 
-    @property
-    def pays(self) -> bool:
-        """Returns False if plain records are too rare to be worth a try."""
-        return self._tried.pays
-
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
         """Reads the plain records of a batch (bytes, or null).
 
@@ -96,7 +91,7 @@ class PlainEvents:
         while (unknown := self._unknown(texts, left)) is not None:
             self._layouts.append(unknown)
             left = self._read_by(unknown, records, by_key, left, parts)
-        self._tried.add(len(texts), len(texts) - len(left))
+        self._count_records(len(texts), len(texts) - len(left))
         return parts
 
     def _read_by(

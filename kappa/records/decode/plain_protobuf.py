@@ -27,7 +27,7 @@ from kappa.records.decode.binary_columns import Marks, column_of, keep_fitting, 
 from kappa.records.decode.find_loops import mark_texts
 from kappa.records.decode.find_values import Texts, texts_of
 from kappa.records.decode.frames import begin_with
-from kappa.records.decode.plain_reader import Tried
+from kappa.records.decode.plain_reader import PlainReader
 
 
 class Shape(IntEnum):
@@ -238,7 +238,7 @@ class _Part(NamedTuple):
     names: dict[int, str]
 
 
-class PlainProtobuf:
+class PlainProtobuf(PlainReader):
     """A reader of a topic's plain messages, for a single thread."""
 
     def __init__(self, topic: Topic, form: Protobuf, left_out: frozenset[str]) -> None:
@@ -255,7 +255,6 @@ class PlainProtobuf:
         )
         # The frames of the declared message.
         self._frames: list[bytes] = []
-        self._tried = Tried()
 
     @classmethod
     def of(cls, topic: Topic, left_out: frozenset[str] = frozenset()) -> Self | None:
@@ -269,11 +268,6 @@ class PlainProtobuf:
         plain = all(isinstance(column.type, Scalar | Decimal) for column in topic.columns)
         return cls(topic, form, left_out) if plain else None
 
-    @property
-    def pays(self) -> bool:
-        """Returns False if plain records are too rare to be worth a try."""
-        return self._tried.pays
-
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
         """Reads the plain records of a batch (bytes, or null), as `PlainEvents.read` does."""
         records = texts_of(values)
@@ -282,7 +276,7 @@ class PlainProtobuf:
             for skipped, places in self._by_frame(records)
             for part in self._rows(skipped, records, places, keys)
         ]
-        self._tried.add(len(values), sum(len(places) for places, _ in parts))
+        self._count_records(len(values), sum(len(places) for places, _ in parts))
         return parts
 
     def _by_frame(self, records: Texts) -> list[tuple[int, Places]]:

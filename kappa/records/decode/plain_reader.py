@@ -1,40 +1,35 @@
-"""Readers of whole batches of plain records: their protocol, and whether a reader pays."""
+"""Readers of whole batches of plain records, whatever the format."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 import pyarrow as pa
 
 from kappa.declare.values.arrow import Places
 
-
-class PlainReader(Protocol):
-    """A reader of the plain records of a topic."""
-
-    @property
-    def pays(self) -> bool: ...  # noqa: D102  # as in PlainEvents
-
-    def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]: ...  # noqa: D102  # as in PlainEvents
-
-
 _TRIES = 2_000
 
 
-@dataclass(slots=True)
-class Tried:
-    """The number of records tried by a quick way, and the number that the way read."""
+class PlainReader(ABC):
+    """A reader of the plain records of a topic, for a single thread."""
 
-    records: int = 0
-    read: int = 0
-
-    def add(self, records: int, read: int) -> None:
-        """Adds to the counts."""
-        self.records += records
-        self.read += read
+    # The records tried so far, and those of them that were plain.
+    _tried = 0
+    _read = 0
 
     @property
     def pays(self) -> bool:
         """Returns False if plain records are too rare to be worth a try."""
-        return self.records < _TRIES or 2 * self.read > self.records
+        return self._tried < _TRIES or 2 * self._read > self._tried
+
+    @abstractmethod
+    def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
+        """Reads the plain records of a batch (bytes, or null).
+
+        Returns parts: places in ascending order, and the rows of the records there.
+        """
+
+    def _count_records(self, tried: int, read: int) -> None:
+        self._tried += tried
+        self._read += read

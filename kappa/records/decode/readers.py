@@ -45,7 +45,7 @@ def topic_of_keys(topic: Topic) -> Topic:
     return Topic(topic.name, event=declared, format=form)
 
 
-class FormattedKeys:
+class FormattedKeys(PlainReader):
     """A reader of plain records whose keys are plain events of another format."""
 
     def __init__(self, records: PlainReader, keys: PlainReader) -> None:
