@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kappa.base.errors import Damaged, KappaError
 from kappa.base.units import seconds_left
@@ -37,6 +37,7 @@ from kappa.state.root import why_silent
 from kappa.state.store import Store
 
 if TYPE_CHECKING:
+    from kappa.kafka.client import Log
     from kappa.serving.query.overflows import Overflow
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -75,20 +76,6 @@ class Unread:
     def mended_by(self) -> str:
         """The command after which a deploy reads the topic."""
         return f"kappa topics join '{self.pattern}'"
-
-
-class TopicNames(Protocol):
-    """The part of the broker's client that lists topics."""
-
-    def topics(self) -> Mapping[str, object]: ...  # noqa: D102  # as in Log
-
-
-class NamesAndEnds(TopicNames, Protocol):
-    """The part of the broker's client that a status needs."""
-
-    def end(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
-
-    def high_watermark(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +193,7 @@ class Status:
 
 def observe_status(
     store: Store,
-    log: NamesAndEnds | None,
+    log: Log | None,
     *,
     soak_seconds: float = 3600.0,
     underway: SupervisorReport | None = None,
@@ -300,7 +287,7 @@ def held_back(end: Offsets, high_watermark: Offsets) -> tuple[HeldBack, ...]:
     )
 
 
-def unread_topics(births: Iterable[Birth], log: TopicNames) -> tuple[Unread, ...]:
+def unread_topics(births: Iterable[Birth], log: Log) -> tuple[Unread, ...]:
     """Lists topics that match a pattern of a pipeline, and that no build of the pipeline reads.
 
     `births` are the births of all wanted builds. The broker is asked only if there is a

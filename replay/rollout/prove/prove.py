@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -45,6 +44,7 @@ from kappa.code.fingerprint import SEMANTICS
 from kappa.declare.options import REJECTS
 from kappa.declare.topic_options import TopicKind
 from kappa.engine.read.archived import Archives
+from kappa.kafka.client import Log
 from kappa.kafka.cluster import TopicFacts
 from kappa.records.tombstones import may_be_missed
 from kappa.replay.rollout.current import current_state
@@ -72,7 +72,6 @@ from kappa.replay.rollout.verify.diff import (
 )
 from kappa.replay.rollout.verify.diff_listing import differing_counts
 from kappa.replay.rollout.verify.unsettled_keys import (
-    KeyLog,
     plain_texts,
     texts_for,
     unsettled_keys,
@@ -94,7 +93,7 @@ from kappa.state.slices import Cuts, put_cuts
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.state.witness import Witnesses
-from kappa.tables.archive import ArchiveMark, LogEnds, archived_topics, one_log
+from kappa.tables.archive import ArchiveMark, archived_topics, one_log
 from kappa.tables.branch import base_frontier, begin_from
 
 # The number of rows of each kind that are shown of a table.
@@ -121,7 +120,7 @@ class Proof:
 def prove_pipeline(
     settings: Settings,
     store: Store,
-    log: ProofLog,
+    log: Log,
     pipeline: str,
     how: Cutting,
     *,
@@ -213,7 +212,7 @@ def keep_proof(store: Store, found: Proved) -> JournalRecord:
 def _compare_with_refold(
     settings: Settings,
     store: Store,
-    log: ProofLog,
+    log: Log,
     pinned: PinnedSnapshot,
     anew: Store,
     again: Frontier,
@@ -406,7 +405,7 @@ _LOOK_SECONDS = 0.2
 def folded_again(
     settings: Settings,
     store: Store,
-    log: ProofLog,
+    log: Log,
     birth: Birth,
     cuts: Cuts,
     witnesses: Witnesses,
@@ -492,17 +491,6 @@ def _run_child(
     )[-1]
 
 
-class ProofLog(KeyLog, LogEnds, Protocol):
-    """The part of Kafka's client that a proof needs (kappa/kafka/client.py)."""
-
-    @property
-    def bootstrap_servers(self) -> str: ...  # noqa: D102  # as in Log
-
-    def beginning(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
-
-    def config(self, name: str) -> Mapping[str, str]: ...  # noqa: D102  # as in Log
-
-
 def why_not_provable(
     birth: Birth, upto: Offsets, facts: Mapping[str, TopicFacts | None], beginning: Offsets
 ) -> str | None:
@@ -536,7 +524,7 @@ def why_not_provable(
     return None
 
 
-def _base_too_old(store: Store, log: ProofLog, birth: Birth) -> str | None:
+def _base_too_old(store: Store, log: Log, birth: Birth) -> str | None:
     """Returns why a branch's base is too old for a compacted topic, or None."""
     if birth.base is None:
         return None
@@ -549,7 +537,7 @@ def _base_too_old(store: Store, log: ProofLog, birth: Birth) -> str | None:
 
 
 def ensure_provable(
-    store: Store, log: ProofLog, birth: Birth, upto: Offsets, witnesses: Witnesses
+    store: Store, log: Log, birth: Birth, upto: Offsets, witnesses: Witnesses
 ) -> None:
     """Raises NotProvable, with the reason, if a build cannot be folded again up to `upto`.
 
@@ -575,7 +563,7 @@ def ensure_provable(
         )
 
 
-def _lost_end_text(log: ProofLog, upto: Offsets, witnesses: Witnesses) -> str | None:
+def _lost_end_text(log: Log, upto: Offsets, witnesses: Witnesses) -> str | None:
     """Returns the ends that the log has lost since the build folded the offsets, or None."""
     lost = ", ".join(map(str, log.lost_ends(upto, witnesses)))
     return f"the log has lost its end, which the build has folded: {lost}" if lost else None

@@ -12,12 +12,13 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kappa.base.errors import Conflict, UsageError
 from kappa.replay.rollout.rollout_numbers import build_named, ensure_served, rollout_named
 from kappa.replay.rollout.state import State
 from kappa.replay.rollout.verify.diff import Comparison, Side, compare_builds
-from kappa.replay.rollout.verify.unsettled_keys import KeyLog, texts_for, unsettled_keys
+from kappa.replay.rollout.verify.unsettled_keys import texts_for, unsettled_keys
 from kappa.serving.query.pair import connect_pair
 from kappa.serving.query.pin.catalog import pin_pair
 from kappa.serving.query.pin.look import newest_frontier
@@ -29,6 +30,9 @@ from kappa.state.build_status import ask_turn
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+
+if TYPE_CHECKING:
+    from kappa.kafka.client import Log
 
 _LOOKS = 5
 _NAP_SECONDS = 0.3
@@ -225,7 +229,7 @@ def compare_pair(
     pair: Pair,
     pinned: PinnedSnapshot,
     *,
-    log: KeyLog | None,
+    log: Log | None,
     limits: Limits | None,
     samples: int = 0,
     only: Collection[str] | None = None,

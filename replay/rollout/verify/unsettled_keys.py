@@ -10,7 +10,7 @@ compacted away since is missed: Kafka keeps tombstones for `delete.retention.ms`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kappa.base.errors import Conflict, Unreachable
 from kappa.code.code_snapshot import load_snapshot
@@ -25,17 +25,7 @@ from kappa.state.store import Store
 from kappa.state.table import TableBirth
 
 if TYPE_CHECKING:
-    from kappa.kafka.cluster import TopicFacts
-
-
-class KeyLog(Protocol):
-    """The part of Kafka's client that unsettled keys need (kappa/kafka/client.py)."""
-
-    def facts(self, name: str) -> TopicFacts | None:
-        """Returns a topic's facts, or None if the broker has no topic of that name."""
-
-    def keys(self, topic: str, start: Offsets) -> Iterator[bytes]:
-        """Yields the keys of the committed records from `start` to the end."""
+    from kappa.kafka.client import Log
 
 
 # Gives the texts of keys in a table's column, without keys that no row can have.
@@ -83,7 +73,7 @@ def texts_for(store: Store, birth: Birth) -> Callable[[TableBirth], KeyTexts]:
 
 
 def unsettled_keys(
-    log: KeyLog | None,
+    log: Log | None,
     birth: Birth,
     table: TableBirth,
     offsets: Offsets,

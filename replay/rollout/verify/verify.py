@@ -36,7 +36,6 @@ from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.plan.schema_changes import table_in_words
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.verify.pairs import aligned_pair, compare_pair
-from kappa.replay.rollout.verify.unsettled_keys import KeyLog
 from kappa.replay.rollout.verify.verification_progress import putting_progress, table_step
 from kappa.replay.rollout.verify.view_texts import compare_view_texts
 from kappa.serving.query.pin.catalog import pin_build, pin_pair
@@ -65,7 +64,7 @@ class VerificationMeans:
 
     lease_seconds: float
     limits: Limits | None = None
-    log: KeyLog | None = None
+    log: Log | None = None
     check_rows: int = 10_000_000
 
 
