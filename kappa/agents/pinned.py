@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from kappa.base.errors import KappaError, UsageError
-from kappa.serving.query.pin.catalog import pin_at, pin_served
+from kappa.serving.query.pin.catalog import pin_moment
 from kappa.serving.query.pin.moments import Past
 from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
 from kappa.state.store import Store
@@ -84,9 +84,7 @@ class AgentSnapshots:
     def _newly(self, when: Past | None) -> tuple[str, _HeldPin]:
         with ExitStack() as opening:
             pinned = opening.enter_context(
-                pin_served(self._store, lease_seconds=self._lease_seconds)
-                if when is None
-                else pin_at(self._store, when, lease_seconds=self._lease_seconds)
+                pin_moment(self._store, when, lease_seconds=self._lease_seconds)
             )
             name = name_of(pinned.snapshot)
             with self._lock:

@@ -343,7 +343,7 @@ class Project:
                 rows = pinned.query("select * from page_hits").arrow()
         """
         from kappa.project.answers import PinnedTables
-        from kappa.serving.query.pin.catalog import pin_at, pin_served
+        from kappa.serving.query.pin.catalog import pin_moment
         from kappa.serving.query.query import open_snapshot
 
         store, seconds = self._here.store, self._here.lease_seconds
@@ -351,9 +351,7 @@ class Project:
             at=at, generation=at_generation, offsets=at_offsets, event_time=at_event_time
         )
         with (
-            pin_served(store, lease_seconds=seconds)
-            if when is None
-            else pin_at(store, when, lease_seconds=seconds) as pinned,
+            pin_moment(store, when, lease_seconds=seconds) as pinned,
             open_snapshot(pinned.snapshot, store) as reader,
         ):
             yield PinnedTables(pinned, reader)

@@ -19,7 +19,7 @@ from typing import IO, Any, TypeVar
 from kappa.base.errors import KappaError
 from kappa.serving.access.roles import Identity
 from kappa.serving.postgres.messages import SNAPSHOT_TOO_OLD, PostgresError
-from kappa.serving.query.pin.catalog import pin_at, pin_served
+from kappa.serving.query.pin.catalog import pin_at, pin_moment
 from kappa.serving.query.pin.moments import Past
 from kappa.serving.query.pin.snapshot import (
     PinnedSnapshot,
@@ -174,9 +174,7 @@ class SessionAnswers:
     def _pin(self, moment: Past | None) -> TransactionPin:
         with ExitStack() as opening:
             pinned = opening.enter_context(
-                pin_served(self._store, lease_seconds=self._lease_seconds)
-                if moment is None
-                else pin_at(self._store, moment, lease_seconds=self._lease_seconds)
+                pin_moment(self._store, moment, lease_seconds=self._lease_seconds)
             )
             return TransactionPin(pinned, opening.pop_all())
 

@@ -11,7 +11,7 @@ from typing import Self
 
 from kappa.base.duck import sql_words
 from kappa.base.errors import KappaError
-from kappa.serving.query.pin.catalog import pin_at, pin_served
+from kappa.serving.query.pin.catalog import pin_moment
 from kappa.serving.query.pin.moments import Past
 from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
 from kappa.serving.query.reader.client import Client
@@ -96,9 +96,7 @@ class QuerySession:
 
     def _pin_moment(self, when: Past | None) -> PinnedSnapshot:
         return self._pin.enter_context(
-            pin_served(self._store, lease_seconds=self._lease_seconds)
-            if when is None
-            else pin_at(self._store, when, lease_seconds=self._lease_seconds)
+            pin_moment(self._store, when, lease_seconds=self._lease_seconds)
         )
 
 

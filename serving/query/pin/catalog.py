@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 
 from kappa.base.errors import Conflict, KappaError
 from kappa.serving.query.pin.look import (
@@ -119,6 +119,15 @@ def pin_frontier(
         )
     ) as pinned:
         yield pinned
+
+
+def pin_moment(
+    store: Store, when: Past | None, *, lease_seconds: float
+) -> AbstractContextManager[PinnedSnapshot]:
+    """Pins what is served now, or a moment of the past. Raises the errors of `pin_at`."""
+    if when is None:
+        return pin_served(store, lease_seconds=lease_seconds)
+    return pin_at(store, when, lease_seconds=lease_seconds)
 
 
 @contextmanager
