@@ -19,22 +19,12 @@ from kappa.state.journal.events import Event
 
 # Each declares in FAILPOINTS at which ones it kills.
 KILLING = (
-    *(
-        "tests/replay/platform/test_crashes.py",
-        "tests/engine/job/test_splits.py",
-        "tests/replay/platform/test_processes.py",
-        "tests/replay/rollout/test_prove.py",
-    ),
-    *(
-        "tests/serving/outlets/test_sinks.py",
-        "tests/state/test_lock.py",
-        "tests/state/files/test_claim.py",
-        "tests/engine/job/test_job.py",
-        "tests/engine/archive/test_archive.py",
-        "tests/engine/write/test_recent.py",
-        "tests/e2e/test_rollouts.py",
-        "tests/serving/outlets/test_alert_crashes.py",
-    ),
+    *("tests/replay/platform/test_crashes.py", "tests/engine/job/test_splits.py"),
+    *("tests/replay/platform/test_processes.py", "tests/replay/rollout/test_prove.py"),
+    *("tests/serving/outlets/test_sinks.py", "tests/state/test_lock.py"),
+    *("tests/state/files/test_claim.py", "tests/engine/job/test_job.py"),
+    *("tests/engine/archive/test_archive.py", "tests/engine/write/test_recent.py"),
+    *("tests/e2e/test_rollouts.py", "tests/serving/outlets/test_alert_crashes.py"),
 )
 # Each of these kills a process by SIGKILL: a job, what drains beside it, a supervisor, a courier,
 # commands, who delivers alerts, claims a root, keeps a proof or takes a lock, and who
@@ -48,12 +38,9 @@ REAL = (
     *("tests/replay/rollout/test_prove.py", "tests/replay/platform/test_crashes.py"),
 )
 # An archiver is killed for real at one of these; at all of them a test dies by an exception.
-IN_ONE_PROCESS = frozenset(
-    [
-        *("archive.before_create", "archive.after_create"),
-        *("archive.before_append", "archive.after_append"),
-    ]
-)
+IN_ONE_PROCESS = {
+    f"archive.{when}_{what}" for when in ("before", "after") for what in ("create", "append")
+}
 # Journal.append names its failpoints by the kind of the record.
 KINDS = [event.__struct_config__.tag for event in get_args(Event)]
 
@@ -66,26 +53,16 @@ def places() -> Iterator[str]:
             # Of hundreds of files few have one, and parsing all takes a second.
             for node in ast.walk(ast.parse(text)) if "failpoint" in text else ():
                 match node:
-                    case ast.Call(
-                        func=ast.Name(id="failpoint"), args=[ast.Constant(value=str(name))]
-                    ):
+                    case ast.Call(ast.Name("failpoint"), [ast.Constant(str(name))]):
                         yield name
+                    # The text of a record's kind: f"journal.before_{event.kind}".
                     case ast.Call(
-                        func=ast.Name(id="failpoint"),
-                        args=[
-                            ast.JoinedStr(
-                                values=[
-                                    ast.Constant(value=str(start)),
-                                    ast.FormattedValue(value=ast.Attribute(attr="kind")),
-                                ]
-                            )
-                        ],
-                    ):
+                        ast.Name("failpoint"),
+                        [ast.JoinedStr([ast.Constant(str(start)), ast.FormattedValue(kind)])],
+                    ) if isinstance(kind, ast.Attribute) and kind.attr == "kind":
                         yield from (start + kind for kind in KINDS)
-                    case ast.Call(func=ast.Name(id="failpoint")):
-                        raise AssertionError(
-                            f"{path}:{node.lineno} names its failpoint in no readable way"
-                        )
+                    case ast.Call(ast.Name("failpoint")):
+                        raise AssertionError(f"{path}:{node.lineno} names none that can be read")
 
 
 def declared(file: str) -> set[str]:
@@ -99,35 +76,27 @@ def declared(file: str) -> set[str]:
     }
     for node in body:
         match node:
-            case ast.Assign(
-                targets=[ast.Name(id="FAILPOINTS")], value=ast.Dict(keys=keys, values=values)
-            ):
+            case ast.Assign([ast.Name("FAILPOINTS")], ast.Dict(keys, values)):
                 return {
                     name
                     for key, value in zip(keys, values, strict=True)
                     if isinstance(key, ast.Constant) and read & {None, key.value}
                     for name in names_in(value)
                 }
-            case ast.Assign(targets=[ast.Name(id="FAILPOINTS")], value=value):
+            case ast.Assign([ast.Name("FAILPOINTS")], value):
                 return names_in(value) if read else set()
     raise AssertionError(f"{file} declares no FAILPOINTS")
 
 
 def read_in(test: ast.FunctionDef) -> Iterator[object]:
     """Returns the keys of FAILPOINTS that a test or its decorators name; None for all."""
-    named = [
-        node
-        for node in ast.walk(test)
-        if isinstance(node, ast.Subscript)
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "FAILPOINTS"
-    ]
-    yield from (
-        node.slice.value if isinstance(node.slice, ast.Constant) else None for node in named
-    )
-    if sum(isinstance(node, ast.Name) and node.id == "FAILPOINTS" for node in ast.walk(test)) > len(
-        named
-    ):
+    used = sum(isinstance(node, ast.Name) and node.id == "FAILPOINTS" for node in ast.walk(test))
+    for node in ast.walk(test):
+        match node:
+            case ast.Subscript(ast.Name("FAILPOINTS"), key):
+                used -= 1
+                yield key.value if isinstance(key, ast.Constant) else None
+    if used:
         yield None
 
 
@@ -174,25 +143,19 @@ def test_who_passes_one_goes_on_unless_something_acts_there() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (
-            "frontier.before_putt:kill",
-            "names the failpoint 'frontier.before_putt', which does not exist",
-        ),
-        ("frontier.before_put", "which cannot be done"),
-        ("frontier.before_put:maim", "which cannot be done"),
-        ("frontier.before_put:kill:0", "which cannot be done"),
-        ("frontier.before_put:kill:twice", "which cannot be done"),
+        ("putt:kill", "names the failpoint 'frontier.before_putt', which does not exist"),
+        *((text, "which cannot be done") for text in ("put", "put:maim", "put:kill:0")),
+        ("put:kill:twice", "which cannot be done"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        parsed(text)
+        parsed(f"frontier.before_{text}")
 
 
 def test_a_typo_ends_the_program_as_it_starts_and_says_what_was_meant() -> None:
-    done = _python(
-        "import kappa.state.journal.journal; print('begun')", "frontier.before_putt:kill"
-    )
+    program = "import kappa.state.journal.journal; print('begun')"
+    done = _python(program, "frontier.before_putt:kill")
 
     assert (done.returncode, done.stdout) == (2, "")
     assert "did you mean frontier.before_put?" in done.stderr
@@ -209,11 +172,6 @@ def test_a_process_is_killed_at_the_passing_that_was_asked_for() -> None:
 
 
 def _python(program: str, fail: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=HOUSE,
-        env={**os.environ, "KAPPA_FAIL": fail},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command, env = [sys.executable, "-c", program], {**os.environ, "KAPPA_FAIL": fail}
+    how = {"capture_output": True, "text": True}
+    return subprocess.run(command, cwd=HOUSE, env=env, check=False, **how)

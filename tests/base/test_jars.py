@@ -16,7 +16,7 @@ import pytest
 
 from kappa.base.errors import Damaged, KappaError, Unreachable
 from kappa.base.java import jars as jars_module
-from kappa.base.java.jars import ensure_jars, ivy_module, ivy_settings, parse_lock
+from kappa.base.java.jars import Jars, ensure_jars, ivy_module, ivy_settings, parse_lock
 from kappa.base.java.java import Java, find_java, parse_properties
 
 LOCK = resources.files("kappa.base.java").joinpath("jars.lock").read_text(encoding="utf-8")
@@ -29,13 +29,10 @@ def a_line(use="spark", size="7", sha256="a" * 64, coordinates="org.example:thin
 @pytest.fixture
 def small_lock(monkeypatch):
     """A lock of two jars whose bytes these tests can make."""
-    text = "".join(
-        a_line(
-            use, str(len(name)), hashlib.sha256(name.encode()).hexdigest(), f"org.example:{name}:1"
-        )
-        for use, name in (("broker", "one"), ("spark", "two"))
-    )
-    locked = parse_lock(text)
+    digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("one", "two")}
+    uses = zip(("broker", "spark"), digests.items(), strict=True)
+    lines = [a_line(use, "3", digest, f"org.example:{name}:1") for use, (name, digest) in uses]
+    locked = parse_lock("".join(lines))
     monkeypatch.setattr(jars_module, "parse_lock", lambda _text: locked)
     return locked
 
@@ -55,6 +52,12 @@ def a_java(folder: Path, *, gives: dict[str, str], fails: bool = False) -> Java:
     )
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     return Java(home=folder, version=17, build="none")
+
+
+def fetched(folder: Path, *, fails: bool = False, **gives: str) -> Jars:
+    """Returns the jars in the folder's cache, and fetches those that Java gives in place of Ivy."""
+    java = a_java(folder / f"java {len([*folder.iterdir()])}", gives=gives, fails=fails)
+    return ensure_jars(java, cache=folder / "cache")
 
 
 def test_the_lock_names_91_jars_with_a_hash_each():
@@ -94,18 +97,15 @@ def test_ivy_is_asked_for_each_jar_exactly_and_for_nothing_behind_it():
 def test_another_repository_is_the_only_one_and_may_hold_any_letter():
     settings = ET.fromstring(ivy_settings('https://repository.example/a&b"c/'))
 
-    assert [each.get("root") for each in settings.iter("ibiblio")] == [
-        'https://repository.example/a&b"c/'
-    ]
+    (root,) = (each.get("root") for each in settings.iter("ibiblio"))
+    assert root == 'https://repository.example/a&b"c/'
 
 
 def test_jars_are_fetched_once_and_then_found(small_lock, tmp_path):
-    found = ensure_jars(
-        a_java(tmp_path / "java", gives={"one": "one", "two": "two"}), cache=tmp_path / "cache"
-    )
+    found = fetched(tmp_path, one="one", two="two")
 
     assert [path.name for path in (*found.broker, *found.spark)] == ["one-1.jar", "two-1.jar"]
-    assert ensure_jars(a_java(tmp_path / "no java", gives={}), cache=tmp_path / "cache") == found
+    assert fetched(tmp_path) == found
 
 
 def test_jars_for_a_bucket_are_fetched_where_a_root_is_in_one(monkeypatch, tmp_path):
@@ -123,41 +123,31 @@ def test_jars_for_a_bucket_are_fetched_where_a_root_is_in_one(monkeypatch, tmp_p
 
 def test_other_bytes_than_the_locks_are_refused_and_not_kept(small_lock, tmp_path):
     with pytest.raises(Damaged, match=r"two-1\.jar"):
-        ensure_jars(
-            a_java(tmp_path / "java", gives={"one": "one", "two": "TWO"}), cache=tmp_path / "cache"
-        )
+        fetched(tmp_path, one="one", two="TWO")
 
     assert sorted(path.name for path in (tmp_path / "cache").rglob("*.jar")) == ["one-1.jar"]
 
 
 @pytest.mark.parametrize("damage", ["two, and more", "twO"], ids=["another size", "the same size"])
 def test_a_jar_that_was_damaged_in_the_cache_is_fetched_again(small_lock, tmp_path, damage):
-    found = ensure_jars(
-        a_java(tmp_path / "java", gives={"one": "one", "two": "two"}), cache=tmp_path / "cache"
-    )
+    found = fetched(tmp_path, one="one", two="two")
     found.spark[0].write_text(damage)
 
-    ensure_jars(a_java(tmp_path / "java again", gives={"two": "two"}), cache=tmp_path / "cache")
+    fetched(tmp_path, two="two")
 
     assert found.spark[0].read_text() == "two"
 
 
 def test_a_jar_that_was_only_touched_is_read_again_and_kept(small_lock, tmp_path):
-    found = ensure_jars(
-        a_java(tmp_path / "java", gives={"one": "one", "two": "two"}), cache=tmp_path / "cache"
-    )
+    found = fetched(tmp_path, one="one", two="two")
     os.utime(found.spark[0])
 
-    assert ensure_jars(a_java(tmp_path / "no java", gives={}), cache=tmp_path / "cache") == found
+    assert fetched(tmp_path) == found
 
 
-def test_a_repository_out_of_reach_is_said_in_its_own_words_and_what_came_is_kept(
-    small_lock, tmp_path
-):
+def test_repository_out_of_reach_is_told(small_lock, tmp_path):
     with pytest.raises(Unreachable, match="1 of 2 jars.*UnknownHostException: nowhere"):
-        ensure_jars(
-            a_java(tmp_path / "java", gives={"one": "one"}, fails=True), cache=tmp_path / "cache"
-        )
+        fetched(tmp_path, fails=True, one="one")
 
     assert (tmp_path / "cache" / "one-1.jar").exists()
 
@@ -199,23 +189,18 @@ def test_a_java_home_without_java_is_named():
 
 @pytest.mark.parametrize(("printed", "version"), [("1.8", 8), ("11", 11), ("17", 17), ("25", 25)])
 def test_the_version_is_read_from_properties_whatever_else_is_printed(printed, version):
-    text = (
-        "Picked up JAVA_TOOL_OPTIONS: -Dx=y\n    java.home = /opt/a b\n"
-        f"    java.specification.version = {printed}\nopenjdk version nonsense\n"
-    )
+    others = "Picked up JAVA_TOOL_OPTIONS: -Dx=y\n    java.home = /opt/a b\n"
+    said = f"    java.specification.version = {printed}\nopenjdk version nonsense\n"
 
-    assert parse_properties(text, "java") == Java(
-        home=Path("/opt/a b"), version=version, build=printed
-    )
+    found = parse_properties(others + said, "java")
+    assert found == Java(home=Path("/opt/a b"), version=version, build=printed)
 
 
 def test_an_old_java_is_refused_by_its_number(tmp_path):
     program = tmp_path / "bin" / "java"
     program.parent.mkdir()
-    program.write_text(
-        "#!/bin/sh\n"
-        "printf '    java.home = /opt/old\\n    java.specification.version = 11\\n' >&2\n"
-    )
+    said = r"    java.home = /opt/old\n    java.specification.version = 11\n"
+    program.write_text(f"#!/bin/sh\nprintf '{said}' >&2\n")
     program.chmod(0o755)
     assert subprocess.run([program], capture_output=True, check=True).stderr
 

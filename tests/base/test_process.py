@@ -29,19 +29,14 @@ EXIT = {"x86_64": "60", "aarch64": "93"}
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="as /proc shows it")
 def test_a_process_is_alive_until_its_last_thread_has_ended() -> None:
-    child = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, EXIT[platform.machine()]],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdout is not None
+    command = [sys.executable, "-c", PROGRAM, EXIT[platform.machine()]]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     named = process_id(child.pid)
     try:
         port = int(child.stdout.readline())
         deadline = time.monotonic() + 20
         while ") Z " not in Path(f"/proc/{child.pid}/stat").read_text(encoding="utf-8"):
             assert time.monotonic() < deadline, "its first thread has not ended"
-        assert named is not None
 
         socket.create_connection(("127.0.0.1", port), timeout=5).close()
         assert named.alive()
@@ -58,14 +53,11 @@ def test_a_process_that_computes_for_ever_moves_no_bytes() -> None:
     """A worker whose function returns reads its next rows; one that hangs does not."""
     program = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)\nwhile 1: pass"
     name = f"worker-of-{os.getpid()}"
-    with subprocess.Popen(
+    command, pipes = (
         [sys.executable, "-c", program, name],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
+        dict.fromkeys(("stdin", "stdout"), subprocess.PIPE),
+    )
+    with subprocess.Popen(command, text=True, **pipes) as child:
         try:
             seen = []
             for _ in range(2):

@@ -43,9 +43,7 @@ def test_an_error_ends_a_program_with_its_code_and_is_written_to_stderr(
     assert capsys.readouterr() == ("", written)
 
 
-def test_an_option_that_is_missing_or_of_another_type_is_named(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_missing_or_mistyped_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     for options, named in (([], "--rollout"), (["--rollout", "x"], "invalid int value: 'x'")):
         with pytest.raises(SystemExit):
             run_program("shop", lambda _: ExitCode.OK, [*PROJECT, *options], rollout=int)
