@@ -43,13 +43,7 @@ def test_an_event_is_sent_byte_for_byte_under_its_key(line: bytes) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        b"{",
-        b"[]",
-        b"null",
-        b'{"id": null}',
-        b'{"id": true}',
-        b'{"id": {}}',
-        b"\xff",
+        *(b"{", b"[]", b"null", b"\xff", b'{"id": null}', b'{"id": true}', b'{"id": {}}'),
         b'{"other": 1}',
     ],
 )
@@ -70,15 +64,17 @@ def test_a_compacted_topic_takes_no_event_without_its_key() -> None:
         event_records(PLANES)(b'{"seats": 3}')
 
 
+TWICE, AT = '{"a": 1.10, "a": 1e400}', "2013-01-01T01:00:00.5+01:00"
+BOTH, NOTE = '"base64": ["value", "key"]', '"note": {"any": "thing"}'
+HEADERS = '[["a", "/w=="], ["a", null], ["b", "x"]]'
+
+
 @pytest.mark.parametrize(
     ("line", "record"),
     [
         ('{"value": null}', ProducedRecord(None)),
         ('{"key": "N1", "value": null}', ProducedRecord(None, b"N1")),
-        (
-            '{"key": 12, "value": {"a": 1.10, "a": 1e400}}',
-            ProducedRecord(b'{"a": 1.10, "a": 1e400}', b"12"),
-        ),
+        (f'{{"key": 12, "value": {TWICE}}}', ProducedRecord(TWICE.encode(), b"12")),
         ('{"value": "raw } text"}', ProducedRecord(b"raw } text")),
         ('{"value": ""}', ProducedRecord(b"")),
         (' { "value" : [1, 2] , "key" : null } ', ProducedRecord(b"[1, 2]")),
@@ -87,28 +83,16 @@ def test_a_compacted_topic_takes_no_event_without_its_key() -> None:
             '{"value": 1, "timestamp": 1356998400000, "partition": 3}',
             ProducedRecord(b"1", timestamp_ms=1356998400000, partition=3),
         ),
-        (
-            '{"value": 1, "timestamp": "2013-01-01T01:00:00.5+01:00"}',
-            ProducedRecord(b"1", timestamp_ms=1356998400500),
-        ),
+        (f'{{"value": 1, "timestamp": "{AT}"}}', ProducedRecord(b"1", None, 1356998400500)),
         (
             '{"value": 1, "headers": {"a": "ä", "b": null}}',
             ProducedRecord(b"1", headers=(("a", "ä".encode()), ("b", None))),
         ),
         ('{"value": "\\ud83d\\ude00"}', ProducedRecord("😀".encode())),
-        (
-            (
-                '{"value": "/w==", "key": "aw==", "base64": ["value", "key"], "note": '
-                '{"any": "thing"}}'
-            ),
-            ProducedRecord(b"\xff", b"k"),
-        ),
+        (f'{{"value": "/w==", "key": "aw==", {BOTH}, {NOTE}}}', ProducedRecord(b"\xff", b"k")),
         ('{"value": null, "key": null, "base64": ["value", "key"]}', ProducedRecord(None)),
         (
-            (
-                '{"value": 1, "headers": [["a", "/w=="], ["a", null], ["b", "x"]], '
-                '"base64": ["headers.a"]}'
-            ),
+            f'{{"value": 1, "headers": {HEADERS}, "base64": ["headers.a"]}}',
             ProducedRecord(b"1", headers=(("a", b"\xff"), ("a", None), ("b", b"x"))),
         ),
     ],
@@ -158,21 +142,14 @@ def test_what_is_no_envelope_is_one_sentence(line: bytes, message: str) -> None:
 
 def test_nothing_after_a_bad_line_is_sent_and_all_before_it_is() -> None:
     log = Sent()
-    with pytest.raises(
-        UsageError,
-        match=(
-            r"line 4 has a field keys, which envelopes do not have; 2 records before it "
-            r"were acknowledged, nothing after it was sent"
-        ),
-    ) as told:
+    good, bad = [b'{"value": 1}\n', b"\n", b'{"value": 2}\r\n'], b'{"keys": 3}\n'
+    with pytest.raises(UsageError) as told:
         # `Sent` has what matters of a log.
-        produce_lines(
-            log,
-            "flights",
-            [b'{"value": 1}\n', b"\n", b'{"value": 2}\r\n', b'{"keys": 3}\n', b'{"value": 4}\n'],
-            envelope_record,
-        )  # type: ignore[arg-type]
+        produce_lines(log, "flights", [*good, bad, b'{"value": 4}\n'], envelope_record)  # type: ignore[arg-type]
 
+    why, place = told.value.message.split("; ")
+    assert why == "line 4 has a field keys, which envelopes do not have"
+    assert place == "2 records before it were acknowledged, nothing after it was sent"
     assert [record.value for record in log.records] == [b"1", b"2"]
     assert told.value.hint == "did you mean key?"
 
@@ -180,13 +157,10 @@ def test_nothing_after_a_bad_line_is_sent_and_all_before_it_is() -> None:
 def test_a_line_that_is_too_large_for_a_record_is_named_with_the_limit() -> None:
     log = Sent()
     log.largest_record = 12
-    with pytest.raises(
-        UsageError,
-        match=r"line 2 is a record of 13 bytes, and one has at most 12; 1 record before it was",
-    ) as told:
-        produce_lines(
-            log, "flights", [b'{"id": "12"}\n', b'{"id": "123"}\n', b"{}"], ProducedRecord
-        )  # type: ignore[arg-type]
+    lines = [b'{"id": "12"}\n', b'{"id": "123"}\n', b"{}"]
+    large = "line 2 is a record of 13 bytes, and one has at most 12; 1 record before it was"
+    with pytest.raises(UsageError, match=large) as told:
+        produce_lines(log, "flights", lines, ProducedRecord)  # type: ignore[arg-type]
 
     assert "message.max.bytes" in told.value.hint
     assert [record.value for record in log.records] == [b'{"id": "12"}']
@@ -194,10 +168,8 @@ def test_a_line_that_is_too_large_for_a_record_is_named_with_the_limit() -> None
 
 def test_every_line_is_acknowledged() -> None:
     log = Sent()
-    # `Sent` has what matters of a log.
-    acknowledged = produce_lines(
-        log, "flights", [b'{"id": "a"}\n', b'{"id": "b"}'], event_records(FLIGHTS)
-    )  # type: ignore[arg-type]
+    lines = [b'{"id": "a"}\n', b'{"id": "b"}']
+    acknowledged = produce_lines(log, "flights", lines, event_records(FLIGHTS))  # type: ignore[arg-type]
     assert acknowledged.count == 2
     assert [record.key for record in log.records] == [b"a", b"b"]
 
@@ -222,10 +194,10 @@ def test_any_value_arrives_as_it_stands_there(
     value: object, separators: tuple[str, str], ascii_only: bool
 ) -> None:
     text = json.dumps(value, separators=separators, ensure_ascii=ascii_only)
+    comma, colon = separators
     try:
-        sent = envelope_record(
-            f'{{"key"{separators[1]}"k"{separators[0]}"value"{separators[1]}{text}}}'.encode()
-        ).value
+        line = f'{{"key"{colon}"k"{comma}"value"{colon}{text}}}'.encode()
+        sent = envelope_record(line).value
     except UnicodeEncodeError:
         return
     assert sent == (None if value is None else text.encode())
@@ -266,10 +238,8 @@ def test_any_record_is_written_as_a_line_that_reads_as_that_record(
 
 
 def test_a_value_that_is_an_object_is_written_as_one_for_tools_that_mend_it() -> None:
-    line = envelope_line(
-        ProducedRecord(b'{"n": "1.10"}', b"k", 5, (("trace", b"x"),), 0),
-        note="wrong_type: n is a text",
-    )
+    record = ProducedRecord(b'{"n": "1.10"}', b"k", 5, (("trace", b"x"),), 0)
+    line = envelope_line(record, note="wrong_type: n is a text")
 
     assert json.loads(line) == {
         "note": "wrong_type: n is a text",

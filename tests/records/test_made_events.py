@@ -35,25 +35,29 @@ from kappa.records.record import RecordReader
 EVENT = (
     "id string not null, n int, x double, ok boolean, price decimal(20,4), at timestamp, day date"
 )
-AVRO = {
-    "type": "record",
-    "name": "Order",
-    "fields": [
-        {"name": "id", "type": "string"},
-        {"name": "n", "type": ["null", "int"]},
-        {"name": "x", "type": ["null", "double"]},
-        {"name": "ok", "type": ["null", "boolean"]},
-        {
-            "name": "price",
-            "type": [
-                "null",
-                {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 4},
-            ],
-        },
-        {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}]},
-        {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
-    ],
-}
+
+
+def record(name: str, *fields: tuple[Any, ...]) -> dict[str, Any]:
+    """Returns an Avro record: fields by name, type and, if it has one, default."""
+    keys = ("name", "type", "default")
+    made = [dict(zip(keys, field, strict=False)) for field in fields]
+    return {"type": "record", "name": name, "fields": made}
+
+
+def logical(kind: str, logical_type: str, **more: int) -> dict[str, Any]:
+    return {"type": kind, "logicalType": logical_type, **more}
+
+
+AVRO = record(
+    "Order",
+    ("id", "string"),
+    ("n", ["null", "int"]),
+    ("x", ["null", "double"]),
+    ("ok", ["null", "boolean"]),
+    ("price", ["null", logical("bytes", "decimal", precision=20, scale=4)]),
+    ("at", ["null", logical("long", "timestamp-micros")]),
+    ("day", ["null", logical("int", "date")]),
+)
 PROTO = """
 syntax = "proto3";
 import "google/protobuf/timestamp.proto";
@@ -97,11 +101,8 @@ def topics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Topic]:
     (project / "kappa.toml").touch()
     (project / "order.avsc").write_text(json.dumps(AVRO))
     (project / "order.proto").write_text(PROTO)
-    for kind, text in (
-        ("AVRO", json.dumps(AVRO)),
-        ("PROTOBUF", PROTO),
-        ("JSON", json.dumps(SCHEMA)),
-    ):
+    texts = {"AVRO": json.dumps(AVRO), "PROTOBUF": PROTO, "JSON": json.dumps(SCHEMA)}
+    for kind, text in texts.items():
         subject = f"{kind.lower()}-value"
         path = project / pin_path(subject)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,9 +118,8 @@ def topics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Topic]:
         "framed avro": "format=Avro(Subject('avro-value'))",
         "framed protobuf": "format=Protobuf(Subject('protobuf-value'))",
     }
-    scope: dict[str, Any] = {
-        each.__name__: each for each in (Avro, Csv, Json, Protobuf, Subject, Topic)
-    }
+    names = (Avro, Csv, Json, Protobuf, Subject, Topic)
+    scope: dict[str, Any] = {each.__name__: each for each in names}
     for name, declared in formats.items():
         source = f"made = Topic('t', key='id', {declared})"
         exec(compile(source, project / "pipelines.py", "exec"), scope)  # a user's file
@@ -127,30 +127,17 @@ def topics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Topic]:
     return made
 
 
-FORMATS = (
-    "json",
-    "csv",
-    "avro",
-    "protobuf",
-    "framed json",
-    "framed avro",
-    "framed protobuf",
-)
+FORMATS = ("json", "csv", "avro", "protobuf", "framed json", "framed avro", "framed protobuf")
 
 
 def expected(topic: Topic, row: dict[str, Any]) -> tuple[Any, ...]:
     """The row that a slice has of an event: by plain JSON of the same columns."""
-    reader = RecordReader(Topic("plain", event=", ".join(map(plain_ddl, topic.columns))))
+    event = ", ".join(f"{column.name} {column.type}" for column in topic.columns)
+    reader = RecordReader(Topic("plain", event=event))
     columns = [column.name for column in topic.columns]
     fields = {name: jsonable(row[name]) for name in columns}
     text = msgspec.json.Encoder(decimal_format="number").encode(fields)
-    found = reader.read(None, text)
-    assert isinstance(found, tuple)
-    return found
-
-
-def plain_ddl(column: Any) -> str:
-    return f"{column.name} {column.type}"
+    return reader.read(None, text)
 
 
 def jsonable(value: Any) -> Any:
@@ -205,10 +192,8 @@ def csv_of(names: list[str], rows: list[dict[str, Any]]) -> list[bytes]:
         doubled = str(value).replace('"', '""')
         return f'"{doubled}"'
 
-    whole = "\n".join(
-        [",".join(names), *(",".join(text(row[name]) for name in names) for row in rows)]
-    )
-    return whole.encode().splitlines(keepends=True)
+    lines = [",".join(names), *(",".join(text(row[name]) for name in names) for row in rows)]
+    return "\n".join(lines).encode().splitlines(keepends=True)
 
 
 ARROW = {
@@ -258,10 +243,8 @@ def test_lists_objects_and_maps_come_from_each_kind_of_file(tmp_path: Path) -> N
 
 def test_a_row_of_csv_may_have_lines_in_quotes_and_is_named_by_its_first() -> None:
     topic = Topic("t", event="id string not null, n int")
-    lines = b'\xef\xbb\xbfid,n\r\n"a\nb",1\r\n\r\n"c ""x""\n",\r\nd,no\r\n'.splitlines(
-        keepends=True
-    )
-    rows = csv_events(topic, lines, "t.csv")
+    text = b'\xef\xbb\xbfid,n\r\n"a\nb",1\r\n\r\n"c ""x""\n",\r\nd,no\r\n'
+    rows = csv_events(topic, text.splitlines(keepends=True), "t.csv")
 
     assert [decoded(topic, next(rows)[1]) for _ in range(2)] == [("a\nb", 1), ('c "x"\n', None)]
     with pytest.raises(UsageError, match=r"^t\.csv line 7 is not an event: n is the text \"no\""):
@@ -310,9 +293,8 @@ def test_a_row_of_csv_that_is_no_event_is_one_sentence(lines: str, sentence: str
         ),
     ],
 )
-def test_a_row_of_parquet_that_is_no_event_is_one_sentence(
-    columns: dict[str, Any], sentence: str, tmp_path: Path
-) -> None:
+def test_odd_row_of_parquet_is_told(columns: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    """In one sentence."""
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table(columns), path)
     with pytest.raises(UsageError) as refused:
@@ -355,23 +337,13 @@ def test_a_line_of_json_that_is_no_event_is_one_sentence(
     assert refused.value.message.startswith(sentence)
 
 
-NESTED = {
-    "type": "record",
-    "name": "Order",
-    "fields": [
-        {"name": "id", "type": "string"},
-        {
-            "name": "address",
-            "type": {
-                "type": "record",
-                "name": "Address",
-                "fields": [{"name": "city", "type": "string"}],
-            },
-        },
-        {"name": "former", "type": {"type": "array", "items": "Address"}, "default": []},
-        {"name": "odd", "type": ["null", "Address", "string"], "default": None},
-    ],
-}
+NESTED = record(
+    "Order",
+    ("id", "string"),
+    ("address", record("Address", ("city", "string"))),
+    ("former", {"type": "array", "items": "Address"}, []),
+    ("odd", ["null", "Address", "string"], None),
+)
 NESTED_PROTO = """
 syntax = "proto3";
 message Address { string city = 1; }
@@ -387,11 +359,7 @@ UNKNOWN = {"city": "a", "ctiy": "b"}
         ("avro", {"address": UNKNOWN}, "address has ctiy, which is not a field of Address"),
         ("avro", {"address": KNOWN, "former": [UNKNOWN]}, "former has ctiy, which is not a field"),
         ("avro", {"address": KNOWN, "odd": UNKNOWN}, "fields than the schema specifies: ctiy"),
-        (
-            "avro",
-            {"address": KNOWN, "ctiy": "b"},
-            "the event has ctiy, which is not a field of Order",
-        ),
+        ("avro", {"address": KNOWN, "ctiy": "b"}, "event has ctiy, which is not a field of Order"),
         ("protobuf", {"address": UNKNOWN}, '"Address" has no field named "ctiy"'),
         ("protobuf", {"former": [UNKNOWN]}, '"Address" has no field named "ctiy"'),
     ],
@@ -416,20 +384,14 @@ def test_a_field_that_is_unknown_deep_inside_is_refused_by_its_name(
     assert sentence in refused.value.message
 
 
-CHECKED = {
-    "type": "record",
-    "name": "Payment",
-    "fields": [
-        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
-        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["PAID", "SENT"]}},
-        {
-            "name": "amount",
-            "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
-        },
-        {"name": "note", "type": ["null", "string"]},
-        {"name": "tries", "type": "int", "default": 1},
-    ],
-}
+CHECKED = record(
+    "Payment",
+    ("at", logical("long", "timestamp-micros")),
+    ("state", {"type": "enum", "name": "State", "symbols": ["PAID", "SENT"]}),
+    ("amount", logical("bytes", "decimal", precision=9, scale=2)),
+    ("note", ["null", "string"]),
+    ("tries", "int", 1),
+)
 PAID = {"at": "2024-01-01T00:00:00Z", "state": "PAID", "amount": 1.25}
 
 
@@ -442,9 +404,7 @@ PAID = {"at": "2024-01-01T00:00:00Z", "state": "PAID", "amount": 1.25}
         ({**PAID, "amount": 1.255}, "amount has more than 2 digits behind the point"),
     ],
 )
-def test_what_no_schema_of_avro_takes_is_named_by_its_field(
-    event: dict[str, Any], sentence: str
-) -> None:
+def test_field_that_no_avro_takes_is_named(event: dict[str, Any], sentence: str) -> None:
     schema = parse_avro(json.dumps(CHECKED))
     assert written_record(schema, None, PAID)
     with pytest.raises(UsageError) as refused:
@@ -478,30 +438,21 @@ def test_topics_whose_events_cannot_be_made_say_why() -> None:
         EventWriter(Topic("t", event="at string", format=Json(framed=True)))
 
 
-def test_the_form_of_a_file_follows_its_name_and_its_topic(topics: dict[str, Topic]) -> None:
-    plain = Topic("t", event="id string")
-    lines = Topic("t", event="id string", format="csv")
-    found = {
-        (name, file): given_as(file, topic)
-        for name, topic in {
-            "json": plain,
-            "csv": lines,
-            "avro": topics["avro"],
-            "none": None,
-        }.items()
-        for file in ("x.parquet", "x.csv", "x.jsonl", "-")
-    }
-    assert found == {
-        **{(name, "x.parquet"): Given.PARQUET for name in ("json", "csv", "avro", "none")},
-        **{
-            (name, file): Given.LINES
-            for name in ("csv", "none")
-            for file in ("x.csv", "x.jsonl", "-")
-        },
-        **{(name, "x.csv"): Given.CSV for name in ("json", "avro")},
-        **{("json", file): Given.LINES for file in ("x.jsonl", "-")},
-        **{("avro", file): Given.JSONL for file in ("x.jsonl", "-")},
-    }
+@pytest.mark.parametrize(
+    ("form", "csv", "jsonl"),
+    [
+        ("json", Given.CSV, Given.LINES),
+        ("csv", Given.LINES, Given.LINES),
+        ("avro", Given.CSV, Given.JSONL),
+        (None, Given.LINES, Given.LINES),
+    ],
+)
+def test_the_form_of_a_file_follows_its_name_and_its_topic(
+    topics: dict[str, Topic], form: str | None, csv: Given, jsonl: Given
+) -> None:
+    topic = topics[form] if form else None
+    files = ("x.parquet", "x.csv", "x.jsonl", "-")
+    assert [given_as(file, topic) for file in files] == [Given.PARQUET, csv, jsonl, jsonl]
 
 
 def test_a_header_among_the_lines_of_a_csv_topic_is_no_event() -> None:

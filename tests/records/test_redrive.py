@@ -58,9 +58,8 @@ def test_a_record_without_the_header_stands_for_nothing_else() -> None:
         [(HEADER, b"visits:0:7@1"), (HEADER, b"visits:0:7@1")],
     ],
 )
-def test_what_a_record_cannot_stand_for_makes_it_a_reject_with_that_reason(
-    headers: Sequence[tuple[str, bytes | None]],
-) -> None:
+def test_impossible_redrive_is_a_reject(headers: Sequence[tuple[str, bytes | None]]) -> None:
+    """With what it cannot stand for as its reason."""
     with pytest.raises(Rejected, match=HEADER) as verdict:
         original_of(headers, AT)
 
@@ -77,41 +76,41 @@ def test_what_is_no_place_is_refused_with_an_example(text: str) -> None:
     assert "visits:0:17" in refused.value.hint
 
 
-def test_the_first_valid_one_of_a_reject_is_folded_and_later_ones_are_duplicates() -> None:
-    found = settle(
-        [attempt(9, 3), attempt(7, 3), attempt(5, 3, valid=False)], {at(3): None}, (), {}
-    )
-
-    assert found.folded == {at(7): 3}
-    assert found.duplicates == {at(9)}
+REJECTED: dict[Position, int | None] = {at(3): None}
 
 
-def test_one_of_a_record_that_is_no_reject_is_a_duplicate() -> None:
-    assert settle([attempt(9, 3)], {}, (), {}).duplicates == {at(9)}
+@pytest.mark.parametrize(
+    ("attempts", "rejected", "folded", "found", "duplicates"),
+    [
+        # The first valid one of a reject is folded, and later ones are duplicates.
+        ([attempt(9, 3), attempt(7, 3), attempt(5, 3, valid=False)], REJECTED, (), {7: 3}, {9}),
+        # One of a record that is no reject, or was folded for in an earlier slice.
+        ([attempt(9, 3)], {}, (), {}, {9}),
+        ([attempt(9, 3)], REJECTED, {at(3)}, {}, {9}),
+        # 5 stood for 3 and was rejected; 7 stands for 5, so for 3; 9, which names 3, is too late.
+        ([attempt(5, 3, valid=False), attempt(7, 5), attempt(9, 3)], REJECTED, (), {7: 3}, {9}),
+        # A reject that named a record which is none stands for itself.
+        ([attempt(7, 5)], {at(5): 3}, (), {7: 5}, set()),
+    ],
+    ids=["first", "no reject", "earlier", "chain", "itself"],
+)
+def test_one_of_a_rejects_redrives_is_folded(
+    attempts: list[Attempt],
+    rejected: dict[Position, int | None],
+    folded: set[Position],
+    found: dict[int, int],
+    duplicates: set[int],
+) -> None:
+    settled = settle(attempts, rejected, folded, {})
 
-
-def test_one_of_a_record_that_was_folded_for_in_an_earlier_slice_is_a_duplicate() -> None:
-    assert settle([attempt(9, 3)], {at(3): None}, {at(3)}, {}).duplicates == {at(9)}
+    assert settled.folded == {at(offset): of for offset, of in found.items()}
+    assert settled.duplicates == {at(offset) for offset in duplicates}
 
 
 def test_another_partition_is_another_record() -> None:
-    found = settle([Attempt(at(9, 1), 3, valid=True)], {at(3): None, at(3, 1): None}, {at(3)}, {})
+    found = settle([Attempt(at(9, 1), 3, valid=True)], {**REJECTED, at(3, 1): None}, {at(3)}, {})
 
     assert found.folded == {at(9, 1): 3}
-
-
-def test_one_that_was_rejected_itself_is_redriven_for_the_first_of_the_chain() -> None:
-    # 5 stood for 3 and was rejected; 7 stands for 5, so for 3; 9, which names 3, is too late.
-    found = settle(
-        [attempt(5, 3, valid=False), attempt(7, 5), attempt(9, 3)], {at(3): None}, (), {}
-    )
-
-    assert found.folded == {at(7): 3}
-    assert found.duplicates == {at(9)}
-
-
-def test_a_reject_that_named_a_record_which_is_none_stands_for_itself() -> None:
-    assert settle([attempt(7, 5)], {at(5): 3}, (), {}).folded == {at(7): 5}
 
 
 def test_one_of_a_record_before_the_origin_is_folded_once() -> None:
@@ -142,16 +141,9 @@ def test_any_cut_settles_the_same(history: list[tuple[bool, int | None]], cut: l
         for end in ends:
             part = list(enumerate(history))[start:end]
             rejected |= {at(offset): of for offset, (valid, of) in part if not valid}
-            found = settle(
-                [
-                    attempt(offset, of, valid=valid)
-                    for offset, (valid, of) in part
-                    if of is not None
-                ],
-                rejected,
-                {at(of) for of in folded.values()},
-                {},
-            )
+            named = [(offset, valid, of) for offset, (valid, of) in part if of is not None]
+            attempts = [attempt(offset, of, valid=valid) for offset, valid, of in named]
+            found = settle(attempts, rejected, {at(of) for of in folded.values()}, {})
             folded |= found.folded
             duplicates |= found.duplicates
             start = end
@@ -161,9 +153,8 @@ def test_any_cut_settles_the_same(history: list[tuple[bool, int | None]], cut: l
 
     assert settled([*sorted(min(end, len(history)) for end in cut), len(history)]) == whole
     # Each valid one is one or the other, and nothing is folded for twice.
-    assert set(whole[0]) | whole[1] == {
-        at(offset) for offset, (valid, of) in enumerate(history) if valid and of is not None
-    }
+    named = [offset for offset, (valid, of) in enumerate(history) if valid and of is not None]
+    assert set(whole[0]) | whole[1] == {at(offset) for offset in named}
     assert len(set(whole[0].values())) == len(whole[0])
 
 
