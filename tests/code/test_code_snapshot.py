@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from births import make_birth
 from msgspec.structs import replace
 
 from kappa.base.errors import Broken
@@ -63,22 +64,7 @@ def born(store: Store, tree: Path, pipeline: str = "orders") -> Birth:
     module = project.places[pipeline].module
     contents = snapshot_files(module, functools.cache(project.sources.find))
     ensure_snapshot(store, f"{pipeline}-1", contents)
-    return Birth(
-        f"{pipeline}-1",
-        pipeline,
-        "v",
-        {},
-        1,
-        hash_files(contents),
-        module,
-        (),
-        (),
-        {},
-        {},
-        {},
-        "now",
-        "me",
-    )
+    return make_birth(f"{pipeline}-1", pipeline, sources=hash_files(contents), module=module)
 
 
 def test_a_snapshot_holds_what_importing_the_pipeline_reads(store: Store, tree: Path) -> None:
@@ -106,9 +92,7 @@ def test_a_build_does_with_failing_records_as_it_was_born(
     assert load_snapshot(store, birth).on_error == policy
 
 
-def test_a_copy_on_this_host_that_has_something_else_stops_the_build(
-    any_store: Store, tree: Path
-) -> None:
+def test_changed_local_copy_stops_the_build(any_store: Store, tree: Path) -> None:
     birth = born(any_store, tree)
     load_snapshot(any_store, birth)
     any_store.local.put("builds/orders-1/code/lazy.py", b"NAME = 'changed'")
@@ -126,6 +110,12 @@ def _loads(store: Store, birth: Birth) -> bool:
         return False
 
 
+def schema(column: str) -> str:
+    return f'{{"type": "object", "properties": {{"{column}": {{"type": "string"}}}}}}'
+
+
+IMPORTS = "from pathlib import Path\nfrom kappa import Topic\n"
+NAMES = ("visit", "click", "other")
 SCHEMAS = {
     "pipelines/visits.py": """
 from pathlib import Path
@@ -139,44 +129,23 @@ ALL = {name: Topic(name, event=Path(f"./schemas/{name}.json")) for name in NAMES
 def visits(visits):
     return {"lines": visits}
 """,
-    "topics.py": (
-        "from pathlib import Path\n"
-        "from kappa import Topic\n"
-        'PAGES = Topic("pages", event=Path("pages.json"))'
-    ),
-    "pipelines/others.py": (
-        "from pathlib import Path\n"
-        "from kappa import Topic\n"
-        'PAGES = Topic("others", event=Path("schemas/other.json"))'
-    ),
-    **{
-        name: f'{{"type": "object", "properties": {{"{column}": {{"type": "string"}}}}}}'
-        for name, column in [
-            ("schemas/visit.json", "id"),
-            ("schemas/click.json", "id"),
-            ("schemas/other.json", "id"),
-            ("pages.json", "id"),
-        ]
-    },
+    "topics.py": f'{IMPORTS}PAGES = Topic("pages", event=Path("pages.json"))',
+    "pipelines/others.py": f'{IMPORTS}PAGES = Topic("others", event=Path("schemas/other.json"))',
+    **dict.fromkeys((*(f"schemas/{name}.json" for name in NAMES), "pages.json"), schema("id")),
 }
 
 
-def test_schema_files_that_importing_it_reads_are_kept_as_they_were_read(
-    store: Store, tmp_path: Path
-) -> None:
+def test_schema_files_are_kept_as_read(store: Store, tmp_path: Path) -> None:
+    """When importing the pipeline reads them."""
     tree = write(tmp_path / "tree", SCHEMAS)
 
     birth = born(store, tree, "visits")
-    write(
-        tree,
-        {"schemas/visit.json": '{"type": "object", "properties": {"other": {"type": "string"}}}'},
-    )
+    write(tree, {"schemas/visit.json": schema("other")})
 
     assert set(birth.sources) == SCHEMAS.keys() - {"pipelines/others.py", "schemas/other.json"}
-    assert [column.name for column in load_snapshot(store, birth).topics[0].columns] == ["id"]
-    assert [column.name for column in load_project(tree).pipelines["visits"].topics[0].columns] == [
-        "other"
-    ]
+    kept, now = load_snapshot(store, birth), load_project(tree).pipelines["visits"]
+    assert [column.name for column in kept.topics[0].columns] == ["id"]
+    assert [column.name for column in now.topics[0].columns] == ["other"]
 
 
 def test_a_schema_file_that_is_read_no_more_is_in_no_snapshot(store: Store, tmp_path: Path) -> None:
@@ -188,14 +157,9 @@ def test_a_schema_file_that_is_read_no_more_is_in_no_snapshot(store: Store, tmp_
     assert "schemas/click.json" not in born(store, tree, "visits").sources
 
 
-def test_a_schema_file_that_was_changed_in_a_snapshot_stops_its_build(
-    store: Store, tmp_path: Path
-) -> None:
+def test_changed_schema_file_stops_its_build(store: Store, tmp_path: Path) -> None:
     birth = born(store, write(tmp_path / "tree", SCHEMAS), "visits")
-    store.put(
-        "builds/visits-1/code/schemas/visit.json",
-        SCHEMAS["schemas/visit.json"].replace("id", "no").encode(),
-    )
+    store.put("builds/visits-1/code/schemas/visit.json", schema("no").encode())
 
     with pytest.raises(Broken, match=r"schemas/visit\.json was changed in the code snapshot"):
         load_snapshot(store, birth)
@@ -217,24 +181,9 @@ def test_two_builds_of_one_pipeline_each_have_their_own_helpers(store: Store, tr
     one = born(store, tree)
     write(tree, {"pipelines/words.py": "def loud(text):\n    return text * 2"})
     project = load_project(tree)
-    contents = snapshot_files("pipelines.orders", project.sources.find)
+    contents = snapshot_files(one.module, project.sources.find)
     ensure_snapshot(store, "orders-2", contents)
-    two = Birth(
-        "orders-2",
-        "orders",
-        "v",
-        {},
-        1,
-        hash_files(contents),
-        "pipelines.orders",
-        (),
-        (),
-        {},
-        {},
-        {},
-        "now",
-        "me",
-    )
+    two = replace(one, build="orders-2", sources=hash_files(contents))
 
     assert load_snapshot(store, one).function(None)["lines"][0] == "V1"
     assert load_snapshot(store, two).function(None)["lines"][0] == "v1v1"
@@ -253,9 +202,8 @@ def test_a_snapshot_that_is_not_what_was_born_stops_the_build(
     store: Store, tree: Path, name: str, content: bytes | None, said: str
 ) -> None:
     birth = born(store, tree)
-    store.delete(f"builds/orders-1/code/{name}") if content is None else store.put(
-        f"builds/orders-1/code/{name}", content
-    )
+    path = f"builds/orders-1/code/{name}"
+    store.delete(path) if content is None else store.put(path, content)
 
     with pytest.raises(Broken, match=f"{said} the code snapshot of build orders-1"):
         load_snapshot(store, birth)
@@ -267,13 +215,8 @@ def test_code_that_does_not_run_any_more_stops_the_build(store: Store, tree: Pat
         patch.setenv("KAPPA_TEST_NAME", "x")
         birth = born(store, tree)
 
-    with pytest.raises(
-        Broken,
-        match=(
-            r"the code of build orders-1 does not run any more: "
-            r".*builds/orders-1/code/plain.py:2: KeyError"
-        ),
-    ):
+    stopped = r"the code of build orders-1 does not run any more"
+    with pytest.raises(Broken, match=rf"{stopped}: .*builds/orders-1/code/plain.py:2: KeyError"):
         load_snapshot(store, birth)
 
 
@@ -329,13 +272,13 @@ def loud(text):
 other = F.udf(loud, "string")
 """,
     "pipelines/calendar.py": "day_abbr = ['Own']",
-    "prices.py": (
-        "VAT = 19\n"
-        "def of(text):\n"
-        "    import calendar\n"
-        "    from pipelines import calendar as own\n"
-        "    return calendar.day_abbr[0] + own.day_abbr[0] + text"
-    ),
+    "prices.py": """
+VAT = 19
+def of(text):
+    import calendar
+    from pipelines import calendar as own
+    return calendar.day_abbr[0] + own.day_abbr[0] + text
+""",
     "lazy.py": "NAME = '-lazy-'",
 }
 
@@ -351,9 +294,8 @@ def lines(
 
 
 @pytest.mark.jvm
-def test_functions_of_every_module_run_in_sparks_workers_from_the_snapshot(
-    spark: SparkSession, store: Store, tmp_path: Path
-) -> None:
+def test_workers_run_all_of_the_snapshot(spark: SparkSession, store: Store, tmp_path: Path) -> None:
+    """Functions of every module run in Spark's workers."""
     tree = write(tmp_path / "tree", UDFS)
     birth = born(store, tree, "web")
     write(tree, dict.fromkeys(UDFS, "raise RuntimeError"))
@@ -368,9 +310,7 @@ def test_functions_of_every_module_run_in_sparks_workers_from_the_snapshot(
 
 
 @pytest.mark.jvm
-def test_workers_of_one_session_run_the_snapshot_that_was_loaded_last(
-    spark: SparkSession, store: Store, tmp_path: Path
-) -> None:
+def test_workers_run_the_last_snapshot(spark: SparkSession, store: Store, tmp_path: Path) -> None:
     tree = write(tmp_path / "tree", UDFS)
     birth = born(store, tree, "web")
     other = Store(tmp_path / "other")

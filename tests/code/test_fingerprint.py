@@ -104,9 +104,8 @@ def finding(tree: Mapping[str, str]) -> Find:
         stem = module.replace(".", "/")
         for path in (f"{stem}/__init__.py", f"{stem}.py"):
             if path in tree:
-                return SourceFile(
-                    module, path, tree[path].encode(), is_package=path.endswith("__init__.py")
-                )
+                is_package = path.endswith("__init__.py")
+                return SourceFile(module, path, tree[path].encode(), is_package=is_package)
         return None
 
     return find
@@ -118,7 +117,8 @@ def parts(
     return reached_parts(module, attribute, finding(tree))
 
 
-def edited(path: str, old: str, new: str) -> dict[str, str]:
+def edited(file: str, old: str, new: str) -> dict[str, str]:
+    path = f"pipelines/{file}.py"
     assert old in TREE[path]
     return {**TREE, path: TREE[path].replace(old, new)}
 
@@ -128,128 +128,75 @@ def reasons(tree: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def one_file(text: str, **others: str) -> Mapping[str, str]:
-    return parts(
-        {
-            "pipelines/p.py": text,
-            **{f"pipelines/{name}.py": other for name, other in others.items()},
-        },
-        "pipelines.p",
-        "p",
-    )
+    tree = {"p": text, **others}
+    files = {f"pipelines/{name}.py": each for name, each in tree.items()}
+    return parts(files, "pipelines.p", "p")
 
 
 def test_only_what_the_function_reaches_is_a_part() -> None:
     assert set(parts()) == CODE
 
 
-@pytest.mark.parametrize(
-    ("path", "old", "new"),
-    [
-        ("pipelines/flights.py", '"""Late or not."""', ""),
-        ("pipelines/flights.py", '"""Late or not."""', '"""Something else."""  # and a remark'),
-        ("pipelines/flights.py", "def on_time(rows):", "def on_time(rows: object, ) -> object:"),
-        (
-            "pipelines/flights.py",
-            "    rows = on_time(hits)",
-            "\n    # a remark\n    rows: object = (on_time(\n        hits))",
-        ),
-        ("pipelines/flights.py", "UNUSED = 1", "UNUSED = 2"),
-        ("pipelines/flights.py", "LIMIT = 15", "LIMIT: int = 0xF"),
-        ("pipelines/flights.py", "import math", "import math\nimport os"),
-        (
-            "pipelines/flights.py",
-            "import math",
-            "from typing import TYPE_CHECKING\nimport math\nif TYPE_CHECKING:\n    import os",
-        ),
-        (
-            "pipelines/flights.py",
-            "UNUSED = 1",
-            "UNUSED = 1\nif __name__ == '__main__':\n    print(1)",
-        ),
-        (
-            "pipelines/flights.py",
-            'Topic("hits", event="id string")',
-            'Topic("hits", event="id string, x int")',
-        ),
-        ("pipelines/helpers.py", "return rows\n", "return None\n"),
-        ("pipelines/numbers.py", "n * 2", "n * 3"),
-    ],
-)
-def test_what_decides_no_row_changes_nothing(path: str, old: str, new: str) -> None:
-    assert parts(edited(path, old, new)) == parts()
+SPREAD = "\n    # a remark\n    rows: object = (on_time(\n        hits))"
+TYPES_ALONE = "from typing import TYPE_CHECKING\nimport math\nif TYPE_CHECKING:\n    import os"
 
 
 @pytest.mark.parametrize(
-    ("path", "old", "new", "reason"),
+    ("file", "old", "new"),
     [
-        (
-            "pipelines/flights.py",
-            "rows = on_time(hits)",
-            "rows = hits",
-            "function flights in pipelines/flights.py changed",
-        ),
-        (
-            "pipelines/flights.py",
-            "return clean(rows, LIMIT)",
-            "return clean(rows, LIMIT + 1)",
-            "function on_time in pipelines/flights.py changed",
-        ),
-        (
-            "pipelines/flights.py",
-            "LIMIT = 15",
-            "LIMIT = 15.0",
-            "value LIMIT in pipelines/flights.py changed",
-        ),
-        (
-            "pipelines/flights.py",
-            "LIMIT = 15",
-            "LIMIT = 15\nLIMIT += 1",
-            "value LIMIT in pipelines/flights.py changed",
-        ),
-        (
-            "pipelines/helpers.py",
-            "delay >",
-            "delay >=",
-            "function clean in pipelines/helpers.py changed",
-        ),
-        (
-            "pipelines/numbers.py",
-            "n / 2",
-            "n // 2",
-            "function half in pipelines/numbers.py changed",
-        ),
-        (
-            "pipelines/flights.py",
-            "import math",
-            "import cmath as math",
-            "function flights in pipelines/flights.py changed",
-        ),
-        (
-            "pipelines/helpers.py",
-            "def other",
-            "print('imported')\ndef other",
-            "what importing pipelines/helpers.py does is new",
-        ),
+        ("flights", '"""Late or not."""', ""),
+        ("flights", '"""Late or not."""', '"""Something else."""  # and a remark'),
+        ("flights", "def on_time(rows):", "def on_time(rows: object, ) -> object:"),
+        ("flights", "    rows = on_time(hits)", SPREAD),
+        ("flights", "UNUSED = 1", "UNUSED = 2"),
+        ("flights", "LIMIT = 15", "LIMIT: int = 0xF"),
+        ("flights", "import math", "import math\nimport os"),
+        ("flights", "import math", TYPES_ALONE),
+        ("flights", "UNUSED = 1", "UNUSED = 1\nif __name__ == '__main__':\n    print(1)"),
+        ("flights", '"hits", event="id string"', '"hits", event="id string, x int"'),
+        ("helpers", "return rows\n", "return None\n"),
+        ("numbers", "n * 2", "n * 3"),
     ],
 )
-def test_what_decides_rows_is_a_reason(path: str, old: str, new: str, reason: str) -> None:
-    assert reason in reasons(edited(path, old, new))
+def test_what_decides_no_row_changes_nothing(file: str, old: str, new: str) -> None:
+    assert parts(edited(file, old, new)) == parts()
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "reason"),
+    [
+        ("flights", "rows = on_time(hits)", "rows = hits", "function flights in {} changed"),
+        ("flights", "rows, LIMIT)", "rows, LIMIT + 1)", "function on_time in {} changed"),
+        ("flights", "LIMIT = 15", "LIMIT = 15.0", "value LIMIT in {} changed"),
+        ("flights", "LIMIT = 15", "LIMIT = 15\nLIMIT += 1", "value LIMIT in {} changed"),
+        ("helpers", "delay >", "delay >=", "function clean in {} changed"),
+        ("numbers", "n / 2", "n // 2", "function half in {} changed"),
+        ("flights", "import math", "import cmath as math", "function flights in {} changed"),
+        ("helpers", "def other", "print('imported')\ndef other", "what importing {} does is new"),
+    ],
+)
+def test_what_decides_rows_is_a_reason(file: str, old: str, new: str, reason: str) -> None:
+    assert reason.format(f"pipelines/{file}.py") in reasons(edited(file, old, new))
 
 
 def test_a_name_imported_from_elsewhere_is_a_change_though_the_text_is_the_same() -> None:
     here = "from pipelines.a import f\nfrom pipelines.b import f as g\ndef p(x): return f(x), g(x)"
-    swapped = (
-        "from pipelines.a import f as g\nfrom pipelines.b import f\ndef p(x): return f(x), g(x)"
-    )
+    swapped = here.replace("import f as g", "import f").replace("import f\n", "import f as g\n", 1)
     both = {"a": "def f(x): return 1", "b": "def f(x): return 2"}
 
     assert version_of(one_file(here, **both)) != version_of(one_file(swapped, **both))
 
 
 def test_two_ways_to_import_the_same_thing_are_one() -> None:
-    assert one_file(
-        "from pyspark.sql import functions as F\ndef p(x): return F.col(x)"
-    ) == one_file("import pyspark.sql.functions as F\ndef p(x): return F.col(x)")
+    ways = ("from pyspark.sql import functions as F", "import pyspark.sql.functions as F")
+    one, other = (one_file(f"{way}\ndef p(x): return F.col(x)") for way in ways)
+
+    assert one == other
+
+
+IMPORT = "from pipelines.h import f\n"
+KEPT = "def keep(g):\n    R['f'] = g\n    return g\n"
+LAST = "class B:\n    def __init_subclass__(cls): B.last = cls\nclass C(B):\n"
 
 
 @pytest.mark.parametrize(
@@ -267,83 +214,27 @@ def test_two_ways_to_import_the_same_thing_are_one() -> None:
         "import importlib\ndef p(x): return importlib.import_module('pipelines.h').f(x)",
         "import pipelines.h as h\ndef p(x): return getattr(h, 'f')(x)",
         "from pipelines import h\nALL = [h]\ndef p(x): return ALL[0].f(x)",
-        (
-            "try:\n"
-            "    from pipelines.h import f\n"
-            "except ImportError:\n"
-            "    f = None\n"
-            "def p(x): return f(x)"
-        ),
-        (
-            "from pipelines.h import f\n"
-            "class C:\n"
-            "    def m(self, x): return f(x)\n"
-            "def p(x): return C().m(x)"
-        ),
-        "from pipelines.h import f\ndef wrap(g): return lambda x: f(x)\n@wrap\ndef p(x): return x",
-        "from pipelines.h import f\ndef p(x, how=f): return how(x)",
-        (
-            "from pipelines.h import f\n"
-            "def make():\n"
-            "    def inner(x): return f(x)\n"
-            "    return inner\n"
-            "p = make()"
-        ),
-        (
-            "from pipelines.h import f\n"
-            "BY_NAME = {'f': f}\n"
-            "def p(x): return [BY_NAME[n](x) for n in 'f']"
-        ),
-        "from pipelines.h import f\nG = 'f'\ndef p(x): return globals()[G](x)",
-        "from pipelines.h import f\ndef p(x): return eval('f(x)')",
-        (
-            "from pipelines.h import f\n"
-            "R = {}\n"
-            "def keep(g):\n"
-            "    R['f'] = g\n"
-            "    return g\n"
-            "@keep\n"
-            "def hidden(x): return f(x)\n"
-            "def p(x): return R['f'](x)"
-        ),
-        "from pipelines.h import f\nR = []\nR.append(f)\ndef p(x): return R[0](x)",
-        (
-            "from pipelines.h import f\n"
-            "R = []\n"
-            "def keep(g):\n"
-            "    R.append(g)\n"
-            "DONE = keep(f)\n"
-            "def p(x): return R[0](x)"
-        ),
-        (
-            "from pipelines.h import f\n"
-            "class B:\n"
-            "    def __init_subclass__(cls): B.last = cls\n"
-            "class C(B):\n"
-            "    def m(self, x): return f(x)\n"
-            "def p(x): return B.last().m(x)"
-        ),
-        "from pipelines.h import f\ndef p(x): return (lambda y: f(y))(x)",
-        (
-            "from pipelines.h import f\n"
-            "if f:\n"
-            "    def q(x): return f(x)\n"
-            "else:\n"
-            "    q = None\n"
-            "def p(x): return q(x)"
-        ),
-        (
-            "from pipelines.h import f\n"
-            "def p(x):\n"
-            "    match x:\n"
-            "        case 1:\n"
-            "            return f(x)"
-        ),
-        "from pipelines.h import f\nclass K:\n    step = f\ndef p(x): return K.step(x)",
-        (
-            "import sys\n"
-            "from pipelines.h import f\n"
-            "def p(x): return getattr(sys.modules[__name__], 'f')(x)"
+        f"try:\n    {IMPORT}except ImportError:\n    f = None\ndef p(x): return f(x)",
+        f"import sys\n{IMPORT}def p(x): return getattr(sys.modules[__name__], 'f')(x)",
+        *(
+            IMPORT + text
+            for text in (
+                "class C:\n    def m(self, x): return f(x)\ndef p(x): return C().m(x)",
+                "def wrap(g): return lambda x: f(x)\n@wrap\ndef p(x): return x",
+                "def p(x, how=f): return how(x)",
+                "def make():\n    def inner(x): return f(x)\n    return inner\np = make()",
+                "BY_NAME = {'f': f}\ndef p(x): return [BY_NAME[n](x) for n in 'f']",
+                "G = 'f'\ndef p(x): return globals()[G](x)",
+                "def p(x): return eval('f(x)')",
+                f"R = {{}}\n{KEPT}@keep\ndef hidden(x): return f(x)\ndef p(x): return R['f'](x)",
+                "R = []\nR.append(f)\ndef p(x): return R[0](x)",
+                "R = []\ndef keep(g):\n    R.append(g)\nDONE = keep(f)\ndef p(x): return R[0](x)",
+                f"{LAST}    def m(self, x): return f(x)\ndef p(x): return B.last().m(x)",
+                "def p(x): return (lambda y: f(y))(x)",
+                "if f:\n    def q(x): return f(x)\nelse:\n    q = None\ndef p(x): return q(x)",
+                "def p(x):\n    match x:\n        case 1:\n            return f(x)",
+                "class K:\n    step = f\ndef p(x): return K.step(x)",
+            )
         ),
     ],
 )
@@ -362,9 +253,8 @@ def test_a_package_that_passes_a_name_on_is_followed() -> None:
     }
     changed = {**tree, "shop/sums.py": "def total(x): return -x"}
 
-    assert version_differences(parts(tree, "p", "p"), parts(changed, "p", "p")) == (
-        "function total in shop/sums.py changed",
-    )
+    found = version_differences(parts(tree, "p", "p"), parts(changed, "p", "p"))
+    assert found == ("function total in shop/sums.py changed",)
 
 
 def test_a_local_name_is_not_the_modules() -> None:
@@ -374,50 +264,32 @@ def test_a_local_name_is_not_the_modules() -> None:
 
 
 def test_what_a_class_binds_itself_is_not_looked_for_in_the_module() -> None:
-    found = one_file(
-        "class C:\n"
-        "    one = 1\n"
-        "    two = one + 1\n"
-        "    @property\n"
-        "    def x(self): return 1\n"
-        "    @x.setter\n"
-        "    def x(self, v): pass\n"
-        "def p(x): return C()\n"
-        "OTHER = 1"
-    )
+    body = "    one = 1\n    two = one + 1\n    @property\n    def x(self): return 1\n"
+    setter = "    @x.setter\n    def x(self, v): pass\n"
+    found = one_file(f"class C:\n{body}{setter}def p(x): return C()\nOTHER = 1")
 
     assert set(found) == {"function pipelines/p.py:p", "class pipelines/p.py:C"}
 
 
 def test_annotations_count_where_something_reads_them() -> None:
-    data = (
-        "from dataclasses import dataclass\n@dataclass\nclass R:\n    a: int\ndef p(x): return R(x)"
-    )
-    udf = (
-        "from pyspark.sql.functions import pandas_udf\n"
-        "@pandas_udf('long')\n"
-        "def f(x: int) -> int: return x\n"
-        "def p(x): return f(x)"
-    )
+    fields = "@dataclass\nclass R:\n    a: int\ndef p(x): return R(x)"
+    data = f"from dataclasses import dataclass\n{fields}"
+    decorated = "@pandas_udf('long')\ndef f(x: int) -> int: return x\ndef p(x): return f(x)"
+    udf = f"from pyspark.sql.functions import pandas_udf\n{decorated}"
 
     assert one_file(data) != one_file(data.replace("a: int", "b: int"))
     assert one_file(udf) != one_file(udf.replace("-> int", "-> float"))
 
 
 def test_an_import_by_a_computed_name_is_refused_with_its_line() -> None:
-    with pytest.raises(
-        DeclarationError, match=r"^pipelines/p.py:3: a module is imported by a computed name"
-    ):
+    computed = r"^pipelines/p.py:3: a module is imported by a computed name"
+    with pytest.raises(DeclarationError, match=computed):
         one_file("import importlib\ndef p(x):\n    return importlib.import_module('a' + x)")
 
 
 def test_code_that_is_not_reached_may_do_anything() -> None:
-    one_file(
-        "import importlib\n"
-        "def q(x):\n"
-        "    return importlib.import_module('a' + x)\n"
-        "def p(x): return x"
-    )
+    unreached = "def q(x):\n    return importlib.import_module('a' + x)"
+    one_file(f"import importlib\n{unreached}\ndef p(x): return x")
 
 
 def test_modules_that_import_one_another_are_walked_once() -> None:
@@ -427,83 +299,74 @@ def test_modules_that_import_one_another_are_walked_once() -> None:
         b="import pipelines.a as a\ndef g(x): return a.f(x)",
     )
 
-    assert set(found) == {
-        "function pipelines/p.py:p",
-        "function pipelines/a.py:f",
-        "function pipelines/b.py:g",
-    }
+    functions = ("p.py:p", "a.py:f", "b.py:g")
+    assert set(found) == {f"function pipelines/{each}" for each in functions}
 
 
 def test_a_helper_that_makes_tables_is_no_part_of_the_rows() -> None:
-    text = (
-        "from kappa import Table, pipeline\n"
-        "def table(name): return Table(name)\n"
-        'T = [table("a")]\n'
-        "@pipeline(reads={}, writes=T)\n"
-        "def p(x): return x"
-    )
+    made = 'def table(name): return Table(name)\nT = [table("a")]'
+    declaration = "@pipeline(reads={}, writes=T)\ndef p(x): return x"
+    text = f"from kappa import Table, pipeline\n{made}\n{declaration}"
 
     assert set(one_file(text)) == {"function pipelines/p.py:p"}
 
 
 def test_a_snapshot_takes_all_files_that_importing_reads() -> None:
+    read = {"rules/__init__.py": "", "rules/lazy.py": ""}
     tree = {
         **TREE,
+        **read,
         "pipelines/helpers.py": "import rules.deep.one\n" + HELPERS,
-        "rules/__init__.py": "",
         "rules/deep/one.py": "def f():\n    from rules import lazy",
-        "rules/lazy.py": "",
         "rules/idle.py": "",
     }
 
-    assert set(imported_files("pipelines.flights", finding(tree))) == {
-        *TREE,
-        "rules/__init__.py",
-        "rules/deep/one.py",
-        "rules/lazy.py",
-    }
+    found = imported_files("pipelines.flights", finding(tree))
+    assert set(found) == {*TREE, *read, "rules/deep/one.py"}
 
 
-HITS = Topic("hits", event="id string, n int")
+EVENT = "id string, n int"
+HITS = Topic("hits", event=EVENT)
 
 
-def declared(**changed: object) -> Mapping[str, str]:
-    made = {
-        "topic": HITS,
-        "tables": [Table("t", keys=("id",), fold={"n": count()})],
-        "views": [View("v", "select 1")],
-        "on_error": "reject",
-        **changed,
-    }
+def hits(**changed: Any) -> Topic:
+    return Topic("hits", event=EVENT, **changed)
+
+
+def counted(**changed: Any) -> Table:
+    return Table("t", keys=("id",), fold={"n": count()}, **changed)
+
+
+def declared(**changed: Any) -> Mapping[str, str]:
+    views = [View("v", "select 1")]
+    made = {"topic": HITS, "tables": [counted()], "views": views, "on_error": "reject", **changed}
+    more = {"max_rejects": made["max_rejects"]} if "max_rejects" in made else {}
 
     # `made` has values of mixed types on purpose.
     @pipeline(
         reads={"hits": made["topic"]},
         writes=[*made["tables"], *made["views"]],
         on_error=made["on_error"],
+        **more,
     )  # type: ignore[dict-item,misc]
     def function(hits: object) -> dict[str, object]:
         return {"t": hits}
 
-    return compute_fingerprint(
-        function, "p", "function", finding({"p.py": "def function(hits): return {}"})
-    ).parts
+    code = f"{made.get('decorated', '')}def function(hits): return {{}}"
+    return compute_fingerprint(function, "p", "function", finding({"p.py": code})).parts
 
 
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
         ({"topic": Topic("hits", event="id string, n bigint")}, "topic hits changed"),
-        ({"topic": Topic("hits", event="id string, n int", key="id")}, "topic hits changed"),
+        ({"topic": hits(key="id")}, "topic hits changed"),
         ({"topic": Topic("hits", event="id string, n int default 0")}, "topic hits changed"),
-        ({"topic": Topic("hits", event="id string, n int", was={"n": "m"})}, "topic hits changed"),
-        ({"topic": Topic("hits", event="id string, n int", identity="id")}, "topic hits changed"),
+        ({"topic": hits(was={"n": "m"})}, "topic hits changed"),
+        ({"topic": hits(identity="id")}, "topic hits changed"),
         ({"tables": [Table("t", keys=("id",), fold={"n": sum_("n")})]}, "table t changed"),
-        (
-            {"tables": [Table("t", keys=("id",), fold={"n": count()}, checks=["n > 0"])]},
-            "table t changed",
-        ),
-        ({"tables": [Table("t", keys=("id",), fold={"n": count()}), Table("u")]}, "table u is new"),
+        ({"tables": [counted(checks=["n > 0"])]}, "table t changed"),
+        ({"tables": [counted(), Table("u")]}, "table u is new"),
         ({"views": []}, "view v is gone"),
         ({"views": [View("v", "select 2")]}, "view v changed"),
         ({"on_error": "stop"}, "the policy on_error is new"),
@@ -526,9 +389,8 @@ def step(state: dict[str, object], row: Mapping[str, object]) -> None:
 @pytest.mark.parametrize(
     "kind", ["struct<a:int{}>", "array<struct<a:int{}>>", "struct<b:struct<a:int{}>,c:string>"]
 )
-def test_rules_of_a_structs_fields_are_hashed_and_one_without_rules_as_before(
-    kind: str,
-) -> None:
+def test_rules_of_struct_fields_are_hashed(kind: str) -> None:
+    """A struct without rules is hashed as before."""
     (free,), (bound,) = (
         Topic("hits", event=f"n {kind.format(demand)}").columns for demand in ("", " not null")
     )
@@ -539,36 +401,37 @@ def test_rules_of_a_structs_fields_are_hashed_and_one_without_rules_as_before(
     assert Topic("hits", event=str(bound)).columns == (bound,)
 
 
-def test_a_step_and_all_that_it_reaches_is_a_part_of_the_version() -> None:
+@pytest.mark.parametrize(
+    ("changed", "reasons_given"),
+    [
+        ({"code": "state['n'] = 2"}, ("function step in p.py changed",)),
+        (
+            {"code": "state['n'] = helpers.f(1)"},
+            ("function f in helpers.py is new", "function step in p.py changed"),
+        ),
+        ({"state": "n bigint"}, ("table t changed",)),
+        ({"over": "arrow"}, ("table t changed",)),
+    ],
+)
+def test_a_step_and_all_that_it_reaches_is_a_part_of_the_version(
+    changed: dict[str, str], reasons_given: tuple[str, ...]
+) -> None:
     step.__module__ = "p"
 
-    def version(code: str, state: str = "n int", over: str = "row") -> Mapping[str, str]:
-        @pipeline(
-            reads={"hits": HITS},
-            writes=[Table("t", keys=("id",), fold=ordered(step, state=state, over=over))],
-        )
+    def version(
+        code: str = "state['n'] = 1", state: str = "n int", over: str = "row"
+    ) -> Mapping[str, str]:
+        fold = ordered(step, state=state, over=over)
+
+        @pipeline(reads={"hits": HITS}, writes=[Table("t", keys=("id",), fold=fold)])
         def function(hits: object) -> dict[str, object]:
             return {"t": hits}
 
         text = f"import helpers\ndef function(hits): return {{}}\ndef step(state, row): {code}"
-        return compute_fingerprint(
-            function, "p", "function", finding({"p.py": text, "helpers.py": "def f(x): return x"})
-        ).parts
+        files = finding({"p.py": text, "helpers.py": "def f(x): return x"})
+        return compute_fingerprint(function, "p", "function", files).parts
 
-    before = version("state['n'] = 1")
-    assert version_differences(before, version("state['n'] = 2")) == (
-        "function step in p.py changed",
-    )
-    assert version_differences(before, version("state['n'] = helpers.f(1)")) == (
-        "function f in helpers.py is new",
-        "function step in p.py changed",
-    )
-    assert version_differences(before, version("state['n'] = 1", "n bigint")) == (
-        "table t changed",
-    )
-    assert version_differences(before, version("state['n'] = 1", over="arrow")) == (
-        "table t changed",
-    )
+    assert version_differences(version(), version(**changed)) == reasons_given
 
 
 def test_lateness_and_identity_are_a_part_each_where_they_are_declared() -> None:
@@ -582,49 +445,33 @@ def test_lateness_and_identity_are_a_part_each_where_they_are_declared() -> None
         {"identity": "id", "identity_horizon": "1 hour"},
         {"event_time": "at", "lateness": "1 hour", "identity": "id"},
     ]
-    # The types are those of the lines above.
-    versions = {
-        version_of(
-            declared(
-                topic=Topic("hits", event="id string, n int, at timestamp, on timestamp", **each)
-            )
-        )
-        for each in given
-    }  # type: ignore[arg-type]
+    event = "id string, n int, at timestamp, on timestamp"
+    versions = {version_of(declared(topic=Topic("hits", event=event, **each))) for each in given}  # type: ignore[arg-type]
 
     assert len(versions) == len(given)
-    assert declared(
-        topic=Topic("hits", event="id string, n int", identity="id", identity_horizon="600 seconds")
-    ) == declared(topic=Topic("hits", event="id string, n int", identity=["id"]))
+    of_ten_minutes = declared(topic=hits(identity="id", identity_horizon="600 seconds"))
+    assert of_ten_minutes == declared(topic=hits(identity=["id"]))
     # A topic with none of these options has the version that it had before they existed.
     assert declared()["topic hits"] == "703d5616a4194e0c"
 
 
-def test_folds_are_hashed_with_all_their_options_and_those_without_as_ever() -> None:
-    folds = [
-        count(),
-        count("n"),
-        sum_("n"),
-        set_("n"),
-        top_k("n"),
-        top_k("n", 3, by="m"),
-        hll("n"),
-        theta("n", lg_k=4),
-        kll("n", 1),
-    ]
-
-    said = [
-        "count()",
-        "count(n)",
-        "sum(n)",
-        "set(n, limit=1000)",
-        "top_k(n, k=10)",
-        "top_k(n, k=3, by=m)",
-        "hll(n, lg_k=12)",
-        "theta(n, lg_k=4)",
-        "kll(n, rank=1.0, k=200)",
-    ]
-    assert [str(fold) for fold in folds] == said
+@pytest.mark.parametrize(
+    ("fold", "said"),
+    [
+        (count(), "count()"),
+        (count("n"), "count(n)"),
+        (sum_("n"), "sum(n)"),
+        (set_("n"), "set(n, limit=1000)"),
+        (top_k("n"), "top_k(n, k=10)"),
+        (top_k("n", 3, by="m"), "top_k(n, k=3, by=m)"),
+        (hll("n"), "hll(n, lg_k=12)"),
+        (theta("n", lg_k=4), "theta(n, lg_k=4)"),
+        (kll("n", 1), "kll(n, rank=1.0, k=200)"),
+    ],
+)
+def test_folds_are_hashed_with_all_their_options(fold: Fold, said: str) -> None:
+    """Those without options are hashed as ever."""
+    assert str(fold) == said
 
 
 def test_only_a_fold_that_serves_a_column_more_than_before_has_another_version() -> None:
@@ -636,61 +483,24 @@ def test_only_a_fold_that_serves_a_column_more_than_before_has_another_version()
     assert hashed(top_k("n")) == "01f41b509c9831ed"
 
 
-def test_how_kafka_keeps_a_topic_is_not() -> None:
-    assert (
-        declared(topic=Topic("hits", event="id string, n int", config={"retention.ms": "-1"}))
-        == declared()
-    )
-
-
 def test_the_default_policy_leaves_a_pipelines_version_as_it_was() -> None:
     assert not [part for part in declared() if "error" in part]
 
 
-def test_how_much_may_be_rejected_is_not() -> None:
-    def version(limit: float | None) -> Mapping[str, str]:
-        @pipeline(
-            reads={"hits": HITS},
-            writes=[Table("t", keys=("id",), fold={"n": count()})],
-            max_rejects=limit,
-        )
-        def function(hits: object) -> dict[str, object]:
-            return {"t": hits}
-
-        return compute_fingerprint(
-            function,
-            "p",
-            "function",
-            finding(
-                {
-                    "p.py": (
-                        "from kappa import pipeline\n"
-                        f"@pipeline(max_rejects={limit})\n"
-                        "def function(hits): return {}"
-                    )
-                }
-            ),
-        ).parts
-
-    assert version(0.01) == version(None)
-
-
-def test_thresholds_are_not_for_they_are_no_reason_to_replay_what_serves() -> None:
-    assert (
-        declared(
-            tables=[
-                Table(
-                    "t",
-                    keys=("id",),
-                    fold={"n": count()},
-                    max_changed=0.05,
-                    max_added=0,
-                    max_removed=1,
-                )
-            ]
-        )
-        == declared()
-    )
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"topic": hits(config={"retention.ms": "-1"})},
+        {"tables": [counted(max_changed=0.05, max_added=0, max_removed=1)]},
+        {
+            "max_rejects": 0.01,
+            "decorated": "from kappa import pipeline\n@pipeline(max_rejects=0.01)\n",
+        },
+    ],
+    ids=["how Kafka keeps a topic", "thresholds", "how much may be rejected"],
+)
+def test_what_is_no_reason_to_replay_is_no_part(changed: dict[str, Any]) -> None:
+    assert declared(**changed) == declared()
 
 
 def test_what_the_platform_means_by_rows_is_a_part_of_the_version(
@@ -754,52 +564,43 @@ def test_a_change_counts_exactly_where_it_is_reached(
 @pytest.mark.law
 @examples(40)
 @given(_programs())
-def test_layout_and_comments_never_count(
-    program: tuple[dict[str, str], dict[str, set[str]]],
-) -> None:
+def test_layout_and_comments_are_free(program: tuple[dict[str, str], dict[str, set[str]]]) -> None:
+    """They never count."""
     tree, _ = program
-    spread = {
-        path: "# top\n\n"
-        + ast.unparse(ast.parse(text))
-        .replace("):\n", "):\n    'docs'\n")
-        .replace(", ", ",\n        ")
-        for path, text in tree.items()
-    }
+    spread = {}
+    for path, text in tree.items():
+        plain = ast.unparse(ast.parse(text)).replace("):\n", "):\n    'docs'\n")
+        spread[path] = "# top\n\n" + plain.replace(", ", ",\n        ")
 
     assert parts(tree, "p", "a") == parts(spread, "p", "a")
 
 
 def test_a_topics_format_is_part_of_its_version_and_json_is_what_older_ones_meant() -> None:
-    def topic(**more: Any) -> Topic:
-        return Topic("hits", event="id string, n int", **more)
 
     text = "(?P<id>.*) (?P<n>.*)"
     formats = ["csv", Csv(separator=";"), Csv(fields=["id", "n"]), Text(text), Text(text, null="-")]
-    topics = [topic(format="json"), *(topic(format=each) for each in formats)]
+    topics = [hits(format="json"), *(hits(format=each) for each in formats)]
 
     assert declared(topic=topics[0]) == declared()
     assert len({declared(topic=each)["topic hits"] for each in topics}) == 6
-    assert archive_fingerprint(topics[0]) == archive_fingerprint(topic())
+    assert archive_fingerprint(topics[0]) == archive_fingerprint(hits())
     assert len({archive_fingerprint(each) for each in topics}) == 6
 
 
-BEFORE = declare_delays(views={"v": "select 1 as one"}, checks=("rows > 0",))
+VIEW = {"v": "select 1 as one"}
+CHECKS = ("rows > 0",)
+BEFORE = declare_delays(views=VIEW, checks=CHECKS)
+OUTLETS = (Sink("out", of="delays"), Alert("late", of="delays", to="page"))
 
 
 @pytest.mark.parametrize(
     "after",
     [
-        declare_delays(checks=("rows > 0",)),
-        declare_delays(
-            views={"v": "select 2 as one", "w": "select 1 as one"}, checks=("rows > 0",)
-        ),
-        declare_delays(views={"v": "select 1 as one"}),
-        declare_delays(views={"v": "select 1 as one"}, checks=("rows > 1", "id <> 'keys id'")),
-        declare_delays(
-            views={"v": "select 1 as one"},
-            checks=("rows > 0",),
-            outlets=(Sink("out", of="delays"), Alert("late", of="delays", to="page")),
-        ),
+        declare_delays(checks=CHECKS),
+        declare_delays(views={"v": "select 2 as one", "w": "select 1 as one"}, checks=CHECKS),
+        declare_delays(views=VIEW),
+        declare_delays(views=VIEW, checks=("rows > 1", "id <> 'keys id'")),
+        declare_delays(views=VIEW, checks=CHECKS, outlets=OUTLETS),
     ],
     ids=["no view", "other views", "no check", "other checks", "sinks and alerts"],
 )
@@ -809,9 +610,7 @@ def test_what_is_only_shown_leaves_it(after: Declared) -> None:
 
 
 @pytest.mark.parametrize(
-    "after",
-    [declare_delays(least=1), declare_delays(keys=("id", "n"))],
-    ids=["code", "keys"],
+    "after", [declare_delays(least=1), declare_delays(keys=("id", "n"))], ids=["code", "keys"]
 )
 def test_what_decides_rows_changes_it(after: Declared) -> None:
     assert after.rows_version != declare_delays().rows_version
@@ -833,7 +632,5 @@ def test_whatever_checks_say_they_leave_no_line_behind(checks: list[str]) -> Non
     table = declare_delays(checks=tuple(checks)).pipeline
 
     lines = declaration_lines(table)["table delays"]
-    assert (
-        without_checks(lines, checks)
-        == declaration_lines(declare_delays().pipeline)["table delays"]
-    )
+    plain = declaration_lines(declare_delays().pipeline)["table delays"]
+    assert without_checks(lines, checks) == plain

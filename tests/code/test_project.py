@@ -43,18 +43,15 @@ def refused(project: Path) -> str:
     return error.value.message
 
 
-def test_every_file_of_the_folder_is_loaded_and_one_without_a_pipeline_is_a_helper(
-    tmp_path: Path,
-) -> None:
+def test_file_without_a_pipeline_is_a_helper(tmp_path: Path) -> None:
+    """Every file of the folder is loaded."""
     write(tmp_path, pipelines__orders=ORDERS, pipelines__helpers="X = 1")
 
     project = load_project(tmp_path)
 
     assert list(project.pipelines) == ["orders"]
-    assert (project.places["orders"].module, project.places["orders"].attribute) == (
-        "pipelines.orders",
-        "orders",
-    )
+    assert project.places["orders"].module == "pipelines.orders"
+    assert project.places["orders"].attribute == "orders"
 
 
 def test_a_project_without_pipelines_has_none(tmp_path: Path) -> None:
@@ -64,34 +61,22 @@ def test_a_project_without_pipelines_has_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "from pipelines.helpers import NAME",
-        "import helpers; NAME = helpers.NAME",
-        "from .helpers import NAME",
-        "from beside import NAME",
-        "from shop.names import NAME",
+        *("from pipelines.helpers import NAME", "import helpers; NAME = helpers.NAME"),
+        *("from .helpers import NAME", "from beside import NAME", "from shop.names import NAME"),
         "import bare.names as n; NAME = n.NAME",
     ],
 )
 def test_helpers_are_found_beside_and_inside_the_folder(tmp_path: Path, line: str) -> None:
-    write(
-        tmp_path,
-        pipelines__helpers='NAME = "lines"',
-        beside='NAME = "lines"',
-        shop____init__="",
-        shop__names='NAME = "lines"',
-        bare__names='NAME = "lines"',
-    )
+    files = ("pipelines__helpers", "beside", "shop__names", "bare__names")
+    write(tmp_path, shop____init__="", **dict.fromkeys(files, 'NAME = "lines"'))
     write(tmp_path, pipelines__orders=line + ORDERS.replace('"lines"', "NAME"))
 
     assert [table.name for table in load_pipelines(tmp_path)["orders"].tables] == ["lines"]
 
 
 def test_each_load_sees_the_files_as_they_are_now(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        pipelines__orders="from helpers import NAME\n" + ORDERS.replace('"lines"', "NAME"),
-        pipelines__helpers='NAME = "lines"',
-    )
+    named = "from helpers import NAME\n" + ORDERS.replace('"lines"', "NAME")
+    write(tmp_path, pipelines__orders=named, pipelines__helpers='NAME = "lines"')
     load_pipelines(tmp_path)
     write(tmp_path, pipelines__helpers='NAME = "kinds"')
 
@@ -107,22 +92,17 @@ def test_each_project_has_its_own_modules(tmp_path: Path) -> None:
 
 
 def test_a_file_hides_no_library(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        pipelines__orders="import calendar, duckdb\ncalendar.monthrange, duckdb.connect\n" + ORDERS,
-        pipelines__calendar="X = 1",
-        pipelines__duckdb="X = 1",
-        calendar="X = 1",
-    )
+    uses = "import calendar, duckdb\ncalendar.monthrange, duckdb.connect\n"
+    hiding = ("pipelines__calendar", "pipelines__duckdb", "calendar")
+    write(tmp_path, pipelines__orders=uses + ORDERS, **dict.fromkeys(hiding, "X = 1"))
 
     load_pipelines(tmp_path)
 
     assert sys.modules["calendar"] is calendar
 
 
-def test_loading_leaves_nothing_beside_the_users_files_and_prints_nothing_on_stdout(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_loading_leaves_no_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing beside the user's files, and nothing on stdout."""
     write(tmp_path, pipelines__orders=ORDERS + "\nprint('hello')\n")
 
     load_pipelines(tmp_path)
@@ -147,16 +127,14 @@ def test_loading_leaves_nothing_beside_the_users_files_and_prints_nothing_on_std
         ("x = '\x00'", None, "null bytes"),
     ],
 )
-def test_what_goes_wrong_in_a_file_is_one_sentence_with_its_line(
-    tmp_path: Path, text: str, line: int | None, said: str
-) -> None:
+def test_error_of_a_file_has_a_line(tmp_path: Path, text: str, line: int | None, said: str) -> None:
+    """In one sentence."""
     write(tmp_path, pipelines__broken=text)
 
     message = refused(tmp_path)
 
-    assert message.startswith(
-        f"{tmp_path}/pipelines/broken.py:{'' if line is None else f'{line}:'}"
-    )
+    place = "" if line is None else f"{line}:"
+    assert message.startswith(f"{tmp_path}/pipelines/broken.py:{place}")
     assert said in message
 
 
@@ -168,11 +146,8 @@ def test_text_that_is_no_utf8_is_refused_with_its_file(tmp_path: Path) -> None:
 
 
 def test_what_goes_wrong_in_a_helper_is_said_with_the_helpers_line(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        pipelines__orders="from helpers import x\n" + ORDERS,
-        pipelines__helpers="\n\nx = 1 / 0",
-    )
+    uses = "from helpers import x\n" + ORDERS
+    write(tmp_path, pipelines__orders=uses, pipelines__helpers="\n\nx = 1 / 0")
 
     assert refused(tmp_path).startswith(f"{tmp_path}/pipelines/helpers.py:3: ZeroDivisionError")
 
@@ -180,10 +155,9 @@ def test_what_goes_wrong_in_a_helper_is_said_with_the_helpers_line(tmp_path: Pat
 def test_two_pipelines_of_one_name_are_refused(tmp_path: Path) -> None:
     write(tmp_path, pipelines__a=ORDERS, pipelines__b=ORDERS)
 
-    assert refused(tmp_path) == (
-        f"{tmp_path}/pipelines/b.py:5: there is another pipeline orders, at "
-        f"{tmp_path}/pipelines/a.py:5"
-    )
+    folder = tmp_path / "pipelines"
+    another = f"there is another pipeline orders, at {folder}/a.py:5"
+    assert refused(tmp_path) == f"{folder}/b.py:5: {another}"
 
 
 def test_a_table_is_written_by_one_pipeline(tmp_path: Path) -> None:
@@ -193,17 +167,13 @@ def test_a_table_is_written_by_one_pipeline(tmp_path: Path) -> None:
 
 
 def test_a_topic_is_declared_in_one_way(tmp_path: Path) -> None:
-    other = (
-        ORDERS.replace("def orders", "def other")
-        .replace('"lines"', '"kinds"')
-        .replace('"id string"', '"id int"')
-    )
+    other = ORDERS.replace("def orders", "def other").replace('"lines"', '"kinds"')
+    other = other.replace('"id string"', '"id int"')
     write(tmp_path, pipelines__a=ORDERS, pipelines__b=other)
 
-    assert refused(tmp_path) == (
-        f"{tmp_path}/pipelines/b.py:3: topic orders is declared differently at "
-        f"{tmp_path}/pipelines/a.py:3"
-    )
+    folder = tmp_path / "pipelines"
+    differs = f"topic orders is declared differently at {folder}/a.py:3"
+    assert refused(tmp_path) == f"{folder}/b.py:3: {differs}"
 
 
 @pytest.mark.parametrize(
@@ -222,12 +192,8 @@ def test_a_file_whose_name_cannot_be_imported_is_refused(tmp_path: Path) -> None
 
 
 def test_kappas_own_packages_are_not_the_projects(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        pipelines__orders="import kappa.base.errors\n" + ORDERS,
-        kappa____init__="raise RuntimeError",
-        kappa__errors="raise RuntimeError",
-    )
+    hiding = dict.fromkeys(("kappa____init__", "kappa__errors"), "raise RuntimeError")
+    write(tmp_path, pipelines__orders="import kappa.base.errors\n" + ORDERS, **hiding)
 
     assert list(load_pipelines(tmp_path)) == ["orders"]
 
@@ -247,9 +213,8 @@ def test_the_one_name_that_kappa_takes_is_its_own(tmp_path: Path, top: str) -> N
 
 @pytest.mark.parametrize("line", ["import serving.gone", "import kappa.gone", "import near.gone"])
 def test_no_hint_installs_a_name_of_the_project(tmp_path: Path, line: str) -> None:
-    write(
-        tmp_path, pipelines__orders=line + "\n" + ORDERS, serving__own="", pipelines__near__own=""
-    )
+    own = dict.fromkeys(("serving__own", "pipelines__near__own"), "")
+    write(tmp_path, pipelines__orders=line + "\n" + ORDERS, **own)
 
     with pytest.raises(DeclarationError, match="there is no module") as error:
         load_pipelines(tmp_path)
@@ -258,37 +223,28 @@ def test_no_hint_installs_a_name_of_the_project(tmp_path: Path, line: str) -> No
 
 def test_udfs_are_declared_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    udfs = (
-        "from pyspark.sql import functions as F\n"
-        "@F.udf('decimal(10,2)')\n"
-        "def f(x): return x\n"
-        "@F.pandas_udf('long')\n"
-        "def g(x: 'pd.Series') -> 'pd.Series': return x\n"
-    )
-    write(
-        tmp_path,
-        pipelines__orders=f"import pandas as pd\n{udfs}{ORDERS}".replace(
-            "'pd.Series'", "pd.Series"
-        ),
-    )
+    udf = "@F.udf('decimal(10,2)')\ndef f(x): return x"
+    by_pandas = "@F.pandas_udf('long')\ndef g(x: pd.Series) -> pd.Series: return x"
+    imports = "import pandas as pd\nfrom pyspark.sql import functions as F"
+    write(tmp_path, pipelines__orders=f"{imports}\n{udf}\n{by_pandas}\n{ORDERS}")
 
     assert list(load_pipelines(tmp_path)) == ["orders"]
 
 
-def test_columns_at_the_top_of_a_file_are_refused_with_the_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_top_level_columns_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the line."""
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    write(
-        tmp_path,
-        pipelines__orders="from pyspark.sql import functions as F\nLATE = F.col('delay') > 15\n"
-        + ORDERS,
-    )
+    late = "from pyspark.sql import functions as F\nLATE = F.col('delay') > 15\n"
+    write(tmp_path, pipelines__orders=late + ORDERS)
 
-    assert refused(tmp_path) == (
-        f"{tmp_path}/pipelines/orders.py:2: this needs a running Spark, and a file is "
-        "read without one"
-    )
+    why = "this needs a running Spark, and a file is read without one"
+    assert refused(tmp_path) == f"{tmp_path}/pipelines/orders.py:2: {why}"
+
+
+def schema(more: str) -> bytes:
+    """Returns the schema of an event whose only field says something more."""
+    field = f'{{"type": "string", {more}}}'
+    return f'{{"type": "object", "properties": {{"x": {field}}}}}'.encode()
 
 
 @pytest.mark.parametrize(
@@ -301,16 +257,8 @@ def test_columns_at_the_top_of_a_file_are_refused_with_the_line(
         ("a.json", b"\xff", "a.json is not JSON: 'utf-8' codec can't decode"),
         ("a.json", b"\xef\xbb\xbf{}", "a.json is not JSON"),
         ("a.json", b"[]", "a.json is not a JSON Schema of an event"),
-        (
-            "a.json",
-            b'{"type": "object", "type": "object"}',
-            "a.json is not JSON: 'type' is twice in one object",
-        ),
-        (
-            "a.json",
-            b'{"type": "object", "properties": {"x": {"type": "string", "format": "ipv4"}}}',
-            "a.json says format at /properties/x, 'ipv4'",
-        ),
+        ("a.json", b'{"type": 1, "type": 2}', "a.json is not JSON: 'type' is twice in one object"),
+        ("a.json", schema('"format": "ipv4"'), "a.json says format at /properties/x, 'ipv4'"),
     ],
 )
 def test_a_schema_file_that_cannot_be_meant_is_told_with_the_users_line(
@@ -327,29 +275,21 @@ def test_a_schema_file_that_cannot_be_meant_is_told_with_the_users_line(
     assert message.startswith(f"{project}/pipelines/orders.py:3: topic orders: {said}")
 
 
-def test_schema_files_are_found_from_a_test_that_only_imports_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(
-        tmp_path,
-        declared_by_schema=(
-            "from pathlib import Path\n"
-            "from kappa import Topic\n"
-            'VISITS = Topic("visits", event=Path("schemas/visit.json"))'
-        ),
-    )
+def test_schema_files_are_found_by_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test only imports the file."""
+    imports = "from pathlib import Path\nfrom kappa import Topic"
+    visits = 'VISITS = Topic("visits", event=Path("schemas/visit.json"))'
+    write(tmp_path, declared_by_schema=f"{imports}\n{visits}")
     (tmp_path / "kappa.toml").touch()
     (tmp_path / "schemas").mkdir()
-    (tmp_path / "schemas" / "visit.json").write_text(
-        '{"type": "object", "properties": {"id": {"type": "string"}}}', encoding="utf-8"
-    )
+    (tmp_path / "schemas" / "visit.json").write_bytes(schema('"title": "A visit"'))
     load_project(write(tmp_path / "other", pipelines__orders=ORDERS))
     monkeypatch.syspath_prepend(str(tmp_path))
 
     # The test has just written this module.
     from declared_by_schema import VISITS  # type: ignore[import-not-found]
 
-    assert [column.name for column in VISITS.columns] == ["id"]
+    assert [column.name for column in VISITS.columns] == ["x"]
 
 
 def test_one_pipeline_of_a_file_that_was_saved_since(tmp_path: Path) -> None:

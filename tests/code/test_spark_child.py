@@ -56,16 +56,13 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         does: str = "", *, first: str = "", seconds: float = 60, **others: str
     ) -> tuple[Any, list[str]]:
         said: list[str] = []
-        answers = ask_program(
-            settings,
-            tmp_path,
-            "program",
-            {"web": does, **others},
-            seconds=lambda left: seconds / left,
-            cut=lambda name, last: {"cut": name, "last": last},
-            say=said.append,
-            more=lambda: {"first": first},
-        )
+        how = {
+            "seconds": lambda left: seconds / left,
+            "cut": lambda name, last: {"cut": name, "last": last},
+            "say": said.append,
+            "more": lambda: {"first": first},
+        }
+        answers = ask_program(settings, tmp_path, "program", {"web": does, **others}, **how)
         return answers if others else answers["web"], said
 
     ask_it.settings = settings  # type: ignore[attr-defined]
@@ -98,9 +95,7 @@ def test_a_child_that_never_begins_is_killed(asked: Any, monkeypatch: pytest.Mon
         ("raise ValueError('x')", "ValueError: x"),
     ],
 )
-def test_one_pipeline_is_cut_by_name_and_others_go_on(
-    asked: Any, does: str, last: str | None
-) -> None:
+def test_pipeline_is_cut_by_name_alone(asked: Any, does: str, last: str | None) -> None:
     """Those before have their answers, and those after are asked of another child."""
     answers, _ = asked(a=does, b="", seconds=6)
 
@@ -163,19 +158,15 @@ def all_files(folder: Path) -> list[Path]:
 @pytest.mark.slow
 @pytest.mark.fault
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
-def test_a_command_that_is_ended_leaves_no_record_and_no_child(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_ended_command_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    """No record and no child."""
     (tmp_path / "kappa.toml").touch()
     temporary = tmp_path / "temporary"
     temporary.mkdir()
+    paths = {"TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join((str(HOUSE), str(SUPPORT)))}
     command = subprocess.Popen(
         [sys.executable, "-c", ASKING, str(tmp_path)],
-        env={
-            **os.environ,
-            "TMPDIR": str(temporary),
-            "PYTHONPATH": os.pathsep.join((str(HOUSE), str(SUPPORT))),
-        },
+        env={**os.environ, **paths},
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # noqa: PLW1509
     )
     deadline = time.monotonic() + 60
@@ -184,7 +175,6 @@ def test_a_command_that_is_ended_leaves_no_record_and_no_child(
         assert time.monotonic() < deadline
         time.sleep(0.02)
     child = process_id(json.loads(found[0].read_text())["pid"])
-    assert child is not None
     # Its own files are in the one folder, which nobody else may enter.
     assert any("a-record-of-theirs" in path.read_text() for path in all_files(temporary))
     (folder,) = temporary.iterdir()
