@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from births import make_birth
 from msgspec.structs import replace
 
 from kappa.base.errors import Broken, Damaged, KappaError
@@ -45,23 +46,7 @@ def at(offset: int) -> Offsets:
 
 
 def birth(build: str, base: Base | None = None) -> Birth:
-    return Birth(
-        build,
-        "shop",
-        "v",
-        {},
-        1,
-        {},
-        "m",
-        (),
-        TABLES,
-        {},
-        at(0).plain(),
-        {},
-        "then",
-        "ada",
-        base=base,
-    )
+    return make_birth(build, "shop", tables=TABLES, origin=at(0).plain(), base=base)
 
 
 class Folded:
@@ -70,35 +55,24 @@ class Folded:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.tables = {
-            table.name: ensure_table(
-                table_path(store, "a", table.name), table.columns, mark("a", table.name, 0)
-            )
-            for table in TABLES
+            name: ensure_table(table_path(store, "a", name), columns, mark("a", name, 0))
+            for name, columns in ((table.name, table.columns) for table in TABLES)
         }
 
     def fold(self, number: int) -> None:
         for name, table in self.tables.items():
-            table.append(
-                pa.table({"n": [number]}),
-                mark("a", name, number + 1),
-                Guard(f"a/{name}/1", number + 1),
-            )
+            guard = Guard(f"a/{name}/1", number + 1)
+            table.append(pa.table({"n": [number]}), mark("a", name, number + 1), guard)
 
     def frontier(self, number: int) -> Frontier:
         offset = mark_of(self.tables["log"].path, self.tables["log"].version).end
         versions = {name: table.version for name, table in self.tables.items()}
+        folded = offset.at("orders", 0)
         return Frontier(
-            number,
-            "a",
-            3,
-            offset,
-            versions,
-            "then",
-            1,
-            7,
+            *(number, "a", 3, offset, versions, "then", 1, 7),
             log_time={"orders": {0: 99}},
-            tally={"orders": {0: Tally(decoded=offset.at("orders", 0))}},
-            witnesses={"orders": {0: Witness(offset.at("orders", 0) - 1, 4, "d")}},
+            tally={"orders": {0: Tally(decoded=folded)}},
+            witnesses={"orders": {0: Witness(folded - 1, 4, "d")}},
         )
 
 
@@ -141,27 +115,15 @@ def test_its_tables_are_the_frontiers_own(any_store: Store, *, checkpointed: boo
         delete_unneeded(store, table.path, table.version, (), vouched=None)
 
     first = Frontiers(store, "b").newest()
-    assert first is not None
     # Its base has heard of no deletion since then, whenever the branch is made.
-    there_told = (
-        first.number,
-        first.offsets,
-        first.leg,
-        first.slice,
-        first.tally,
-        first.log_time,
-        first.heard_at,
-        first.witnesses,
-    )
-    assert there_told == (
-        *(1, at(5), -1, -1, there.tally, there.log_time, "then"),
-        {"orders": {0: Witness(4, 4, "d")}},
-    )
+    assert (first.number, first.offsets, first.leg, first.slice) == (1, at(5), -1, -1)
+    assert (first.tally, first.log_time) == (there.tally, there.log_time)
+    assert (first.heard_at, first.witnesses) == ("then", {"orders": {0: Witness(4, 4, "d")}})
     for name in ("log", "other"):
         assert rows(store, "b", name, first.versions[name]) == [0, 1, 2, 3, 4]
-        assert mark_of(table_path(store, "b", name), first.versions[name]) == Mark(
-            "b", name, -1, -1, at(5), at(5), there.log_time, there.tally, there.witnesses
-        )
+        kept = (there.log_time, there.tally, there.witnesses)
+        found = mark_of(table_path(store, "b", name), first.versions[name])
+        assert found == Mark("b", name, -1, -1, at(5), at(5), *kept)
         assert rows(store, "a", name, build.tables[name].version) == list(range(9))
 
 
@@ -180,9 +142,8 @@ def test_it_goes_on_by_itself_and_the_other_build_never_sees_it(any_store: Store
     assert rows(store, "a", "log", build.tables["log"].version) == [0]
 
 
-def test_a_version_that_is_not_there_any_more_is_damage_and_publishes_nothing(
-    any_store: Store,
-) -> None:
+def test_missing_version_is_damage(any_store: Store) -> None:
+    """It publishes nothing."""
     store = any_store
     build = Folded(store)
     build.fold(0)
@@ -219,9 +180,8 @@ def test_what_it_stands_on_is_kept_for_as_long_as_it_is_and_told_as_no_time(stor
     assert len(kept_frontiers_of(store, "b")) == 1
 
 
-def test_what_its_base_was_folded_by_keeps_no_proof_from_folding_from_there(
-    any_store: Store, tmp_path: Path
-) -> None:
+def test_any_base_is_proved_from(any_store: Store, tmp_path: Path) -> None:
+    """Whatever it was folded by."""
     store = any_store
     build = Folded(store)
     build.fold(0)
@@ -230,32 +190,21 @@ def test_what_its_base_was_folded_by_keeps_no_proof_from_folding_from_there(
     writer = TableWriter(store, "b", TABLES[0], origin=origin_mark("b", at(0)), driver_rows=10)
     for piece in catch_up(1, at(1), at(20), at_most=3, kind=LegKind.BASE).slices_after(at(1)):
         writer.commit(None, next_mark(branch, writer.mark(), piece, {}))
-    keep_base(
-        store,
-        branch,
-        replace(
-            build.frontier(2),
-            build="b",
-            offsets=at(20),
-            versions={"log": writer.version, "other": 1},
-        ),
-    )
+    reached = {"offsets": at(20), "versions": {"log": writer.version, "other": 1}}
+    keep_base(store, branch, replace(build.frontier(2), build="b", **reached))
 
     # A proof folds on this host.
     anew = Store(tmp_path / "anew")
     begin_from(anew, branch, store, base_frontier(store, branch))
     again = TableWriter(anew, "b", TABLES[0], origin=origin_mark("b", at(0)), driver_rows=10)
     for number, end in enumerate((at(20), at(21))):
-        again.commit(
-            None,
-            next_mark(branch, again.mark(), Slice(REFOLDED, number, again.mark().end, end), {}),
-        )
+        piece = Slice(REFOLDED, number, again.mark().end, end)
+        again.commit(None, next_mark(branch, again.mark(), piece, {}))
     assert again.mark().end == at(21)
 
 
-def test_files_are_copied_if_links_fail_and_a_full_disk_is_an_error(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_copied_if_links_fail(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk is an error."""
     build = Folded(store)
     build.fold(0)
 
@@ -273,9 +222,9 @@ def test_files_are_copied_if_links_fail_and_a_full_disk_is_an_error(
     monkeypatch.setattr("os.link", fails)
     begin_from(store, birth("b"), store, build.frontier(1))
     assert rows(store, "b", "log", 2) == [0]
-    assert not {path.stat().st_ino for path in Path(table_path(store, "b", "log")).iterdir()} & {
-        path.stat().st_ino for path in Path(table_path(store, "a", "log")).iterdir()
-    }
+    folders = (Path(table_path(store, each, "log")) for each in "ab")
+    one, other = ({path.stat().st_ino for path in folder.iterdir()} for folder in folders)
+    assert not one & other
 
     monkeypatch.setattr("shutil.copyfile", full)
     with pytest.raises(KappaError, match="could not be copied: .*No space left on device"):
@@ -294,32 +243,21 @@ def test_it_stands_before_its_base_until_its_frontier_does_not(store: Store) -> 
     assert not stands_before_base(store, "b")
 
 
-def test_a_birth_certificate_has_its_base_and_an_older_one_is_readable(
-    store: Store,
-) -> None:
+def test_birth_certificate_has_its_base(store: Store) -> None:
+    """An older certificate is readable."""
     branch = birth("b", Base("a", "v0", at(2).plain(), 1, at(1).plain()))
     put_birth(store, branch)
     old = store.get_json("builds/b/birth.json")
     of_before = old.pop("base")
-    assert of_before == {
-        "build": "a",
-        "version": "v0",
-        "offsets": {"orders": {"0": 2}},
-        "frontier": 1,
-        "start": {"orders": {"0": 1}},
-    }
+    begun = {"offsets": {"orders": {"0": 2}}, "frontier": 1, "start": {"orders": {"0": 1}}}
+    assert of_before == {"build": "a", "version": "v0", **begun}
     store.put_new_json("builds/old/birth.json", old)
     del of_before["start"]
     store.put_new_json("builds/early/birth.json", {**old, "base": of_before})
 
     assert read_birth(store, "b") == branch
     found = {name: read_birth(store, name) for name in ("b", "old", "early")}
-    assert {
-        name: (each.origin_offsets, each.reads_from, each.begins) for name, each in found.items()
-    } == {
-        "b": (at(0), at(1), at(2)),
-        "old": (at(0), at(0), at(0)),
-        "early": (at(0), at(0), at(2)),
-    }
+    places = [(each.origin_offsets, each.reads_from, each.begins) for each in found.values()]
+    assert places == [(at(0), at(1), at(2)), (at(0), at(0), at(0)), (at(0), at(0), at(2))]
     assert found["old"].base is None
     assert str(branch.base) == "a branch of build a (version v0) at orders:0=2"

@@ -41,18 +41,15 @@ BY_K = Merge("t.k = s.k", {"n": "s.n"}, {"k": "s.k", "n": "s.n"})
 
 @pytest.fixture
 def table(tmp_path: Path) -> StoredTable:
-    return ensure_table(
-        str(tmp_path / "röot 1* it's #1?" / "t"), [("k", "string"), ("n", "bigint")], MARK
-    )
+    path = str(tmp_path / "röot 1* it's #1?" / "t")
+    return ensure_table(path, [("k", "string"), ("n", "bigint")], MARK)
 
 
 def grow(table: StoredTable, commits: int, draw: random.Random) -> None:
     """Makes commits of every kind, in random order."""
     for _ in range(commits):
-        rows, guard = (
-            pa.table({"k": [draw.choice("abcdef")], "n": [draw.randrange(9)]}),
-            Guard("a", table.version),
-        )
+        rows = pa.table({"k": [draw.choice("abcdef")], "n": [draw.randrange(9)]})
+        guard = Guard("a", table.version)
         match draw.choice(["append", "merge", "merge", "nothing", "compact"]):
             case "append":
                 table.append(rows, MARK, guard)
@@ -135,9 +132,7 @@ def test_of_two_who_commit_a_slice_without_rows_one_does(table: StoredTable) -> 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_who_follows_the_commits_has_the_files_of_every_version(
-    table: StoredTable, seed: int
-) -> None:
+def test_followed_commits_give_every_versions_files(table: StoredTable, seed: int) -> None:
     draw = random.Random(seed)
     grow(table, 25, draw)
     lists = FileLists()
@@ -148,9 +143,8 @@ def test_who_follows_the_commits_has_the_files_of_every_version(
         assert lists.at(table.path, version, None) == files(table.path, version, None)
 
 
-def test_a_table_is_opened_once_then_followed_and_reopened_if_commits_are_gone(
-    table: StoredTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_table_is_opened_and_followed(table: StoredTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is opened again if commits are gone."""
     opened: list[int] = []
 
     def counted(path: str, version: int) -> FileList:
@@ -228,25 +222,18 @@ def test_a_call_that_failed_is_no_damage(table: StoredTable) -> None:
             look(table.path)
 
 
-def test_a_columns_greatest_amount_is_a_bound_and_unknown_without_statistics(
-    tmp_path: Path,
-) -> None:
+def test_greatest_amount_of_a_column_is_a_bound(tmp_path: Path) -> None:
+    """Without statistics it is unknown."""
     columns = (("k", "string"), ("n", "bigint"), ("d", "decimal(20,2)"))
     table = ensure_table(str(tmp_path / "t"), columns, origin_mark("b", Offsets()).of_table("t"))
     assert (table.rows(), greatest(table.facts(), "n")) == (0, 0)
-    for number, (n, d) in enumerate(
-        [(-7, Decimal("1.50")), (None, None), (5, Decimal("-2.25"))], 1
-    ):
-        table.append(
-            pa.table({"k": ["a"], "n": [n], "d": [d]}, schema=arrow_schema(columns)),
-            origin_mark("b", Offsets()),
-            Guard("t", number),
-        )
-    assert (table.rows(), greatest(table.facts(), "n"), greatest(table.facts(), "d")) == (
-        3,
-        7,
-        Decimal("2.25"),
-    )
+    values = [(-7, Decimal("1.50")), (None, None), (5, Decimal("-2.25"))]
+    for number, (n, d) in enumerate(values, 1):
+        rows = pa.table({"k": ["a"], "n": [n], "d": [d]}, schema=arrow_schema(columns))
+        table.append(rows, origin_mark("b", Offsets()), Guard("t", number))
+    assert table.rows() == 3
+    assert greatest(table.facts(), "n") == 7
+    assert greatest(table.facts(), "d") == Decimal("2.25")
     # A value without statistics in a file: any sum with it exceeds every limit.
     assert greatest(table.facts(), "nowhere") + Decimal(1) > 10**30
 
@@ -262,15 +249,13 @@ def test_a_key_is_in_few_groups_of_rows(tmp_path: Path) -> None:
     table.merge(pa.table({"k": keys[:9], "n": keys[:9]}), BY_K, MARK, Guard("a", 3))
     table.compact(MARK, target_bytes=1 << 30)
 
-    paths = [text(each) for each in files(path, table.version, None)]
+    paths = f"[{', '.join(text(each) for each in files(path, table.version, None))}]"
+    counts = "count(*) filter (not bloom_filter_excludes), count(*)"
+    probe = f"select {counts} from parquet_bloom_probe({paths}, 'k', {keys[5]})"
     with open_connection() as duck:
-        left, groups = duck.execute(
-            f"select count(*) filter (not bloom_filter_excludes), count(*) from "
-            f"parquet_bloom_probe([{', '.join(paths)}], 'k', {keys[5]})"
-        ).fetchall()[0]
-        most = duck.execute(
-            f"select max(row_group_num_rows) from parquet_metadata([{', '.join(paths)}])"
-        ).fetchall()[0][0]
+        ((left, groups),) = duck.execute(probe).fetchall()
+        metadata = f"select max(row_group_num_rows) from parquet_metadata({paths})"
+        ((most,),) = duck.execute(metadata).fetchall()
     assert groups >= 3
     assert 1 <= left < groups
     assert most <= 32_768

@@ -32,21 +32,11 @@ from kappa.declare.values.columns import Type, parse_columns, parse_type
 from kappa.tables.shape import table_births
 
 EVENTS = Topic("events", event="k string")
-OUTPUT = {
-    column.name: column.type
-    for column in parse_columns(
-        "k string, x double, n int, d decimal(12,3), wide decimal(38,0), b boolean, l "
-        "array<int>, at timestamp"
-    )
-}
-
-
-ORDER = {
-    "_log_time": parse_type("bigint"),
-    "_topic": parse_type("string"),
-    "_partition": parse_type("int"),
-    "_offset": parse_type("bigint"),
-}
+NUMBERS = "x double, n int, d decimal(12,3), wide decimal(38,0)"
+OTHERS = "k string, b boolean, l array<int>, at timestamp"
+OUTPUT = {column.name: column.type for column in parse_columns(f"{NUMBERS}, {OTHERS}")}
+PLACE = {"_log_time": "bigint", "_topic": "string", "_partition": "int", "_offset": "bigint"}
+ORDER = {name: parse_type(text) for name, text in PLACE.items()}
 
 
 def columns(fold: Fold, *, key: str = "k", output: dict[str, Type] = OUTPUT) -> dict[str, str]:
@@ -61,21 +51,16 @@ def columns(fold: Fold, *, key: str = "k", output: dict[str, Type] = OUTPUT) -> 
 @pytest.mark.parametrize(
     ("fold", "kind"),
     [
-        *(
-            (count(), "bigint"),
-            (count("l"), "bigint"),
-        ),
-        *(
-            (min_("k"), "string"),
-            (max_("at"), "timestamp"),
-            (min_("wide"), "decimal(38,0)"),
-            (and_("b"), "boolean"),
-            (or_("b"), "boolean"),
-        ),
+        *((count(), "bigint"), (count("l"), "bigint"), (min_("k"), "string")),
+        *((max_("at"), "timestamp"), (min_("wide"), "decimal(38,0)")),
+        *((and_("b"), "boolean"), (or_("b"), "boolean")),
     ],
 )
 def test_a_folded_column_has_the_type_of_its_fold(fold: Fold, kind: str) -> None:
     assert columns(fold) == {"k": "string", "f": kind}
+
+
+GONE = "and the function does not return it"
 
 
 @pytest.mark.parametrize(
@@ -94,22 +79,10 @@ def test_a_folded_column_has_the_type_of_its_fold(fold: Fold, kind: str) -> None
         (theta("l"), r"folds f = theta\(l, lg_k=12\) over the type array<int>"),
         (kll("at", 0.5), r"folds f = kll\(at, rank=0.5, k=200\) over the type timestamp"),
         (top_k("l"), r"folds f = top_k\(l, k=10\) over the type array<int>, which has no order"),
-        (
-            top_k("n", by="b"),
-            r"folds f = top_k\(n, k=10, by=b\) over the type boolean, which has no order",
-        ),
-        (
-            top_k("n", by="gone"),
-            (
-                r"needs column gone for f = top_k\(n, k=10, by=gone\), "
-                "and the function does not return it"
-            ),
-        ),
+        (top_k("n", by="b"), r"folds f = top_k\(n, k=10, by=b\) over the type boolean, which has"),
+        (top_k("n", by="gone"), rf"needs column gone for f = top_k\(n, k=10, by=gone\), {GONE}"),
         (top_k("l", by="n"), r"needs column _log_time bigint for f = top_k\(l, k=10, by=n\)"),
-        (
-            count("gone"),
-            r"needs column gone for f = count\(gone\), and the function does not return it",
-        ),
+        (count("gone"), rf"needs column gone for f = count\(gone\), {GONE}"),
     ],
 )
 def test_a_fold_over_what_it_cannot_fold_is_refused_with_the_line(fold: Fold, why: str) -> None:
@@ -119,83 +92,58 @@ def test_a_fold_over_what_it_cannot_fold_is_refused_with_the_line(fold: Fold, wh
 
 @pytest.mark.parametrize(("fold", "kind"), [(first("l"), "array<int>"), (latest("x"), "double")])
 def test_a_fold_by_order_keeps_the_order_of_its_value_hidden(fold: Fold, kind: str) -> None:
-    born = columns(fold, output=OUTPUT | ORDER)
+    hidden = {f"_f{name}": str(of) for name, of in ORDER.items()}
+    assert columns(fold, output=OUTPUT | ORDER) == {"k": "string", "f": kind, **hidden}
 
-    assert born == {
-        "k": "string",
-        "f": kind,
-        "_f_log_time": "bigint",
-        "_f_topic": "string",
-        "_f_partition": "int",
-        "_f_offset": "bigint",
-    }
+
+OVERFLOW = {"f_overflow": "boolean"}
+CUT = {"f_overflow": "boolean", "_f_cut": "boolean"}
+SKETCH = {"_f_sketch": "binary"}
+WHERE = "log_time:bigint,topic:string,partition:int,offset:bigint"
 
 
 @pytest.mark.parametrize(
     ("fold", "kept"),
     [
         (set_("d"), {"f": "array<decimal(12,3)>", "f_overflow": "boolean"}),
-        (set_("k"), {"f": "array<string>", "f_overflow": "boolean", "_f_cut": "boolean"}),
-        (hll("b"), {"f": "bigint", "_f_sketch": "binary"}),
-        (theta("at"), {"f": "bigint", "_f_sketch": "binary"}),
-        (
-            kll("n", 0.5),
-            {"f": "bigint", "_f_sketch": "binary", "_f_low": "bigint", "_f_high": "bigint"},
-        ),
-        (
-            kll("d", 1),
-            {"f": "double", "_f_sketch": "binary", "_f_low": "double", "_f_high": "double"},
-        ),
+        (set_("k"), {"f": "array<string>", **CUT}),
+        (hll("b"), {"f": "bigint", **SKETCH}),
+        (theta("at"), {"f": "bigint", **SKETCH}),
+        (kll("n", 0.5), {**dict.fromkeys(("f", "_f_low", "_f_high"), "bigint"), **SKETCH}),
+        (kll("d", 1), {**dict.fromkeys(("f", "_f_low", "_f_high"), "double"), **SKETCH}),
         (
             top_k("l", by="d"),
             {
                 "f": "array<array<int>>",
-                "_f_top": (
-                    "array<struct<by:decimal(12,3),log_time:bigint,topic:string,partition:int,"
-                    "offset:bigint,value:array<int>>>"
-                ),
-                "f_overflow": "boolean",
-                "_f_cut": "boolean",
+                "_f_top": f"array<struct<by:decimal(12,3),{WHERE},value:array<int>>>",
+                **CUT,
             },
         ),
         (
             top_k("k"),
             {
                 "f": "array<string>",
-                "_f_top": (
-                    "array<struct<by:string,log_time:bigint,topic:string,partition:int,"
-                    "offset:bigint,value:string>>"
-                ),
-                "f_overflow": "boolean",
-                "_f_cut": "boolean",
+                "_f_top": f"array<struct<by:string,{WHERE},value:string>>",
+                **CUT,
             },
         ),
     ],
 )
-def test_a_fold_that_is_combined_keeps_what_it_needs_beside_what_is_served(
-    fold: Fold, kept: dict[str, str]
-) -> None:
+def test_combined_fold_keeps_what_it_needs(fold: Fold, kept: dict[str, str]) -> None:
+    """Beside what is served."""
     assert columns(fold, output=OUTPUT | ORDER) == {"k": "string", **kept}
 
 
 @pytest.mark.parametrize(
     ("fold", "kept"),
     [
-        (sum_("n"), {"f": "bigint", "_f_sum": "decimal(37,0)", "f_overflow": "boolean"}),
-        (sum_("d"), {"f": "decimal(22,3)", "_f_sum": "decimal(37,3)", "f_overflow": "boolean"}),
+        (sum_("n"), {"f": "bigint", "_f_sum": "decimal(37,0)", **OVERFLOW}),
+        (sum_("d"), {"f": "decimal(22,3)", "_f_sum": "decimal(37,3)", **OVERFLOW}),
         (
             sum_("d27"),
-            {
-                "f": "decimal(37,7)",
-                "_f_sum": "decimal(37,7)",
-                "_f_carry": "bigint",
-                "f_overflow": "boolean",
-            },
+            {**dict.fromkeys(("f", "_f_sum"), "decimal(37,7)"), "_f_carry": "bigint", **OVERFLOW},
         ),
-        (
-            sum_("x"),
-            {"f": "double", "_f_sum": "double", "_f_large": "double", "f_overflow": "boolean"},
-        ),
+        (sum_("x"), {**dict.fromkeys(("f", "_f_sum", "_f_large"), "double"), **OVERFLOW}),
         (avg_("n"), {"f": "double", "_f_sum": "decimal(37,0)", "_f_count": "bigint"}),
     ],
 )
@@ -206,28 +154,19 @@ def test_a_sum_is_kept_wider_than_it_is_served(fold: Fold, kept: dict[str, str])
 
 @pytest.mark.parametrize("lost", ORDER)
 def test_a_fold_by_order_needs_the_order_in_the_rows(lost: str) -> None:
-    with pytest.raises(
-        DeclarationError,
-        match=(
-            rf"table t needs column {lost} \w+ for f = latest\(x\), "
-            "and the function does not return it"
-        ),
-    ) as refused:
-        columns(
-            latest("x"),
-            output=OUTPUT | {name: kind for name, kind in ORDER.items() if name != lost},
-        )
+    gone = rf"table t needs column {lost} \w+ for f = latest\(x\), {GONE}"
+    others = {name: kind for name, kind in ORDER.items() if name != lost}
+    with pytest.raises(DeclarationError, match=gone) as refused:
+        columns(latest("x"), output=OUTPUT | others)
     assert "'_log_time', '_topic', '_partition', '_offset'" in refused.value.hint
 
-    with pytest.raises(
-        DeclarationError, match=rf"needs column {lost} .* and the function returns it as date"
-    ):
+    other = rf"needs column {lost} .* and the function returns it as date"
+    with pytest.raises(DeclarationError, match=other):
         columns(latest("x"), output=OUTPUT | ORDER | {lost: parse_type("date")})
 
 
 @pytest.mark.parametrize("key", ["x", "l"])
 def test_a_key_without_exact_equality_is_refused(key: str) -> None:
-    with pytest.raises(
-        DeclarationError, match=f"has the key {key} of type .* which has no exact equality"
-    ):
+    inexact = f"has the key {key} of type .* which has no exact equality"
+    with pytest.raises(DeclarationError, match=inexact):
         columns(count(), key=key)

@@ -129,9 +129,8 @@ def filled() -> Iterator[Connection]:
 @pytest.mark.law
 @examples(150)
 @given(st.integers(0, 10_000_000), st.sampled_from(["plain", "ordered", "on", "any"]))
-def test_what_is_not_refused_has_the_same_rows_in_any_order(
-    filled: Connection, seed: int, kind: str
-) -> None:
+def test_accepted_views_are_free_of_order(filled: Connection, seed: int, kind: str) -> None:
+    """They have the same rows in any order of those below."""
     grammar = Grammar(seed)
     sql, _ = grammar.query(2) if kind == "any" else grammar.select(1, kind)
     if tied(tree_of(filled, sql), GIVEN) is not None:

@@ -9,15 +9,8 @@ from kappa.base.errors import DeclarationError
 from kappa.state.table import TableBirth
 from kappa.tables.views.births import view_births
 
-BIDS = TableBirth(
-    "bids",
-    (
-        ("auction", "bigint"),
-        ("price", "decimal(12,2)"),
-        ("at", "timestamp"),
-        ("tags", "array<int>"),
-    ),
-)
+PRICED = (("auction", "bigint"), ("price", "decimal(12,2)"))
+BIDS = TableBirth("bids", (*PRICED, ("at", "timestamp"), ("tags", "array<int>")))
 AUCTIONS = TableBirth("auctions", (("id", "bigint"), ("x", "double")), keys=("id",))
 TABLES = (BIDS, AUCTIONS)
 
@@ -93,112 +86,67 @@ def test_views_that_are_not_maintained_are_no_tables() -> None:
     assert view_births([View("a", "select broken")], TABLES) == ()
 
 
+def v(sql: str, *, key: str = "id") -> View:
+    return View("v", sql, keys=(key,))
+
+
+def grouped(value: str) -> View:
+    """A view with a value of each auction's bids."""
+    return v(f"select auction, {value} as p from bids group by 1", key="auction")
+
+
+def by_auction(sql: str) -> View:
+    return View("v", sql, by=("auction",))
+
+
+def w(sql: str) -> View:
+    return View("w", sql, keys=("id",))
+
+
+SEMI = "select bids.id as k from auctions as bids semi join bids on true"
+AVERAGED = "select id, avg(x / 2) over (partition by id) as s from auctions"
+NUMBERED = "select * from bids qualify row_number() over (partition by auction) = 1"
+UNKEPT = "its column t is of DuckDB's type TIMESTAMP, which no table can keep"
+UNKNOWN = r'cannot be read: Referenced column "idd" not found .* \(did you mean "id"\?\)$'
+
+
 @pytest.mark.parametrize(
     ("views", "told"),
     [
-        ([View("v", "select id from auctions", keys=("nr",))], "has nr among its keys.*no such"),
-        (
-            [View("v", "select 1 as id, count(*) as n from bids", keys=("id",))],
-            "has rows where its tables have none",
-        ),
+        ([v("select id from auctions", key="nr")], "has nr among its keys.*no such"),
+        ([v("select 1 as id, count(*) as n from bids")], "has rows where its tables have none"),
         ([View("v", "select id from auctions", by=("nr",))], "has nr among its by.*no such column"),
-        ([View("v", "select x from auctions", keys=("x",))], "has x of type double among its keys"),
-        ([View("v", "select id, id from auctions", keys=("id",))], "has a column id"),
-        ([View("v", 'select id, 1 as "ID" from auctions', keys=("id",))], "has a column id twice"),
+        ([v("select x from auctions", key="x")], "has x of type double among its keys"),
+        ([v("select id, id from auctions")], "has a column id"),
+        ([v('select id, 1 as "ID" from auctions')], "has a column id twice"),
+        ([v("select id, timestamp '2020-01-01' as t from auctions")], UNKEPT),
+        ([v(SEMI, key="k")], "v cannot be kept: "),
+        ([v("select id, 1 as _n from auctions")], "has a column _n"),
+        ([v("select id, interval 1 day as d from auctions")], "INTERVAL"),
+        ([v("select id, sum(x) as s from auctions group by id")], "sum of a double"),
+        ([by_auction("select auction, rowid from bids")], "v has rowid, which"),
         (
-            [View("v", "select id, timestamp '2020-01-01' as t from auctions", keys=("id",))],
-            "its column t is of DuckDB's type TIMESTAMP, which no table can keep",
-        ),
-        (
-            [
-                View(
-                    "v",
-                    "select bids.id as k from auctions as bids semi join bids on true",
-                    keys=("k",),
-                )
-            ],
-            "v cannot be kept: ",
-        ),
-        ([View("v", "select id, 1 as _n from auctions", keys=("id",))], "has a column _n"),
-        ([View("v", "select id, interval 1 day as d from auctions", keys=("id",))], "INTERVAL"),
-        (
-            [View("v", "select id, sum(x) as s from auctions group by id", keys=("id",))],
-            "sum of a double",
-        ),
-        ([View("v", "select auction, rowid from bids", by=("auction",))], "v has rowid, which"),
-        (
-            [
-                View("v", "select id from w", keys=("id",)),
-                View("w", "select b.ROWID as id from bids b"),
-            ],
+            [v("select id from w"), View("w", "select b.ROWID as id from bids b")],
             "v has rowid, which numbers",
         ),
+        ([v("select id, s from w"), View("w", AVERAGED)], "avg of a double"),
         (
-            [
-                View("v", "select id, s from w", keys=("id",)),
-                View("w", "select id, avg(x / 2) over (partition by id) as s from auctions"),
-            ],
-            "avg of a double",
-        ),
-        (
-            [View("v", "select auction, list(price) as p from bids group by 1", by=("auction",))],
+            [by_auction("select auction, list(price) as p from bids group by 1")],
             "list without an order",
         ),
+        ([grouped('arg_max(price, "at")')], "arg_max without"),
+        ([v(NUMBERED, key="auction")], "row_number over rows without"),
+        ([grouped("stddev(price)")], "stddev, whose result"),
+        ([by_auction("select auction from bids limit 3")], "a limit without an order"),
         (
-            [
-                View(
-                    "v",
-                    'select auction, arg_max(price, "at") as p from bids group by 1',
-                    keys=("auction",),
-                )
-            ],
-            "arg_max without",
-        ),
-        (
-            [
-                View(
-                    "v",
-                    "select * from bids qualify row_number() over (partition by auction) = 1",
-                    keys=("auction",),
-                )
-            ],
-            "row_number over rows without",
-        ),
-        (
-            [
-                View(
-                    "v",
-                    "select auction, stddev(price) as p from bids group by 1",
-                    keys=("auction",),
-                )
-            ],
-            "stddev, whose result",
-        ),
-        (
-            [View("v", "select auction from bids limit 3", by=("auction",))],
-            "a limit without an order",
-        ),
-        (
-            [View("v", "select distinct on (auction) * from bids", keys=("auction",))],
+            [v("select distinct on (auction) * from bids", key="auction")],
             "distinct on without an order",
         ),
-        (
-            [View("v", "select auction from bids tablesample 10%", by=("auction",))],
-            "a sample of rows",
-        ),
-        (
-            [View("v", "select idd from auctions", keys=("idd",))],
-            r'cannot be read: Referenced column "idd" not found .* \(did you mean "id"\?\)$',
-        ),
-        ([View("v", "select id from v", keys=("id",))], "view v reads itself"),
-        ([View("v", "select id from nowhere", keys=("id",))], "view v cannot be read.*nowhere"),
-        (
-            [
-                View("v", "select id from w", keys=("id",)),
-                View("w", "select id from v", keys=("id",)),
-            ],
-            "views v and w read each other",
-        ),
+        ([by_auction("select auction from bids tablesample 10%")], "a sample of rows"),
+        ([v("select idd from auctions", key="idd")], UNKNOWN),
+        ([v("select id from v")], "view v reads itself"),
+        ([v("select id from nowhere")], "view v cannot be read.*nowhere"),
+        ([v("select id from w"), w("select id from v")], "views v and w read each other"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_with_the_views_line(views: list[View], told: str) -> None:
@@ -211,10 +159,7 @@ def test_what_cannot_be_kept_is_refused_with_the_views_line(views: list[View], t
     [
         ({"keys": "id"}, r"keys='id'"),
         ({"keys": ("id", "id")}, "twice among its keys"),
-        (
-            {"expire": "at", "after": "1 day"},
-            "has expire or after, and its rows end with its tables",
-        ),
+        ({"expire": "at", "after": "1 day"}, "has expire or after, and its rows end with its"),
         ({"by": ("_id",)}, "among its by"),
         ({"keys": ("id",), "by": ("x",)}, "rows belong together by a column that is not a key"),
         ({"checks": ["x > 0"]}, "has checks, and is not maintained"),
