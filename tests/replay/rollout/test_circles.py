@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from journals import NOWHERE, served, staged, verified
 from msgspec import structs
 from overlays import ORDERS, born
 from overlays import declared as flights
-from plans import observed
+from plans import A_SERVES, observed
 
 from kappa import Sink, Table, Topic, count, pipeline
 from kappa.base.errors import DeclarationError
@@ -24,10 +23,7 @@ from kappa.replay.rollout.plan.make_plan import make_plan
 from kappa.replay.rollout.plan.plan import Plan
 from kappa.replay.rollout.plan.validate import validate_project
 from kappa.state.build import Birth, TopicBirth
-from kappa.state.journal.events import CaughtUp
 from kappa.state.store import Store
-
-SERVES = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
 
 
 def declares(name: str, *, reads: str, sends: str) -> Declared:
@@ -37,14 +33,9 @@ def declares(name: str, *, reads: str, sends: str) -> Declared:
     def function(orders: Any) -> dict[str, Any]:
         return {"delays": orders}
 
-    made = pipeline(
-        reads={"orders": topic},
-        writes=[
-            Table(f"of_{name}", keys=("id",), fold={"n": count()}),
-            Sink(sends, of=f"of_{name}"),
-        ],
-        name=name,
-    )(function)
+    table = Table(f"of_{name}", keys=("id",), fold={"n": count()})
+    writes = [table, Sink(sends, of=table.name)]
+    made = pipeline(reads={"orders": topic}, writes=writes, name=name)(function)
     return replace(flights(), pipeline=made, tables=())
 
 
@@ -60,35 +51,31 @@ def serves(name: str, build: str, *, reads: str, sends: str) -> Birth:
 
 def planned(*pipelines: Declared, serving: Mapping[str, Birth] | None = None) -> Plan:
     births = tuple((serving or {}).values())
-    seen = observed(*pipelines, journal=SERVES, births=(born("a", flights()), *births))
-    state = replace(
-        seen.state, serving={name: birth.build for name, birth in (serving or {}).items()}
-    )
+    seen = observed(*pipelines, journal=A_SERVES, births=(born("a", flights()), *births))
+    builds = {name: birth.build for name, birth in (serving or {}).items()}
+    state = replace(seen.state, serving=builds)
     return make_plan(replace(seen, state=state), only=[each.pipeline.name for each in pipelines])
 
 
 def circles(plan: Plan) -> dict[str, str]:
-    return {
-        each.pipeline: each.message for each in plan.refusals if "reads what it" in each.message
-    }
+    found = [each for each in plan.refusals if "reads what it" in each.message]
+    return {each.pipeline: each.message for each in found}
 
 
 def test_two_declared_pipelines_that_feed_each_other_are_refused_by_name() -> None:
-    plan = planned(
-        declares("one", reads="orders", sends="ones"),
-        declares("two", reads="ones", sends="orders"),
-    )
+    one = declares("one", reads="orders", sends="ones")
+    plan = planned(one, declares("two", reads="ones", sends="orders"))
 
+    there, back = "one sends ones, which two reads", "two sends orders, which one reads"
+    endless = "Each change would cause another, without end"
     assert circles(plan) == {
-        "one": "pipeline one reads what it changes itself: one sends ones, which two reads; two "
-        "sends orders, which one reads. Each change would cause another, without end",
-        "two": "pipeline two reads what it changes itself: two sends orders, which one reads; one "
-        "sends ones, which two reads. Each change would cause another, without end",
+        "one": f"pipeline one reads what it changes itself: {there}; {back}. {endless}",
+        "two": f"pipeline two reads what it changes itself: {back}; {there}. {endless}",
     }
-    assert [each.hint for each in plan.refusals if each.pipeline == "one"][-1] == (
-        "let one not read orders, or give the sink of two another topic; what serves counts until "
-        "a deploy of two"
-    )
+    hint = [each.hint for each in plan.refusals if each.pipeline == "one"][-1]
+    mend, now = hint.split("; ")
+    assert mend == "let one not read orders, or give the sink of two another topic"
+    assert now == "what serves counts until a deploy of two"
     assert all(not each.name for each in plan.refusals), "nothing lets it through"
 
 
@@ -99,23 +86,18 @@ def test_a_circle_of_three_through_what_serves_is_refused() -> None:
     }
     one = declares("one", reads="orders", sends="ones")
 
-    assert (
-        "one sends ones, which two reads; two sends twos, which three reads; three sends"
-        in (circles(planned(one, serving=serving))["one"])
-    )
+    way = "one sends ones, which two reads; two sends twos, which three reads; three sends"
+    assert way in circles(planned(one, serving=serving))["one"]
     # What is declared counts, and not what that pipeline served before.
     other = declares("three", reads="twos", sends="threes")
     assert circles(planned(one, other, serving=serving)) == {}
 
 
 def test_pipelines_behind_one_another_are_no_circle() -> None:
-    one, two = (
-        declares("one", reads="orders", sends="ones"),
-        declares("two", reads="ones", sends="twos"),
-    )
-    beside = declares("three", reads="ones", sends="threes")
+    chained = {"one": ("orders", "ones"), "two": ("ones", "twos"), "three": ("ones", "threes")}
+    pipelines = (declares(name, reads=a, sends=b) for name, (a, b) in chained.items())
 
-    assert circles(planned(one, two, beside)) == {}
+    assert circles(planned(*pipelines)) == {}
     # One before a circle is not in it.
     uses = {
         "before": TopicUse(frozenset({"x"}), frozenset({"a"})),
@@ -153,9 +135,8 @@ def test_validation_finds_a_circle_without_a_broker(tmp_path: Path) -> None:
         (tmp_path / "pipelines" / f"{name}.py").write_text(text)
     settings = load_settings(tmp_path)
 
-    found = {
-        each.name: each.refused for each in validate_project(settings, Store(settings.root_url))
-    }
+    validated = validate_project(settings, Store(settings.root_url))
+    found = {each.name: each.refused for each in validated}
 
     assert [name for name, refused in found.items() if refused] == ["one", "two"]
     assert "one sends b, which two reads; two sends a, which one reads" in found["one"][0].message

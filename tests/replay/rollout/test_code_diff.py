@@ -69,9 +69,8 @@ def side(text: str = FLIGHTS, *, helpers: str = HELPERS, **declared: object) -> 
 
     tree = {"pipelines/flights.py": text, "pipelines/helpers.py": helpers}
     parts = compute_fingerprint(flights, "pipelines.flights", "flights", finding(tree)).parts
-    return CodeSide(
-        parts, {path: code.encode() for path, code in tree.items()}, declaration_lines(flights)
-    )
+    files = {path: code.encode() for path, code in tree.items()}
+    return CodeSide(parts, files, declaration_lines(flights))
 
 
 def edited(old: str, new: str) -> CodeSide:
@@ -83,6 +82,11 @@ def changes(diff: PartDiff) -> list[str]:
     return [line for line in diff.lines if line[0] in "+-"]
 
 
+def changes_by_part(new: CodeSide) -> dict[str, list[str]]:
+    """Returns the changed lines of each part, from the code as it is above."""
+    return {diff.part: changes(diff) for diff in part_diffs(side(), new)}
+
+
 def only(old: CodeSide, new: CodeSide) -> PartDiff:
     (diff,) = part_diffs(old, new)
     return diff
@@ -91,19 +95,15 @@ def only(old: CodeSide, new: CodeSide) -> PartDiff:
 def test_a_changed_constant_is_one_line_of_each() -> None:
     diff = only(side(), edited("LIMIT = 15  # minutes", "LIMIT = 30"))
 
-    assert (diff.part, diff.what) == (
-        "value pipelines/flights.py:LIMIT",
-        "value LIMIT in pipelines/flights.py",
-    )
+    assert diff.part == "value pipelines/flights.py:LIMIT"
+    assert diff.what == "value LIMIT in pipelines/flights.py"
     assert changes(diff) == ["-LIMIT = 15", "+LIMIT = 30"]
 
 
 def test_prose_beside_a_real_change_is_not_shown() -> None:
-    text = (
-        FLIGHTS.replace("Late or not.", "Punctual.")
-        .replace("# Nulls are late.", "# Nulls\n\n    # are late!")
-        .replace("rows.delay < LIMIT", "rows . delay <= LIMIT")
-    )
+    prose = FLIGHTS.replace("Late or not.", "Punctual.")
+    prose = prose.replace("# Nulls are late.", "# Nulls\n\n    # are late!")
+    text = prose.replace("rows.delay < LIMIT", "rows . delay <= LIMIT")
 
     assert changes(only(side(), side(text))) == [
         "-    return rows.where(rows.delay < LIMIT)",
@@ -119,42 +119,23 @@ def test_prose_alone_is_no_difference(taken: set[str], spread: bool) -> None:
     text = FLIGHTS
     for each in taken:
         text = text.replace(each, "")
-    text = (
-        text.replace("(", "(\n    ").replace("def on_time(\n    ", "def on_time(")
-        if spread
-        else text
-    )
+    if spread:
+        text = text.replace("(", "(\n    ").replace("def on_time(\n    ", "def on_time(")
 
     assert part_diffs(side(), side(text)) == ()
 
 
 def test_a_helper_that_is_new_is_shown_whole() -> None:
-    diffs = {
-        diff.part: changes(diff)
-        for diff in part_diffs(
-            side(),
-            side(
-                helpers="def clean(rows):\n    return drop(rows)\ndef drop(rows):\n    return "
-                "rows.where(True)\n"
-            ),
-        )
-    }
+    drop = "def drop(rows):\n    return rows.where(True)\n"
+    diffs = changes_by_part(side(helpers=f"def clean(rows):\n    return drop(rows)\n{drop}"))
 
-    assert diffs["function pipelines/helpers.py:drop"] == [
-        "+def drop(rows):",
-        "+    return rows.where(True)",
-    ]
-    assert diffs["function pipelines/helpers.py:clean"] == [
-        "-    return rows",
-        "+    return drop(rows)",
-    ]
+    of = "function pipelines/helpers.py"
+    assert diffs[f"{of}:drop"] == ["+def drop(rows):", "+    return rows.where(True)"]
+    assert diffs[f"{of}:clean"] == ["-    return rows", "+    return drop(rows)"]
 
 
 def test_what_is_gone_is_shown_whole() -> None:
-    diffs = {
-        diff.part: changes(diff)
-        for diff in part_diffs(side(), edited("rows.delay < LIMIT", "rows.delay < 15"))
-    }
+    diffs = changes_by_part(edited("rows.delay < LIMIT", "rows.delay < 15"))
 
     assert diffs["value pipelines/flights.py:LIMIT"] == ["-LIMIT = 15"]
 
@@ -166,12 +147,14 @@ def test_a_name_that_means_something_else_is_shown_though_the_code_is_the_same()
 
 
 def test_what_importing_does_is_shown() -> None:
-    diffs = {
-        diff.part: changes(diff)
-        for diff in part_diffs(side(), side(helpers="print('hello')\n" + HELPERS))
-    }
+    diffs = changes_by_part(side(helpers="print('hello')\n" + HELPERS))
 
     assert diffs["statements pipelines/helpers.py"] == ["+print('hello')"]
+
+
+TWO = Topic("hits", event="id string, n int", partitions=2, key="id")
+SUMMED = Table("delays", keys=("id",), fold={"n": sum_("n")}, checks=["n > 0"])
+UNCHECKED = Table("delays", keys=("id",), fold={"n": count()})
 
 
 @pytest.mark.parametrize(
@@ -179,52 +162,34 @@ def test_what_importing_does_is_shown() -> None:
     [
         (
             {"topic": Topic("hits", event="id string, n bigint")},
-            "topic hits",
-            ["-column n int", "+column n bigint"],
+            *("topic hits", ["-column n int", "+column n bigint"]),
         ),
         (
-            {"topic": Topic("hits", event="id string, n int", partitions=2, key="id")},
-            "topic hits",
-            ["-partitions 1", "-key (none)", "+partitions 2", "+key id"],
+            {"topic": TWO},
+            *("topic hits", ["-partitions 1", "-key (none)", "+partitions 2", "+key id"]),
         ),
-        (
-            {"tables": [Table("delays", keys=("id",), fold={"n": sum_("n")}, checks=["n > 0"])]},
-            "table delays",
-            ["-n = count()", "+n = sum(n)"],
-        ),
-        (
-            {"tables": [Table("delays", keys=("id",), fold={"n": count()})]},
-            "table delays",
-            ["-check n > 0"],
-        ),
+        ({"tables": [SUMMED]}, "table delays", ["-n = count()", "+n = sum(n)"]),
+        ({"tables": [UNCHECKED]}, "table delays", ["-check n > 0"]),
         (
             {"tables": [Table("delays")]},
-            "table delays",
-            ["-keys id", "-n = count()", "-check n > 0", "+rows are appended"],
+            *("table delays", ["-keys id", "-n = count()", "-check n > 0", "+rows are appended"]),
         ),
         ({"views": [View("v", "select 1\nfrom delays")]}, "view v", ["+select 1", "+from delays"]),
     ],
 )
-def test_declarations_are_compared_line_by_line(
-    changed: dict[str, object], part: str, lines: list[str]
-) -> None:
+def test_declarations_are_compared(changed: dict[str, object], part: str, lines: list[str]) -> None:
+    """Line by line."""
     diff = only(side(), side(**changed))
 
     assert (diff.part, changes(diff)) == (part, lines)
 
 
 def test_every_change_of_a_version_has_its_diff() -> None:
-    old, new = (
-        side(),
-        side(
-            FLIGHTS.replace("15", "16").replace("2.5", "3.5"),
-            topic=Topic("hits", event="id string"),
-        ),
-    )
+    text = FLIGHTS.replace("15", "16").replace("2.5", "3.5")
+    old, new = side(), side(text, topic=Topic("hits", event="id string"))
 
-    assert {diff.part for diff in part_diffs(old, new)} == {
-        part for part in {*old.parts, *new.parts} if old.parts.get(part) != new.parts.get(part)
-    }
+    changed = {part for part, _ in old.parts.items() ^ new.parts.items()}
+    assert {diff.part for diff in part_diffs(old, new)} == changed
     assert all(changes(diff) for diff in part_diffs(old, new))
 
 
@@ -248,11 +213,8 @@ def test_a_changed_file_of_rows_is_shown_by_its_path_and_its_rows(tmp_path: Path
         project = load_project(tmp_path)
         found = project.pipelines["web"]
         parts = compute_fingerprint(found, "pipelines.web", "web", project.sources.find).parts
-        return CodeSide(
-            parts,
-            snapshot_files("pipelines.web", project.sources.find),
-            declaration_lines(found),
-        )
+        files = snapshot_files("pipelines.web", project.sources.find)
+        return CodeSide(parts, files, declaration_lines(found))
 
     diff = only(loaded("a,b\n1,x\n2,y\n3,z\n"), loaded("a,b\n1,x\n2,Y\n3,z\n4,w\n"))
 

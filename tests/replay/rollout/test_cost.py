@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from journals import NOWHERE, at, staged
@@ -16,24 +17,15 @@ from kappa.state.journal.journal import JournalRecord
 from kappa.state.offsets import Offsets
 
 
-def cost(
-    facts: LogFacts | None = None,
-    *,
-    serving: str | None = "a",
-    disk: DiskFacts | None = None,
-    replayed: Replayed | None = None,
-    law_seconds: float = 0.0,
-) -> Cost:
+def cost(facts: LogFacts | None = None, **given: Any) -> Cost:
+    """Returns the cost of a replay of all that a log has, beside build a, which serves."""
     facts = facts or log()
-    return cost_of(
-        {"orders"},
-        facts.beginning,
-        facts,
-        serving=serving,
-        disk=disk,
-        replayed=replayed,
-        law_seconds=law_seconds,
-    )
+    known = {"serving": "a", "disk": None, "replayed": None, **given}
+    return cost_of({"orders"}, facts.beginning, facts, **known)
+
+
+# Of a replay that was long enough to tell a rate.
+REPLAYED = Replayed(records=400_000, seconds=100.0)
 
 
 def test_records_are_counted_per_partition_from_where_the_log_begins() -> None:
@@ -69,37 +61,28 @@ def test_a_bucket_is_never_full() -> None:
 
 
 def test_a_long_replay_tells_a_rate_and_a_time() -> None:
-    found = cost(log(end=1_000_000), replayed=Replayed(records=400_000, seconds=100.0))
+    found = cost(log(end=1_000_000), replayed=REPLAYED)
 
     assert (found.rate, found.seconds) == (4_000.0, 500.0)
     assert found.text.endswith("about 8 min at 4,000 records/s")
 
 
 def test_what_comes_in_meanwhile_takes_time_too() -> None:
-    found = cost(
-        log(end=3_600_000, hour_ago=1_800_000), replayed=Replayed(records=400_000, seconds=100.0)
-    )
+    found = cost(log(end=3_600_000, hour_ago=1_800_000), replayed=REPLAYED)
 
     assert (found.rate, found.ingest) == (4_000.0, 1_000.0)
     assert found.seconds == pytest.approx(7_200_000 / 3_000)
 
 
 def test_what_comes_in_faster_has_no_time() -> None:
-    assert (
-        cost(
-            log(end=7_200_000, hour_ago=0), replayed=Replayed(records=400_000, seconds=100.0)
-        ).seconds
-        is None
-    )
+    assert cost(log(end=7_200_000, hour_ago=0), replayed=REPLAYED).seconds is None
 
 
 def test_an_estimate_has_the_law_of_slices() -> None:
-    replayed = Replayed(records=400_000, seconds=100.0)
-    found = cost(log(end=1_000_000), replayed=replayed, law_seconds=120.0)
+    found = cost(log(end=1_000_000), replayed=REPLAYED, law_seconds=120.0)
 
-    assert found.text.endswith(
-        "about 8 min at 4,000 records/s, after at most 2 min for the law of slices"
-    )
+    rate = "about 8 min at 4,000 records/s"
+    assert found.text.endswith(f"{rate}, after at most 2 min for the law of slices")
 
 
 def test_a_replay_of_few_records_tells_of_as_many() -> None:
@@ -139,18 +122,13 @@ def test_the_last_replay_of_a_pipeline_is_measured_by_the_journal() -> None:
         ("11:00:50", CaughtUp(3, at(2_500))),
     )
 
-    assert last_replays(records, {"a": NOWHERE, "b": at(500)}.get) == {
-        "flights": Replayed(2_000, 50.0)
-    }
+    found = last_replays(records, {"a": NOWHERE, "b": at(500)}.get)
+    assert found == {"flights": Replayed(2_000, 50.0)}
 
 
 def test_a_replay_whose_birth_or_times_cannot_be_read_is_not_measured() -> None:
     records = timed(("10:00:00", staged("a")), ("10:01:40", CaughtUp(1, at(1_000))))
 
     assert last_replays(records, lambda _: None) == {}
-    assert (
-        last_replays(
-            [structs.replace(record, at="then") for record in records], lambda _: Offsets()
-        )
-        == {}
-    )
+    timeless = [structs.replace(record, at="then") for record in records]
+    assert last_replays(timeless, lambda _: Offsets()) == {}

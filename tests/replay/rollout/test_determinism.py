@@ -14,6 +14,12 @@ from kappa.replay.rollout.plan.declared_pipelines import code_doubts
 from kappa.replay.rollout.plan.determinism import find_doubts, spark_findings
 from kappa.replay.rollout.plan.finding import Finding
 
+SPARK = "from pyspark.sql import functions as F"
+TWO_IMPORTS = "from random import choice\n    import random, json"
+LIMIT = "LIMIT = int(os.environ.get('LIMIT', '1'))"
+APPENDED = "R = []\nR.append(random.random())"
+LINES = "\n  a,\n  current_timestamp() as t\n"
+SELECTS = "def p(x):\n    return x.selectExpr(SQL)"
 TOPIC = Topic("t", event="k string", key="k")
 
 
@@ -22,27 +28,22 @@ def finding(tree: dict[str, str]) -> Find:
         stem = module.replace(".", "/")
         for path in (f"{stem}/__init__.py", f"{stem}.py"):
             if path in tree:
-                return SourceFile(
-                    module, path, tree[path].encode(), is_package=path.endswith("__init__.py")
-                )
+                is_package = path.endswith("__init__.py")
+                return SourceFile(module, path, tree[path].encode(), is_package=is_package)
         return None
 
     return find
 
 
 def lint(text: str, **others: str) -> tuple[Finding, ...]:
-    tree = {
-        "pipelines/p.py": text,
-        **{f"pipelines/{name}.py": other for name, other in others.items()},
-    }
-    return find_doubts("pipelines.p", "p", finding(tree))
+    tree = {"p": text, **others}
+    files = {f"pipelines/{name}.py": each for name, each in tree.items()}
+    return find_doubts("pipelines.p", "p", finding(files))
 
 
 def test_a_steps_code_is_linted_and_findings_shared_with_the_function_come_once() -> None:
-    text = (
-        "import helper\ndef p(x):\n    return helper.now()\ndef step(state, row):\n    "
-        "state['n'] = helper.now() + hash(row)"
-    )
+    steps = "def step(state, row):\n    state['n'] = helper.now() + hash(row)"
+    text = f"import helper\ndef p(x):\n    return helper.now()\n{steps}"
     tree = {"pipelines/p.py": text, "helper.py": "import time\ndef now():\n    return time.time()"}
 
     def step(state: dict[str, Any], row: Any) -> None:
@@ -52,9 +53,8 @@ def test_a_steps_code_is_linted_and_findings_shared_with_the_function_come_once(
         return {"a": t}
 
     step.__module__, step.__qualname__ = "pipelines.p", "step"
-    made = pipeline(
-        reads={"t": TOPIC}, writes=[Table("a", keys=("k",), fold=ordered(step, state="n int"))]
-    )(function)
+    table = Table("a", keys=("k",), fold=ordered(step, state="n int"))
+    made = pipeline(reads={"t": TOPIC}, writes=[table])(function)
 
     found = code_doubts(made, PipelinePlace("pipelines.p", "p"), finding(tree))
 
@@ -98,41 +98,16 @@ def places(text: str, **others: str) -> list[tuple[str, str]]:
         ("", "hash(x)", "hash"),
         ("import importlib", "importlib.import_module('random').random()", "random"),
         ("", "__import__('random').random()", "random"),
+        (SPARK, "x.where(F.current_timestamp())", "pyspark.sql.functions.current_timestamp"),
+        ("from pyspark.sql.functions import rand", "rand() < 0.1", "pyspark.sql.functions.rand"),
         (
-            "from pyspark.sql import functions as F",
-            "x.withColumn('t', F.current_timestamp())",
-            "pyspark.sql.functions.current_timestamp",
-        ),
-        (
-            "from pyspark.sql.functions import rand",
-            "x.where(rand() < 0.1)",
-            "pyspark.sql.functions.rand",
-        ),
-        (
-            "import pyspark.sql.functions as F",
-            "x.withColumn('i', F.monotonically_increasing_id())",
+            *("import pyspark.sql.functions as F", "F.monotonically_increasing_id()"),
             "pyspark.sql.functions.monotonically_increasing_id",
         ),
-        (
-            "from pyspark.sql import functions as F",
-            "x.agg(F.collect_list('a'))",
-            "pyspark.sql.functions.collect_list",
-        ),
-        (
-            "from pyspark.sql import functions as F",
-            "x.agg(F.first('a'))",
-            "pyspark.sql.functions.first",
-        ),
-        (
-            "from pyspark.sql import functions as F",
-            "x.withColumn('t', F.unix_timestamp())",
-            "pyspark.sql.functions.unix_timestamp",
-        ),
-        (
-            "from pyspark.sql import functions as F",
-            "x.withColumn('a', F.expr('uuid()'))",
-            "uuid in SQL",
-        ),
+        (SPARK, "x.agg(F.collect_list('a'))", "pyspark.sql.functions.collect_list"),
+        (SPARK, "x.agg(F.first('a'))", "pyspark.sql.functions.first"),
+        (SPARK, "x.withColumn('t', F.unix_timestamp())", "pyspark.sql.functions.unix_timestamp"),
+        (SPARK, "x.withColumn('a', F.expr('uuid()'))", "uuid in SQL"),
         ("", "x.selectExpr('a', 'CURRENT_DATE as d')", "current_date in SQL"),
         ("", "x.where(f'a < {1} and rand () < 0.5')", "rand in SQL"),
         ("", 'x.selectExpr(\'reflect("java.lang.System", "nanoTime")\')', "reflect in SQL"),
@@ -152,8 +127,8 @@ def test_what_may_differ_is_named(head: str, use: str, what: str) -> None:
         ("import os", "os.path.basename(x)"),
         ("import urllib.parse", "urllib.parse.quote(x)"),
         ("import math", "math.floor(x)"),
-        ("from pyspark.sql import functions as F", "F.unix_timestamp('at')"),
-        ("from pyspark.sql import functions as F", "F.col('current_date')"),
+        (SPARK, "F.unix_timestamp('at')"),
+        (SPARK, "F.col('current_date')"),
         ("", "x.selectExpr(\"'now()' as text\")"),
         ("", "x.selectExpr('`current_date` as d')"),
         ("", "x.selectExpr('knowhow(a)', 'randy(b)', 'first_name')"),
@@ -171,20 +146,12 @@ def test_what_gives_the_same_again_is_not(head: str, use: str) -> None:
 @pytest.mark.parametrize(
     ("head", "use", "kind"),
     [
-        (
-            "from pyspark.sql import functions as F",
-            "x.withColumn('t', F.current_timestamp())",
-            "CurrentTimestamp",
-        ),
-        ("from pyspark.sql import functions as F", "x.withColumn('t', F.now())", "Now"),
+        (SPARK, "x.withColumn('t', F.current_timestamp())", "CurrentTimestamp"),
+        (SPARK, "x.withColumn('t', F.now())", "Now"),
         ("from pyspark.sql.functions import rand", "x.where(rand() < 0.1)", "Rand"),
         ("", "x.where('random() < 0.5')", "Rand"),
-        (
-            "import pyspark.sql.functions as F",
-            "x.withColumn('i', F.monotonically_increasing_id())",
-            "MonotonicallyIncreasingID",
-        ),
-        ("from pyspark.sql import functions as F", "x.withColumn('t', F.curdate())", "CurrentDate"),
+        (SPARK, "x.withColumn('i', F.monotonically_increasing_id())", "MonotonicallyIncreasingID"),
+        (SPARK, "x.withColumn('t', F.curdate())", "CurrentDate"),
         ("", "x.selectExpr('uuid()')", "Uuid"),
     ],
 )
@@ -200,90 +167,57 @@ def test_what_spark_finds_is_told_once(head: str, use: str, kind: str) -> None:
 
 
 def test_what_only_sounds_like_a_function_of_sparks_is_none() -> None:
-    found = find_doubts(
-        "pipelines.rand",
-        "p",
-        finding(
-            {
-                "pipelines/rand.py": "import random, uuid\ndef p(x):\n    return random.random() + "
-                "uuid.uuid4().int"
-            }
-        ),
-    )
+    text = "import random, uuid\ndef p(x):\n    return random.random() + uuid.uuid4().int"
+    found = find_doubts("pipelines.rand", "p", finding({"pipelines/rand.py": text}))
 
-    assert [each.message.partition(" uses ")[2].partition(",")[0] for each in found] == [
-        "random.random",
-        "uuid.uuid4",
-    ]
+    used = [each.message.partition(" uses ")[2].partition(",")[0] for each in found]
+    assert used == ["random.random", "uuid.uuid4"]
     assert len(list(spark_findings(["Rand"], found, "pipelines/rand.py:2"))) == 1
 
 
-def test_a_parameter_named_like_a_module_is_the_parameter() -> None:
-    assert lint("import random\ndef p(random):\n    return random.random()") == ()
-
-
 def test_the_body_of_a_udf_and_helpers_of_other_files_are_looked_at() -> None:
-    text = (
-        "from pyspark.sql.functions import udf\nfrom pipelines.h import "
-        "stamp\n@udf('string')\ndef tag(v):\n    import secrets\n    return "
-        "secrets.token_hex()\ndef p(x):\n    return stamp(x, tag)"
-    )
-    helper = (
-        "import time\n\ndef stamp(x, f):\n    '''Time.'''\n    now = (\n        time.time()\n  "
-        "  )\n    return now\n"
-    )
+    tag = "@udf('string')\ndef tag(v):\n    import secrets\n    return secrets.token_hex()"
+    imports = "from pyspark.sql.functions import udf\nfrom pipelines.h import stamp"
+    body = "'''Time.'''\n    now = (\n        time.time()\n    )\n    return now\n"
+    helper = f"import time\n\ndef stamp(x, f):\n    {body}"
 
-    assert places(text, h=helper) == [
-        ("pipelines/h.py:6", "time.time"),
-        ("pipelines/p.py:6", "secrets.token_hex"),
-    ]
+    found = places(f"{imports}\n{tag}\ndef p(x):\n    return stamp(x, tag)", h=helper)
+
+    helpers, own = ("pipelines/h.py:6", "time.time"), ("pipelines/p.py:6", "secrets.token_hex")
+    assert found == [helpers, own]
 
 
-def test_an_import_without_a_visible_use_is_named_at_its_line() -> None:
-    assert places("def p(x):\n    import requests\n    return x") == [
-        ("pipelines/p.py:2", "requests")
-    ]
-    assert places(
-        "def p(x):\n    from random import choice\n    import random, json\n    return choice(x)"
-    ) == [
-        ("pipelines/p.py:4", "random.choice"),
-    ]
-    assert places("def p(x):\n    import math, urllib.parse, time\n    return x") == []
+@pytest.mark.parametrize(
+    ("text", "line", "what"),
+    [
+        # An import without a visible use is named at its line.
+        ("def p(x):\n    import requests\n    return x", 2, "requests"),
+        (f"def p(x):\n    {TWO_IMPORTS}\n    return choice(x)", 4, "random.choice"),
+        # What a module computes when it is imported.
+        (f"import os\n{LIMIT}\ndef p(x):\n    return x.where(LIMIT)", 2, "os.environ.get"),
+        (f"import random\n{APPENDED}\ndef p(x):\n    return x", 3, "random.random"),
+        # A line of a text of many lines, and never one behind its end.
+        (f'SQL = """{LINES}"""\n{SELECTS}', 3, "current_timestamp in SQL"),
+        (f"SQL = 'a\\n\\n\\nnow()'\n{SELECTS}", 1, "now in SQL"),
+    ],
+)
+def test_what_may_differ_is_named_at_its_line(text: str, line: int, what: str) -> None:
+    assert places(text) == [(f"pipelines/p.py:{line}", what)]
 
 
-def test_what_a_module_computes_when_it_is_imported_is_looked_at() -> None:
-    assert places(
-        "import os\nLIMIT = int(os.environ.get('LIMIT', '1'))\ndef p(x):\n    return x.where(LIMIT)"
-    ) == [("pipelines/p.py:2", "os.environ.get")]
-    assert places("import random\nR = []\nR.append(random.random())\ndef p(x):\n    return x") == [
-        ("pipelines/p.py:3", "random.random")
-    ]
-
-
-def test_what_is_not_reached_may_do_anything() -> None:
-    assert (
-        lint(
-            "import random, time\nT = time.time()\ndef q(x): return random.random()\ndef "
-            "p(x): return x"
-        )
-        == ()
-    )
-
-
-def test_importing_is_no_use() -> None:
-    assert lint("import random, time, os, requests\ndef p(x): return x") == ()
-
-
-def test_sql_in_a_text_of_many_lines_is_named_with_its_line() -> None:
-    assert places(
-        'SQL = """\n  a,\n  current_timestamp() as t\n"""\ndef p(x):\n    return x.selectExpr(SQL)'
-    ) == [("pipelines/p.py:3", "current_timestamp in SQL")]
-
-
-def test_a_line_of_the_text_is_never_behind_its_end() -> None:
-    assert places("SQL = 'a\\n\\n\\nnow()'\ndef p(x):\n    return x.selectExpr(SQL)") == [
-        ("pipelines/p.py:1", "now in SQL")
-    ]
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def p(x):\n    import math, urllib.parse, time\n    return x",
+        # What is not reached may do anything, and importing is no use.
+        "import time\nT = time.time()\ndef q(x): return time.time()\ndef p(x): return x",
+        "import random, time, os, requests\ndef p(x): return x",
+        # A parameter is a parameter, though it is named like a module.
+        "import random\ndef p(random):\n    return random.random()",
+    ],
+)
+def test_harmless_code_is_not_named(text: str) -> None:
+    assert lint(text) == ()
 
 
 def test_a_module_of_the_project_that_is_named_like_a_library_is_the_projects() -> None:

@@ -10,8 +10,10 @@ from typing import ClassVar
 
 import pyarrow as pa
 import pytest
+from births import make_birth
 from journals import NOWHERE, held, served, staged, verified
 from msgspec.structs import replace
+from plans import B_SERVES
 
 from kappa.base.scratch import PROVE, SPILL, make_folder
 from kappa.code.fingerprint import born_rows_version
@@ -27,7 +29,7 @@ from kappa.replay.rollout.garbage import (
     ensure_orphans_deleted,
     find_garbage,
 )
-from kappa.state.build import Birth, put_birth, read_birth, table_path
+from kappa.state.build import put_birth, read_birth, table_path
 from kappa.state.files.address import files_in
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import CaughtUp, Event, Retired
@@ -47,10 +49,10 @@ pytestmark = pytest.mark.slow
 
 NOW = 1_000_000.0
 KEEP = 600.0
-DELAYS = TableBirth(
-    "delays", (("k", "string"), ("n", "bigint")), keys=("k",), fold={"n": ("count", None)}
-)
-ALL = TableBirth("all", (("k", "string"), ("n", "bigint")))
+COLUMNS = (("k", "string"), ("n", "bigint"))
+DELAYS = TableBirth("delays", COLUMNS, keys=("k",), fold={"n": ("count", None)})
+ALL = TableBirth("all", COLUMNS)
+TABLES = (DELAYS, ALL, REJECTS_BIRTH)
 
 
 class House:
@@ -62,42 +64,10 @@ class House:
         self.object_files = object_files
         self.slices: dict[str, int] = {}
         for build in "abc":
-            put_birth(
-                store,
-                Birth(
-                    build,
-                    "flights",
-                    f"version-of-{build}",
-                    {},
-                    1,
-                    {},
-                    "",
-                    (),
-                    (DELAYS, ALL, REJECTS_BIRTH),
-                    {},
-                    {},
-                    {},
-                    "then",
-                    "ada",
-                ),
-            )
+            put_birth(store, make_birth(build, version=f"version-of-{build}", tables=TABLES))
             self.fold(build, 6)
-        self.append(staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
-        self.append(
-            staged("b"),
-            CaughtUp(5, NOWHERE),
-            verified(5),
-            held(5, "a"),
-            served(5, 2, "b", live="a"),
-        )
-        self.append(
-            staged("c"),
-            CaughtUp(10, NOWHERE),
-            verified(10),
-            held(10, "b"),
-            served(10, 3, "c", live="b"),
-            Retired("a"),
-        )
+        ready = [CaughtUp(10, NOWHERE), verified(10), held(10, "b")]
+        self.append(*B_SERVES, staged("c"), *ready, served(10, 3, "c", live="b"), Retired("a"))
 
     def append(self, *events: Event) -> None:
         journal = Journal(self.store)
@@ -105,34 +75,19 @@ class House:
             assert journal.append(number, event)
 
     def fold(self, build: str, count: int) -> Frontier:
-        origin, kept = (
-            Mark(build, "", -1, -1, Offsets(), Offsets()),
-            kept_frontiers_of(self.store, build),
-        )
-        births = (DELAYS, ALL, REJECTS_BIRTH)
-        writers = [
-            TableWriter(self.store, build, table, origin=origin, driver_rows=100)
-            for table in births
-        ]
-        publisher = Publisher(
-            self.store,
-            Birth(build, "flights", "", {}, 1, {}, "", (), births, {}, {}, {}, "", ""),
-            hold_seconds=10,
-        )
-        publisher.begin(
-            Frontier(1, build, 1, Offsets(), dict.fromkeys((table.name for table in births), 0), "")
-        )
+        kept = kept_frontiers_of(self.store, build)
+        writers = [self.writer(build, table) for table in TABLES]
+        birth = make_birth(build, tables=TABLES)
+        publisher = Publisher(self.store, birth, hold_seconds=10)
+        versions = dict.fromkeys((table.name for table in TABLES), 0)
+        publisher.begin(Frontier(1, build, 1, Offsets(), versions, ""))
         for _ in range(count):
             number = self.slices.get(build, 0)
             self.slices[build] = number + 1
-            mark = Mark(
-                build, "", 1, number, Offsets({"x": {0: number}}), Offsets({"x": {0: number + 1}})
-            )
+            mark = mark_of(build, number)
             for writer in writers:
-                rows = pa.table(
-                    {"k": [f"k{number % 3}"], "n": [1]}, schema=arrow_schema(ALL.columns)
-                )
-                writer.commit(None if writer.birth.name == "rejects" else ArrowRows(rows), mark)
+                rows = ArrowRows(one_row(f"k{number % 3}"))
+                writer.commit(None if writer.birth.name == "rejects" else rows, mark)
             publisher.publish(mark, {writer.birth.name: writer.version for writer in writers})
         # Each test names the kept frontiers itself.
         for name in self.store.names(f"builds/{build}/kept"):
@@ -141,27 +96,21 @@ class House:
             put_kept_frontier(self.store, each)
         return publisher.newest
 
+    def writer(self, build: str, table: TableBirth) -> TableWriter:
+        origin = Mark(build, "", -1, -1, Offsets(), Offsets())
+        return TableWriter(self.store, build, table, origin=origin, driver_rows=100)
+
     def newest(self, build: str) -> Frontier:
-        found = Frontiers(self.store, build).newest()
-        assert found is not None
-        return found
+        return Frontiers(self.store, build).newest()
 
     def keep(self, frontier: Frontier, seconds: float, *, stays: bool = False) -> None:
-        shown = replace(
-            frontier,
-            published_at=datetime.fromtimestamp(NOW - seconds, UTC).isoformat(
-                timespec="milliseconds"
-            ),
-        )
+        at = datetime.fromtimestamp(NOW - seconds, UTC).isoformat(timespec="milliseconds")
+        shown = replace(frontier, published_at=at)
         put_kept_frontier(self.store, KeptFrontierRecord(shown, stays=stays))
 
     def lease(self, build: str, frontier: Frontier, *, ends_in: float) -> None:
-        ensure_lease(
-            self.store,
-            Lease(
-                os.getpid(), "ada", NOW + ends_in, {build: Pin(frontier.number, frontier.versions)}
-            ),
-        )
+        pins = {build: Pin(frontier.number, frontier.versions)}
+        ensure_lease(self.store, Lease(os.getpid(), "ada", NOW + ends_in, pins))
 
     def crumbs(self, build: str) -> None:
         """Puts the files that a killed job leaves behind."""
@@ -211,6 +160,16 @@ class House:
             for frontier in (self.newest(build), *frontiers)
             for file in files(path, frontier.versions[table], None)
         }
+
+
+def mark_of(build: str, number: int) -> Mark:
+    """Returns the mark of a slice of one record."""
+    begin, end = (Offsets({"x": {0: offset}}) for offset in (number, number + 1))
+    return Mark(build, "", 1, number, begin, end)
+
+
+def one_row(key: str) -> pa.Table:
+    return pa.table({"k": [key], "n": [1]}, schema=arrow_schema(COLUMNS))
 
 
 @pytest.fixture
@@ -264,15 +223,10 @@ def test_afterwards_files_that_are_there_are_files_referenced(any_house: House) 
     assert house.there("a") == ["birth.json", "lock"]
     assert [len(house.store.names(f"builds/{build}/frontier")) for build in "bc"] == [1, 1]
     assert len(house.store.names("leases")) == 1
-    assert [name.rsplit("/", 1)[-1] for name in house.store.names("cache/describe")] == [
-        "new.json",
-        "version-of-c.json",
-    ]
-    assert not [
-        path
-        for path in house.store.local.path("builds").rglob("*")
-        if path.is_dir() and not any(path.iterdir())
-    ]
+    described = [name.rsplit("/", 1)[-1] for name in house.store.names("cache/describe")]
+    assert described == ["new.json", "version-of-c.json"]
+    folders = [path for path in house.store.local.path("builds").rglob("*") if path.is_dir()]
+    assert all(any(folder.iterdir()) for folder in folders)
 
 
 def test_of_each_build_it_says_what_and_how_much(house: House) -> None:
@@ -281,21 +235,11 @@ def test_of_each_build_it_says_what_and_how_much(house: House) -> None:
 
     found = {(each.build, each.what): each for each in house.gc()}
 
+    kinds = (GarbageKind.FRONTIERS, GarbageKind.FILES, GarbageKind.SCRATCH, GarbageKind.FOLDERS)
     assert set(found) == {
-        ("never-staged", GarbageKind.ORPHAN),
-        ("a", GarbageKind.RETIRED),
-        *(
-            (build, what)
-            for build in "bc"
-            for what in (
-                GarbageKind.FRONTIERS,
-                GarbageKind.FILES,
-                GarbageKind.SCRATCH,
-                GarbageKind.FOLDERS,
-            )
-        ),
-        (None, GarbageKind.LEASES),
-        (None, GarbageKind.DESCRIBED),
+        *(("never-staged", GarbageKind.ORPHAN), ("a", GarbageKind.RETIRED)),
+        *((build, what) for build in "bc" for what in kinds),
+        *((None, GarbageKind.LEASES), (None, GarbageKind.DESCRIBED)),
     }
     assert found["c", GarbageKind.SCRATCH].count == 3
     assert found["c", GarbageKind.SCRATCH].bytes == 3 * len(b"half a file")
@@ -305,12 +249,8 @@ def test_of_each_build_it_says_what_and_how_much(house: House) -> None:
 
 def size_of(house: House) -> int:
     """Returns the size of all files, but for the sums that a collection joins."""
-    return sum(
-        path.stat().st_size
-        for top in house.tops
-        for path in top.rglob("*")
-        if path.is_file() and path.parent.name != "sums"
-    )
+    files_there = [path for top in house.tops for path in top.rglob("*") if path.is_file()]
+    return sum(path.stat().st_size for path in files_there if path.parent.name != "sums")
 
 
 def test_a_dry_run_says_the_same_and_changes_nothing(any_house: House) -> None:
@@ -334,14 +274,12 @@ def test_what_is_kept_goes_when_its_time_is_over(house: House) -> None:
 
     said = house.look()
 
-    assert [(each.build, each.count) for each in said if each.what is GarbageKind.KEPT] == [
-        ("c", 1)
-    ]
+    kept = [(each.build, each.count) for each in said if each.what is GarbageKind.KEPT]
+    assert kept == [("c", 1)]
     assert said == house.gc()
-    assert [each.frontier.number for each in kept_frontiers_of(house.store, "c")] != [shown.number]
-    assert house.files("c", "delays") == house.referenced(
-        "c", "delays", kept_frontiers_of(house.store, "c")[0].frontier
-    )
+    (left,) = (each.frontier for each in kept_frontiers_of(house.store, "c"))
+    assert left.number != shown.number
+    assert house.files("c", "delays") == house.referenced("c", "delays", left)
 
 
 def test_a_build_whose_job_runs_is_left_to_it(house: House) -> None:
@@ -352,9 +290,8 @@ def test_a_build_whose_job_runs_is_left_to_it(house: House) -> None:
         assert said == house.gc()
         assert house.files("c", "delays") == before
 
-    assert [each.left for each in said if each.build == "c"] == [
-        "its job runs, and keeps it in shape"
-    ]
+    left = [each.left for each in said if each.build == "c"]
+    assert left == ["its job runs, and keeps it in shape"]
 
 
 class Listed(Store):
@@ -391,26 +328,19 @@ def test_a_retired_build_that_a_reader_has_pinned_is_left(any_house: House) -> N
     house = any_house
     house.lease("a", house.newest("a"), ends_in=60)
 
-    assert [each.left for each in house.look() if each.build == "a"] == [
-        "it is retired, and a reader has it pinned"
-    ]
+    left = [each.left for each in house.look() if each.build == "a"]
+    assert left == ["it is retired, and a reader has it pinned"]
     house.gc()
     assert house.files("a", "delays") >= house.referenced("a", "delays")
 
 
 @pytest.mark.parametrize("torn", [False, True])
-def test_what_a_dead_job_has_committed_behind_its_frontier_goes(
-    any_house: House, torn: bool
-) -> None:
-    house = any_house
+def test_dead_jobs_unpublished_commits_go(any_house: House, torn: bool) -> None:
     """The next job takes it back and folds it again; a power loss may have torn it."""
+    house = any_house
     shown = house.newest("c")
-    writer = TableWriter(
-        house.store, "c", ALL, origin=Mark("c", "", -1, -1, Offsets(), Offsets()), driver_rows=100
-    )
-    mark = Mark("c", "", 1, 6, Offsets({"x": {0: 6}}), Offsets({"x": {0: 7}}))
-    rows = pa.table({"k": ["x"], "n": [1]}, schema=arrow_schema(ALL.columns))
-    writer.commit(ArrowRows(rows), mark)
+    writer = house.writer("c", ALL)
+    writer.commit(ArrowRows(one_row("x")), mark_of("c", 6))
     if torn:
         name = f"builds/c/tables/all/_delta_log/{writer.version:020d}.json"
         house.store.put(name, b"")
@@ -480,12 +410,8 @@ def test_an_overlay_keeps_the_tables_below_it_and_has_nothing_to_collect(house: 
     for name in (overlay.version, born_rows_version(overlay)):
         house.store.put(f"cache/describe/{name}.json", b"{}")
         house.age(f"cache/describe/{name}.json", seconds=7200)
-    house.append(
-        staged("d", tables_of="c"),
-        CaughtUp(16, NOWHERE),
-        verified(16),
-        served(16, 4, "d", live="c"),
-    )
+    ready = (CaughtUp(16, NOWHERE), verified(16), served(16, 4, "d", live="c"))
+    house.append(staged("d", tables_of="c"), *ready)
     # The newest build below is no idle one any more, and b that was idle before may go.
     shown = house.newest("c")
 

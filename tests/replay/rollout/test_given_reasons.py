@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from births import make_birth
 from journals import NOWHERE, served, staged, verified
 from msgspec import structs
+from plans import B_SERVES
 
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.history import rollout_entries
@@ -19,7 +20,7 @@ from kappa.replay.rollout.operator_requests import (
 )
 from kappa.replay.rollout.state import State
 from kappa.replay.status.listings import history_listing
-from kappa.state.build import Birth, put_birth
+from kappa.state.build import put_birth
 from kappa.state.journal.events import Abandoned, CaughtUp, Event, Held, Served, SwitchAsked
 from kappa.state.journal.journal import Journal, JournalRecord, as_document
 from kappa.state.store import Store
@@ -29,10 +30,7 @@ from kappa.state.store import Store
 def store(tmp_path: Path) -> Store:
     store = Store(tmp_path)
     for build in "ab":
-        put_birth(
-            store,
-            Birth(build, "flights", "v", {}, 1, {}, "", (), (), {}, {}, {}, "then", "me"),
-        )
+        put_birth(store, make_birth(build))
     return store
 
 
@@ -57,9 +55,7 @@ def serve(store: Store, asked: JournalRecord, live: str, build: str, generation:
 @pytest.fixture
 def two(store: Store) -> Store:
     """Lets build b serve after build a."""
-    append(store, staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
-    append(store, staged("b"), CaughtUp(5, NOWHERE), verified(5), Held(5, "a", 1))
-    append(store, served(5, 2, "b", live="a"))
+    append(store, *B_SERVES)
     return store
 
 
@@ -67,11 +63,8 @@ def test_an_undo_of_an_undo_is_a_redo(two: Store) -> None:
     for build, live, generation in (("a", "b", 3), ("b", "a", 4), ("a", "b", 5)):
         serve(two, ask_undo(two, "flights"), live, build, generation)
 
-    assert columns(state_of(two), "what", "why")[2:] == [
-        ("undo", "undo"),
-        ("redo", "redo"),
-        ("undo", "undo"),
-    ]
+    told = columns(state_of(two), "what", "why")[2:]
+    assert told == [("undo", "undo"), ("redo", "redo"), ("undo", "undo")]
 
 
 def test_a_deploy_of_a_kept_version_is_neither(two: Store) -> None:
@@ -110,17 +103,12 @@ def test_a_record_of_an_older_kappa_has_no_reason(store: Store) -> None:
     (name,) = store.names("journal")
     store.put_json(name, older)
 
-    assert [each.reason for each in _records(store)] == [""]
-
-
-def _records(store: Store) -> Iterable[JournalRecord]:
-    return Journal(Store(store.folder)).after(0)
+    assert [each.reason for each in Journal(Store(store.folder)).after(0)] == [""]
 
 
 def test_who_served_is_a_promote_and_no_undo(two: Store) -> None:
     last = state_of(two).last_switch("flights")
 
-    assert last is not None
     assert (last.build, last.switch) == ("b", False)
     assert state_of(two).last_switch("trains") is None
     assert isinstance(state_of(two).served[-1].event, Served)

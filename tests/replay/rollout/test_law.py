@@ -58,22 +58,17 @@ def web(hits):
     ),
     st.integers(1, 200),
 )
-def test_a_sample_is_the_beginning_the_middle_and_the_end_of_each_partition(
-    parts: dict[int, tuple[int, int]], at_most: int
-) -> None:
+def test_sample_is_begin_middle_and_end(parts: dict[int, tuple[int, int]], at_most: int) -> None:
+    """Of each partition."""
     begin = Offsets({"t": {partition: first for partition, (first, _) in parts.items()}})
-    end = Offsets(
-        {"t": {partition: first + length for partition, (first, length) in parts.items()}}
-    )
+    ends = {partition: first + length for partition, (first, length) in parts.items()}
+    end = Offsets({"t": ends})
 
     found = list(sample_ranges(begin, end, at_most))
 
     for partition, (first, length) in parts.items():
-        taken = [
-            offset
-            for start, stop in found
-            for offset in range(start.at("t", partition), stop.at("t", partition))
-        ]
+        ranges = ((start.at("t", partition), stop.at("t", partition)) for start, stop in found)
+        taken = [offset for start, stop in ranges for offset in range(start, stop)]
         assert taken == sorted(set(taken))
         assert set(taken) <= set(range(first, first + length))
         if length:
@@ -81,37 +76,34 @@ def test_a_sample_is_the_beginning_the_middle_and_the_end_of_each_partition(
     assert sum(stop.distance(start) for start, stop in found) <= max(at_most, 3 * len(parts))
 
 
+def write(project: Path, pipeline: str, text: str) -> None:
+    """Writes the file of a pipeline into a project."""
+    (project / "kappa.toml").touch()
+    (project / "pipelines").mkdir(exist_ok=True)
+    (project / "pipelines" / f"{pipeline}.py").write_text(text, encoding="utf-8")
+
+
 @pytest.mark.jvm
 def test_a_pipeline_that_breaks_it_is_refused_and_one_that_does_not_is_tried_once(
     tmp_path: Path, log: Log, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The refusal names table, key and column."""
-    (tmp_path / "pipelines").mkdir()
-    (tmp_path / "kappa.toml").touch()
     # On a busy machine the time of a deploy is over before the law is broken.
     settings = Settings(project=tmp_path, verify=VerifySettings(law_seconds=480))
     store = Store(settings.root_url)
     log.create(Topic(topic_name, partitions=2, event="page string not null, n int"))
-    log.produce(
-        (ProducedRecord(b'{"page": "home", "n": 1}', partition=number % 2) for number in range(60)),
-        topic_name,
-    )
+    home = b'{"page": "home", "n": 1}'
+    log.produce((ProducedRecord(home, partition=number % 2) for number in range(60)), topic_name)
     for name, n in {"web": 'size("n")', "even": 'F.col("n") + 1'}.items():
-        text = (
-            SIZED.format(topic=topic_name, n=n)
-            .replace("def web", f"def {name}")
-            .replace('"pages"', f'"pages_of_{name}"')
-        )
-        (tmp_path / "pipelines" / f"{name}.py").write_text(text, encoding="utf-8")
+        text = SIZED.format(topic=topic_name, n=n).replace("def web", f"def {name}")
+        write(tmp_path, name, text.replace('"pages"', f'"pages_of_{name}"'))
     plan = make_plan(gather_facts(settings, store, log))
     said: list[str] = []
     shown: list[str] = []
 
-    with pytest.raises(
-        VerificationFailed,
-        match=r"web\.py:12: pipeline web breaks the law of slices: "
-        ".*table pages_of_web, key 'home', column most",
-    ) as refused:
+    place = ".*table pages_of_web, key 'home', column most"
+    broken = rf"web\.py:12: pipeline web breaks the law of slices: {place}"
+    with pytest.raises(VerificationFailed, match=broken) as refused:
         ensure_lawful(settings, store, log, plan, say=said.append, show=shown.append)
     assert refused.value.exit_code == 4
     assert shown[:2] == ["reads a sample of the topics", "starts Spark"]
@@ -132,26 +124,19 @@ def test_a_pipeline_that_breaks_it_is_refused_and_one_that_does_not_is_tried_onc
     with pytest.raises(FileNotFoundError):
         ensure_lawful(settings, store, log, replace(plan, steps=(large,)))
     # More records exist now to try the same version on.
-    log.produce((ProducedRecord(b'{"page": "home", "n": 1}') for _ in range(9)), topic_name)
+    log.produce((ProducedRecord(home) for _ in range(9)), topic_name)
     with pytest.raises(FileNotFoundError):
         ensure_lawful(settings, store, log, replace(plan, steps=(lawful,)))
 
 
-def test_a_version_without_enough_time_is_not_kept_as_tried(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hasty_version_is_not_kept_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The law once ran for minutes; now `verify.law_seconds` bounds it, by each one's share."""
     asked: list[object] = []
 
-    def ask(
-        *_: object,
-        seconds: Callable[[int], float],
-        cut: Callable[[str, str | None], dict[str, Any]],
-        more: Callable[[], dict[str, Any]],
-        **__: object,
-    ) -> dict[str, dict[str, Any]]:
-        asked.extend([seconds(1), more()["seconds"] < 0.1])
-        return {"web": {"tried": 0, "of": 4, "seconds": 1.5}, "endless": cut("endless", None)}
+    def ask(*_: object, **how: Callable[..., Any]) -> dict[str, dict[str, Any]]:
+        asked.extend([how["seconds"](1), how["more"]()["seconds"] < 0.1])
+        endless = how["cut"]("endless", None)
+        return {"web": {"tried": 0, "of": 4, "seconds": 1.5}, "endless": endless}
 
     monkeypatch.setattr("kappa.replay.rollout.law.ask_program", ask)
     store = Store(Settings(project=tmp_path).root_url)
@@ -209,18 +194,14 @@ def {name}(orders):
 
 @pytest.mark.jvm
 @pytest.mark.long
-def test_a_view_that_explodes_is_ended_at_its_share_and_the_others_are_tried(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "pipelines").mkdir()
-    (tmp_path / "kappa.toml").touch()
+def test_exploding_view_is_ended_at_its_share(tmp_path: Path) -> None:
+    """The others are tried."""
     for name, rows in (
         ("bad", "select id, i from bad_orders, range(2000000000) each(i)"),
         ("good", "select id, unnest(range(n)) as i from good_orders"),
         ("huge", "select id, unnest(range(n::bigint * 1000000000)) as i from huge_orders"),
     ):
-        text = EXPLODES.format(name=name, rows=rows)
-        (tmp_path / "pipelines" / f"{name}.py").write_text(text, encoding="utf-8")
+        write(tmp_path, name, EXPLODES.format(name=name, rows=rows))
     settings = Settings(project=tmp_path, verify=VerifySettings(law_seconds=90))
     store = Store(settings.root_url)
     found = declare_each(settings, store).found
@@ -244,6 +225,5 @@ class _Orders(_TwentyRecords):
 
     def records(self, topics: Iterable[str], start: Offsets, end: Offsets) -> Iterator[Record]:
         for each in super().records(topics, start, end):
-            yield replace(
-                each, key=b"%d" % each.offset, value=b'{"id": "%d", "n": 2}' % each.offset
-            )
+            value = b'{"id": "%d", "n": 2}' % each.offset
+            yield replace(each, key=b"%d" % each.offset, value=value)

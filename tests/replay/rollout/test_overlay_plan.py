@@ -9,7 +9,7 @@ import pytest
 from journals import NOWHERE, served, staged, verified
 from msgspec import structs
 from overlays import born, declared
-from plans import observed
+from plans import A_SERVES, observed
 
 from kappa.code.code_snapshot import hash_files
 from kappa.replay.rollout.current import current_state
@@ -27,15 +27,19 @@ from kappa.state.store import Store
 
 V1 = declared(views={"v": "select id from delays"}, checks=("rows > 0",))
 V2 = declared(views={"v": "select id, rows from delays"}, checks=("rows > 1",), max_changed=0.5)
-A_SERVES = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
 B_SERVES = (
-    *A_SERVES,
-    staged("b", tables_of="a"),
-    CaughtUp(5, NOWHERE),
-    verified(5),
+    *(*A_SERVES, staged("b", tables_of="a"), CaughtUp(5, NOWHERE), verified(5)),
     served(5, 2, "b", live="a"),
 )
 A, B = born("a", V1), structs.replace(born("b", V2), tables_of="a")
+
+
+WIDER = tuple(
+    structs.replace(table, columns=(*table.columns, ("more", "int")))
+    if table.name == "delays"
+    else table
+    for table in V2.tables
+)
 
 
 def only_step(of: Declared, *, again: bool = False) -> PlanStep:
@@ -50,10 +54,8 @@ def test_a_change_of_views_and_checks_alone_replays_nothing() -> None:
     assert (step.change, step.build, step.records, step.cost) == (Change.OVERLAY, "a", 0, None)
     assert step.acts
     assert not step.replays
-    assert step.text == (
-        f"flights: changed to version {V2.version} (table delays changed, view v changed), "
-        "replays nothing: the tables of build a are used"
-    )
+    changed = f"flights: changed to version {V2.version} (table delays changed, view v changed)"
+    assert step.text == f"{changed}, replays nothing: the tables of build a are used"
     assert [diff.part for diff in step.diffs] == ["table delays", "view v"]
 
 
@@ -62,15 +64,7 @@ def test_a_change_of_views_and_checks_alone_replays_nothing() -> None:
     [
         declared(least=1, views={"v": "select 1 as x"}),
         declared(keys=("n",), views={"v": "select 1 as x"}),
-        replace(
-            V2,
-            tables=tuple(
-                structs.replace(table, columns=(*table.columns, ("more", "int")))
-                if table.name == "delays"
-                else table
-                for table in V2.tables
-            ),
-        ),
+        replace(V2, tables=WIDER),
     ],
     ids=["code", "keys", "columns that a library makes otherwise"],
 )
@@ -113,9 +107,7 @@ def test_a_view_that_goes_is_refused_as_ever_until_it_is_let_through() -> None:
     assert [refusal.name for refusal in plan.refusals] == ["breaking"]
 
 
-def test_its_birth_has_what_is_shown_of_its_own_and_the_rows_of_the_build_below(
-    tmp_path: Path,
-) -> None:
+def test_birth_shows_own_views_and_rows_from_below(tmp_path: Path) -> None:
     store, below = Store(tmp_path), structs.replace(A, base=Base("z", "v0", {"orders": {"0": 7}}))
     journal = Journal(store)
     for number, event in enumerate(A_SERVES, start=1):
@@ -127,28 +119,19 @@ def test_its_birth_has_what_is_shown_of_its_own_and_the_rows_of_the_build_below(
     birth = read_birth(store, rollout.build)
     assert (rollout.tables_of, birth.tables_of, birth.folded_by) == ("a", "a", "a")
     assert (birth.version, birth.views) == (V2.version, {"v": "select id, rows from delays"})
-    assert (birth.table("delays").checks, birth.table("delays").thresholds.max_changed) == (
-        ("rows > 1",),
-        0.5,
-    )
+    assert birth.table("delays").checks == ("rows > 1",)
+    assert birth.table("delays").thresholds.max_changed == 0.5
     assert birth.table("delays").columns == below.table("delays").columns
-    assert (birth.origin, birth.base, birth.libraries, birth.topics) == (
-        below.origin,
-        below.base,
-        below.libraries,
-        below.topics,
-    )
+    for of_the_rows in ("origin", "base", "libraries", "topics"):
+        assert getattr(birth, of_the_rows) == getattr(below, of_the_rows)
     assert birth.sources == hash_files(V2.files)
     assert current_state(store).wanted_jobs() == {"a"}
 
 
 def test_a_retry_of_an_overlay_replays_nothing_and_one_of_a_replay_replays() -> None:
     for tables_of, change in (("a", Change.OVERLAY), (None, Change.CHANGED)):
-        journal = (
-            *A_SERVES,
-            structs.replace(staged("b", tables_of=tables_of), version=V2.version),
-            Abandoned(5, "by hand"),
-        )
+        begun = structs.replace(staged("b", tables_of=tables_of), version=V2.version)
+        journal = (*A_SERVES, begun, Abandoned(5, "by hand"))
         plan = plan_again(observed(V2, journal=journal, births=(A,)), "flights")
 
         assert [step.change for step in plan.steps] == [change]

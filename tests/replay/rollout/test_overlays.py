@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from journals import NOWHERE, at, frontier, held, numbered, served, staged, switch_asked, verified
 from msgspec.structs import replace
+from plans import A_SERVES
 
 from kappa.base.sections import RolloutSettings
 from kappa.replay.platform.next_step import next_step
@@ -17,26 +18,16 @@ from kappa.replay.rollout.state import State, soak_end, soaked_builds
 from kappa.replay.rollout.step import Append, Sight, Wait
 from kappa.state.journal.events import CaughtUp, Event, Held, Retired, Served
 
-FIRST: tuple[Event, ...] = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
-READY = (*FIRST, staged("b", tables_of="a"), CaughtUp(5, NOWHERE), verified(5))
+READY: tuple[Event, ...] = (
+    *(*A_SERVES, staged("b", tables_of="a")),
+    *(CaughtUp(5, NOWHERE), verified(5)),
+)
 OVERLAID = (*READY, served(5, 2, "b", live="a"))
 UNDONE = (*OVERLAID, switch_asked("a"), served(9, 3, "a", live="b"))
-SECOND_OVERLAY = (
-    *OVERLAID,
-    staged("c", tables_of="a"),
-    CaughtUp(9, NOWHERE),
-    verified(9),
-    served(9, 3, "c", live="b"),
-)
+NEXT = (CaughtUp(9, NOWHERE), verified(9))
+SECOND_OVERLAY = (*OVERLAID, staged("c", tables_of="a"), *NEXT, served(9, 3, "c", live="b"))
 # A replay takes the overlay's place: the build below it is held, since its job publishes.
-REPLAYED = (
-    *OVERLAID,
-    staged("d"),
-    CaughtUp(9, NOWHERE),
-    verified(9),
-    held(9, "a"),
-    served(9, 3, "d", live="b"),
-)
+REPLAYED = (*OVERLAID, staged("d"), *NEXT, held(9, "a"), served(9, 3, "d", live="b"))
 RULES = RolloutSettings()
 
 
@@ -46,9 +37,8 @@ def state_of(*events: Event) -> State:
 
 def dated(*events: Event) -> State:
     """Returns the state of records that are all of one moment."""
-    return fold_records(
-        replace(each, at="2026-01-01T12:00:00.000+00:00") for each in numbered(*events)
-    )
+    noon = "2026-01-01T12:00:00.000+00:00"
+    return fold_records(replace(each, at=noon) for each in numbered(*events))
 
 
 def sight(*events: Event) -> Sight:
@@ -99,7 +89,7 @@ def test_the_soak_of_an_overlay_ends() -> None:
 
 
 def test_it_has_caught_up_at_once_where_the_live_build_is() -> None:
-    step = next_step(sight(*FIRST, staged("b", tables_of="a")), RULES)
+    step = next_step(sight(*A_SERVES, staged("b", tables_of="a")), RULES)
 
     assert step == Append(CaughtUp(5, at(10)))
 
@@ -112,11 +102,10 @@ def test_it_has_caught_up_at_once_where_the_live_build_is() -> None:
 def test_it_serves_and_is_undone_without_a_hold(
     events: tuple[Event, ...], build: str, tables_of: str | None
 ) -> None:
-    step = next_promote_step(sight(*events), RULES)
+    switch = next_promote_step(sight(*events), RULES).event
 
-    assert isinstance(step, Append)
-    assert isinstance(step.event, Served)
-    receipt = step.event.receipt
+    assert isinstance(switch, Served)
+    receipt = switch.receipt
     assert (receipt.build, receipt.tables_of, receipt.first) == (build, tables_of, False)
     assert receipt.live_build == ("a" if build == "b" else "b")
     assert receipt.live_offsets == receipt.candidate_offsets == at(10)
@@ -125,14 +114,8 @@ def test_it_serves_and_is_undone_without_a_hold(
 def test_what_replaces_an_overlay_waits_for_the_hold_of_the_build_below_it() -> None:
     events = (*OVERLAID, staged("d"), CaughtUp(9, NOWHERE), verified(9))
     state = state_of(*events)
-    seen = Sight(
-        state,
-        state.rollouts[-1],
-        frontier("d", 10),
-        frontier("a", 10),
-        frozenset({"flights"}),
-        target=at(5),
-    )
+    sides, topics = (frontier("d", 10), frontier("a", 10)), frozenset({"flights"})
+    seen = Sight(state, state.rollouts[-1], *sides, topics, target=at(5))
 
     assert next_promote_step(seen, RULES) == Append(Held(9, "a", 1))
     unacknowledged = state_of(*events, held(9, "a"))
@@ -143,7 +126,7 @@ def test_what_replaces_an_overlay_waits_for_the_hold_of_the_build_below_it() -> 
 @pytest.mark.parametrize(
     ("before", "event"),
     [
-        (FIRST, staged("b", tables_of="x")),
+        (A_SERVES, staged("b", tables_of="x")),
         ((), staged("b", tables_of="a")),
         (OVERLAID, staged("c", tables_of="b")),
         (REPLAYED, staged("e", tables_of="a")),

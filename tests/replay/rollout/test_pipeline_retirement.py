@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from journals import NOWHERE, frontier, held, numbered, served, staged, switch_asked, verified
 from msgspec.structs import replace
-from plans import birth, declared, log
+from plans import B_SERVES, V1, V2, birth, declared, log
 from served import DELAYS, ROWS_OF_DELAYS, Platform
 
 from kappa.base.errors import Conflict, ExitCode, KappaError, UsageError
@@ -34,12 +34,7 @@ from kappa.state.journal.journal import Journal, JournalRecord
 from kappa.state.journal.projections import retired_after
 from kappa.state.store import Store
 
-V1, V2, V3 = declared(), declared(code="2"), declared(code="3")
-TRAINS = declared("trains", table="delays")
-SERVING = (
-    *(staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a")),
-    *(staged("b"), CaughtUp(5, NOWHERE), verified(5), held(5, "a"), served(5, 2, "b", live="a")),
-)
+V3, TRAINS = declared(code="3"), declared("trains", table="delays")
 ON_ITS_WAY = (
     *(staged("c", auto_promote=False), CaughtUp(10, NOWHERE), verified(10)),
     *(PromoteAsked(10), held(10, "b")),
@@ -65,7 +60,7 @@ def house(tmp_path: Path) -> Store:
     for build, version in (("a", V1), ("b", V2), ("c", V3), ("x", TRAINS)):
         put_birth(store, birth(build, version))
         Frontiers(store, build).publish(frontier(build, 7))
-    put(store, *SERVING)
+    put(store, *B_SERVES)
     return store
 
 
@@ -79,10 +74,8 @@ def plan(store: Store, of: object, **asked: bool) -> object:
 def test_one_record_makes_a_generation_without_the_pipeline(house: Store) -> None:
     record = retire(house)
 
-    assert record is not None
-    assert record.event == PipelineRetired(
-        "flights", "b", 3, {}, ("delays",), frontier("b", 7).offsets, 3600, 2
-    )
+    offsets = frontier("b", 7).offsets
+    assert record.event == PipelineRetired("flights", "b", 3, {}, ("delays",), offsets, 3600, 2)
     assert (state(house).serving, state(house).idle) == ({}, {"flights": "b"})
 
 
@@ -132,18 +125,15 @@ def test_while_a_rollout_is_on_its_way_it_is_refused_with_what_to_type(
         lambda store: ask_resume(store, "ships"),
     ],
 )
-def test_a_pipeline_that_never_served_is_a_slip(
-    house: Store, ask: Callable[[Store], object]
-) -> None:
+def test_never_served_pipeline_is_a_slip(house: Store, ask: Callable[[Store], object]) -> None:
     with pytest.raises(UsageError, match="no build of pipeline ships serves") as told:
         ask(house)
 
     assert told.value.hint == "there are flights"
 
 
-def test_a_retired_pipeline_cannot_be_paused_and_the_refusal_says_how_it_comes_back(
-    house: Store,
-) -> None:
+def test_retired_pipeline_cannot_be_paused(house: Store) -> None:
+    """The refusal says how it comes back."""
     retire(house)
     with pytest.raises(UsageError) as told:
         ask_pause(house, "flights")
@@ -152,9 +142,7 @@ def test_a_retired_pipeline_cannot_be_paused_and_the_refusal_says_how_it_comes_b
     assert "kappa undo flights" in told.value.hint
 
 
-def test_a_yes_is_to_the_build_that_was_looked_at(
-    house: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_yes_is_to_the_build_looked_at(house: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = state(house)
     monkeypatch.setenv("KAPPA_BY", "ada@home")
     put(house, switch_asked("a"), held(10, "b"), served(10, 3, "a", live="b"))
@@ -171,9 +159,7 @@ def test_a_plan_that_was_made_before_a_retirement_is_stale(house: Store) -> None
         stage_plan(house, before)
 
 
-def test_a_deploy_of_the_retired_version_replays_nothing(
-    house: Store,
-) -> None:
+def test_deploy_of_retired_version_replays_nothing(house: Store) -> None:
     retire(house)
     made = plan(house, V2)
     (step,) = made.steps
@@ -189,15 +175,11 @@ def test_another_version_of_a_retired_pipeline_is_replayed_as_a_new_one(house: S
     assert [step.change for step in plan(house, V3).steps] == [Change.NEW]
 
 
-def test_an_undo_of_a_retirement_is_refused_while_another_pipeline_serves_its_table(
-    house: Store,
-) -> None:
+def test_undo_of_retirement_needs_free_tables(house: Store) -> None:
+    """No other pipeline may serve its table."""
     retire(house)
-    put(
-        house,
-        *(staged("x", pipeline="trains"), CaughtUp(11, NOWHERE), verified(11)),
-        served(11, 4, "x", pipeline="trains"),
-    )
+    put(house, staged("x", pipeline="trains"), CaughtUp(11, NOWHERE), verified(11))
+    put(house, served(11, 4, "x", pipeline="trains"))
     with pytest.raises(UsageError, match="delays is a table of pipeline trains by now") as told:
         ask_undo(house, "flights")
 
@@ -238,21 +220,10 @@ def test_an_undo_of_a_paused_pipeline_is_asked_for_as_ever(house: Store) -> None
 
 
 def test_what_leaves_is_told_with_who_reads_it() -> None:
-    told = retirement_text(
-        RetirementPreview(
-            "flights",
-            "b",
-            "v2",
-            (
-                LeavingTable("delays", "table", 12_000, 3, 40_000),
-                LeavingTable("late", "view", 4),
-                LeavingTable("odd", "view", None),
-            ),
-            (("bob@work", 17, 2),),
-            "a",
-            3600,
-        )
-    )
+    delays = LeavingTable("delays", "table", 12_000, 3, 40_000)
+    leaving = (delays, LeavingTable("late", "view", 4), LeavingTable("odd", "view", None))
+    readers = (("bob@work", 17, 2),)
+    told = retirement_text(RetirementPreview("flights", "b", "v2", leaving, readers, "a", 3600))
 
     assert "build b (version v2) stops serving" in told
     assert "table delays: 12,000 rows, 3 files, 40.0 kB" in told
@@ -272,7 +243,6 @@ def test_a_retirement_says_until_when_it_can_be_undone_and_that_it_cannot_any_mo
     gone = retired_after(kept, records[1])
 
     assert kept["flights"].kept_until == begin + timedelta(hours=1)
-    assert "kappa undo flights brings it back until 2026-01-01T01:00:00Z" in (
-        kept["flights"].way_back
-    )
+    until = "kappa undo flights brings it back until 2026-01-01T01:00:00Z"
+    assert until in kept["flights"].way_back
     assert "its data are deleted" in gone["flights"].way_back

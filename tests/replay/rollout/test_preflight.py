@@ -57,26 +57,22 @@ def test_a_lost_beginning_has_a_name_and_every_partition() -> None:
     finding = only(found(log(beginning=41)))
 
     assert (finding.name, finding.refuses) == ("gap", True)
-    assert finding.message.startswith(
-        "orders partition 0 begins at offset 41, partition 1 begins at offset 41:"
-    )
+    partitions = "orders partition 0 begins at offset 41, partition 1 begins at offset 41:"
+    assert finding.message.startswith(partitions)
 
 
 @pytest.mark.parametrize(
     ("retention_s", "seconds", "refuses"),
     [(3600, 3601.0, True), (3600, 1801.0, False), (3600, 10.0, False), (3600, None, False)],
 )
-def test_a_retention_shorter_than_the_replay_refuses_and_a_finite_one_is_told(
-    retention_s: int, seconds: float | None, refuses: bool
-) -> None:
-    finding = only(
-        found(log(config={**KEPT, "retention.ms": str(retention_s * 1000)}), seconds=seconds)
-    )
+def test_short_retention_is_refused(retention_s: int, seconds: float | None, refuses: bool) -> None:
+    """A finite one that is long enough is told."""
+    facts = log(config={**KEPT, "retention.ms": str(retention_s * 1000)})
+    finding = only(found(facts, seconds=seconds))
 
     assert finding.refuses is refuses
-    assert finding.message.startswith(
-        "topic orders keeps records for 60 min (retention.ms=3600000)"
-    )
+    kept = "topic orders keeps records for 60 min (retention.ms=3600000)"
+    assert finding.message.startswith(kept)
     assert finding.name == ("retention:orders" if refuses else "")
 
 
@@ -84,28 +80,23 @@ def test_a_retention_takes_nothing_away_that_is_archived() -> None:
     archived = Topic("orders", event="id string, n int", partitions=2, key="id", archive=True)
     short = log(end=1_000_000, config={**KEPT, "retention.ms": "60000"})
     mark = ArchiveMark("orders", "id-of-orders", "f", {0: 0, 1: 0}, {0: 1_000_000, 1: 900_000})
+    # `archived` is the topic as declared, or as it was before.
+    taken = {"topic": archived, "seconds": 3_600.0}
 
-    assert found(replace(short, archived=(mark,)), topic=archived, seconds=3_600.0) == []
+    def behind(ends: dict[int, int], **facts: Offsets) -> LogFacts:
+        return replace(short, archived=(structs.replace(mark, end=ends),), **facts)
+
+    assert found(replace(short, archived=(mark,)), **taken) == []
     # An archive far behind may miss records before the topic loses them.
     for ends in ({0: 1_000_000, 1: 400_000}, {0: 1_000_000}):
-        assert only(
-            found(
-                replace(short, archived=(structs.replace(mark, end=ends),)),
-                topic=archived,
-                seconds=3_600.0,
-            )
-        ).refuses
+        assert only(found(behind(ends), **taken)).refuses
     # A partition that is empty, or has few records yet, misses nothing.
     for end in (0, 9_000):
-        young = replace(
-            short,
-            end=Offsets({"orders": {0: 1_000_000, 1: end}}),
-            archived=(structs.replace(mark, end={0: 1_000_000}),),
-        )
-        assert found(young, topic=archived, seconds=3_600.0) == []
+        young = behind({0: 1_000_000}, end=Offsets({"orders": {0: 1_000_000, 1: end}}))
+        assert found(young, **taken) == []
     # An archive that is no longer declared is not continued.
     assert only(found(replace(short, archived=(mark,)), seconds=3_600.0)).refuses
-    assert only(found(short, topic=archived, seconds=3_600.0)).refuses
+    assert only(found(short, **taken)).refuses
 
 
 def test_a_retention_by_size_is_told() -> None:
@@ -128,86 +119,60 @@ def test_tombstones_that_last_long_enough_are_not_talked_of(seconds: float | Non
     assert found(log(config=COMPACT), topic=LATEST, seconds=seconds) == []
 
 
+RETAINED = "declared as retained and has cleanup.policy="
+OLDER = "keys older than 24 h 0 min are deleted"
+
+
 @pytest.mark.parametrize(
-    ("topic", "config", "refuses", "says"),
+    ("topic", "policy", "retention", "refuses", "says"),
     [
-        (
-            ORDERS,
-            {"cleanup.policy": "compact"},
-            True,
-            "declared as retained and has cleanup.policy=compact",
-        ),
-        (
-            ORDERS,
-            {"cleanup.policy": "compact,delete"},
-            True,
-            "declared as retained and has cleanup.policy=compact,delete",
-        ),
-        (
-            LATEST,
-            {"cleanup.policy": "delete", "retention.ms": str(DAY_MS)},
-            True,
-            "keys older than 24 h 0 min are deleted",
-        ),
-        (
-            LATEST,
-            {"cleanup.policy": "compact,delete", "retention.ms": str(DAY_MS)},
-            False,
-            "keys older than 24 h 0 min are deleted",
-        ),
-        (
-            LATEST,
-            {"cleanup.policy": "delete", "retention.ms": "-1"},
-            False,
-            "it is never compacted",
-        ),
+        (ORDERS, "compact", None, True, f"{RETAINED}compact"),
+        (ORDERS, "compact,delete", None, True, f"{RETAINED}compact,delete"),
+        (LATEST, "delete", DAY_MS, True, OLDER),
+        (LATEST, "compact,delete", DAY_MS, False, OLDER),
+        (LATEST, "delete", -1, False, "it is never compacted"),
     ],
 )
 def test_a_policy_that_contradicts_the_kind_is_said(
-    topic: Topic, config: dict[str, str], refuses: bool, says: str
+    topic: Topic, policy: str, retention: int | None, refuses: bool, says: str
 ) -> None:
-    finding = only(found(log(config=config), topic=topic))
+    kept = {} if retention is None else {"retention.ms": str(retention)}
+    finding = only(found(log(config={"cleanup.policy": policy, **kept}), topic=topic))
 
-    assert (finding.refuses, finding.name) == (
-        refuses,
-        "policy:orders" if refuses or "keys older" in says else "",
-    )
+    assert finding.refuses == refuses
+    assert finding.name == ("policy:orders" if refuses or "keys older" in says else "")
     assert says in finding.message
+
+
+PAYMENTS = {"event_time": "at", "lateness": "1 hour", "identity": "id"}
 
 
 @pytest.mark.parametrize(
     ("declares", "found_type", "says"),
     [
         ({"identity": "id"}, "CreateTime", "declares identity for it"),
-        (
-            {"event_time": "at", "lateness": "1 hour", "identity": "id"},
-            "CreateTime",
-            "declares lateness and identity for it",
-        ),
+        (PAYMENTS, "CreateTime", "declares lateness and identity for it"),
         ({"identity": "id"}, "LogAppendTime", ""),
         ({}, "CreateTime", ""),
     ],
 )
-def test_what_goes_by_the_brokers_time_needs_it_whatever_is_allowed(
-    declares: dict[str, str], found_type: str, says: str
-) -> None:
+def test_log_time_needs_brokers_time(declares: dict[str, str], found_type: str, says: str) -> None:
+    """Whatever is allowed."""
     # The types of `declares` are those of the parameters above.
     topic = Topic("orders", event="id string, n int, at timestamp", partitions=2, **declares)  # type: ignore[arg-type]
     findings = found(log(config={**KEPT, "message.timestamp.type": found_type}), topic=topic)
 
     assert [(finding.refuses, finding.name) for finding in findings] == [(True, "")] * bool(says)
-    assert all(
-        says in finding.message and "--set message.timestamp.type=LogAppendTime" in finding.hint
-        for finding in findings
-    )
+    for finding in findings:
+        assert says in finding.message
+        assert "--set message.timestamp.type=LogAppendTime" in finding.hint
 
 
 @pytest.mark.parametrize(("found_type", "refusals"), [("CreateTime", 1), ("LogAppendTime", 0)])
 def test_rows_that_expire_need_the_brokers_time(found_type: str, refusals: int) -> None:
     facts = log(config={**KEPT, "message.timestamp.type": found_type})
     made = declared(topic=ORDERS).pipeline
-    table = Table("t", expire="at", after="1 hour")
-    pipeline = replace(made, tables=(table,))
+    pipeline = replace(made, tables=(Table("t", expire="at", after="1 hour"),))
     cost = cost_of({"orders"}, facts.beginning, facts, serving=None, disk=None, replayed=None)
 
     findings = list(preflight_findings(pipeline, facts, cost, None))
@@ -240,11 +205,8 @@ def test_a_log_that_one_broker_can_take_along_refuses_by_name(facts: LogFacts, s
 @pytest.mark.parametrize(
     "facts",
     [
-        cluster(3, 3, "2"),
-        cluster(3, 3, None),
-        cluster(3, 3, "many"),
-        cluster(1, 1, "1"),
-        replace(cluster(3, 1, "1"), replicas={}),
+        *(cluster(3, 3, in_sync) for in_sync in ("2", None, "many")),
+        *(cluster(1, 1, "1"), replace(cluster(3, 1, "1"), replicas={})),
     ],
 )
 def test_a_log_that_survives_a_broker_or_has_one_alone_is_not_talked_of(facts: LogFacts) -> None:
@@ -252,9 +214,8 @@ def test_a_log_that_survives_a_broker_or_has_one_alone_is_not_talked_of(facts: L
 
 
 @pytest.mark.parametrize(("replicas", "in_sync"), [(2, "2"), (3, "3")])
-def test_a_topic_that_takes_nothing_while_a_broker_is_away_is_told(
-    replicas: int, in_sync: str
-) -> None:
+def test_topic_without_spare_brokers_is_told(replicas: int, in_sync: str) -> None:
+    """It takes nothing while a broker is away."""
     finding = only(found(cluster(3, replicas, in_sync)))
 
     assert not finding.refuses
@@ -271,13 +232,11 @@ def test_a_topic_that_takes_nothing_while_a_broker_is_away_is_told(
         (ORDERS, 5_000_000, 3, ""),
     ],
 )
-def test_cores_that_wait_in_a_long_replay_of_a_topic_with_an_identity(
-    topic: Topic, end: int, cores: int, says: str
-) -> None:
+def test_identity_leaves_cores_waiting(topic: Topic, end: int, cores: int, says: str) -> None:
+    """In a long replay of a topic with an identity."""
     facts = log(end=end)
-    cost = cost_of(
-        {"orders"}, facts.beginning, facts, serving=None, disk=None, replayed=None, cores=cores
-    )
+    unknown = {"serving": None, "disk": None, "replayed": None}
+    cost = cost_of({"orders"}, facts.beginning, facts, cores=cores, **unknown)
 
     findings = list(preflight_findings(declared(topic=topic).pipeline, facts, cost, None))
 
@@ -296,25 +255,18 @@ def test_a_replay_that_is_slower_than_what_comes_in_never_catches_up() -> None:
 
 
 def test_a_disk_that_would_be_full_refuses() -> None:
-    assert only(found(disk_needed=2_000_000, disk_free=1_000_000)).message.startswith(
-        "the new build takes about 2.0 MB, and 1.0 MB are free"
-    )
+    full = only(found(disk_needed=2_000_000, disk_free=1_000_000)).message
+    assert full.startswith("the new build takes about 2.0 MB, and 1.0 MB are free")
     assert found(disk_needed=None, disk_free=0) == []
     assert found(disk_needed=1, disk_free=1) == []
 
 
 def test_another_number_of_partitions_than_at_birth_is_told() -> None:
-    before = birth(
-        "a", declared(topic=Topic("orders", event="id string, n int", partitions=1, key="id"))
-    )
+    topic = Topic("orders", event="id string, n int", partitions=1, key="id")
+    finding = only(found(serving=birth("a", declared(topic=topic))))
 
-    finding = only(found(serving=before))
-
-    assert (
-        finding.message
-        == "topic orders has 2 partitions, and had 1 when build a was born: keys may lie "
-        "elsewhere now"
-    )
+    partitions = "topic orders has 2 partitions, and had 1 when build a was born"
+    assert finding.message == f"{partitions}: keys may lie elsewhere now"
     assert not finding.refuses
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from births import make_birth
 from house import HOUSE
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,12 +93,9 @@ def compared(
     The tables folded again are in another store, on this host's disk.
     """
     again, steps = Store(store.local.path("tmp/prove-1")), list[str]()
-    one = make_build(
-        store, "b", {table: rows for table, (rows, _) in tables.items()}, rejects=rejects[0]
-    )
-    other = make_build(
-        again, "b", {table: rows for table, (_, rows) in tables.items()}, rejects=rejects[1]
-    )
+    sides = [{table: rows[side] for table, rows in tables.items()} for side in (0, 1)]
+    one = make_build(store, "b", sides[0], rejects=rejects[0])
+    other = make_build(again, "b", sides[1], rejects=rejects[1])
     with connect_pair(
         store,
         (one.birth, one.frontier),
@@ -124,25 +122,18 @@ def compared(
     ("done", "rate", "within", "says"),
     [
         (0, None, None, "starting Spark, for 1,000 records"),
-        (
-            100,
-            50.0,
-            SliceProgress(0, 0, 4, 250, "read", 100),
-            "100 of 1,000 records (10 %), 50/s, 18 s left; slice 1 of 4: 100 of 250 records read",
-        ),
-        (
-            250,
-            0.0,
-            SliceProgress(0, 0, 4, 250, "function", 250),
-            "250 of 1,000 records (25 %); slice 1 of 4: 250 records read, folding",
-        ),
+        (100, 50.0, (250, "read", 100), "100 of 1,000 records (10 %), 50/s, 18 s left; {} read"),
+        (250, 0.0, (250, "function", 250), "250 of 1,000 records (25 %); {} read, folding"),
         (1_000, 50.0, None, "1,000 of 1,000 records (100 %)"),
     ],
 )
 def test_a_proof_says_how_far_its_fold_is(
-    done: int, rate: float | None, within: SliceProgress | None, says: str
+    done: int, rate: float | None, within: tuple[int, str, int] | None, says: str
 ) -> None:
-    assert folding_text(done, 1_000, rate, within) == f"folding the log again: {says}"
+    progress = SliceProgress(0, 0, 4, *within) if within else None
+    read = f"slice 1 of 4: {'100 of ' if done == 100 else ''}250 records"
+    told = f"folding the log again: {says.format(read)}"
+    assert folding_text(done, 1_000, rate, progress) == told
 
 
 def difference(table: Compared) -> tuple[int, int, int]:
@@ -160,9 +151,10 @@ def difference(table: Compared) -> tuple[int, int, int]:
     ),
     st.integers(50, 2_000),
 )
-def test_slices_follow_one_another_from_the_origin_to_the_frontier_whatever_the_cut(
+def test_slices_follow_one_another_whatever_the_cut(
     one: Offsets, other: Offsets, how: Cutting, slice_records: int
 ) -> None:
+    """From the origin to the frontier."""
     start, end = one.lowest_with(other), one.highest_with(other)
 
     cuts = cut_as(how, start, end, slice_records=slice_records, driver_rows=1_000)
@@ -176,16 +168,16 @@ def test_slices_follow_one_another_from_the_origin_to_the_frontier_whatever_the_
         assert max(sizes) <= slice_records + len(list(end.items()))
 
 
-def test_random_slices_are_computed_in_both_ways_and_one_slice_by_spark_alone() -> None:
+def test_random_slices_are_computed_in_both_ways() -> None:
+    """One slice of all is computed by Spark alone."""
     end = Offsets({"flights": {0: 30_000_000, 1: 30_000_000}})
+    sizes = {"slice_records": 500_000, "driver_rows": 50_000}
     for seed in range(20):
-        cuts = cut_as(
-            Cutting("random", seed=seed), Offsets(), end, slice_records=500_000, driver_rows=50_000
-        )
-        sizes = [after.distance(before) for before, after in pairwise([Offsets(), *cuts.ends])]
-        assert {size > cuts.driver_rows for size in sizes if size} == {True, False}
+        cuts = cut_as(Cutting("random", seed=seed), Offsets(), end, **sizes)
+        lengths = [after.distance(before) for before, after in pairwise([Offsets(), *cuts.ends])]
+        assert {length > cuts.driver_rows for length in lengths if length} == {True, False}
 
-    whole = cut_as(Cutting("one"), Offsets(), end, slice_records=500_000, driver_rows=50_000)
+    whole = cut_as(Cutting("one"), Offsets(), end, **sizes)
 
     assert (whole.ends, whole.driver_rows) == ((end,), 0)
 
@@ -199,10 +191,8 @@ def test_what_is_no_way_to_cut_is_a_slip(slices: str) -> None:
 def test_a_seed_is_drawn_for_a_random_cut_and_belongs_to_no_other() -> None:
     assert parse_cutting("random", 7).seed == 7
     assert parse_cutting("random", None).seed != parse_cutting("random", None).seed
-    assert (parse_cutting("one", None), parse_cutting("20", None)) == (
-        Cutting("one"),
-        Cutting("even", 20),
-    )
+    assert parse_cutting("one", None) == Cutting("one")
+    assert parse_cutting("20", None) == Cutting("even", 20)
     with pytest.raises(UsageError, match="needs none"):
         parse_cutting("20", 7)
 
@@ -213,32 +203,22 @@ TYPES = (
     "s string, n bigint, i int, d double, f float, m decimal(12,2), b boolean, at timestamp, "
     "day date, l array<int>, o struct<x:int,y:string>"
 )
-ROW = {
-    "s": "ünï:code\n",
-    "n": -(2**63),
-    "i": None,
-    "d": 0.1,
-    "f": 1.5,
-    "m": Decimal("-12.30"),
-    "b": True,
-    "at": datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
-    "day": date(2026, 1, 31),
-    "l": [1, None],
-    "o": {"x": 1, "y": "z"},
+# Values, and their texts in the hash.
+VALUES: dict[str, tuple[Any, str | None]] = {
+    "s": ("ünï:code\n", "ünï:code\n"),
+    "n": (-(2**63), "-9223372036854775808"),
+    "i": (None, None),
+    "d": (0.1, "0.1"),
+    "f": (1.5, "1.5"),
+    "m": (Decimal("-12.30"), "-12.30"),
+    "b": (True, "true"),
+    "at": (datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), "-1"),
+    "day": (date(2026, 1, 31), "2026-01-31"),
+    "l": ([1, None], "[1,null]"),
+    "o": ({"x": 1, "y": "z"}, '{"x":1,"y":"z"}'),
 }
-TEXTS = {
-    "s": "ünï:code\n",
-    "n": "-9223372036854775808",
-    "i": None,
-    "d": "0.1",
-    "f": "1.5",
-    "m": "-12.30",
-    "b": "true",
-    "at": "-1",
-    "day": "2026-01-31",
-    "l": "[1,null]",
-    "o": '{"x":1,"y":"z"}',
-}
+ROW = {column: value for column, (value, _) in VALUES.items()}
+TEXTS = {column: text for column, (_, text) in VALUES.items()}
 
 
 def hash_by_hand(rows: Iterable[Mapping[str, str | None]]) -> str:
@@ -249,12 +229,8 @@ def hash_by_hand(rows: Iterable[Mapping[str, str | None]]) -> str:
             b"~" if value is None else f"{len(value.encode())}:{value}".encode()
             for _, value in sorted(row.items())
         )
-        sums = [
-            (one + more) % 2**64
-            for one, more in zip(
-                sums, struct.unpack(">4Q", hashlib.sha256(text).digest()), strict=True
-            )
-        ]
+        words = struct.unpack(">4Q", hashlib.sha256(text).digest())
+        sums = [(one + more) % 2**64 for one, more in zip(sums, words, strict=True)]
     return "".join(f"{each:016x}" for each in sums)
 
 
@@ -267,10 +243,8 @@ def test_anybody_can_compute_the_hash(store: Store) -> None:
     nulls = dict.fromkeys(ROW)
 
     assert hash_of(store, ROW, nulls, nulls) == hash_by_hand([TEXTS, nulls, nulls])
-    assert (
-        hash_of_all([("b", 2, "22"), ("a", 1, "11")])
-        == hashlib.sha256(b"a 1 11\nb 2 22\n").hexdigest()
-    )
+    of_all = hashlib.sha256(b"a 1 11\nb 2 22\n").hexdigest()
+    assert hash_of_all([("b", 2, "22"), ("a", 1, "11")]) == of_all
 
 
 def test_the_query_that_the_guarantees_tell_computes_it(store: Store) -> None:
@@ -281,11 +255,9 @@ def test_the_query_that_the_guarantees_tell_computes_it(store: Store) -> None:
 
     found = compared(store, {table: (rows, ())})["by_item"]
 
+    values = "(values ('é', 3::bigint), (null, null)) t(item, orders)"
     with open_reader(None, served=True) as reader:
-        reader.run_command(
-            "create view by_item as select * from (values ('é', 3::bigint), (null, null)) "
-            "t(item, orders)"
-        )
+        reader.run_command(f"create view by_item as select * from {values}")
         assert reader.rows(query).rows == ((found.hashes[0],),)
 
 
@@ -294,22 +266,9 @@ def test_values_change_a_hash_order_does_not(tmp_path: Path) -> None:
     other = {**ROW, "s": "b"}
     changes: list[dict[str, Any]] = [
         *({"s": text} for text in ("", "ünï:code", None)),
-        *(
-            {"n": 0},
-            {"i": 0},
-            {"d": math.nan},
-            {"d": 0.2},
-            {"f": None},
-            {"m": Decimal("-12.31")},
-            {"b": False},
-        ),
-        *(
-            {"at": datetime(1970, 1, 1, tzinfo=UTC)},
-            {"day": None},
-            {"l": []},
-            {"l": None},
-            {"o": {"x": 1, "y": None}},
-        ),
+        *({"d": math.nan}, {"d": 0.2}, {"n": 0}, {"i": 0}, {"f": None}, {"b": False}),
+        *({"m": Decimal("-12.31")}, {"at": datetime(1970, 1, 1, tzinfo=UTC)}, {"day": None}),
+        *({"l": []}, {"l": None}, {"o": {"x": 1, "y": None}}),
     ]
     places = (Store(tmp_path / str(number)) for number in range(100))
 
@@ -378,14 +337,8 @@ def test_a_value_cannot_pass_for_two() -> None:
             "create view v as select * from (values ('a', 'bc'), ('ab', 'c'), ('1:a', "
             "'b'), ('~', null), (null, '~'), ('', 'abc')) t(a, b)"
         )
-        hashes = [
-            table_hash(
-                reader.rows(hash_sql(columns, f"(select * from v limit 1 offset {number})")).rows[
-                    0
-                ][1:]
-            )
-            for number in range(6)
-        ]
+        rows = (f"(select * from v limit 1 offset {number})" for number in range(6))
+        hashes = [table_hash(reader.rows(hash_sql(columns, row)).rows[0][1:]) for row in rows]
 
     assert len(set(hashes)) == len(hashes)
 
@@ -393,70 +346,60 @@ def test_a_value_cannot_pass_for_two() -> None:
 # The comparison.
 
 
-def test_equal_rows_are_equal_with_one_hash_and_any_other_row_is_found(any_store: Store) -> None:
+def test_equal_rows_have_one_hash_and_others_are_found(any_store: Store) -> None:
     log = appended(columns="carrier string, delay int")
-    rows = [
-        {"carrier": "UA", "delay": 1},
-        {"carrier": "UA", "delay": 1},
-        {"carrier": None, "delay": None},
-    ]
-    found = compared(
-        any_store,
-        {log: (rows, rows[::-1]), structs.replace(log, name="more"): (rows, rows[1:])},
-    )
+    row = {"carrier": "UA", "delay": 1}
+    rows = [row, row, {"carrier": None, "delay": None}]
+    more = structs.replace(log, name="more")
+    found = compared(any_store, {log: (rows, rows[::-1]), more: (rows, rows[1:])})
     same, more = found["departures"], found["more"]
 
     assert same.equal
     assert same.hashes[0] == same.hashes[1]
     assert not more.equal
     assert difference(more) == (0, 1, 0)
-    assert [(sample.kind, sample.before, sample.times) for sample in more.samples] == [
-        ("removed", rows[0], 1)
+    (sample,) = more.samples
+    assert (sample.kind, sample.before, sample.times) == ("removed", rows[0], 1)
+
+
+def compared_values(store: Store, fold: str, one: list[Any], other: list[Any]) -> Compared:
+    """Compares values of a column of doubles that a fold has made."""
+    table = folded(columns="carrier string, mean double")
+    table = structs.replace(table, fold={"mean": (fold, "delay")})
+    rows = [
+        [{"carrier": f"{number}", "mean": value} for number, value in enumerate(values)]
+        for values in (one, other)
     ]
+    return compared(store, {table: (rows[0], rows[1])})["delays"]
 
 
-def test_sums_of_doubles_are_compared_loosely_named_and_not_in_the_hash(
-    store: Store,
-) -> None:
-    table = structs.replace(
-        folded(columns="carrier string, mean double, n bigint"),
-        fold={"mean": ("sum", "delay"), "n": ("sum", "n")},
-    )
-    big, small = (
-        {"carrier": "AA", "mean": 1e300, "n": 1},
-        {"carrier": "UA", "mean": 0.1 + 0.2, "n": 1},
-    )
-
-    found = compared(
-        store,
-        {table: ([big, small], [{**big, "mean": 1e300 * (1 + 1e-12)}, {**small, "mean": 0.3}])},
-    )["delays"]
+def test_sums_of_doubles_are_compared_loosely(store: Store) -> None:
+    """They are named, and not in the hash."""
+    found = compared_values(store, "sum", [1e300, 0.1 + 0.2], [1e300 * (1 + 1e-12), 0.3])
 
     assert found.equal
     assert found.left_out == {"mean": "a sum of doubles"}
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
-    [(0.3, 0.3001), (math.nan, 5.0), (math.inf, 5.0), (None, 0.0), (math.inf, -math.inf)],
+    ("fold", "one", "other"),
+    [
+        *(("sum", 0.3, 0.3001), ("sum", math.nan, 5.0), ("sum", math.inf, 5.0)),
+        *(("sum", None, 0.0), ("sum", math.inf, -math.inf)),
+        # A double that no sum has made is compared to the last digit.
+        ("max", 0.1 + 0.2, 0.3),
+    ],
 )
-def test_sums_of_doubles_that_are_others_differ(
-    store: Store, one: float | None, other: float | None
+def test_doubles_that_are_others_differ(
+    store: Store, fold: str, one: float | None, other: float | None
 ) -> None:
-    table = structs.replace(
-        folded(columns="carrier string, mean double"), fold={"mean": ("sum", "delay")}
-    )
-
-    found = compared(
-        store, {table: ([{"carrier": "UA", "mean": one}], [{"carrier": "UA", "mean": other}])}
-    )["delays"]
+    found = compared_values(store, fold, [one], [other])
 
     assert difference(found) == (0, 0, 1)
+    assert bool(found.left_out) == (fold == "sum")
 
 
-def test_only_averages_of_whole_numbers_are_in_the_hash(
-    store: Store,
-) -> None:
+def test_only_averages_of_whole_numbers_are_in_the_hash(store: Store) -> None:
     columns = (
         ("k", "string"),
         *(("x", "double"), ("_x_sum", "double"), ("_x_count", "bigint")),
@@ -466,9 +409,8 @@ def test_only_averages_of_whole_numbers_are_in_the_hash(
     one, near = {"k": "a", "x": 0.1 + 0.2, "n": 0.5}, {"k": "a", "x": 0.3, "n": 0.5}
     apart = {**near, "n": math.nextafter(0.5, 1)}
 
-    found = compared(
-        store, {table: ([one], [near]), structs.replace(table, name="u"): ([one], [apart])}
-    )
+    twin = structs.replace(table, name="u")
+    found = compared(store, {table: ([one], [near]), twin: ([one], [apart])})
 
     assert found["t"].equal
     assert found["t"].left_out == {"x": "a sum of doubles"}
@@ -476,27 +418,21 @@ def test_only_averages_of_whole_numbers_are_in_the_hash(
     assert found["u"].hashes[0] != found["u"].hashes[1]
 
 
-def test_approximate_quantiles_are_equal_within_their_error_and_not_in_the_hash(
-    store: Store,
-) -> None:
+def test_approximate_quantiles_are_equal_within_error(store: Store) -> None:
+    """They are not in the hash."""
     columns = (
-        ("k", "string"),
-        ("p", "bigint"),
-        ("_p_sketch", "binary"),
-        ("_p_low", "bigint"),
-        ("_p_high", "bigint"),
+        *(("k", "string"), ("p", "bigint"), ("_p_sketch", "binary")),
+        *(("_p_low", "bigint"), ("_p_high", "bigint")),
     )
-    table = TableBirth(
-        "t", columns, keys=("k",), fold={"p": ("kll", "n")}, options={"p": {"rank": 0.5, "k": 200}}
-    )
+    options = {"p": {"rank": 0.5, "k": 200}}
+    table = TableBirth("t", columns, keys=("k",), fold={"p": ("kll", "n")}, options=options)
     one, near, apart = (
         {"k": "a", "p": p, "_p_low": low, "_p_high": high}
         for p, low, high in ((5, 1, 9), (7, 2, 11), (15, 10, 19))
     )
 
-    found = compared(
-        store, {table: ([one], [near]), structs.replace(table, name="u"): ([one], [apart])}
-    )
+    twin = structs.replace(table, name="u")
+    found = compared(store, {table: ([one], [near]), twin: ([one], [apart])})
 
     assert found["t"].equal
     assert found["t"].left_out == {"p": "an approximate quantile"}
@@ -504,19 +440,6 @@ def test_approximate_quantiles_are_equal_within_their_error_and_not_in_the_hash(
     assert list(likely_causes([], (), [found["u"]])) == [
         "u.p is an approximate quantile, and differs by more than the error of its sketch"
     ]
-
-
-def test_doubles_that_no_sum_has_made_are_compared_to_the_last_digit(store: Store) -> None:
-    table = structs.replace(
-        folded(columns="carrier string, most double"), fold={"most": ("max", "delay")}
-    )
-
-    found = compared(
-        store, {table: ([{"carrier": "UA", "most": 0.1 + 0.2}], [{"carrier": "UA", "most": 0.3}])}
-    )["delays"]
-
-    assert difference(found) == (0, 0, 1)
-    assert not found.left_out
 
 
 def reject(topic: str, offset: int, reason: str = "not-json") -> dict[str, Any]:
@@ -536,12 +459,10 @@ def reject(topic: str, offset: int, reason: str = "not-json") -> dict[str, Any]:
 def test_rejects_are_compared_row_by_row_but_for_those_of_compacted_topics(store: Store) -> None:
     kept, compacted = reject("flights", 1), reject("planes", 1)
 
+    odd = {**kept, "headers": [{"key": "h", "value": b"\xff\x01"}]}
+
     found = compared(store, {}, rejects=([kept, compacted], [kept]))["rejects"]
-    other = compared(
-        Store(store.folder / "other"),
-        {},
-        rejects=([kept], [{**kept, "headers": [{"key": "h", "value": b"\xff\x01"}]}]),
-    )["rejects"]
+    other = compared(Store(store.folder / "other"), {}, rejects=([kept], [odd]))["rejects"]
 
     assert found.equal
     assert found.difference.unsettled == 1
@@ -551,25 +472,11 @@ def test_rejects_are_compared_row_by_row_but_for_those_of_compacted_topics(store
 
 def test_keys_that_compaction_decides_are_set_aside_and_counted(store: Store) -> None:
     planes = latest()
-    row = {
-        "tailnum": "N1",
-        "seats": 3,
-        "_log_time": 1,
-        "_partition": 0,
-        "_offset": 1,
-        "_deleted": None,
-    }
+    place = {"_log_time": 1, "_partition": 0, "_offset": 1, "_deleted": None}
+    one, other = ({"tailnum": tailnum, "seats": 3, **place} for tailnum in ("N1", "N2"))
+    rows = ([one, other], [{**one, "seats": 4}, other])
 
-    found = compared(
-        store,
-        {
-            planes: (
-                [row, {**row, "tailnum": "N2"}],
-                [{**row, "seats": 4}, {**row, "tailnum": "N2"}],
-            )
-        },
-        unsettled=["N1"],
-    )["planes"]
+    found = compared(store, {planes: rows}, unsettled=["N1"])["planes"]
 
     assert found.equal
     assert (found.difference.unsettled, found.difference.rows_before) == (1, 1)
@@ -579,76 +486,46 @@ def test_keys_that_compaction_decides_are_set_aside_and_counted(store: Store) ->
 
 
 WITNESS = Witness(8, 3, "d")
+ORIGIN = {"flights": {"0": 5}}
 
 
 def birth(**other: Any) -> Birth:
-    return structs.replace(
-        Birth(
-            "b",
-            "web",
-            "v",
-            {},
-            SEMANTICS,
-            {},
-            "pipelines.p",
-            (FLIGHTS, PLANES),
-            (),
-            {},
-            {"flights": {"0": 5}},
-            {},
-            "then",
-            "ada",
-        ),
-        **other,
-    )
+    born = make_birth("b", "web", semantics=SEMANTICS, module="pipelines.p", origin=ORIGIN)
+    return structs.replace(born, topics=(FLIGHTS, PLANES), **other)
 
 
 def facts(*topics: TopicBirth) -> dict[str, TopicFacts]:
     return {topic.name: TopicFacts(topic.name, topic.id, topic.partitions) for topic in topics}
 
 
+THERE = facts(FLIGHTS, PLANES)
+ANOTHER = facts(structs.replace(FLIGHTS, id="another"), PLANES)
+LATER = "flights partition 0 begins at offset 6 now, and the build has folded it from offset 5 on"
+CREATED_AGAIN = (
+    "topic flights was re-created: its id is another, and the build has folded the one with id "
+    "id-of-flights"
+)
+OLD = SEMANTICS - 1
+OTHER_RULES = f"it was folded by Kappa's rules number {OLD}, and they are number {SEMANTICS} now"
+
+
 @pytest.mark.parametrize(
     ("of", "there", "begins", "why"),
     [
-        (birth(), facts(FLIGHTS, PLANES), Offsets({"flights": {0: 5}}), None),
+        ({}, THERE, {"flights": {0: 5}}, None),
         # The build folded none of the lost records.
-        (birth(), facts(FLIGHTS, PLANES), Offsets({"planes": {0: 3}}), None),
-        (
-            birth(),
-            facts(FLIGHTS, PLANES),
-            Offsets({"flights": {0: 6}}),
-            (
-                "flights partition 0 begins at offset 6 now, and the build has folded it from "
-                "offset 5 on"
-            ),
-        ),
-        (birth(), facts(PLANES), Offsets(), "topic flights is gone"),
-        (
-            birth(),
-            facts(structs.replace(FLIGHTS, id="another"), PLANES),
-            Offsets(),
-            (
-                "topic flights was re-created: its id is another, and the build has folded the "
-                "one with id id-of-flights"
-            ),
-        ),
-        (
-            birth(semantics=SEMANTICS - 1),
-            facts(FLIGHTS, PLANES),
-            Offsets(),
-            (
-                f"it was folded by Kappa's rules number {SEMANTICS - 1}, and they are number "
-                f"{SEMANTICS} now"
-            ),
-        ),
+        ({}, THERE, {"planes": {0: 3}}, None),
+        ({}, THERE, {"flights": {0: 6}}, LATER),
+        ({}, facts(PLANES), {}, "topic flights is gone"),
+        ({}, ANOTHER, {}, CREATED_AGAIN),
+        ({"semantics": OLD}, THERE, {}, OTHER_RULES),
     ],
 )
 def test_what_is_gone_of_the_log_or_was_folded_otherwise_cannot_be_proved(
-    of: Birth, there: Mapping[str, TopicFacts], begins: Offsets, why: str | None
+    of: dict[str, Any], there: Mapping[str, TopicFacts], begins: Any, why: str | None
 ) -> None:
-    assert (
-        why_not_provable(of, Offsets({"flights": {0: 9}, "planes": {0: 0}}), there, begins) == why
-    )
+    folded_to = Offsets({"flights": {0: 9}, "planes": {0: 0}})
+    assert why_not_provable(birth(**of), folded_to, there, Offsets(begins)) == why
 
 
 class NoLog:
@@ -663,17 +540,23 @@ class NoLog:
         return Offsets()
 
 
-def test_what_cannot_be_proved_is_said_and_neither_kept_nor_begun(
-    store: Store, tmp_path: Path
+@pytest.mark.parametrize(
+    ("pipeline", "error", "why"),
+    [
+        ("flights", NotProvable, "pipeline flights is not provable: "),
+        ("web", UsageError, "no pipeline web is served"),
+    ],
+)
+def test_refused_proof_is_neither_kept_nor_begun(
+    store: Store, tmp_path: Path, pipeline: str, error: type[Exception], why: str
 ) -> None:
     make_build(store, "a", {appended(): []})
     append(store, *SERVED)
+    project = Settings(project=tmp_path)
 
     # `NoLog` has no keys, and these refusals need none.
-    with pytest.raises(NotProvable, match="pipeline flights is not provable: "):
-        prove_pipeline(
-            Settings(project=tmp_path), store, NoLog(), "flights", Cutting("one"), on_progress=print
-        )  # type: ignore[arg-type]
+    with pytest.raises(error, match=why):
+        prove_pipeline(project, store, NoLog(), pipeline, Cutting("one"), on_progress=print)  # type: ignore[arg-type]
 
     assert fold_records(Journal(store).after(0)).proofs == ()
     assert store.names("leases") == store.names("tmp") == ()
@@ -694,29 +577,14 @@ class CutLog:
 
 
 def test_a_log_that_lost_its_end_is_named_as_the_cause(store: Store) -> None:
+    log, end = CutLog(), Offsets({"flights": {0: 9}})
     with pytest.raises(NotProvable) as refused:
-        ensure_provable(
-            store,
-            CutLog(),  # type: ignore[arg-type]  # all that it is asked for
-            birth(),
-            Offsets({"flights": {0: 9}}),
-            {"flights": {0: WITNESS}},
-        )
+        ensure_provable(store, log, birth(), end, {"flights": {0: WITNESS}})  # type: ignore[arg-type]
 
     assert refused.value.message == (
         "pipeline web is not provable: the log has lost its end, which the build has folded: "
         "flights partition 0 was cut at offset 7 and has lost offsets 7 to 8"
     )
-
-
-def test_what_does_not_serve_is_a_slip(store: Store, tmp_path: Path) -> None:
-    append(store, *SERVED)
-
-    # `NoLog` has no keys, and these refusals need none.
-    with pytest.raises(UsageError, match="no pipeline web is served"):
-        prove_pipeline(
-            Settings(project=tmp_path), store, NoLog(), "web", Cutting("one"), on_progress=print
-        )  # type: ignore[arg-type]
 
 
 # Likely causes.
@@ -734,30 +602,20 @@ def web(hits):
 def test_a_clock_that_was_let_through_is_the_likely_cause(store: Store) -> None:
     files = {"pipelines/p.py": CLOCKED.encode()}
     ensure_snapshot(store, "b", files)
-    of = birth(
-        sources=hash_files(files),
-        accepted=(
-            "pipelines/p.py:7 uses Spark's Rand, which gives another value each time: why not",
-            "hits partition 0 begins at 3",
-        ),
-    )
+    rand = "pipelines/p.py:7 uses Spark's Rand, which gives another value each time: why not"
+    of = birth(sources=hash_files(files), accepted=(rand, "hits partition 0 begins at 3"))
 
     found = list(doubts_of(store, of))
 
-    assert found == [
-        "pipelines/p.py:7 uses pyspark.sql.functions.current_timestamp, which reads the clock",
-        "pipelines/p.py:7 uses Spark's Rand, which gives another value each time: why not",
-    ]
+    clock = "pipelines/p.py:7 uses pyspark.sql.functions.current_timestamp, which reads the clock"
+    assert found == [clock, rand]
     assert list(likely_causes(found, (), ())) == found
 
 
-def test_libraries_and_sums_of_doubles_are_named_as_causes_or_that_there_is_none() -> None:
-    summed = Compared(
-        Difference("delays", 2, 2, changed=1, changed_by_column={"mean": 1}),
-        (),
-        ("1", "1"),
-        {"mean": "a sum of doubles", "other": "a sum of doubles"},
-    )
+def test_libraries_and_sums_of_doubles_are_causes() -> None:
+    changed = Difference("delays", 2, 2, changed=1, changed_by_column={"mean": 1})
+    sums = dict.fromkeys(("mean", "other"), "a sum of doubles")
+    summed = Compared(changed, (), ("1", "1"), sums)
 
     assert list(likely_causes([], ("a 1 to 2", "b 1 to 2", "c 1 to 2", "d 1 to 2"), [summed])) == [
         "libraries are others than at the build's birth: a 1 to 2, b 1 to 2, c 1 to 2 and 1 more",
@@ -775,11 +633,11 @@ def test_a_view_that_is_not_its_text_is_no_proof_and_named() -> None:
     )
     found = structs.replace(FOUND, equal=False, views=checks)
 
-    assert [*view_lines(found)] == [
-        "1 maintained view is its query over the tables: worst",
-        "view best is not its query over the tables: 2 rows are stored or computed alone, of 4",
-        "view odd could not be compared with its query: no",
-    ]
+    worst, best, odd = view_lines(found)
+    assert worst == "1 maintained view is its query over the tables: worst"
+    assert best.startswith("view best is not its query over the tables")
+    assert best.endswith(": 2 rows are stored or computed alone, of 4")
+    assert odd == "view odd could not be compared with its query: no"
     (cause,) = likely_causes([], (), [], checks)
     assert cause.startswith("view best is kept by a query that does not mean")
 
@@ -788,12 +646,7 @@ def test_a_view_that_is_not_its_text_is_no_proof_and_named() -> None:
 
 SERVED: tuple[Event, ...] = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
 FOUND = Proved(
-    "flights",
-    "a",
-    Offsets({"flights": {0: 9}}),
-    "random",
-    4,
-    7,
+    *("flights", "a", Offsets({"flights": {0: 9}}), "random", 4, 7),
     equal=True,
     rows=4,
     hash="ab",
@@ -821,9 +674,8 @@ keep_proof(Store(Path(sys.argv[1])), pickle.loads(bytes.fromhex(sys.argv[2])))
 @pytest.mark.slow
 @pytest.mark.fault
 @pytest.mark.parametrize("point", FAILPOINTS)
-def test_a_proof_that_is_killed_around_its_record_changes_nothing_and_the_next_is_kept(
-    store: Store, point: str
-) -> None:
+def test_proof_killed_around_its_record_is_made_again(store: Store, point: str) -> None:
+    """The killed one changes nothing, and the next one is kept."""
     before = append(store, *SERVED)
 
     killed = subprocess.run(
@@ -844,9 +696,8 @@ def test_a_proof_is_kept_while_others_append(store: Store) -> None:
     append(store, *SERVED, staged("b"))
 
     def be_first(name: str) -> None:
-        if name == "journal.before_proved" and fold_records(Journal(store).after(0)).active(
-            "flights"
-        ):
+        waiting = fold_records(Journal(store).after(0)).active("flights")
+        if name == "journal.before_proved" and waiting:
             append(store, Abandoned(5, "changed our mind"))
 
     with acting(be_first):
@@ -863,28 +714,20 @@ def test_the_history_tells_proofs_among_the_rollouts(store: Store) -> None:
     rows = history_listing(rollout_entries(state), proof_records(state)).row_objects()
 
     assert [(row["what"], row["state"], row["version"]) for row in rows] == [
-        *(
-            ("replay", "served", "version-of-a"),
-            ("proof", "proved", "version-of-a"),
-            ("proof", "not equal", "version-of-a"),
-        ),
+        ("replay", "served", "version-of-a"),
+        ("proof", "proved", "version-of-a"),
+        ("proof", "not equal", "version-of-a"),
         ("replay", "replaying", "version-of-b"),
     ]
-    assert (
-        rows[1]["why"]
-        == "proved: 1 table, 3 rows and 1 reject, equal at offsets flights:0=9, in 4 random "
-        "slices (--seed 7), hash ab"
-    )
+    proved = "proved: 1 table, 3 rows and 1 reject, equal at offsets flights:0=9, in 4 random "
+    assert rows[1]["why"] == f"{proved}slices (--seed 7), hash ab"
     assert rows[2]["why"].endswith("; a clock")
-    assert (rows[1]["proof"]["offsets"], rows[1]["proof"]["seed"], rows[0]["proof"]) == (
-        {"flights": {"0": 9}},
-        7,
-        None,
-    )
+    assert rows[1]["proof"]["offsets"] == {"flights": {"0": 9}}
+    assert (rows[1]["proof"]["seed"], rows[0]["proof"]) == (7, None)
     assert proof_line(structs.replace(FOUND, equal=False)).startswith("not equal: 1 table, 3 rows")
 
 
-def test_a_proof_of_a_branch_says_that_what_its_base_held_is_among_the_rows() -> None:
-    assert proof_line(
-        structs.replace(FOUND, base=Base("z", "v0", {"flights": {"0": 5}}, 3))
-    ).startswith("proved: 1 table, 3 rows and 1 reject, what its base held among them, equal at")
+def test_proof_of_a_branch_counts_what_its_base_held() -> None:
+    based = structs.replace(FOUND, base=Base("z", "v0", {"flights": {"0": 5}}, 3))
+    proved = "proved: 1 table, 3 rows and 1 reject, what its base held among them, equal at"
+    assert proof_line(based).startswith(proved)

@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 import pytest
-from journals import NOWHERE, served, staged, switch_asked, verified
+from journals import staged, switch_asked
 from msgspec.structs import replace
-from plans import birth, declared, log, observed
+from plans import A_SERVES, B_SERVES, V1, V2, birth, log, observed
 
 from kappa.base.errors import Conflict, KappaError, UsageError
 from kappa.replay.rollout.plan.plan import Change
 from kappa.replay.rollout.plan.retry import plan_again
-from kappa.state.journal.events import Abandoned, CaughtUp, Event, Failed, Held, Staged
+from kappa.state.journal.events import Abandoned, Event, Failed, Staged
 
-V1, V2 = declared(code="1"), declared(code="2")
-SERVES: tuple[Event, ...] = (
-    replace(staged("a"), version=V1.version),
-    CaughtUp(1, NOWHERE),
-    verified(1),
-    served(1, 1, "a"),
-)
+SERVES: tuple[Event, ...] = (replace(staged("a"), version=V1.version), *A_SERVES[1:])
 FAILED = (
-    *SERVES,
-    Staged("flights", "b", V2.version, ("function flights changed",)),
+    *(*SERVES, Staged("flights", "b", V2.version, ("function flights changed",))),
     Failed(5, "its job stopped"),
 )
-GAP = (
-    "gap: orders partition 0 begins at offset 41, partition 1 begins at offset 41: a replay "
-    "would miss what came before"
-)
+LOST = "orders partition 0 begins at offset 41, partition 1 begins at offset 41"
+GAP = f"gap: {LOST}: a replay would miss what came before"
 
 
 @pytest.mark.parametrize("end", [Failed(5, "no"), Abandoned(5, "no")])
 def test_the_same_code_is_built_again_for_the_same_reasons(end: Event) -> None:
-    plan = plan_again(
-        observed(V2, journal=(*FAILED[:-1], end), births=(birth("a", V1),)), "flights"
-    )
+    seen = observed(V2, journal=(*FAILED[:-1], end), births=(birth("a", V1),))
+    plan = plan_again(seen, "flights")
 
     (step,) = plan.steps
     plan.ensure_possible()
@@ -43,11 +33,8 @@ def test_the_same_code_is_built_again_for_the_same_reasons(end: Event) -> None:
 
 
 def test_a_replay_that_failed_is_a_replay_again() -> None:
-    journal = (
-        *SERVES,
-        Staged("flights", "b", V1.version, ("a replay was asked for",)),
-        Failed(5, "no"),
-    )
+    replay = Staged("flights", "b", V1.version, ("a replay was asked for",))
+    journal = (*SERVES, replay, Failed(5, "no"))
 
     (step,) = plan_again(observed(V1, journal=journal, births=(birth("a", V1),)), "flights").steps
 
@@ -62,10 +49,9 @@ def test_what_was_let_through_is_let_through_where_exactly_that_is_found(accepte
     plan.ensure_possible()
     assert plan.steps[0].accepted == (accepted,)
 
+    plan = plan_again(observed(V1, journal=journal, facts=log(beginning=42)), "flights")
     with pytest.raises(KappaError, match="begins at offset 42"):
-        plan_again(
-            observed(V1, journal=journal, facts=log(beginning=42)), "flights"
-        ).ensure_possible()
+        plan.ensure_possible()
 
 
 def test_other_code_is_no_retry() -> None:
@@ -82,18 +68,8 @@ def test_other_code_is_no_retry() -> None:
         (SERVES, UsageError, "has served"),
         (FAILED[:-1], Conflict, "has not ended"),
         (
-            (
-                *SERVES,
-                staged("b"),
-                CaughtUp(5, NOWHERE),
-                verified(5),
-                Held(5, "a", 1),
-                served(5, 2, "b", live="a"),
-                switch_asked("a"),
-                Abandoned(10, "no"),
-            ),
-            UsageError,
-            "was to a build that was kept",
+            (*B_SERVES, switch_asked("a"), Abandoned(10, "no")),
+            *(UsageError, "was to a build that was kept"),
         ),
     ],
 )

@@ -14,12 +14,12 @@ import pytest
 from house import HOUSE, SUPPORT
 from journals import NOWHERE, held, served, staged, switch_asked, verified
 from msgspec import structs
-from plans import birth, declared, log
+from plans import A_SERVES, B_SERVES, V1, V2, birth, declared, log
 
 from kappa.base.errors import Conflict, KappaError
 from kappa.code.code_snapshot import load_snapshot
 from kappa.replay.rollout.fold import fold_records
-from kappa.replay.rollout.plan.facts import Declared, Observed
+from kappa.replay.rollout.plan.facts import Declared, LogFacts, Observed
 from kappa.replay.rollout.plan.finding import Allowances
 from kappa.replay.rollout.plan.make_plan import make_plan
 from kappa.replay.rollout.plan.plan import Plan
@@ -32,18 +32,8 @@ from kappa.state.journal.journal import Journal
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 
-V1 = declared()
-V2 = declared(code="2")
 OTHER = declared("other", table="others")
-A_SERVES = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
-B_SERVES = (
-    *A_SERVES,
-    staged("b"),
-    CaughtUp(5, NOWHERE),
-    verified(5),
-    held(5, "a"),
-    served(5, 2, "b", live="a"),
-)
+BIRTHS = (birth("a", V1), birth("b", V2))
 
 
 @pytest.fixture
@@ -62,12 +52,18 @@ def state(store: Store) -> State:
 
 
 def planned(store: Store, *pipelines: Declared, births: tuple[Birth, ...] = ()) -> Plan:
+    return make_plan(seen(store, *pipelines, births=births))
+
+
+def seen(
+    store: Store,
+    *pipelines: Declared,
+    births: tuple[Birth, ...] = (),
+    facts: LogFacts | None = None,
+) -> Observed:
     by_name = {each.pipeline.name: each for each in pipelines}
-    return make_plan(
-        Observed(
-            frozenset(by_name), by_name, state(store), {each.build: each for each in births}, log()
-        )
-    )
+    born = {each.build: each for each in births}
+    return Observed(frozenset(by_name), by_name, state(store), born, facts or log())
 
 
 def builds(store: Store) -> set[str]:
@@ -79,11 +75,8 @@ def test_a_staged_build_has_its_code_and_its_birth_certificate(store: Store) -> 
 
     rollout = state(store).rollout(number)
     born = read_birth(store, rollout.build)
-    assert (rollout.phase, rollout.version, rollout.pipeline) == (
-        Phase.REPLAYING,
-        V1.version,
-        "flights",
-    )
+    assert (rollout.phase, rollout.pipeline) == (Phase.REPLAYING, "flights")
+    assert rollout.version == V1.version
     assert (born.version, born.parts, born.tables) == (V1.version, V1.parts, V1.tables)
     assert born.origin_offsets.plain() == {"orders": {"0": 0, "1": 0}}
     assert born.topic_ids == {"orders": "id-of-orders"}
@@ -93,27 +86,24 @@ def test_a_staged_build_has_its_code_and_its_birth_certificate(store: Store) -> 
 
 
 def test_the_snapshot_that_was_staged_is_the_one_that_loads(store: Store) -> None:
-    code = (
-        'from kappa import Table, Topic, pipeline\n@pipeline(reads={"o": Topic("orders", '
-        'event="id string")}, writes=[Table("delays")])\ndef flights(o): return {"delays": 41}'
-    )
-    (number,) = stage_plan(
-        store, planned(store, replace(V1, files={"pipelines/flights.py": code.encode()}))
-    )
+    topic = 'Topic("orders", event="id string")'
+    declaration = f'pipeline(reads={{"o": {topic}}}, writes=[Table("delays")])'
+    function = 'def flights(o): return {"delays": 41}'
+    code = f"from kappa import Table, Topic, pipeline\n@{declaration}\n{function}"
+    files = {"pipelines/flights.py": code.encode()}
+    (number,) = stage_plan(store, planned(store, replace(V1, files=files)))
 
-    assert load_snapshot(store, read_birth(store, state(store).rollout(number).build)).function(
-        None
-    ) == {"delays": 41}
+    born = read_birth(store, state(store).rollout(number).build)
+    assert load_snapshot(store, born).function(None) == {"delays": 41}
 
 
 def test_the_reasons_of_the_plan_are_kept(store: Store) -> None:
     append(store, *A_SERVES)
 
-    (number,) = stage_plan(store, planned(store, V2, births=(birth("a", V1),)))
+    (number,) = stage_plan(store, planned(store, V2, births=BIRTHS[:1]))
 
-    assert state(store).rollout(number).reasons == (
-        "function flights in pipelines/flights.py changed",
-    )
+    (reason,) = state(store).rollout(number).reasons
+    assert reason == "function flights in pipelines/flights.py changed"
 
 
 GAP = (
@@ -123,10 +113,8 @@ GAP = (
 
 
 def test_what_was_let_through_stands_in_the_build_and_in_the_journal(store: Store) -> None:
-    plan = make_plan(
-        Observed(frozenset({"flights"}), {"flights": V1}, state(store), {}, log(beginning=41)),
-        accepting=Allowances(gap=True),
-    )
+    lost = seen(store, V1, facts=log(beginning=41))
+    plan = make_plan(lost, accepting=Allowances(gap=True))
 
     (number,) = stage_plan(store, plan)
 
@@ -138,22 +126,14 @@ def test_what_was_let_through_stands_in_the_build_and_in_the_journal(store: Stor
 
 def test_what_was_let_through_for_a_kept_build_stands_in_the_journal(store: Store) -> None:
     append(store, *B_SERVES)
-    wide = structs.replace(
-        birth("b", V2), tables=(TableBirth("delays", (("n", "int"), ("m", "int"))), *V2.tables[1:])
-    )
-    seen = Observed(
-        frozenset({"flights"}),
-        {"flights": V1},
-        state(store),
-        {"a": birth("a", V1), "b": wide},
-        log(),
-    )
+    two = TableBirth("delays", (("n", "int"), ("m", "int")))
+    wide = structs.replace(birth("b", V2), tables=(two, *V2.tables[1:]))
+    found = seen(store, V1, births=(BIRTHS[0], wide))
 
-    (number,) = stage_plan(store, make_plan(seen, accepting=Allowances(breaking=True)))
+    (number,) = stage_plan(store, make_plan(found, accepting=Allowances(breaking=True)))
 
-    assert state(store).rollout(number).accepted == (
-        "breaking: what reads the tables of flights may break: column m of table delays goes",
-    )
+    breaks = "what reads the tables of flights may break: column m of table delays goes"
+    assert state(store).rollout(number).accepted == (f"breaking: {breaks}",)
 
 
 def test_a_build_keeps_what_its_topics_and_tables_were(store: Store) -> None:
@@ -161,10 +141,8 @@ def test_a_build_keeps_what_its_topics_and_tables_were(store: Store) -> None:
 
     kept = read_birth(store, state(store).rollout(number).build).declarations
     assert kept == {
-        "topic orders": (
-            "kind retained\npartitions 2\nkey id\ncolumn id string\ncolumn n int\n"
-            "given to the function as orders"
-        ),
+        "topic orders": "kind retained\npartitions 2\nkey id\ncolumn id string\ncolumn n int\n"
+        "given to the function as orders",
         "table delays": "rows are appended",
     }
 
@@ -172,15 +150,11 @@ def test_a_build_keeps_what_its_topics_and_tables_were(store: Store) -> None:
 def test_a_build_of_before_these_were_kept_reads_back(store: Store) -> None:
     (number,) = stage_plan(store, planned(store, V1))
     build = state(store).rollout(number).build
-    document = store.get_json(f"builds/{build}/birth.json")
-    store.put_json(
-        f"builds/{build}/birth.json",
-        {
-            name: value
-            for name, value in document.items()
-            if name not in {"accepted", "declarations"}
-        },
-    )
+    name = f"builds/{build}/birth.json"
+    document = store.get_json(name)
+    for later in ("accepted", "declarations"):
+        del document[later]
+    store.put_json(name, document)
 
     assert (read_birth(store, build).accepted, read_birth(store, build).declarations) == ((), {})
 
@@ -188,7 +162,7 @@ def test_a_build_of_before_these_were_kept_reads_back(store: Store) -> None:
 def test_a_plan_without_changes_begins_nothing(store: Store) -> None:
     append(store, *A_SERVES)
 
-    assert stage_plan(store, planned(store, V1, births=(birth("a", V1),))) == ()
+    assert stage_plan(store, planned(store, V1, births=BIRTHS[:1])) == ()
 
     assert state(store).last == 4
     assert builds(store) == set()
@@ -203,10 +177,9 @@ def test_several_pipelines_are_begun_one_after_the_other(store: Store) -> None:
 def test_a_kept_build_is_asked_to_serve_again_and_none_is_made(store: Store) -> None:
     append(store, *B_SERVES)
 
-    (number,) = stage_plan(store, planned(store, V1, births=(birth("a", V1), birth("b", V2))))
+    (number,) = stage_plan(store, planned(store, V1, births=BIRTHS))
 
     record = Journal(store).get(number)
-    assert record is not None
     assert isinstance(record.event, SwitchAsked)
     assert record.event.build == "a"
     assert builds(store) == set()
@@ -223,9 +196,8 @@ def test_a_second_deploy_is_told_who_was_first_and_leaves_nothing(store: Store) 
     plan = planned(store, V1)
     append(store, staged("x"))
 
-    with pytest.raises(
-        Conflict, match=r"was first: rollout 1 of pipeline flights is on its way, with build x"
-    ) as error:
+    first = r"was first: rollout 1 of pipeline flights is on its way, with build x"
+    with pytest.raises(Conflict, match=first) as error:
         stage_plan(store, plan)
 
     assert error.value.exit_code == 6
@@ -235,7 +207,7 @@ def test_a_second_deploy_is_told_who_was_first_and_leaves_nothing(store: Store) 
 
 def test_a_plan_made_on_what_serves_no_more_is_refused(store: Store) -> None:
     append(store, *A_SERVES)
-    plan = planned(store, V2, births=(birth("a", V1),))
+    plan = planned(store, V2, births=BIRTHS[:1])
     append(store, *B_SERVES[4:])
 
     with pytest.raises(Conflict, match="is served by build b now, and not by build a"):
@@ -246,15 +218,9 @@ def test_a_plan_made_on_what_serves_no_more_is_refused(store: Store) -> None:
 
 def test_a_kept_build_that_is_kept_no_more_is_not_asked_for(store: Store) -> None:
     append(store, *B_SERVES)
-    plan = planned(store, V1, births=(birth("a", V1), birth("b", V2)))
-    append(
-        store,
-        staged("c"),
-        CaughtUp(10, NOWHERE),
-        verified(10),
-        held(10, "b"),
-        served(10, 3, "c", live="b"),
-    )
+    plan = planned(store, V1, births=BIRTHS)
+    append(store, staged("c"), CaughtUp(10, NOWHERE), verified(10))
+    append(store, held(10, "b"), served(10, 3, "c", live="b"))
 
     with pytest.raises(Conflict, match="is served by build c now"):
         stage_plan(store, plan)
@@ -262,7 +228,7 @@ def test_a_kept_build_that_is_kept_no_more_is_not_asked_for(store: Store) -> Non
 
 def test_an_undo_in_between_is_a_conflict(store: Store) -> None:
     append(store, *B_SERVES)
-    plan = planned(store, declared(code="3"), births=(birth("a", V1), birth("b", V2)))
+    plan = planned(store, declared(code="3"), births=BIRTHS)
     append(store, switch_asked("a"))
 
     with pytest.raises(Conflict, match="rollout 3 of pipeline flights is on its way, with build a"):
@@ -270,7 +236,7 @@ def test_an_undo_in_between_is_a_conflict(store: Store) -> None:
 
 
 def test_a_refused_plan_makes_nothing(store: Store) -> None:
-    plan = make_plan(Observed(frozenset({"flights"}), {"flights": V1}, State(), {}, log(ids={})))
+    plan = make_plan(seen(store, V1, facts=log(ids={})))
 
     with pytest.raises(KappaError, match="not on the broker"):
         stage_plan(store, plan)
@@ -328,5 +294,4 @@ def test_a_stage_that_is_killed_before_its_record_has_begun_nothing(store: Store
     assert state(store) == State()
     (number,) = stage_plan(store, planned(store, V1))
     record = Journal(store).get(number)
-    assert record is not None
     assert isinstance(record.event, Staged)

@@ -47,15 +47,12 @@ def serve(store: Store, *, kept: int) -> None:
 
 
 @pytest.mark.parametrize(("kept", "unlike"), [(2, 0), (3, 1)])
-def test_a_view_that_is_not_its_text_is_told_in_status(
-    tmp_path: Path, kept: int, unlike: int
-) -> None:
+def test_status_tells_a_view_that_is_not_its_text(tmp_path: Path, kept: int, unlike: int) -> None:
     store = Store(tmp_path)
     serve(store, kept=kept)
 
     found = check_views(Settings(project=tmp_path), store, "a")
 
-    assert found is not None
     assert len(found.unlike) == unlike
     (build,) = observe_status(store, None).builds
     assert build.broken == found.unlike
@@ -82,7 +79,6 @@ def test_a_build_is_checked_once_its_slices_have_kept_its_views(tmp_path: Path) 
     checks.ensure_running(["a"])
     frontiers = Frontiers(store, "a")
     first = frontiers.newest()
-    assert first is not None
     for number in range(3, AFTER_FRONTIERS + 3):
         assert said == []
         frontiers.publish(replace(first, number=number))
