@@ -58,21 +58,15 @@ def test_alerts_are_listed_with_what_waits_and_why(capsys: pytest.CaptureFixture
     assert "canary:1/canary" not in str((busy, late))
 
 
-def test_alerts_of_an_adopted_copy_are_off_until_they_may_send(
-    world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_alerts_of_adopted_copy_are_off(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Until they may send."""
     copy = Root("copy", "then", place_of(world.store), adopted_from="first", sends=False)
-    for root, states in (
-        (copy, ["off", "off"]),
-        (replace(copy, sends=True), ["new", "retrying"]),
-    ):
+    for root, states in ((copy, ["off", "off"]), (replace(copy, sends=True), ["new", "retrying"])):
         put_root(world.store, root)
         assert [each["state"] for each in typed(capsys, "alerts", "list")] == states
 
 
-def test_dead_letters_are_sent_again_by_whoever_sends(
-    world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dead_letters_are_sent_by_sender(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     class Channel:
         def send(self, message: Message) -> Attempted:
             sent.append(message.id)
@@ -98,9 +92,7 @@ def test_the_page_asks_again_when_an_alert_has_moved_on(world: World) -> None:
     assert world.desk.change_marker() != before
 
 
-def test_a_retry_says_when_nobody_is_up_to_send(
-    world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_retry_says_that_nobody_sends(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["alerts", "retry"]) == 0
     assert "they are sent when it is" in capsys.readouterr().err
     world.be_up()

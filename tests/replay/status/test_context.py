@@ -10,9 +10,8 @@ from kappa.replay.status.context import ProjectContext
 from kappa.replay.status.run_records import Running
 
 
-def test_a_supervisor_that_ends_between_two_readings_gives_its_broker_or_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ended_supervisor_has_no_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it ends between two readings, it has its broker or none."""
     (tmp_path / "kappa.toml").touch()
     found: list[Running | None] = [Running(1, "born", "localhost:9092", "then"), None]
     monkeypatch.setattr("kappa.replay.status.run_records.running", lambda _settings: found.pop(0))

@@ -12,6 +12,8 @@ from kappa.base.errors import Conflict, Damaged, KappaError
 from kappa.base.sealed import encoded
 from kappa.base.sections import Role
 from kappa.replay.status.doctor.examine import count_set_aside, examine_root
+from kappa.base.section.access import Role
+from kappa.replay.status.doctor.examine import Damage, count_set_aside, examine_root
 from kappa.replay.status.doctor.repair import repair_root
 from kappa.replay.status.status import observe_status
 from kappa.replay.status.status_text import status_heading
@@ -51,12 +53,13 @@ def build(world: World) -> str:
     return world.state().serving["ships"]
 
 
-def newest(world: World, folder: str) -> str:
-    return world.store.names(folder)[-1]
-
-
-def newest_name(store: Store, folder: str) -> str:
+def newest(store: Store, folder: str) -> str:
     return store.names(folder)[-1]
+
+
+def found_in(world: World) -> tuple[Damage, ...]:
+    """Examines the root as another process does, which remembers nothing of it."""
+    return examine_root(Store(world.store.folder), now=0.0)
 
 
 def test_what_it_finds_whole_it_leaves_alone(world: World) -> None:
@@ -86,23 +89,17 @@ def test_nothing_is_found_where_nothing_is_damaged(world: World) -> None:
     assert count_set_aside(world.store) == 0
 
 
-def test_files_that_upkeep_deletes_meanwhile_are_no_damage(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deleted_files_are_no_damage(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job goes on while the doctor looks: the files of its older frontiers may go."""
     moved: list[str] = []
 
     def current() -> set[str]:
         store = Store(world.store.folder)
         frontier = Frontiers(store, build(world)).newest()
-        assert frontier is not None
-        return {
-            file
-            for name, version in frontier.versions.items()
-            for file in files(
-                table_path(store, build(world), name), version, frontier.file_lists.get(name)
-            )
-        }
+        versions, lists = frontier.versions.items(), frontier.file_lists
+        paths = {name: table_path(store, build(world), name) for name, _ in versions}
+        listed = (files(paths[name], version, lists.get(name)) for name, version in versions)
+        return {file for each in listed for file in each}
 
     def listed_late(path: str) -> object:
         if not moved:
@@ -115,7 +112,7 @@ def test_files_that_upkeep_deletes_meanwhile_are_no_damage(
 
     monkeypatch.setattr("kappa.replay.status.doctor.examine.entries_at", listed_late)
 
-    assert examine_root(Store(world.store.folder), now=0.0) == ()
+    assert found_in(world) == ()
     assert moved
 
 
@@ -127,10 +124,9 @@ CONTENTS = [
 
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("folder", ["frontier", "floor", "legs"])
-def test_a_record_of_a_build_is_moved_aside_and_made_anew(
-    world: World, folder: str, content: bytes
-) -> None:
-    name = newest(world, f"builds/{build(world)}/{folder}")
+def test_builds_record_is_made_anew(world: World, folder: str, content: bytes) -> None:
+    """After it was moved aside."""
+    name = newest(world.store, f"builds/{build(world)}/{folder}")
     world.store.put(name, content)
 
     found = examine_root(world.store, now=0.0)
@@ -147,14 +143,11 @@ def test_a_record_of_a_build_is_moved_aside_and_made_anew(
 
 
 @pytest.mark.parametrize("damage", ["lost", "changed", "torn"])
-def test_a_journal_is_cut_before_the_first_record_that_is_damaged(
-    world: World, damage: str
-) -> None:
+def test_journal_is_cut_before_damage(world: World, damage: str) -> None:
     """A copy is better, and is told of; without one all goes on from there."""
     serving, last = build(world), len(world.store.names("journal"))
-    name = newest(world, "journal")
+    name = newest(world.store, "journal")
     content = world.store.get(name)
-    assert content is not None
     number = last
     if damage == "lost":
         name, number = world.store.names("journal")[-2], last - 1
@@ -162,7 +155,7 @@ def test_a_journal_is_cut_before_the_first_record_that_is_damaged(
     else:
         world.store.put(name, content.replace(b"ships", b"shops") if damage == "changed" else b"{")
 
-    (found,) = examine_root(Store(world.store.folder), now=0.0)
+    (found,) = found_in(world)
 
     assert f"journal record {number}" in found.what
     assert "a copy of the journal" in found.hint
@@ -189,7 +182,6 @@ def test_a_table_whose_file_is_gone_is_named_with_what_to_do(any_store: Store) -
     world.serve("one", 16)
     assert examine_root(world.store, now=0.0) == ()
     frontier = Frontiers(world.store, build(world)).newest()
-    assert frontier is not None
     path = table_path(world.store, build(world), "ships")
     gone = files(path, frontier.versions["ships"], None)[0]
     delete_file(gone)
@@ -205,7 +197,7 @@ def test_a_table_whose_file_is_gone_is_named_with_what_to_do(any_store: Store) -
 def test_a_birth_certificate_that_is_torn_is_named(world: World) -> None:
     world.store.put(f"builds/{build(world)}/birth.json", b"")
 
-    (found,) = examine_root(Store(world.store.folder), now=0.0)
+    (found,) = found_in(world)
 
     assert "birth certificate" in found.what
     assert "its copy takes its place" in found.then
@@ -214,35 +206,34 @@ def test_a_birth_certificate_that_is_torn_is_named(world: World) -> None:
 def test_a_root_that_does_not_say_any_more_what_it_is_is_named(world: World) -> None:
     """An adopted copy would send, and nobody would know."""
     whole = world.store.get(ROOT)
-    assert whole is not None
     for damaged in (whole[:-9], None):
         world.store.delete(ROOT)
         if damaged is not None:
             world.store.put(ROOT, damaged)
-        (found,) = examine_root(Store(world.store.folder), now=0.0)
+        (found,) = found_in(world)
         assert (ROOT in found.what, found.names) == (True, (ROOT,))
         repair_root(world.store, [found])
         assert world.store.get(ROOT) == whole
-        assert examine_root(Store(world.store.folder), now=0.0) == ()
+        assert found_in(world) == ()
 
     world.store.delete(ROOT_COPY)
     world.store.put(ROOT, whole[:-9])
-    (changed,) = examine_root(Store(world.store.folder), now=0.0)
+    (changed,) = found_in(world)
     world.store.delete(ROOT)
-    (gone,) = examine_root(Store(world.store.folder), now=0.0)
+    (gone,) = found_in(world)
 
     assert all(ROOT in each.what and each.hint for each in (changed, gone))
     assert not changed.names + gone.names
     # A copy that is cut short gets it last.
     world.store.put_json("copying.json", {"from": "elsewhere"})
-    assert examine_root(Store(world.store.folder), now=0.0) == ()
+    assert found_in(world) == ()
     world.store.delete("copying.json")
     # A root of an earlier Kappa has none until it is up.
-    name = newest(world, f"builds/{build(world)}/frontier")
+    name = newest(world.store, f"builds/{build(world)}/frontier")
     world.store.put(name, encoded(world.store.get_json(name)))
-    assert examine_root(Store(world.store.folder), now=0.0) == ()
+    assert found_in(world) == ()
     ensure_root(Store(world.store.folder))
-    assert examine_root(Store(world.store.folder), now=0.0) == ()
+    assert found_in(world) == ()
 
 
 @pytest.mark.parametrize("damage", ["lost", "changed"])
@@ -250,7 +241,6 @@ def test_a_birth_certificate_has_a_copy_that_takes_its_place(world: World, damag
     """One bit of a view's SQL changed answers, and without a certificate nothing goes on."""
     name = f"builds/{build(world)}/birth.json"
     content = world.store.get(name)
-    assert content is not None
     world.store.delete(name)
     if damage == "changed":
         world.store.put(name, content.replace(b"ships", b"shipt", 1))
@@ -258,23 +248,27 @@ def test_a_birth_certificate_has_a_copy_that_takes_its_place(world: World, damag
         answer_query(Store(world.store.folder), "from ships")
     assert "kappa doctor --repair" in told.value.hint
 
-    found = examine_root(Store(world.store.folder), now=0.0)
+    found = found_in(world)
 
     assert [each.names for each in found] == [(name,)]
     repair_root(world.store, found)
     assert world.store.get(name) == content
-    assert examine_root(Store(world.store.folder), now=0.0) == ()
+    assert found_in(world) == ()
     goes_on(world)
 
 
-def test_a_newest_frontier_that_is_lost_is_not_answered_from_the_one_before(
-    any_store: Store,
-) -> None:
-    platform = Platform(any_store)
+def with_two_frontiers(store: Store) -> Platform:
+    platform = Platform(store)
     platform.serve("flights", {PLANES: ROWS_OF_PLANES})
     platform.advance("flights-1", PLANES, ROWS_OF_PLANES.slice(0, 1))
+    return platform
+
+
+def test_lost_newest_frontier_is_not_answered(any_store: Store) -> None:
+    """From the one before."""
+    platform = with_two_frontiers(any_store)
     shown = platform.ask("select count(*) from planes").rows
-    name = newest_name(any_store, "builds/flights-1/frontier")
+    name = newest(any_store, "builds/flights-1/frontier")
     any_store.delete(name)
 
     with pytest.raises(Damaged, match=f"frontier 2 of build flights-1 is gone: .*{name}") as told:
@@ -290,19 +284,14 @@ def test_a_newest_frontier_that_is_lost_is_not_answered_from_the_one_before(
 
 
 @pytest.mark.parametrize("damage", ["lost", "torn"])
-def test_the_number_of_a_frontier_that_was_given_up_is_never_another_ones(
-    any_store: Store, damage: str, tmp_path: Path
-) -> None:
+def test_number_of_lost_frontier_is_gone(any_store: Store, damage: str, tmp_path: Path) -> None:
     """A reader elsewhere, and a cursor, know what they saw by its number."""
-    platform = Platform(any_store)
-    platform.serve("flights", {PLANES: ROWS_OF_PLANES})
-    platform.advance("flights-1", PLANES, ROWS_OF_PLANES.slice(0, 1))
+    platform = with_two_frontiers(any_store)
     elsewhere = Store(any_store.url, storage=any_store.storage, local=tmp_path / "elsewhere")
     seen = last_frontier(elsewhere, "flights-1")
-    assert seen is not None
     (table,) = (each for each in read_birth(any_store, "flights-1").tables if each == PLANES)
     cursor = Point(1, read_birth(any_store, "flights-1"), seen, table).cursor
-    name = newest_name(any_store, "builds/flights-1/frontier")
+    name = newest(any_store, "builds/flights-1/frontier")
     if damage == "lost":
         any_store.delete(name)
     else:
@@ -313,7 +302,6 @@ def test_the_number_of_a_frontier_that_was_given_up_is_never_another_ones(
     platform.advance("flights-1", PLANES, ROWS_OF_PLANES.slice(1, 1))
 
     following = last_frontier(elsewhere, "flights-1")
-    assert following is not None
     assert following.number > seen.number
     assert following == Frontiers(any_store, "flights-1").newest()
     assert point_at(any_store, cursor, "planes", 0.0) is None
@@ -323,8 +311,8 @@ def test_the_number_of_a_frontier_that_was_given_up_is_never_another_ones(
 @pytest.mark.parametrize("folder", ["journal", "frontier", "birth"])
 def test_a_status_shows_what_can_be_read_beside_what_is_damaged(world: World, folder: str) -> None:
     name = {
-        "journal": newest(world, "journal"),
-        "frontier": newest(world, f"builds/{build(world)}/frontier"),
+        "journal": newest(world.store, "journal"),
+        "frontier": newest(world.store, f"builds/{build(world)}/frontier"),
         "birth": f"builds/{build(world)}/birth.json",
     }[folder]
     world.store.put(name, b"")
@@ -353,7 +341,7 @@ def test_a_kept_frontier_that_is_lost_is_not_answered_from_an_older_one(tmp_path
 
 
 def test_nothing_is_moved_under_a_platform_that_runs(world: World) -> None:
-    name = newest(world, f"builds/{build(world)}/legs")
+    name = newest(world.store, f"builds/{build(world)}/legs")
     world.store.put(name, b"")
     found = examine_root(world.store, now=0.0)
 
@@ -364,7 +352,7 @@ def test_nothing_is_moved_under_a_platform_that_runs(world: World) -> None:
 
 
 def test_damage_that_was_not_repaired_stops_jobs_and_readers_with_a_sentence(world: World) -> None:
-    world.store.put(newest(world, f"builds/{build(world)}/frontier"), b"")
+    world.store.put(newest(world.store, f"builds/{build(world)}/frontier"), b"")
 
     with pytest.raises(KappaError, match="frontier"):
         world.look()

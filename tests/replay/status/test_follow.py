@@ -38,9 +38,8 @@ def rollout(*after: Event) -> Rollout:
 def replaying(
     folded: int, *, waits_for: str = "the rest of the log", rate: float | None = 50.0
 ) -> RolloutProgress:
-    return RolloutProgress(
-        rollout(), at(0), at(folded), RolloutWait(waits_for, rate), live="a", shown=at(90)
-    )
+    waiting = RolloutWait(waits_for, rate)
+    return RolloutProgress(rollout(), at(0), at(folded), waiting, live="a", shown=at(90))
 
 
 def told(steps: Iterator[RolloutProgress], clock: Clock, *, terminal: bool) -> str:
@@ -70,24 +69,16 @@ def test_what_is_read_of_a_long_slice_counts_before_the_slice_ends() -> None:
 def test_a_verification_names_the_table_that_it_looks_at() -> None:
     step = table_step("comparing", "delays", 2, 4)
 
-    assert progress_lines(replace(replaying(1_000), verifying=step), at(1_000), None)[1:] == (
-        "comparing table delays (2 of 4)",
-    )
+    _, told = progress_lines(replace(replaying(1_000), verifying=step), at(1_000), None)
+    assert told == "comparing table delays (2 of 4)"
 
 
 def test_trouble_and_checks_are_told() -> None:
-    checked = structs.replace(
-        verified(1), checks=(Check("delays", "n > 0", 3, 0), Check("delays", "n < 9", 3, 0))
-    )
-    progress = RolloutProgress(
-        rollout(CaughtUp(1, NOWHERE), checked),
-        at(0),
-        at(10),
-        RolloutWait("build a to acknowledge the hold"),
-        trouble="build b: its job died 3 times",
-        live="a",
-        shown=at(100),
-    )
+    checks = tuple(Check("delays", check, 3, 0) for check in ("n > 0", "n < 9"))
+    waits = rollout(CaughtUp(1, NOWHERE), structs.replace(verified(1), checks=checks))
+    waiting = RolloutWait("build a to acknowledge the hold")
+    progress = RolloutProgress(waits, at(0), at(10), waiting, live="a", shown=at(100))
+    progress = replace(progress, trouble="build b: its job died 3 times")
 
     assert progress_lines(progress, at(10), at(100)) == (
         "rollout 1 of pipeline flights: ready",
@@ -102,21 +93,14 @@ def test_trouble_and_checks_are_told() -> None:
 
 
 def test_a_branch_is_told_as_one_and_its_share_is_of_what_its_job_reads() -> None:
-    branch = fold_records(
-        numbered(
-            structs.replace(staged("b"), base=Base("a", "v0", at(800).plain(), 3, at(600).plain()))
-        )
-    ).rollout(1)
+    base = Base("a", "v0", at(800).plain(), 3, at(600).plain())
+    branch = fold_records(numbered(structs.replace(staged("b"), base=base))).rollout(1)
 
-    assert rollout_news(None, branch) == (
-        (
-            "rollout 1: build b of pipeline flights is a branch of build a (version v0) "
-            "at flights:0=800"
-        ),
-    )
-    (line,) = progress_lines(
-        RolloutProgress(branch, at(600), at(700), RolloutWait("", 10.0)), at(1_000), None
-    )
+    (news,) = rollout_news(None, branch)
+    of_a = "is a branch of build a (version v0) at flights:0=800"
+    assert news == f"rollout 1: build b of pipeline flights {of_a}"
+    progress = RolloutProgress(branch, at(600), at(700), RolloutWait("", 10.0))
+    (line,) = progress_lines(progress, at(1_000), None)
     assert line.endswith("replaying, 100 of 400 records read (25 %), 10/s, 30 s left")
 
 
@@ -129,10 +113,8 @@ def test_what_is_not_known_is_not_told() -> None:
 def test_topics_that_the_live_build_does_not_read_are_none_of_its_lag() -> None:
     log_end = Offsets({"flights": {0: 100}, "airlines": {0: 7_000}})
 
-    assert (
-        progress_lines(replaying(1), at(1), log_end)[-1]
-        == "live build a is 10 records behind the log"
-    )
+    last = progress_lines(replaying(1), at(1), log_end)[-1]
+    assert last == "live build a is 10 records behind the log"
 
 
 def test_without_a_terminal_each_state_and_tenth_has_one_line() -> None:
@@ -146,19 +128,14 @@ def test_without_a_terminal_each_state_and_tenth_has_one_line() -> None:
         yield RolloutProgress(rollout(CaughtUp(1, at(350))), at(0), at(350))
 
     def line(read: int) -> str:
-        return (
-            f"rollout 1 of pipeline flights: replaying, {read} of 1,000 records read "
-            f"({read // 10} %), 50/s, {(1_000 - read) / 50:.0f} s left"
-        )
+        share = f"{read} of 1,000 records read ({read // 10} %)"
+        return f"{LINE}: replaying, {share}, 50/s, {(1_000 - read) / 50:.0f} s left"
 
     live = "live build a is 10 records behind the log"
     said = told(steps(), Clock(), terminal=False).splitlines()
     assert said[:3] == [
         "rollout 1: build b of pipeline flights replays from the beginning",
-        (
-            "rollout 1 of pipeline flights: replaying, 0 of 1,000 records read (0 %); waits for "
-            f"its Spark to start; {live}"
-        ),
+        f"{LINE}: replaying, 0 of 1,000 records read (0 %); waits for its Spark to start; {live}",
         f"{line(0)}; waits for the rest of the log; {live}",
     ]
     assert [each for each in said if "waits for the rest of the log" in each] == [

@@ -53,9 +53,7 @@ def lines(after: Birth, *found: Difference, before: Birth | None = None) -> list
         (SINK, differs(incomparable="keys"), "at most 98 rows to carrier-delays"),
     ],
 )
-def test_a_sink_that_served_before_sends_what_differs(
-    sink: SinkBirth, found: Difference, said: str
-) -> None:
+def test_old_sink_sends_what_differs(sink: SinkBirth, found: Difference, said: str) -> None:
     assert lines(with_outlets(sink), found, before=with_outlets(sink)) == [said]
 
 
@@ -91,9 +89,8 @@ def test_a_new_sink_sends_the_snapshot_and_another_one_what_its_topic_lacks() ->
         (replace(ALERT, where="n > 1"), differs(added=2), ["at most 2 messages of alert late"]),
     ],
 )
-def test_an_alert_that_served_before_sends_a_message_for_each_row_that_differs(
-    alert: AlertBirth, found: Difference, sent: list[str]
-) -> None:
+def test_old_alert_sends_changes(alert: AlertBirth, found: Difference, sent: list[str]) -> None:
+    """A message for each row that differs."""
     made = lines(with_outlets(alert), found, before=with_outlets(alert))
 
     assert len(made) == len(sent)

@@ -9,9 +9,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from births import make_birth
 from journals import staged
 from msgspec import structs
 from near_ends import born
@@ -27,7 +29,7 @@ from kappa.replay.status.shared_looks import moving_parts
 from kappa.replay.status.status import HeldBack, held_back, observe_status
 from kappa.replay.status.status_text import status_heading, status_listing
 from kappa.serving.query.overflows import count_overflows
-from kappa.state.build import Base, Birth, TopicBirth, put_birth
+from kappa.state.build import Base, TopicBirth, put_birth
 from kappa.state.build_status import DECODED, read_counter, watch_slice
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.journal import Journal
@@ -37,6 +39,11 @@ from kappa.state.store import Store
 from kappa.state.table import TableBirth
 
 FLIGHTS = Offsets({"flights": {0: 40, 1: 7}})
+MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def offsets(first: int, second: int) -> Offsets:
+    return Offsets({"flights": {0: first, 1: second}})
 
 
 @dataclass
@@ -53,69 +60,40 @@ class Ended:
         return self.high.only(set(topics))
 
 
+def born_at_frontier(store: Store, build: str, pipeline: str = "flights", **given: Any) -> None:
+    """Makes a build of two partitions that has folded all that it may read."""
+    born = {"topics": (TopicBirth("flights", "id", "retained", 2),), "semantics": SEMANTICS}
+    origin = {"flights": {"0": 0, "1": 0}}
+    put_birth(store, make_birth(build, pipeline, origin=origin, **born, **given))
+    Frontiers(store, build).publish(Frontier(1, build, 1, FLIGHTS, {}, "2026-01-01T00:00:00Z"))
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     """Makes a store with a candidate that has folded all that it may read."""
     store = Store(tmp_path)
-    topics = (TopicBirth("flights", "id", "retained", 2),)
-    put_birth(
-        store,
-        Birth(
-            "b",
-            "flights",
-            "v",
-            {},
-            SEMANTICS,
-            {},
-            "m",
-            topics,
-            (),
-            {},
-            {"flights": {"0": 0, "1": 0}},
-            {},
-            "",
-            "",
-        ),
-    )
+    born_at_frontier(store, "b")
     Journal(store).append(1, staged("b"))
-    Frontiers(store, "b").publish(
-        Frontier(
-            number=1,
-            build="b",
-            epoch=1,
-            offsets=FLIGHTS,
-            versions={},
-            published_at="2026-01-01T00:00:00Z",
-        )
-    )
     return store
 
 
 def told(store: Store, log: Ended) -> tuple[int | None, str]:
     status = observe_status(store, log)
-    listing = status_listing(status, datetime(2026, 1, 1, tzinfo=UTC))
+    listing = status_listing(status, MIDNIGHT)
     return status.builds[0].lag, str(listing.row_objects()[0]["note"])
 
 
 def test_what_an_open_transaction_holds_back_is_a_part_of_the_lag_and_said(store: Store) -> None:
-    assert told(
-        store, Ended(FLIGHTS, Offsets({"flights": {0: 40, 1: 1_207}, "others": {0: 5}}))
-    ) == (
-        1_200,
-        (
-            "1,200 offsets of flights partition 1 are held back by a transaction "
-            "that is open since offset 7"
-        ),
-    )
+    log = Ended(FLIGHTS, Offsets({"flights": {0: 40, 1: 1_207}, "others": {0: 5}}))
+    lag, note = told(store, log)
+    assert lag == 1_200
+    transaction = "held back by a transaction that is open since offset 7"
+    assert note == f"1,200 offsets of flights partition 1 are {transaction}"
 
 
-def test_a_log_without_open_transactions_is_said_to_have_none_also_while_it_grows(
-    store: Store,
-) -> None:
+def test_growing_log_has_no_open_transactions(store: Store) -> None:
     # The end was asked for after the high watermark.
-    assert told(
-        store, Ended(Offsets({"flights": {0: 44, 1: 7}}), Offsets({"flights": {0: 42, 1: 7}}))
-    ) == (4, "")
+    assert told(store, Ended(offsets(44, 7), offsets(42, 7))) == (4, "")
 
 
 @contextmanager
@@ -148,16 +126,16 @@ def unreached() -> Iterator[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("away", [refusing, silent, unreached])
-def test_a_status_is_told_within_seconds_that_no_broker_answers_and_shows_all_else(
+def test_without_a_broker_a_status_shows_all_else(
     store: Store,
     away: Callable[[], AbstractContextManager[int]],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """Within seconds it tells that no broker answers."""
     project = store.local.folder
     with away() as port:
-        (project / "kappa.toml").write_text(
-            f'root = "."\n[kafka]\nbootstrap_servers = "127.0.0.1:{port}"\n', encoding="utf-8"
-        )
+        settings = f'root = "."\n[kafka]\nbootstrap_servers = "127.0.0.1:{port}"\n'
+        (project / "kappa.toml").write_text(settings, encoding="utf-8")
         began = time.monotonic()
         assert run_command(["--project", str(project), "status"]) == 0
         took = time.monotonic() - began
@@ -170,152 +148,93 @@ def test_a_status_is_told_within_seconds_that_no_broker_answers_and_shows_all_el
 
 
 def test_what_is_read_of_a_long_slice_is_in_state_note_and_answer(store: Store) -> None:
-    end = Offsets({"flights": {0: 40, 1: 1_007}})
+    end = offsets(40, 1_007)
     tasks = store.path(f"builds/b/{DECODED}/0")
     tasks.mkdir(parents=True)
     with watch_slice(store, "b", Slice(1, 0, FLIGHTS, end), 2).step("read"):
         read_counter(tasks, "0")(500)
         status = observe_status(store, Ended(end, end))
 
-    (row,) = status_listing(status, datetime(2026, 1, 1, tzinfo=UTC)).row_objects()
+    (row,) = status_listing(status, MIDNIGHT).row_objects()
     assert (row["rollout"], row["folded"], row["state"]) == (1, 47, "replaying, 52 % read")
     assert row["note"] == "slice 1 of 2: 500 of 1,000 records read"
-    assert row["slice"] == {
-        "number": 1,
-        "of": 2,
-        "records": 1_000,
-        "read": 500,
-        "step": "read",
-        "text": "slice 1 of 2: 500 of 1,000 records read",
-    }
+    counts = {"number": 1, "of": 2, "records": 1_000, "read": 500, "step": "read"}
+    assert row["slice"] == {**counts, "text": row["note"]}
     # The page is asked for again when more is read.
     assert moving_parts(status.builds[0]) != moving_parts(replace(status.builds[0], slice=None))
 
 
 @pytest.mark.parametrize(("end", "age"), [(7, 0.0), (8, 3600.0)])
-def test_a_build_with_nothing_behind_it_is_fresh_however_long_its_topic_rests(
-    store: Store, end: int, age: float
-) -> None:
-    log = Offsets({"flights": {0: 40, 1: end}})
+def test_build_of_a_resting_topic_is_fresh(store: Store, end: int, age: float) -> None:
+    log = offsets(40, end)
 
     status = observe_status(store, Ended(log, log))
 
-    assert status.builds[0].age_seconds(datetime(2026, 1, 1, 1, tzinfo=UTC)) == age
+    assert status.builds[0].age_seconds(MIDNIGHT.replace(hour=1)) == age
 
 
 def test_the_rows_of_a_build_that_has_rested_are_as_old_as_its_waking() -> None:
-    published, woken = (datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in (1, 9))
-    underway = SupervisorReport(
-        resting=("r",), woken={"w": woken.isoformat(), "r": woken.isoformat()}
-    )
+    published, woken = (MIDNIGHT.replace(hour=hour) for hour in (1, 9))
+    woken_at = dict.fromkeys("wr", woken.isoformat())
+    underway = SupervisorReport(resting=("r",), woken=woken_at)
 
     assert underway.fresh_at("w", published) == woken
     assert underway.fresh_at("w", woken + timedelta(1)) == woken + timedelta(1)
     assert underway.fresh_at("other", published) == published
     assert underway.fresh_at("w", None) is None
     now = datetime.now(UTC)
-    found = underway.fresh_at("r", published)
-    assert found is not None
-    assert found >= now
+    assert underway.fresh_at("r", published) >= now
 
 
 def test_the_age_of_a_build_is_that_of_its_frontier_where_no_broker_answers(store: Store) -> None:
     status = observe_status(store, None)
 
-    assert status.builds[0].age_seconds(datetime(2026, 1, 1, 1, tzinfo=UTC)) == 3600.0
+    assert status.builds[0].age_seconds(MIDNIGHT.replace(hour=1)) == 3600.0
 
 
-def test_a_branchs_share_is_of_its_jobs_records_and_its_count_of_its_tables(
-    store: Store,
-) -> None:
-    origin, start = {"flights": {"0": 0, "1": 0}}, {"flights": {"0": 30, "1": 7}}
-    topics = (TopicBirth("flights", "id", "retained", 2),)
-    put_birth(
-        store,
-        Birth(
-            "c",
-            "branched",
-            "v",
-            {},
-            SEMANTICS,
-            {},
-            "m",
-            topics,
-            (),
-            {},
-            origin,
-            {},
-            "",
-            "",
-            base=Base("a", "v0", start, 3, start),
-        ),
-    )
-    Journal(store).append(2, structs.replace(staged("c"), pipeline="branched"))
-    Frontiers(store, "c").publish(
-        Frontier(
-            number=1,
-            build="c",
-            epoch=1,
-            offsets=FLIGHTS,
-            versions={},
-            published_at="2026-01-01T00:00:00Z",
-        )
-    )
+def test_branchs_share_is_of_its_jobs_records(store: Store) -> None:
+    """Its count is of its tables."""
+    start = {"flights": {"0": 30, "1": 7}}
+    born_at_frontier(store, "c", "branched", base=Base("a", "v0", start, 3, start))
+    Journal(store).append(2, staged("c", pipeline="branched"))
 
-    status = observe_status(store, Ended(Offsets({"flights": {0: 70, 1: 7}}), FLIGHTS))
+    status = observe_status(store, Ended(offsets(70, 7), FLIGHTS))
 
-    assert {each.build: (each.folded, each.lag, each.read) for each in status.builds} == {
-        "b": (47, 30, (47, 77)),
-        "c": (47, 30, (10, 40)),
-    }
-    assert [
-        row["state"]
-        for row in status_listing(status, datetime(2026, 1, 1, tzinfo=UTC)).row_objects()
-    ] == ["replaying, 25 % read", "replaying, 61 % read"]
+    found = {each.build: (each.folded, each.lag, each.read) for each in status.builds}
+    assert found == {"b": (47, 30, (47, 77)), "c": (47, 30, (10, 40))}
+    states = [row["state"] for row in status_listing(status, MIDNIGHT).row_objects()]
+    assert states == ["replaying, 25 % read", "replaying, 61 % read"]
 
 
 def test_each_partition_is_held_back_by_itself() -> None:
-    assert held_back(Offsets({"a": {0: 3, 1: 4}}), Offsets({"a": {0: 3, 1: 6}, "b": {2: 1}})) == (
-        HeldBack("a", 1, 4, 2),
-        HeldBack("b", 2, 0, 1),
-    )
+    first, second = Offsets({"a": {0: 3, 1: 4}}), Offsets({"a": {0: 3, 1: 6}, "b": {2: 1}})
+    assert held_back(first, second) == (HeldBack("a", 1, 4, 2), HeldBack("b", 2, 0, 1))
 
 
-def test_sums_that_do_not_fit_are_counted_in_status_and_metrics(
-    store: Store, tmp_path: Path
-) -> None:
+def test_overflows_are_in_status_and_metrics(store: Store, tmp_path: Path) -> None:
     table, served = born("n"), Store(tmp_path / "served")
     wide = [("a", 2**63, None, True), ("b", 1, 1, False), (None, -(2**63) - 1, None, True)]
-    rows = pa.Table.from_pylist(
-        [
-            {"k": key, "_n_total_sum": total, "n_total": shown, "n_total_overflow": is_lost}
-            for key, total, shown, is_lost in wide
-        ],
-        arrow_schema(table.columns),
-    )
+    names = ("k", "_n_total_sum", "n_total", "n_total_overflow")
+    found = [dict(zip(names, each, strict=True)) for each in wide]
+    rows = pa.Table.from_pylist(found, arrow_schema(table.columns))
     Platform(served).serve("totals", {table: rows})
 
     status = observe_status(store, None)
     seen = replace(status, builds=(replace(status.builds[0], overflows=count_overflows(served)),))
 
-    at = datetime(2026, 1, 1, tzinfo=UTC)
-    (build,) = status_listing(seen, at).row_objects()
+    (build,) = status_listing(seen, MIDNIGHT).row_objects()
     assert build["overflows"] == [{"table": "t", "column": "n_total", "rows": 2}]
     assert "n_total does not fit its type in 2 rows of table t" in build["note"]
-    told = metrics_text(MetricFacts(current_state(store), seen, {}, {}, supervised=False), at)
+    facts = MetricFacts(current_state(store), seen, {}, {}, supervised=False)
+    told = metrics_text(facts, MIDNIGHT)
     assert 'kappa_overflowed_rows{pipeline="totals",table="t",column="n_total"} 2' in told
 
 
 def test_arrays_that_are_cut_are_counted_in_status(store: Store, tmp_path: Path) -> None:
     """An array that has its declared number of values is cut as declared, and not counted."""
     columns = (("k", "string"), ("s", "array<string>"), ("s_overflow", "boolean"))
-    table = TableBirth(
-        "t",
-        (*columns, ("_s_cut", "boolean")),
-        ("k",),
-        {"s": ("set", "s")},
-        options={"s": {"limit": 2}},
-    )
+    cut = (*columns, ("_s_cut", "boolean"))
+    table = TableBirth("t", cut, ("k",), {"s": ("set", "s")}, options={"s": {"limit": 2}})
     served = Store(tmp_path / "served")
     rows = pa.Table.from_pylist(
         [
@@ -330,15 +249,13 @@ def test_arrays_that_are_cut_are_counted_in_status(store: Store, tmp_path: Path)
     (found,) = count_overflows(served)
 
     assert (found.table, found.column, found.rows) == ("t", "s", 1)
-    assert found.as_text == (
-        "s has values of more than 16 MiB in 1 row of table t, and keeps the first values"
-    )
+    many = "s has values of more than 16 MiB in 1 row of table t"
+    assert found.as_text == f"{many}, and keeps the first values"
 
 
 def test_a_view_that_fails_over_the_rows_is_told(store: Store) -> None:
     frontiers = Frontiers(store, "b")
     newest = frontiers.newest()
-    assert newest is not None
     why = "view v cannot be computed: Conversion Error: ..."
     frontiers.publish(structs.replace(newest, number=2, failing={"v": why}))
 

@@ -56,5 +56,4 @@ def test_a_slice_says_more_than_a_wait() -> None:
 
     assert _with_state(CANDIDATE, STATE, WAITS, 60).waits_for == "its Spark to start"
     assert _with_state(within, STATE, WAITS, 60).waits_for == ""
-    assert within.slice is not None
     assert within.slice.text == "slice 1 of 1: 1 of 1 record read"

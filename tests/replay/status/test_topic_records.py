@@ -115,6 +115,14 @@ def both(broker: object) -> Iterator[tuple[Log, str, str]]:
         yield log, one, other
 
 
+def contents_of(records: list[Record]) -> dict[int, list[tuple[Any, ...]]]:
+    """Returns what records have in them, in order, by partition."""
+    found: dict[int, list[tuple[Any, ...]]] = {partition: [] for partition in range(PARTITIONS)}
+    for each in records:
+        found[each.partition].append((each.timestamp_ms, each.key, each.value, each.headers))
+    return found
+
+
 @given(records=RECORDS)
 @examples(8)
 def test_what_is_put_back_is_what_was_exported(
@@ -127,7 +135,7 @@ def test_what_is_put_back_is_what_was_exported(
     folder = Path(tempfile.mkdtemp())
     try:
         for form in ("jsonl", "parquet"):
-            path = folder / f"records.{form}"
+            path, quiet = folder / f"records.{form}", {"partitions": True, "show": lambda _: None}
             with path.open("xb") as file:
                 if form == "jsonl":
                     assert export_lines(exported, RAW, file) == len(records)
@@ -135,21 +143,12 @@ def test_what_is_put_back_is_what_was_exported(
                     assert export_parquet(exported, RAW, file, decoded=True) == len(records)
             if form == "jsonl":
                 with path.open("rb") as lines:
-                    import_lines(log, other, lines, partitions=True, show=lambda _: None)
+                    import_lines(log, other, lines, **quiet)
             else:
-                import_parquet(log, other, path, partitions=True, show=lambda _: None)
+                import_parquet(log, other, path, **quiet)
             now = log.end([other])
             back = list(log.records([other], ended, now))
-            for partition in range(PARTITIONS):
-                assert [
-                    (each.timestamp_ms, each.key, each.value, each.headers)
-                    for each in back
-                    if each.partition == partition
-                ] == [
-                    (each.timestamp_ms, each.key, each.value, each.headers)
-                    for each in exported
-                    if each.partition == partition
-                ]
+            assert contents_of(back) == contents_of(exported)
             ended = now
     finally:
         shutil.rmtree(folder)
