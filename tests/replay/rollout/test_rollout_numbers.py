@@ -32,12 +32,8 @@ from tests.support.journals import numbered as records
 # Rollouts 1 and 2 serve, of flights and trains; 3 and 4, begun by records 9 and 12, are ready.
 STATE = fold_records(records(*READY))
 # Rollout 3 serves instead of rollout 1, whose build is kept.
-SWITCHED: tuple[Event, ...] = (
-    *READY,
-    PromoteAsked(9),
-    held(9, "a"),
-    served(9, 3, "b", live="a", others={"trains": "x"}),
-)
+SWITCH = (PromoteAsked(9), held(9, "a"), served(9, 3, "b", live="a", others={"trains": "x"}))
+SWITCHED: tuple[Event, ...] = (*READY, *SWITCH)
 
 
 def test_the_nth_record_that_begins_a_rollout_begins_rollout_n() -> None:
@@ -50,9 +46,8 @@ def test_the_nth_record_that_begins_a_rollout_begins_rollout_n() -> None:
     # Without the fold, the records alone give the same: those who hear single records use it.
     begun = reduce(begun_after, journal, ())
     assert begun == tuple(each.id for each in state.rollouts)
-    assert [rollout_number(record, begun) for record in journal] == [
-        *(1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 4, 4, 3, 3, 3, 5, 5),
-    ]
+    numbers = [1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 4, 4, 3, 3, 3, 5, 5]
+    assert [rollout_number(record, begun) for record in journal] == numbers
 
 
 @pytest.mark.parametrize("text", ["3", "003"])
@@ -82,9 +77,7 @@ def test_any_other_argument_is_none(text: str | None) -> None:
     ],
 )
 @pytest.mark.parametrize("number", [0, 9, 10**30])
-def test_a_number_of_no_rollout_is_refused_with_the_range_that_exists(
-    state: State, hint: str, number: int
-) -> None:
+def test_number_of_no_rollout_names_the_range(state: State, hint: str, number: int) -> None:
     with pytest.raises(UsageError, match=f"there is no rollout {number}") as refused:
         awaited_rollout(state, str(number))
 
@@ -145,9 +138,8 @@ def test_a_retry_by_number_is_of_the_last_rollout_of_its_pipeline() -> None:
 @pytest.mark.parametrize(
     ("generation", "rollout", "found"), [(2, None, 2), (None, 3, 3), (None, 1, 1)]
 )
-def test_a_generation_is_named_by_its_number_or_by_the_rollout_that_made_it(
-    generation: int | None, rollout: int | None, found: int
-) -> None:
+def test_generation_has_two_names(generation: int | None, rollout: int | None, found: int) -> None:
+    """Its number, and the rollout that made it."""
     assert generation_meant(fold_records(records(*SWITCHED)), generation, rollout) == found
 
 
@@ -160,8 +152,7 @@ def test_a_generation_is_named_by_its_number_or_by_the_rollout_that_made_it(
         (None, 9, "there is no rollout 9"),
     ],
 )
-def test_a_generation_that_is_not_named_once_or_not_made_is_refused(
-    generation: int | None, rollout: int | None, says: str
-) -> None:
+def test_no_generation_is_refused(generation: int | None, rollout: int | None, says: str) -> None:
+    """It is not named once, or not made."""
     with pytest.raises(UsageError, match=says):
         generation_meant(fold_records(records(*SWITCHED)), generation, rollout)

@@ -43,9 +43,8 @@ def desk(tmp_path: Path, clock: Clock) -> SharedLooks:
     return SharedLooks(ProjectContext(tmp_path, None), clock=clock)
 
 
-def test_requests_share_one_look_a_second_and_a_slow_look_ten_times_as_long(
-    desk: SharedLooks, clock: Clock
-) -> None:
+def test_requests_share_a_look_for_a_while(desk: SharedLooks, clock: Clock) -> None:
+    """For a second, or ten times as long as a slow look takes."""
     looks: list[float] = []
 
     def look() -> int:
@@ -53,11 +52,7 @@ def test_requests_share_one_look_a_second_and_a_slow_look_ten_times_as_long(
         clock.now += 0.5
         return len(looks)
 
-    assert [
-        desk.shared_look("a", look),
-        desk.shared_look("a", look),
-        desk.shared_look("b", look),
-    ] == [1, 1, 2]
+    assert [desk.shared_look(name, look) for name in ("a", "a", "b")] == [1, 1, 2]
     clock.now += 5.1
     assert desk.shared_look("a", look) == 3
 
@@ -90,9 +85,7 @@ def test_nothing_is_a_finding_too(desk: SharedLooks) -> None:
     assert looks == [1]
 
 
-def test_what_fails_is_told_to_all_who_ask_and_tried_again_soon(
-    desk: SharedLooks, clock: Clock
-) -> None:
+def test_failing_look_is_told_and_tried_again(desk: SharedLooks, clock: Clock) -> None:
     looks: list[int] = []
 
     def fails() -> None:
@@ -110,9 +103,7 @@ def test_what_fails_is_told_to_all_who_ask_and_tried_again_soon(
     assert desk.shared_look("a", lambda: 7) == 7
 
 
-def test_a_status_without_its_broker_is_looked_at_again_soon(
-    desk: SharedLooks, clock: Clock
-) -> None:
+def test_status_without_broker_is_tried_again(desk: SharedLooks, clock: Clock) -> None:
     def without_its_broker() -> Status:
         clock.now += 4.0
         return Status(1, (), broker_error="no Kafka broker answers")

@@ -25,30 +25,15 @@ if TYPE_CHECKING:
     from kappa.base.duck import Connection
     from kappa.tables.views.by_change import ByChange
 
-ITEMS = TableBirth(
-    "items",
-    (
-        ("id", "bigint"),
-        ("kind", "string"),
-        ("n", "bigint"),
-        ("p", "decimal(12,2)"),
-        ("x", "double"),
-    ),
-    keys=("id",),
-)
+KINDS = {"id": "bigint", "kind": "string", "n": "bigint", "p": "decimal(12,2)", "x": "double"}
+ITEMS = TableBirth("items", tuple(KINDS.items()), keys=("id",))
 ADDED = TableBirth("added", ITEMS.columns)
 COLUMNS = "id bigint, kind varchar, n bigint, p decimal(12, 2), x double"
 AGGREGATES = (
-    "count(*)",
-    "count(n)",
-    "sum(n)",
-    "sum(p)",
-    "sum(n) filter (p > 1)",
-    "count(*) filter (where n = 2)",
-    "sum(n) / count(n)",
+    *("count(*)", "count(n)", "sum(n)", "sum(p)", "sum(n) filter (p > 1)", "sum(n) // 2"),
+    *("count(*) filter (where n = 2)", "sum(n) / count(n)"),
     "coalesce(sum(p), 0)::decimal(38, 2) * 2 - count(*)",
     "case when count(*) > 1 then sum(n) else -1 end",
-    "sum(n) // 2",
 )
 ONLY_ADDED = ("max(p)", "min(kind)", "max(n) - min(n)")
 GROUPS = (("kind",), ("n % 2",), ("kind", "n"), ("upper(kind)", "p"))
@@ -78,13 +63,8 @@ def fill(duck: Connection, name: str, rows: Sequence[tuple[object, ...]]) -> Non
 
 
 def some(draw: random.Random) -> tuple[object, ...]:
-    return (
-        draw.randrange(9),
-        draw.choice(["a", "B", None]),
-        draw.choice([1, 2, 3, None]),
-        draw.choice(["1.5", "2", None]),
-        0.5,
-    )
+    kind, n = draw.choice(["a", "B", None]), draw.choice([1, 2, 3, None])
+    return draw.randrange(9), kind, n, draw.choice(["1.5", "2", None]), 0.5
 
 
 @pytest.mark.slow
@@ -97,9 +77,8 @@ def test_a_slices_changes_give_the_view(table: str, seed: int) -> None:
     with open_connection() as duck:
         rows = [some(draw) for _ in range(draw.randrange(12))]
         fill(duck, table, rows)
-        change = by_change(
-            duck, tree_of(duck, sql), keys, {table: ITEMS if table == "items" else ADDED}
-        )
+        born = {table: ITEMS if table == "items" else ADDED}
+        change = by_change(duck, tree_of(duck, sql), keys, born)
         assert change is not None, sql
         state(duck, "state", change.inner)
         for _ in range(3):
@@ -113,9 +92,8 @@ def test_a_slices_changes_give_the_view(table: str, seed: int) -> None:
             rows += come
             fill(duck, table, rows)
             state(duck, "next_state", change.changed("from state", (COME, GONE)))
-            ensure_same(
-                duck, f"from next_state select {names(duck, change.inner)}", change.inner, sql
-            )
+            columns = names(duck, change.inner)
+            ensure_same(duck, f"from next_state select {columns}", change.inner, sql)
             duck.execute("create or replace table state as from next_state")
             ensure_same(duck, shown(change, sql, duck), sql, sql)
             ensure_same(duck, f"from ({change.whole()}) select {names(duck, sql)}", sql, sql)
@@ -166,20 +144,13 @@ def test_what_no_change_can_be_added_to_is_not_kept_so(sql: str) -> None:
 
 
 def test_a_plan_says_so_and_the_state_is_stored_beside_the_view() -> None:
-    counted = View(
-        "counted", "select kind, sum(p) as total from items group by kind", keys=("kind",)
-    )
-    tables = (ITEMS, *view_births([counted], [ITEMS]))
+    sql = "select kind, sum(p) as total from items group by kind"
+    (born,) = view_births([View("counted", sql, keys=("kind",))], [ITEMS])
 
-    assert tables[1].columns == (
-        ("kind", "string"),
-        ("total", "decimal(38,2)"),
-        ("_rows", "bigint"),
-        ("_n1", "bigint"),
-        ("_s1", "decimal(38,2)"),
-        ("_deleted", "boolean"),
-        ("_since", "bigint"),
+    assert born.columns == (
+        *(("kind", "string"), ("total", "decimal(38,2)"), ("_rows", "bigint")),
+        *(("_n1", "bigint"), ("_s1", "decimal(38,2)")),
+        *(("_deleted", "boolean"), ("_since", "bigint")),
     )
-    assert str(ways_of(tables)["counted"]) == (
-        "by change: its counts and sums take what the slice adds"
-    )
+    way = str(ways_of((ITEMS, born))["counted"])
+    assert way == "by change: its counts and sums take what the slice adds"
