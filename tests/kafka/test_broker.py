@@ -38,7 +38,6 @@ def a_parent(root: Path) -> tuple[subprocess.Popen[str], ProcessId, str]:
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, str(root)], stdout=subprocess.PIPE, text=True
     )
-    assert parent.stdout is not None
     pid, address = parent.stdout.readline().split()
     parent.stdout.close()
     broker = process_id(int(pid))
@@ -126,7 +125,6 @@ Caused by: java.net.BindException: Address already in use
 def test_a_process_is_known_by_its_birth_and_not_only_by_its_pid():
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     named = process_id(child.pid)
-    assert named is not None
     assert named.alive()
     assert not ProcessId(child.pid, "another birth").alive()
 

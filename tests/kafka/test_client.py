@@ -27,9 +27,8 @@ def a_topic(name, **options):
 
 
 def values(log, name, start=None, end=None):
-    return [
-        record.value for record in log.records([name], start or Offsets(), end or log.end([name]))
-    ]
+    found = log.records([name], start or Offsets(), end or log.end([name]))
+    return [record.value for record in found]
 
 
 def test_creating_twice_is_creating_once(log, topic_name):
@@ -67,25 +66,17 @@ def test_one_broker_alone_has_one_replica_of_a_topic(log, topic_name):
 
 
 def test_a_topic_of_log_append_time_is_made_so_and_another_kind_is_a_conflict(log, topic_name):
+    paid = f"{topic_name}.paid"
     log.create(a_topic(topic_name))
-    log.create(a_topic(f"{topic_name}.paid", identity="id"))
-    log.produce([ProducedRecord(b"{}", timestamp_ms=1)], f"{topic_name}.paid")
+    log.create(a_topic(paid, identity="id"))
+    log.produce([ProducedRecord(b"{}", timestamp_ms=1)], paid)
 
-    assert log.create(a_topic(f"{topic_name}.paid", identity="id")).partitions == 1
-    assert (
-        next(
-            log.records([f"{topic_name}.paid"], Offsets(), log.end([f"{topic_name}.paid"]))
-        ).timestamp_ms
-        > 1
-    )
-    with pytest.raises(
-        Conflict, match=r"is there with message.timestamp.type=CreateTime"
-    ) as refused:
+    assert log.create(a_topic(paid, identity="id")).partitions == 1
+    assert next(log.records([paid], Offsets(), log.end([paid]))).timestamp_ms > 1
+    with pytest.raises(Conflict, match=r"there with message.timestamp.type=CreateTime") as refused:
         log.create(a_topic(topic_name, identity="id"))
-    assert (
-        f"kappa topics alter {topic_name} --set message.timestamp.type=LogAppendTime"
-        in refused.value.hint
-    )
+    command = f"kappa topics alter {topic_name} --set message.timestamp.type=LogAppendTime"
+    assert command in refused.value.hint
 
 
 def test_a_setting_that_kafka_does_not_know_is_said(log, topic_name):
@@ -112,22 +103,16 @@ def test_partitions_are_added_and_never_taken(log, topic_name):
 
 def test_what_is_acknowledged_is_there_with_key_time_and_headers(log, topic_name):
     log.create(a_topic(topic_name, partitions=2))
-    sent = ProducedRecord(
-        "ä🚀".encode(),
-        key="schlüssel".encode(),
-        timestamp_ms=1_357_000_000_000,
-        headers=(("from", b"here"), ("none", None)),
-        partition=1,
-    )
+    at, headers = 1_357_000_000_000, (("from", b"here"), ("none", None))
+    key, value = "schlüssel".encode(), "ä🚀".encode()
+    sent = ProducedRecord(value, key=key, timestamp_ms=at, headers=headers, partition=1)
 
     acknowledged = log.produce([sent, ProducedRecord(None, key=b"gone", partition=1)], topic_name)
 
     assert acknowledged.count == 2
     assert acknowledged.offsets == Offsets({topic_name: {1: 2}})
     first, tombstone = log.records([topic_name], Offsets(), acknowledged.offsets)
-    assert first == Record(
-        topic_name, 1, 0, 1_357_000_000_000, sent.key, sent.value, sent.headers, leader_epoch=0
-    )
+    assert first == Record(topic_name, 1, 0, at, key, value, headers, leader_epoch=0)
     assert (tombstone.key, tombstone.value) == (b"gone", None)
 
 
@@ -138,29 +123,23 @@ def test_a_key_lies_where_javas_clients_put_it(log, topic_name):
     log.create(a_topic(topic_name, partitions=7))
     end = log.produce([ProducedRecord(b"{}", key=key) for key in hashes], topic_name).offsets
 
-    assert {
-        record.key: record.partition for record in log.records([topic_name], Offsets(), end)
-    } == {key: (number & 0x7FFFFFFF) % 7 for key, number in hashes.items()}
+    places = {record.key: record.partition for record in log.records([topic_name], Offsets(), end)}
+    assert places == {key: (number & 0x7FFFFFFF) % 7 for key, number in hashes.items()}
 
 
 def test_where_a_partition_stood_at_a_time(log, topic_name):
     log.create(a_topic(topic_name, partitions=3))
     begun = 1_700_000_000_000
-    log.produce(
-        [
-            ProducedRecord(b"", timestamp_ms=begun + late, partition=part)
-            for part, late in ((0, 0), (0, 1_000), (1, 0))
-        ],
-        topic_name,
-    )
+    records = [
+        ProducedRecord(b"", timestamp_ms=begun + late, partition=part)
+        for part, late in ((0, 0), (0, 1_000), (1, 0))
+    ]
+    log.produce(records, topic_name)
 
-    assert log.at_time([topic_name], begun) == Offsets({topic_name: {0: 0, 1: 0, 2: 0}})
-    assert log.at_time([topic_name], begun + 500) == Offsets({topic_name: {0: 1, 1: 1, 2: 0}})
-    assert (
-        log.at_time([topic_name], begun + 2_000)
-        == log.end([topic_name])
-        == Offsets({topic_name: {0: 2, 1: 1, 2: 0}})
-    )
+    stood = {late: log.at_time([topic_name], begun + late) for late in (0, 500, 2_000)}
+    expected = {0: {0: 0, 1: 0, 2: 0}, 500: {0: 1, 1: 1, 2: 0}, 2_000: {0: 2, 1: 1, 2: 0}}
+    assert stood == {late: Offsets({topic_name: each}) for late, each in expected.items()}
+    assert stood[2_000] == log.end([topic_name])
     assert log.at_time([], begun) == Offsets()
 
 
@@ -176,15 +155,13 @@ def test_our_brokers_partitions_have_a_size(broker, log, topic_name):
 
 def test_many_records_are_all_acknowledged_in_order(log, topic_name):
     log.create(a_topic(topic_name))
-    seen: list[int] = []
+    seen, sent = list[int](), [b"%d" % n for n in range(50_000)]
 
-    acknowledged = log.produce(
-        (ProducedRecord(b"%d" % n) for n in range(50_000)), topic_name, on_progress=seen.append
-    )
+    acknowledged = log.produce(map(ProducedRecord, sent), topic_name, on_progress=seen.append)
 
     assert acknowledged.count == seen[-1] == 50_000
     assert seen == sorted(seen)
-    assert values(log, topic_name) == [b"%d" % n for n in range(50_000)]
+    assert values(log, topic_name) == sent
 
 
 def test_a_producer_kept_open_counts_over_topics(log, topic_name):
@@ -206,9 +183,8 @@ def test_a_record_too_large_is_said_with_what_was_acknowledged(log, topic_name):
     producer = log.producer()
     producer.send(topic_name, ProducedRecord(b"small"))
     producer.flush()
-    producer.send(
-        topic_name, ProducedRecord(b"x" * 500_000, headers=(("random", bytes(range(256)) * 100),))
-    )
+    headers = (("random", bytes(range(256)) * 100),)
+    producer.send(topic_name, ProducedRecord(b"x" * 500_000, headers=headers))
 
     with pytest.raises(KappaError, match="1 of 2 records were acknowledged"):
         producer.flush()
@@ -217,9 +193,8 @@ def test_a_record_too_large_is_said_with_what_was_acknowledged(log, topic_name):
 def test_a_partition_that_is_not_there_is_named(log, topic_name):
     log.create(a_topic(topic_name, partitions=2))
 
-    with pytest.raises(
-        KappaError, match=f"topic {topic_name}, partition 7.*Unknown partition"
-    ) as refused:
+    sentence = f"topic {topic_name}, partition 7.*Unknown partition"
+    with pytest.raises(KappaError, match=sentence) as refused:
         log.produce([ProducedRecord(b"x", partition=7)], topic_name)
 
     assert refused.value.hint.startswith("0 of 1 records were acknowledged; kappa topics list")
@@ -242,9 +217,8 @@ def test_an_empty_topic_ends_where_it_begins(log, topic_name):
 def test_an_open_transaction_holds_the_end_back_and_an_aborted_one_leaves_a_hole(log, topic_name):
     log.create(a_topic(topic_name))
     log.produce([ProducedRecord(b"before")], topic_name)
-    writer = KafkaProducer(
-        {"bootstrap.servers": log.bootstrap_servers, "transactional.id": topic_name, "log_level": 0}
-    )
+    options = {"bootstrap.servers": log.bootstrap_servers, "transactional.id": topic_name}
+    writer = KafkaProducer({**options, "log_level": 0})
     writer.init_transactions(30)
     writer.begin_transaction()
     writer.produce(topic_name, b"aborted")
@@ -289,39 +263,30 @@ def test_a_leader_that_is_away_is_asked_for_anew(log, topic_name, monkeypatch):
     assert log.end([topic_name]) == Offsets.zero({topic_name: 3})
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "expected"), [(0, 2, [b"0", b"1"]), (1, 3, [b"1", b"2"]), (2, 2, [])]
-)
+READS = [(0, 2, [b"0", b"1"]), (1, 3, [b"1", b"2"]), (2, 2, [])]
+
+
+@pytest.mark.parametrize(("start", "end", "expected"), READS)
 def test_reading_takes_the_start_and_leaves_the_end(log, topic_name, start, end, expected):
     log.create(a_topic(topic_name))
     log.produce((ProducedRecord(b"%d" % n) for n in range(4)), topic_name)
 
-    assert (
-        values(log, topic_name, Offsets({topic_name: {0: start}}), Offsets({topic_name: {0: end}}))
-        == expected
-    )
+    between = (Offsets({topic_name: {0: offset}}) for offset in (start, end))
+    assert values(log, topic_name, *between) == expected
 
 
 def test_keys_are_read_from_an_offset_to_the_end_tombstones_too(log, topic_name):
     log.create(a_topic(topic_name, partitions=2, kind="compacted", key="id"))
-    log.produce(
-        [ProducedRecord(b"%d" % n, key=b"k%d" % n, partition=n % 2) for n in range(4)], topic_name
-    )
-    log.produce(
-        [
-            ProducedRecord(None, key=b"k0", partition=0),
-            ProducedRecord(b"9", key=b"\xff", partition=1),
-        ],
-        topic_name,
-    )
+    sent = [ProducedRecord(b"%d" % n, key=b"k%d" % n, partition=n % 2) for n in range(4)]
+    late = ProducedRecord(b"9", key=b"\xff", partition=1)
+    log.produce([*sent, ProducedRecord(None, key=b"k0", partition=0), late], topic_name)
 
-    assert sorted(log.keys(topic_name, Offsets({topic_name: {0: 1, 1: 2}}))) == [
-        b"k0",
-        b"k2",
-        b"\xff",
-    ]
+    def keys(start):
+        return sorted(log.keys(topic_name, Offsets({topic_name: start})))
+
+    assert keys({0: 1, 1: 2}) == [b"k0", b"k2", b"\xff"]
     # A partition that is not named counts as 0.
-    assert sorted(log.keys(topic_name, Offsets({topic_name: {0: 3}}))) == [b"k1", b"k3", b"\xff"]
+    assert keys({0: 3}) == [b"k1", b"k3", b"\xff"]
     assert list(log.keys(topic_name, log.end([topic_name]))) == []
 
 

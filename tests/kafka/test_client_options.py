@@ -19,44 +19,31 @@ PASSWORD = "KAPPA__KAFKA__AUTH__PASSWORD"
 
 
 def settings_of(folder: Path, auth: str, options: str = "") -> Settings:
-    (folder / "kappa.toml").write_text(
-        f'[kafka]\nbootstrap_servers = "h:1"\n[kafka.auth]\n{auth}\n[kafka.options]\n{options}'
-    )
+    text = f'bootstrap_servers = "h:1"\n[kafka.auth]\n{auth}\n[kafka.options]\n{options}'
+    (folder / "kappa.toml").write_text(f"[kafka]\n{text}")
     return load_settings(folder)
 
 
-def test_a_user_is_rendered_for_both_clients(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_user_is_rendered_for_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients, that is."""
     monkeypatch.setenv(PASSWORD, 'a"b\\')
     (tmp_path / "ca.pem").write_text(_CERTIFICATE)
     options = client_options(settings_of(tmp_path, SCRAM + 'ca = "ca.pem"', '"client.id" = "x"'))
 
-    assert options == {
-        "client.id": "x",
-        "security.protocol": "SASL_SSL",
-        "ssl.ca.location": str(tmp_path / "ca.pem"),
-        "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.username": "app",
-        "sasl.password": 'a"b\\',
-    }
+    shared = {"client.id": "x", "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
+    ca = str(tmp_path / "ca.pem")
+    login = {"sasl.username": "app", "sasl.password": 'a"b\\'}
+    assert options == {**shared, "ssl.ca.location": ca, **login}
     assert principal_of(options) == "User:app"
-    assert named_secrets(java_options(options)) == {
-        "client.id": "x",
-        "security.protocol": "SASL_SSL",
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(tmp_path / "ca.pem"),
-        "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.jaas.config": "${env:KAPPA_KAFKA_LOGIN}",
-        "config.providers": "env",
-        "config.providers.env.class": (
-            "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
-        ),
-    }
-    assert secret_variables(options) == {
-        "KAPPA_KAFKA_LOGIN": "org.apache.kafka.common.security.scram.ScramLoginModule required "
-        'username="app" password="a\\"b\\\\";'
-    }
+    apache = "org.apache.kafka.common"
+    trusted = {"ssl.truststore.type": "PEM", "ssl.truststore.location": ca}
+    provider = f"{apache}.config.provider.EnvVarConfigProvider"
+    named = {"config.providers": "env", "config.providers.env.class": provider}
+    named["sasl.jaas.config"] = "${env:KAPPA_KAFKA_LOGIN}"
+    assert named_secrets(java_options(options)) == shared | trusted | named
+    module = f"{apache}.security.scram.ScramLoginModule"
+    said = module + ' required username="app" password="a\\"b\\\\";'
+    assert secret_variables(options) == {"KAPPA_KAFKA_LOGIN": said}
 
 
 def test_a_certificate_is_rendered_and_its_key_stays_where_it_is(tmp_path: Path) -> None:
@@ -70,15 +57,13 @@ def test_a_certificate_is_rendered_and_its_key_stays_where_it_is(tmp_path: Path)
         "ssl.key.location": str(tmp_path / "own.key"),
     }
     java = named_secrets(java_options(options))
-    assert java["ssl.keystore.type"] == "PEM"
-    assert java["ssl.keystore.certificate.chain"] == _CERTIFICATE
-    assert java["ssl.keystore.key"] == "${env:KAPPA_KAFKA_KEY}"
+    stored = {"type": "PEM", "certificate.chain": _CERTIFICATE, "key": "${env:KAPPA_KAFKA_KEY}"}
+    assert {name: java[f"ssl.keystore.{name}"] for name in stored} == stored
     assert secret_variables(options) == {"KAPPA_KAFKA_KEY": _KEY}
 
 
-def test_tokens_are_rendered_for_both_clients(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tokens_are_rendered_for_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients, that is."""
     monkeypatch.setenv("KAPPA__KAFKA__AUTH__CLIENT_SECRET", "hush")
     options = client_options(settings_of(tmp_path, TOKENS + 'scope = "kafka"'))
 
@@ -127,9 +112,7 @@ def test_a_password_is_its_files_line(tmp_path: Path, text: str) -> None:
         ('pasword = "hunter2"', "did you mean"),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_no_secret_is_shown(
-    tmp_path: Path, auth: str, expected: str
-) -> None:
+def test_nonsense_is_refused_without_secrets(tmp_path: Path, auth: str, expected: str) -> None:
     with pytest.raises(SettingsError, match=expected) as refused:
         settings_of(tmp_path, auth)
 
@@ -149,9 +132,8 @@ def test_what_makes_no_sense_is_refused_and_no_secret_is_shown(
         ('certificate = "own.pem"\nkey = "locked.key"', "is encrypted"),
     ],
 )
-def test_files_and_secrets_are_missed_when_a_client_is_made(
-    tmp_path: Path, auth: str, expected: str
-) -> None:
+def test_missing_files_and_secrets_are_named(tmp_path: Path, auth: str, expected: str) -> None:
+    """When a client is made."""
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "lines").write_text("hunter2\nhunter3\n")
     (tmp_path / "raw").write_bytes(b"hunter2\xff")
@@ -178,9 +160,7 @@ def test_access_is_declared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         load_settings(tmp_path)
 
 
-def test_no_secret_is_in_the_text_of_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_text_has_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PASSWORD, "hunter2")
 
     assert "hunter2" not in repr(settings_of(tmp_path, SCRAM, '"ssl.key.password" = "hunter2"'))

@@ -17,6 +17,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 
 pytestmark = pytest.mark.jvm
+LOST = "the log no longer has what was to be read of"
 
 
 @pytest.fixture
@@ -37,15 +38,21 @@ def produced(log, name: str, count: int, *, partitions: int = 2) -> None:
     log.produce((ProducedRecord(b"%d" % n, partition=n % partitions) for n in range(count)), name)
 
 
+def writing(log, name: str) -> KafkaProducer:
+    """Returns a producer whose transactions can begin."""
+    options = {"bootstrap.servers": log.bootstrap_servers, "transactional.id": name}
+    writer = KafkaProducer({**options, "log_level": 0})
+    writer.init_transactions(30)
+    return writer
+
+
 def test_ranges_follow_each_other_without_a_record_lost_or_read_twice(log, reader, topic_name):
     produced(log, topic_name, 2_000)
 
     assert read(reader, topic_name, {0: 0, 1: 0}, {0: 3, 1: 0}) == {0: [0, 1, 2], 1: []}
     assert read(reader, topic_name, {0: 3, 1: 0}, {0: 3, 1: 900}) == {0: [], 1: list(range(900))}
-    assert read(reader, topic_name, {0: 3, 1: 900}, {0: 1000, 1: 1000}) == {
-        0: list(range(3, 1000)),
-        1: list(range(900, 1000)),
-    }
+    rest = {0: list(range(3, 1000)), 1: list(range(900, 1000))}
+    assert read(reader, topic_name, {0: 3, 1: 900}, {0: 1000, 1: 1000}) == rest
 
 
 def test_a_range_may_begin_anywhere_also_before_the_last(log, reader, topic_name):
@@ -70,15 +77,11 @@ def test_small_and_large_slices_reach_ends_in_markers_and_aborted_records(log, r
     from kappa.engine.read.source import KafkaAccess, LogSource
 
     produced(log, topic_name, 3, partitions=1)
-    writer = KafkaProducer(
-        {"bootstrap.servers": log.bootstrap_servers, "transactional.id": topic_name, "log_level": 0}
-    )
-    writer.init_transactions(30)
+    writer = writing(log, topic_name)
     for commit in (True, False, True, False):
         writer.begin_transaction()
-        writer.produce(
-            topic_name, b"in doubt", key=b"\xff" if commit else None, timestamp=-1 if commit else 5
-        )
+        key, at = (b"\xff", -1) if commit else (None, 5)
+        writer.produce(topic_name, b"in doubt", key=key, timestamp=at)
         writer.flush(30)
         writer.commit_transaction(30) if commit else writer.abort_transaction(30)
     log.produce([ProducedRecord(None, key=b"last")], topic_name)
@@ -96,11 +99,8 @@ def test_small_and_large_slices_reach_ends_in_markers_and_aborted_records(log, r
                 for batch in each.batches()
                 for record in batch.to_pylist()
             ], (start, stop)
-        halves = [
-            read(reader, topic_name, {0: start}, {0: stop})[0]
-            for start, stop in ((0, cut), (cut, end))
-        ]
-        assert halves[0] + halves[1] == [0, 1, 2, 3, 7, 11]
+        first = read(reader, topic_name, {0: 0}, {0: cut})[0]
+        assert first + read(reader, topic_name, {0: cut}, {0: end})[0] == [0, 1, 2, 3, 7, 11]
     source.close()
 
 
@@ -123,10 +123,7 @@ def test_it_waits_at_the_end_until_there_is_more_and_keeps_what_arrived(log, rea
     # What only moves the end, and is not a record, is more, too.
     end = Offsets({topic_name: {0: 2, 1: 5}})
     assert not reader.wait_beyond(end, 0.1)
-    writer = KafkaProducer(
-        {"bootstrap.servers": log.bootstrap_servers, "transactional.id": topic_name, "log_level": 0}
-    )
-    writer.init_transactions(30)
+    writer = writing(log, topic_name)
     writer.begin_transaction()
     writer.produce(topic_name, b"in doubt", partition=0)
     writer.flush(30)
@@ -140,21 +137,15 @@ def test_what_the_log_has_lost_is_said_and_not_passed_over(log, reader, topic_na
     for future in log.admin.delete_records([TopicPartition(topic_name, 0, 4)]).values():
         future.result(20)
 
-    with pytest.raises(
-        Broken, match=f"the log no longer has what was to be read of {topic_name} partition 0"
-    ):
+    with pytest.raises(Broken, match=f"{LOST} {topic_name} partition 0"):
         read(reader, topic_name, {0: 2}, {0: 6})
 
 
+HEADERS = (("n\u00e4me", b"value"), ("n\u00e4me", b""), ("null", None))
 ODD = (
-    ProducedRecord(None, key=b"deleted"),
-    ProducedRecord(b"", key=b""),
+    *(ProducedRecord(None, key=b"deleted"), ProducedRecord(b"", key=b"")),
     ProducedRecord(b"without a key", timestamp_ms=0),
-    ProducedRecord(
-        b"\xff" * 5_000,
-        key=b"\x00",
-        headers=(("n\u00e4me", b"value"), ("n\u00e4me", b""), ("null", None)),
-    ),
+    ProducedRecord(b"\xff" * 5_000, key=b"\x00", headers=HEADERS),
     ProducedRecord(b"last", key=b"last"),
 )
 
@@ -169,19 +160,14 @@ def test_large_slices_hold_byte_for_byte_what_small_ones_do(log, topic_name, mon
     log.produce(ODD * 3, topic_name)
 
     source = LogSource(KafkaAccess(log.bootstrap_servers, {}), log)
-    here = source.here(
-        Slice(1, 1, Offsets({topic_name: {0: 0}}), Offsets({topic_name: {0: 14}}))
-    ).to_pylist()
+    piece = Slice(1, 1, Offsets({topic_name: {0: 0}}), Offsets({topic_name: {0: 14}}))
+    here = source.here(piece).to_pylist()
     batches = list(source.batches(topic_name, 0, 0, 14))
     source.close()
 
     assert [record for batch in batches for record in batch.to_pylist()] == here
     assert [record["value"] for record in here[:3]] == [None, b"", b"without a key"]
-    assert here[3]["headers"] == [
-        {"key": "n\u00e4me", "value": b"value"},
-        {"key": "n\u00e4me", "value": b""},
-        {"key": "null", "value": None},
-    ]
+    assert here[3]["headers"] == [{"key": key, "value": value} for key, value in HEADERS]
     assert len(batches) > 1 or most > 6_000
     for batch in batches:
         batch.validate(full=True)
@@ -193,11 +179,8 @@ def test_what_no_consumer_can_be_made_of_or_placed_at_is_said_clearly(log, topic
     # Requests for the broker's facts work with this option; a consumer does not.
     with pytest.raises(UsageError, match=r"kafka\.options: .*fetch\.max\.bytes"):
         list(Log(log.bootstrap_servers, {"fetch.max.bytes": "1"}).read_columns(topic_name, 0, 0, 1))
-    with pytest.raises(
-        KappaError, match=f"{topic_name} partition 0 could not be read from offset -77"
-    ):
+    unplaced = f"{topic_name} partition 0 could not be read from offset -77"
+    with pytest.raises(KappaError, match=unplaced):
         list(log.read_columns(topic_name, 0, -77, 1))
-    with pytest.raises(
-        Broken, match=f"the log no longer has what was to be read of {topic_name} partition 0"
-    ):
+    with pytest.raises(Broken, match=f"{LOST} {topic_name} partition 0"):
         list(log.read_columns(topic_name, 0, 7, 9))

@@ -46,11 +46,7 @@ def shop():
     return {}
 """
 FIRST = {"name": "id", "type": "string"}
-ADDRESS = {
-    "type": "record",
-    "name": "Address",
-    "fields": [{"name": "city", "type": "string"}],
-}
+ADDRESS = {"type": "record", "name": "Address", "fields": [{"name": "city", "type": "string"}]}
 
 
 @pytest.fixture(scope="module")
@@ -100,9 +96,7 @@ def registered(registry: RunningRegistry, subject: str, schema: str, *references
     """Registers a schema, and returns the newest version of its subject."""
     with official(registry) as client:
         client.register_schema(subject, Schema(schema, "AVRO", [*references]))
-        version = client.get_latest_version(subject).version
-    assert version is not None
-    return version
+        return client.get_latest_version(subject).version
 
 
 def kappa(project: Path, *words: str) -> int:
@@ -158,9 +152,7 @@ def test_records_are_read_by_their_schemas_also_while_the_registry_is_away(
     assert "has version 3 of subject orders-value" in capsys.readouterr().err
 
 
-def test_a_schema_of_several_subjects_is_read_whole(
-    registry: RunningRegistry,
-) -> None:
+def test_schema_of_several_subjects_is_whole(registry: RunningRegistry) -> None:
     version = registered(registry, "address", json.dumps(ADDRESS))
     named = SchemaReference("Address", "address", version)
     registered(registry, "orders-of-two", order(field("address", "Address")), named)
@@ -296,9 +288,7 @@ def test_keys_of_the_official_serializer_are_read_by_their_own_subject(
     assert '"members-key"' in capsys.readouterr().out
 
 
-def test_records_of_the_official_protobuf_serializer_are_read_by_the_pinned_schema(
-    registry: RunningRegistry, project: Path
-) -> None:
+def test_official_protobuf_records_are_read(registry: RunningRegistry, project: Path) -> None:
     """Before and after an evolution; Python registers descriptions, others texts."""
     values = []
     for more in ("", "\n  string more = 6;"):
@@ -368,9 +358,8 @@ def odd() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kind", ["500", "401", "302", "html", "other", "slow"])
-def test_a_registry_that_answers_oddly_is_waited_for_and_rejects_nothing(
-    odd: str, tmp_path: Path, kind: str
-) -> None:
+def test_odd_registry_is_waited_for(odd: str, tmp_path: Path, kind: str) -> None:
+    """It rejects nothing."""
     settings = RegistrySettings(
         url=f"{odd}/{kind}", user="ann", password="s3cret", timeout_seconds=0.3
     )

@@ -100,9 +100,7 @@ def certified(secured: SecuredBroker, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_a_user_with_the_least_rules_does_all(
-    secured: SecuredBroker, topic: str, mechanism: str
-) -> None:
+def test_user_with_least_rules_does_all(secured: SecuredBroker, topic: str, mechanism: str) -> None:
     secured.allow(USER, everything(topic))
 
     use(Log(secured.at("sasl"), secured.options(USER, PASSWORD, mechanism)), topic)
@@ -139,9 +137,7 @@ def tokens(secured: SecuredBroker, secret: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("without", range(6))
-def test_a_missing_rule_is_named_with_what_to_type(
-    secured: SecuredBroker, topic: str, without: int
-) -> None:
+def test_missing_rule_says_what_to_type(secured: SecuredBroker, topic: str, without: int) -> None:
     rules = everything(topic)
     kind, name, operation = rules.pop(without)
     spelled = "DescribeConfigs" if operation == "describe_configs" else operation.capitalize()
@@ -150,18 +146,14 @@ def test_a_missing_rule_is_named_with_what_to_type(
 
     with pytest.raises(AclMissing) as missed:
         use_until_refused(log, topic)
-    assert missed.value.message == (
-        f"the cluster at {secured.at('sasl')} does not allow User:{USER} the operation {spelled} "
-        f"on {kind} {name}"
-    )
-    assert f"--allow-principal User:{USER} --operation {spelled} --{kind} {name}" in (
-        missed.value.hint
-    )
+    refusal = f"the cluster at {secured.at('sasl')} does not allow User:{USER}"
+    assert missed.value.message == f"{refusal} the operation {spelled} on {kind} {name}"
+    rule = f"--allow-principal User:{USER} --operation {spelled} --{kind} {name}"
+    assert rule in missed.value.hint
 
 
-def test_a_topic_that_may_not_be_seen_made_or_deleted(
-    secured: SecuredBroker, topic_name: str
-) -> None:
+def test_topic_that_may_not_be_seen_or_made(secured: SecuredBroker, topic_name: str) -> None:
+    """Or deleted."""
     log = Log(secured.at("sasl"), secured.options(USER, PASSWORD))
 
     for act, operation in (
@@ -194,9 +186,8 @@ def test_a_wrong_password(secured: SecuredBroker) -> None:
 
 @pytest.mark.usefixtures("patient")
 def test_a_wrong_secret_for_tokens(secured: SecuredBroker) -> None:
-    assert "the client is not let in: " in refused(
-        secured.at("sasl"), tokens(secured, "wrong-5ecret")
-    )
+    sentence = refused(secured.at("sasl"), tokens(secured, "wrong-5ecret"))
+    assert "the client is not let in: " in sentence
 
 
 @pytest.mark.usefixtures("patient")
@@ -225,9 +216,7 @@ def test_a_listener_of_another_protocol(secured: SecuredBroker) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-def test_a_client_without_the_certificate_that_is_wanted(
-    secured: SecuredBroker, tmp_path: Path
-) -> None:
+def test_client_without_wanted_certificate(secured: SecuredBroker, tmp_path: Path) -> None:
     ca = {"security.protocol": "SSL", "ssl.ca.location": str(secured.authority.ca)}
     assert "wants a certificate of the client" in refused(secured.at("ssl"), ca)
     certificate, key = Authority(tmp_path / "other").issue("stranger")

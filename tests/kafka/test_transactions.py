@@ -15,9 +15,7 @@ from kappa.base.errors import KappaError
 pytestmark = [pytest.mark.long, pytest.mark.jvm]
 
 
-def test_a_position_that_librdkafka_never_sends_is_given_up_once_the_broker_is_back(
-    kafka: Restarted, topic_name: str
-) -> None:
+def test_position_never_sent_is_given_up(kafka: Restarted, topic_name: str) -> None:
     """Were it waited for, a sink would be late by 40 s after each restart of its broker."""
     kafka.log.create(Topic(topic_name, event="n int", partitions=1))
     taken, errors = threading.Event(), list[KappaError]()
