@@ -73,9 +73,8 @@ def test_a_board_is_its_title_and_its_charts_in_order() -> None:
         ),
     ],
 )
-def test_a_mistake_is_named_with_its_file_its_key_and_what_to_type(
-    text: str | bytes, message: str, hint: str
-) -> None:
+def test_mistake_is_named_with_what_to_type(text: str | bytes, message: str, hint: str) -> None:
+    """With its file and its key, too."""
     told = mistake(text)
 
     assert re.search(message, told[0])

@@ -63,19 +63,21 @@ sql = "from range(100000)"
 
 
 def serving(world: World, token: str | None = None) -> Server:
-    return Server(
-        world.store,
-        Allowance(at_once=2),
-        token=token,
-        router=api.router,
-        more=(events.router, *routes.ROUTERS),
-        desk=world.desk,
-    )
+    routers = {"router": api.router, "more": (events.router, *routes.ROUTERS)}
+    return Server(world.store, Allowance(at_once=2), token=token, desk=world.desk, **routers)
 
 
 def got(server: Server, path: str, **headers: str) -> tuple[int, str]:
     answered = server.ask("GET", path, Accept=HTML, **headers)
     return answered.status, re.sub(r"\s+", " ", answered.body.decode())
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A world of a test's own, in which builds serve."""
+    world = World(tmp_path)
+    world.lives()
+    return world
 
 
 @pytest.fixture(scope="module")
@@ -138,9 +140,7 @@ def test_a_board_names_the_stored_tables_that_it_reads(lived: tuple[World, Serve
     assert json.loads(reads.replace("&#34;", '"')) == [["web", "page_hits"]]
 
 
-def test_a_board_with_a_mistake_shows_it_and_costs_the_others_nothing(
-    lived: tuple[World, Server],
-) -> None:
+def test_board_shows_its_mistake_and_harms_no_other(lived: tuple[World, Server]) -> None:
     mistake = "boards/wrong.toml:9: chart 2: there is no kind &#39;pie&#39;"
     status, page = got(lived[1], "/boards/wrong")
     assert (status, mistake in page) == (200, True)
@@ -184,19 +184,14 @@ def test_a_kiosk_asks_for_the_token_once_and_is_led_back(tmp_path: Path) -> None
     world.declares_board("pages", BOARD)
     with serving(world, "s3cret") as server:
         asked = server.ask("GET", "/boards/pages?kiosk=1", Accept=HTML)
-        given = server.ask(
-            "POST",
-            "/login",
-            b"token=s3cret&next=/boards/pages%3Fkiosk%3D1",
-            Content_Type="application/x-www-form-urlencoded",
-        )
+        form = b"token=s3cret&next=/boards/pages%3Fkiosk%3D1"
+        kind = "application/x-www-form-urlencoded"
+        given = server.ask("POST", "/login", form, Content_Type=kind)
         cookie = given.headers["set-cookie"].partition(";")[0]
         status, page = got(server, given.headers["location"], Cookie=cookie)
 
-    assert (asked.status, asked.headers["location"]) == (
-        303,
-        "/login?next=%2Fboards%2Fpages%3Fkiosk%3D1",
-    )
+    assert asked.status == 303
+    assert asked.headers["location"] == "/login?next=%2Fboards%2Fpages%3Fkiosk%3D1"
     assert given.headers["location"] == "/boards/pages?kiosk=1"
     assert (status, 'class="kiosk"' in page) == (200, True)
 
@@ -213,9 +208,7 @@ def test_before_anything_serves_a_board_is_explained(tmp_path: Path) -> None:
     assert "nothing is served yet: kappa deploy" in tile(page, "Hits")
 
 
-def test_a_changed_file_is_there_when_the_page_is_loaded_again(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.lives()
+def test_a_changed_file_is_there_when_the_page_is_loaded_again(world: World) -> None:
     world.declares_board("pages", BOARD)
     with serving(world) as server:
         assert "By minute" in got(server, "/boards/pages")[1]
@@ -241,9 +234,7 @@ class _Growing(Sandbox):
         return reply
 
 
-def test_all_charts_are_of_one_moment_though_tables_move_on(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.lives()
+def test_all_charts_are_of_one_moment_though_tables_move_on(world: World) -> None:
     charts = tuple(Chart(str(each), ChartKind.NUMBER, HITS, 1) for each in range(4))
     with _Growing(world) as sandbox:
         answer = answer_board(world.store, sandbox, Board("Hits", charts), lease_seconds=60)
@@ -256,9 +247,7 @@ def test_all_charts_are_of_one_moment_though_tables_move_on(tmp_path: Path) -> N
     assert is_behind(world.store, answer)
 
 
-def test_an_answer_that_is_of_the_newest_frontier_is_not_behind(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.lives()
+def test_an_answer_that_is_of_the_newest_frontier_is_not_behind(world: World) -> None:
     chart = Chart("Hits", ChartKind.NUMBER, HITS, 1)
     with Sandbox(Allowance(at_once=1)) as sandbox:
         answer = answer_board(world.store, sandbox, Board("Hits", (chart,)), lease_seconds=60)
@@ -281,9 +270,7 @@ def test_an_answer_that_is_of_the_newest_frontier_is_not_behind(tmp_path: Path) 
         ("this is not a query", set()),
     ],
 )
-def test_a_query_reads_the_tables_that_it_names_and_those_of_its_views(
-    tmp_path: Path, sql: str, read: set[str]
-) -> None:
+def test_query_reads_tables_of_its_views_too(tmp_path: Path, sql: str, read: set[str]) -> None:
     world = World(tmp_path)
     births = {"web": read_birth(world.store, world.build("web-1"))}
     with open_reader(None, served=True) as reader:

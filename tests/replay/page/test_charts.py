@@ -112,9 +112,7 @@ def test_a_line_over_days_or_numbers_is_one_too() -> None:
         ),
     ],
 )
-def test_rows_that_are_no_such_chart_are_refused_with_what_they_are(
-    kind: ChartKind, given: dict[str, Any], told: str
-) -> None:
+def test_rows_of_no_chart_are_refused(kind: ChartKind, given: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError, match=told) as found:
         draw_answer(kind, given)
 

@@ -29,14 +29,7 @@ from kappa.replay.status.logs import last_lines, level_of
 from kappa.replay.status.status import BuildStatus, observe_status
 from kappa.serving.http.page import marks
 from kappa.state.frontier import Frontiers
-from kappa.state.journal.events import (
-    CaughtUp,
-    Event,
-    PromoteAsked,
-    Staged,
-    Verified,
-    VerifyAsked,
-)
+from kappa.state.journal.events import CaughtUp, Event, PromoteAsked, Staged, VerifyAsked
 from kappa.state.journal.journal import JournalRecord
 from kappa.state.offsets import Offsets
 
@@ -51,6 +44,14 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     world.be_up()
     with serving(world) as server:
         yield server
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A world of a test's own, that is up and serves nothing yet."""
+    made = World(tmp_path)
+    made.be_up()
+    return made
 
 
 @pytest.mark.parametrize("path", ["/", "/query", "/history", "/topics/visits", "/nowhere"])
@@ -79,13 +80,10 @@ def test_an_address_without_a_page_says_so(lived: Server) -> None:
     assert "There is no page /nowhere." in page.text
 
 
-def test_the_time_of_the_last_record_is_shown(tmp_path: Path) -> None:
+def test_the_time_of_the_last_record_is_shown(world: World) -> None:
     """Readers have all records as of now while a build rests; its last record is older."""
-    world = World(tmp_path)
     world.goes_live(world.build("web-1"), 1)
-    world.be_up()
     (live,) = observe_status(world.store, None).builds
-    assert live.last_record_at is not None
     assert abs((world.now - live.last_record_at).total_seconds() - 90) < 1
 
     with serving(world) as server:
@@ -95,12 +93,10 @@ def test_the_time_of_the_last_record_is_shown(tmp_path: Path) -> None:
     assert "Complete as of" in table
 
 
-def test_a_log_time_of_no_calendar_is_no_time(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_log_time_of_no_calendar_is_no_time(world: World) -> None:
     world.goes_live(world.build("web-1"), 1)
     frontiers = Frontiers(world.store, "web-1")
     last = frontiers.newest()
-    assert last is not None
     frontiers.publish(structs.replace(last, number=41, log_time={"visits": {0: 1 << 62}}))
 
     assert observe_status(world.store, None).builds[0].last_record_at is None
@@ -111,9 +107,8 @@ def test_a_log_time_of_no_calendar_is_no_time(tmp_path: Path) -> None:
 
 def card(name: str, *, lag: int = 0, rate: float = 0.0, trouble: str = "") -> PipelineCard:
     live = BuildStatus(name, "live", "b", "v", Offsets(), lag, NOW, 1, 0, trouble=trouble)
-    return PipelineCard(
-        name, live, None, None, health_of(live, NOW), rate, {"x": [], "y": []}, 0.0, 1, None
-    )
+    health, chart = health_of(live, NOW), {"x": [], "y": []}
+    return PipelineCard(name, live, None, None, health, rate, chart, 0.0, 1, None)
 
 
 def test_many_pipelines_are_a_list_with_search_and_order() -> None:
@@ -132,13 +127,11 @@ def test_many_pipelines_are_a_list_with_search_and_order() -> None:
     assert pipeline_list(cards, "zz", "").total == 4
 
 
-def test_a_list_of_pipelines_is_on_the_overview(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_list_of_pipelines_is_on_the_overview(world: World) -> None:
     names = ("web", "shop", "fraud", "orders")
     for number, name in enumerate(names, start=1):
         world.build(f"b{number}", pipeline=name)
         world.goes_live(f"b{number}", number, pipeline=name, ago=1800)
-    world.be_up()
     with serving(world) as server:
         whole, some = got(server, "/"), got(server, "/?search=SHO&sort=lag")
 
@@ -154,11 +147,8 @@ def test_a_list_of_pipelines_is_on_the_overview(tmp_path: Path) -> None:
 def test_tables_are_found_by_name_and_column(lived: Server) -> None:
     def tables(search: str) -> set[str]:
         page = got(lived, f"/tables?search={search}")
-        return {
-            (each["href"] or "").rpartition("/")[2]
-            for each in page.all("a")
-            if (each["href"] or "").startswith("/tables/web/")
-        }
+        links = [each["href"] or "" for each in page.all("a")]
+        return {each.rpartition("/")[2] for each in links if each.startswith("/tables/web/")}
 
     assert tables("") == {"page_hits", "by_page", "rejects"}
     assert tables("minute") == {"page_hits"}
@@ -173,10 +163,8 @@ def test_the_history_of_a_pipeline_alone_is_shown() -> None:
     assert {each.number for each in one} < {each.number for each in whole}
     assert {each.pipelines for each in one} == {("trains",)}
     # Each pipeline's own line is marked, and not only the newest generation.
-    assert {each.pipeline for moment in whole for each in moment.switches if each.now} == {
-        "flights",
-        "trains",
-    }
+    serving_now = {each.pipeline for moment in whole for each in moment.switches if each.now}
+    assert serving_now == {"flights", "trains"}
 
 
 # Charts and rates.
@@ -210,12 +198,8 @@ def test_a_chart_begins_when_the_first_build_serves() -> None:
 @pytest.mark.parametrize(
     ("rate", "shown", "unit"),
     [
-        (0.04, "2.4", "/min"),
-        (0.0004, "1.4", "/h"),
-        (12.0, "12", "/s"),
-        (0.5, "0.5", "/s"),
-        (0.0, "0", "/s"),
-        (0.0000001, "<0.01", "/h"),
+        *((0.04, "2.4", "/min"), (0.0004, "1.4", "/h"), (12.0, "12", "/s")),
+        *((0.5, "0.5", "/s"), (0.0, "0", "/s"), (0.0000001, "<0.01", "/h")),
     ],
 )
 def test_a_slow_rate_is_a_minutes_or_an_hours(rate: float, shown: str, unit: str) -> None:
@@ -236,10 +220,8 @@ def test_small_lines_fill_their_height() -> None:
     assert marks.spark_points([0.0, 0.0]) == "0.0,19.0 96.0,19.0"
 
 
-def test_a_redriven_reject_is_no_open_one(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_redriven_reject_is_no_open_one(world: World) -> None:
     world.goes_live(world.build("web-1", evil=EVIL, redriven=(7,)), 1)
-    world.be_up()
     with serving(world) as server:
         overview, rejects = got(server, "/"), got(server, "/rejects")
         metrics = server.ask("GET", "/metrics").body.decode()
@@ -279,13 +261,8 @@ def test_a_query_that_fails_keeps_its_text(lived: Server) -> None:
 
 def test_a_long_query_comes_as_a_form(lived: Server) -> None:
     sql = f"select count(*) as n from page_hits /* {'x' * 60_000} */"
-    answered = lived.ask(
-        "POST",
-        "/query",
-        f"sql={quote(sql)}".encode(),
-        Accept=HTML,
-        Content_Type="application/x-www-form-urlencoded",
-    )
+    form, kind = f"sql={quote(sql)}".encode(), "application/x-www-form-urlencoded"
+    answered = lived.ask("POST", "/query", form, Accept=HTML, Content_Type=kind)
 
     assert "1 row, of generation 2" in Page(answered).text
 
@@ -313,9 +290,8 @@ def test_an_answer_is_a_file_of_csv(lived: Server) -> None:
 
 def test_numbers_are_written_alike_everywhere(lived: Server) -> None:
     """A decimal comes as text from the sandbox, and is a number for people."""
-    answered: Answered = lived.ask(
-        "GET", f"/query?sql={quote('select 5560.36::decimal(9,2) as d, 12345 as n')}", Accept=HTML
-    )
+    sql = quote("select 5560.36::decimal(9,2) as d, 12345 as n")
+    answered: Answered = lived.ask("GET", f"/query?sql={sql}", Accept=HTML)
     page = answered.body.decode()
 
     assert '<td class="num">5,560.36</td>' in page
@@ -344,10 +320,9 @@ def test_a_wide_answer_shows_fewer_rows(lived: Server) -> None:
     ],
 )
 def test_a_chart_is_chosen_by_the_rows(columns: str, rows: list[list[object]], drawn: str) -> None:
-    made = [
-        dict(zip(("name", "type"), each.split(" "), strict=True)) for each in columns.split(", ")
-    ]
-    named = [dict(zip((each["name"] for each in made), row, strict=True)) for row in rows]
+    pairs = [each.split(" ") for each in columns.split(", ")]
+    made = [{"name": name, "type": kind} for name, kind in pairs]
+    named = [dict(zip((name for name, _ in pairs), row, strict=True)) for row in rows]
     found = draw_rows({"columns": made, "rows": named, "truncated": False})
 
     assert type(found).__name__ == drawn
@@ -386,9 +361,7 @@ def test_a_rejected_record_is_marked(lived: Server) -> None:
     assert "Rejected no_json: cut off" in page.text
 
 
-def test_a_topic_of_a_candidate_has_a_reader(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.be_up()
+def test_a_topic_of_a_candidate_has_a_reader(world: World) -> None:
     with serving(world) as server:
         assert "no build" in got(server, "/topics").text
         # At once, and not after the look before has become old.
@@ -410,42 +383,38 @@ def test_a_rollout_shows_how_long_its_stages_took(lived: Server) -> None:
     assert "Switch took 3." in page.text, page.text
 
 
-def at(seconds: float, number: int, event: Event) -> JournalRecord:
-    moment = (NOW + timedelta(seconds=seconds)).isoformat()
-    return JournalRecord(number=number, event=event, at=moment, by="ada", id="")
+def timed(*events: tuple[float, Event]) -> list[JournalRecord]:
+    """Returns journal records, each as of some seconds after the first."""
+    records = zip(numbered(*(event for _, event in events)), events, strict=True)
+    return [
+        structs.replace(record, at=(NOW + timedelta(seconds=seconds)).isoformat())
+        for record, (seconds, _) in records
+    ]
 
 
 def test_the_seconds_of_stages_add_up() -> None:
     passed = verified(1)
-    assert isinstance(passed, Verified)
     waiting = Staged("p", "b", "v", ("new",), auto_promote=False)
-    records = [
-        at(0, 1, waiting),
-        at(5, 2, CaughtUp(1, Offsets())),
-        at(7, 3, passed),
-        at(10, 4, VerifyAsked(1, 0)),
-        at(14, 5, passed),
-        at(20, 6, Staged("q", "c", "v", ("new",))),
-        at(44, 7, PromoteAsked(1)),
-    ]
-
-    assert stage_seconds(1, records[:4]) == (
-        {"Replay": 5, "Verify": 2, "Your yes": 3},
-        ("Verify", records[3].at),
+    records = timed(
+        *((0, waiting), (5, CaughtUp(1, Offsets())), (7, passed), (10, VerifyAsked(1, 0))),
+        *((14, passed), (20, Staged("q", "c", "v", ("new",))), (44, PromoteAsked(1))),
+        (45, served(1, 1, "b", pipeline="p")),
     )
-    done, last = stage_seconds(1, [*records, at(45, 8, served(1, 1, "b", pipeline="p"))])
+
+    done, last = stage_seconds(1, records[:4])
+    assert done == {"Replay": 5, "Verify": 2, "Your yes": 3}
+    assert last == ("Verify", records[3].at)
+    done, last = stage_seconds(1, records)
     assert (done, last) == ({"Replay": 5, "Verify": 6, "Your yes": 33, "Switch": 1}, None)
     assert stage_seconds(1, []) == ({}, None)
 
 
-def test_the_code_that_changed_is_beside_the_button(tmp_path: Path) -> None:
+def test_the_code_that_changed_is_beside_the_button(world: World) -> None:
     """The diff is of the code of both builds, whatever the project's files are by now."""
-    world = World(tmp_path)
     for build, line in (("web-1", "return 1"), ("web-2", f"return {EVIL!r}")):
         world.build(build, code=f"def web(row):\n    {line}\n")
     world.goes_live("web-1", 1)
     world.waits("web-2", "web-1")
-    world.be_up()
     with serving(world) as server:
         page = got(server, "/rollouts/2")
         again = got(server, "/rollouts/1")
@@ -466,8 +435,7 @@ def test_a_long_diff_is_cut() -> None:
     assert [each.kind for each in shown.lines[:2]] == ["place", "new"]
 
 
-def test_a_first_rollout_begins_with_no_separator(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_first_rollout_begins_with_no_separator(world: World) -> None:
     world.append(Staged("web", world.build("web-1"), "version", ()))
     with serving(world) as server:
         text = got(server, "/rollouts/1").text
@@ -496,8 +464,7 @@ def _held_and_served(rollout: int, generation: int, build: str, live: str) -> tu
 # Logs.
 
 
-def test_a_log_is_shown_by_level_and_text(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_log_is_shown_by_level_and_text(world: World) -> None:
     world.goes_live(world.build("web-1"), 1)
     path = world.store.local.path("logs/web-1.log")
     path.parent.mkdir(exist_ok=True)
@@ -533,12 +500,9 @@ def test_a_large_log_is_read_at_its_end_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "level"),
     [
-        ("12:00 WARN Foo: slow", "warning"),
-        ("WARNING: disk", "warning"),
-        ("error: there is no build", "error"),
-        ("java.io.IOException: no", "error"),
-        ("12:00 INFO no errors here", ""),
-        ("x" * 300 + " ERROR", ""),
+        *(("12:00 WARN Foo: slow", "warning"), ("WARNING: disk", "warning")),
+        *(("error: there is no build", "error"), ("java.io.IOException: no", "error")),
+        *(("12:00 INFO no errors here", ""), ("x" * 300 + " ERROR", "")),
     ],
 )
 def test_a_level_is_named_by_the_line(line: str, level: str) -> None:
@@ -552,19 +516,14 @@ def test_a_promote_shows_the_rows_that_differ_first(lived: Server) -> None:
     assert "rejects: 4 before, 3 now" in promote["details"]
 
 
-def test_what_takes_something_away_looks_so(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_what_takes_something_away_looks_so(world: World) -> None:
     world.goes_live(world.build("web-1"), 1)
-    world.be_up()
     with serving(world) as server:
-        buttons = {
-            each["data-intent"]: each["class"]
-            for each in got(server, "/").all("button")
-            if "data-intent" in each
-        }
+        buttons = [each for each in got(server, "/").all("button") if "data-intent" in each]
         wanted = {"intent": "retire", "pipelines": ["web"], "dry_run": True}
         told = server.ask("POST", "/api/v1/rollouts", wanted, If_Match="*").document["details"]
 
-    assert buttons == {"pause": "quiet", "retire": "danger"}
+    looks = {each["data-intent"]: each["class"] for each in buttons}
+    assert looks == {"pause": "quiet", "retire": "danger"}
     assert told[0].startswith("table page_hits: 40 rows, 1 file, ")
     assert any("kappa undo web lets it serve again" in each for each in told)

@@ -30,19 +30,10 @@ KNOWN = {"Authorization": "Bearer s3cret"}
 # read.
 ENDLESS = "/api/v1/events"
 PATHS = (
-    *(
-        "/healthz",
-        "/readyz",
-        "/metrics",
-        "/api/v1/query",
-        "/api/v1/snapshots/{snapshot}",
-        "/api/v1/builds",
-        "/api/v1/pipelines",
-        "/api/v1/rollouts",
-        "/api/v1/rollouts/{number}",
-        "/api/v1/history",
-    ),
+    *("/healthz", "/readyz", "/metrics", "/api/v1/query", "/api/v1/snapshots/{snapshot}"),
+    *("/api/v1/builds", "/api/v1/pipelines", "/api/v1/rollouts", "/api/v1/rollouts/{number}"),
     *("/api/v1/tables", "/api/v1/topics", "/api/v1/sinks", "/api/v1/alerts", "/api/v1/rejects"),
+    "/api/v1/history",
 )
 OPENAPI = pytest.importorskip("schemathesis.specs.openapi.checks")
 CHECKS = [
@@ -60,38 +51,27 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     world.lives()
     world.be_up()
     # Wrong tokens are tried too.
-    bounds = Bounds(wrong_seconds=0.01)
-    routers = (events.router, *routes.ROUTERS)
-    with Server(
-        world.store,
-        Allowance(at_once=2, seconds=5),
-        token="s3cret",
-        bounds=bounds,
-        router=api.router,
-        more=routers,
-        desk=world.desk,
-    ) as server:
+    access = {"token": "s3cret", "bounds": Bounds(wrong_seconds=0.01)}
+    routers = {"router": api.router, "more": (events.router, *routes.ROUTERS)}
+    allowance = Allowance(at_once=2, seconds=5)
+    with Server(world.store, allowance, desk=world.desk, **access, **routers) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def schema(server: Server) -> Any:
-    return schemathesis.openapi.from_url(
-        f"http://127.0.0.1:{server.port}/api/v1/openapi.json", headers=KNOWN
-    )
+    url = f"http://127.0.0.1:{server.port}/api/v1/openapi.json"
+    return schemathesis.openapi.from_url(url, headers=KNOWN)
 
 
 def tried(operation: Any, law: Callable[[Any], None]) -> None:
     """Holds some requests that the description makes of an operation to a law."""
 
+    how = {"max_examples": 25, "deadline": None, "derandomize": True, "phases": [Phase.generate]}
+    how["suppress_health_check"] = list(HealthCheck)
+
     @given(case=operation.as_strategy())
-    @settings(
-        max_examples=25,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-        derandomize=True,
-    )
+    @settings(**how)
     def held(case: Any) -> None:
         law(case)
 
@@ -103,9 +83,7 @@ def test_every_address_that_is_described_is_tried(schema: Any) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_what_is_described_is_answered_and_what_is_wrong_is_a_problem(
-    schema: Any, path: str
-) -> None:
+def test_described_is_answered_and_wrong_is_a_problem(schema: Any, path: str) -> None:
     def answered(case: Any) -> None:
         response = case.call(timeout=30, headers=KNOWN)
         case.validate_response(response, checks=CHECKS)
@@ -137,9 +115,7 @@ def test_a_stream_of_events_begins_or_is_a_problem(schema: Any) -> None:
 
 
 @pytest.mark.parametrize("path", [*PATHS, ENDLESS])
-def test_the_description_says_who_may_come_in_and_nobody_else_does(
-    schema: Any, server: Server, path: str
-) -> None:
+def test_only_who_is_described_comes_in(schema: Any, server: Server, path: str) -> None:
     described = schema.raw_schema
     assert described["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
     for method in schema[path]:

@@ -29,11 +29,7 @@ HITS = TableBirth(
     checks=("hits > 0",),
 )
 ROWS = pa.table(
-    {
-        "page": ["/", "/about"],
-        "hits": [3, 4],
-        "seen": pa.array([1, 2], pa.timestamp("us", "UTC")),
-    }
+    {"page": ["/", "/about"], "hits": [3, 4], "seen": pa.array([1, 2], pa.timestamp("us", "UTC"))}
 )
 BOARD = """
 title = "Web"

@@ -13,10 +13,12 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from html.parser import HTMLParser
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from asking import Answered, Server, problem
@@ -31,6 +33,7 @@ from kappa.replay.page import api, build_rates, routes, samples
 from kappa.replay.page.build_rates import HistoryPoint, rate_of, rates_over_time
 from kappa.replay.page.overview import health_of
 from kappa.replay.page.rollout import actions_of, rollout_view, service_actions
+from kappa.replay.page.table import _reader_processes
 from kappa.replay.page.timeline import timeline_moments
 from kappa.replay.page.topic import TopicRates, as_text, topic_view
 from kappa.replay.rollout.current import current_state
@@ -80,6 +83,9 @@ PATHS = (
     *("/rollouts/{candidate}/samples", "/rollouts/1", "/rollouts/3", "/rollouts/4"),
 )
 
+FAILED = (staged("b1"), CaughtUp(1, Offsets()), Failed(1, "no"))
+Lived = tuple[Server, int]
+
 
 class Page(HTMLParser):
     """A page as a browser reads it: its elements, and the text that people see."""
@@ -104,14 +110,8 @@ class Page(HTMLParser):
 
 
 def serving(world: World, token: str | None = None) -> Server:
-    return Server(
-        world.store,
-        Allowance(at_once=1),
-        token=token,
-        router=api.router,
-        more=(events.router, *routes.ROUTERS),
-        desk=world.desk,
-    )
+    routers = {"router": api.router, "more": (events.router, *routes.ROUTERS)}
+    return Server(world.store, Allowance(at_once=1), token=token, desk=world.desk, **routers)
 
 
 def got(server: Server, path: str, **headers: str) -> Page:
@@ -127,7 +127,7 @@ def intents(page: Page) -> list[str | None]:
 
 
 @pytest.fixture(scope="module")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, int]]:
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
     world = World(tmp_path_factory.mktemp("world"))
     candidate = world.lives()
     world.be_up()
@@ -135,22 +135,24 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, in
         yield server, candidate
 
 
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """An empty world of a test's own, that is up."""
+    made = World(tmp_path)
+    made.be_up()
+    return made
+
+
 @pytest.mark.parametrize("path", PATHS)
-def test_what_a_stranger_has_written_is_text_on_every_page_and_runs_nowhere(
-    lived: tuple[Server, int], path: str
-) -> None:
+def test_strangers_text_runs_on_no_page(lived: Lived, path: str) -> None:
     server, candidate = lived
     page = got(server, path.format(candidate=candidate))
 
     assert page.status == 200
     # Every script has a source, a file of ours. The page itself has no script, handler or style.
     assert all((each["src"] or "").startswith("/static/") for each in page.all("script"))
-    assert not [
-        name
-        for _, attributes in page.elements
-        for name in attributes
-        if name.startswith("on") or name == "style"
-    ]
+    names = {name for _, attributes in page.elements for name in attributes}
+    assert not [name for name in names if name.startswith("on") or name == "style"]
     policy = page.headers["content-security-policy"]
     assert "script-src 'self'" in policy
     assert "unsafe" not in policy
@@ -161,13 +163,11 @@ def test_what_a_stranger_has_written_is_text_on_every_page_and_runs_nowhere(
     "path",
     ["/tables/web/page_hits", "/topics/visits", "/rejects", "/alerts", "/history", "/rollouts/3"],
 )
-def test_and_it_is_told_as_it_was_written(lived: tuple[Server, int], path: str) -> None:
+def test_strangers_text_is_told_as_written(lived: Lived, path: str) -> None:
     assert EVIL in got(lived[0], path).text
 
 
-def test_the_overview_tells_what_serves_what_is_kept_and_what_is_on_its_way(
-    lived: tuple[Server, int],
-) -> None:
+def test_overview_tells_live_idle_and_candidate(lived: Lived) -> None:
     server, candidate = lived
     page = got(server, "/")
 
@@ -175,14 +175,12 @@ def test_the_overview_tells_what_serves_what_is_kept_and_what_is_on_its_way(
     assert {"live", "idle", "candidate"} == set(builds)
     assert all(f"{builds[role]['folded']:,}" in page.text for role in builds)
     assert f"{builds['live']['behind']:,}" in page.text
-    assert {"href": f"/rollouts/{candidate}", "class": "button main"}.items() <= next(
-        each for each in page.all("a") if each.get("class") == "button main"
-    ).items()
+    button = next(each for each in page.all("a") if each.get("class") == "button main")
+    assert button["href"] == f"/rollouts/{candidate}"
     assert any("data-chart" in each for each in page.all("div"))
 
 
-def test_the_overview_shows_sinks_with_what_they_sent_or_why_they_do_not(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_overview_shows_what_sinks_sent_or_why_not(world: World) -> None:
     world.lives()
     served = current_state(world.store).serving["web"]
     birth = read_birth(world.store, served)
@@ -198,26 +196,19 @@ def test_the_overview_shows_sinks_with_what_they_sent_or_why_they_do_not(tmp_pat
 
     assert "Sink pages of page_hits: 1,200 rows written, 3 deleted" in overview.text
     assert "Sink <b> of page_hits: no <i> answers" in overview.text
-    assert [(each["sink"], each["state"], each["written"]) for each in asked] == [
-        ("<b>", "waits", 0),
-        ("pages", "waits", 1200),
-    ]
+    told = [(each["sink"], each["state"], each["written"]) for each in asked]
+    assert told == [("<b>", "waits", 0), ("pages", "waits", 1200)]
 
 
-def test_the_overview_shows_a_first_build_before_it_serves(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_overview_shows_first_build_before_it_serves(world: World) -> None:
     world.append(Staged("web", world.build("web-1"), "version-of-web-1", ("new",)))
 
     with serving(world) as server:
         assert "On the way" in got(server, "/").text
 
 
-def test_a_full_disk_is_told_by_the_page_and_the_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World(tmp_path)
+def test_full_disk_is_on_page_and_in_status(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.lives()
-    world.be_up()
     monkeypatch.setattr(disk_space, "free_bytes", lambda _store: 0)
 
     with serving(world) as server:
@@ -228,13 +219,9 @@ def test_a_full_disk_is_told_by_the_page_and_the_status(
     assert "WARNING: the disk is full: 0 B are free" in told
 
 
-def test_a_topic_of_a_pattern_that_is_not_read_is_on_the_overview_with_what_to_type(
-    tmp_path: Path,
-) -> None:
-    world = World(tmp_path)
+def test_overview_shows_unread_topics_of_patterns(world: World) -> None:
+    """A topic that matches a pattern and is not read is on the overview, with what to type."""
     world.append(Staged("web", world.build("web-1", pattern="visit.*"), "version", ("new",)))
-    world.be_up()
-
     world.log.others = ("visits<b>", "_visits")
 
     with serving(world) as server:
@@ -245,16 +232,13 @@ def test_a_topic_of_a_pattern_that_is_not_read_is_on_the_overview_with_what_to_t
     assert "_visits" not in page
 
 
-def test_a_waiting_candidate_can_be_promoted_verified_or_abandoned_and_shows_a_diff(
-    lived: tuple[Server, int],
-) -> None:
+def test_waiting_candidate_offers_intents_and_diff(lived: Lived) -> None:
     server, candidate = lived
     page = got(server, f"/rollouts/{candidate}")
 
     assert intents(page) == ["promote", "verify", "abandon"]
-    assert {each["data-rollout"] for each in page.all("button") if "data-intent" in each} == {
-        str(candidate)
-    }
+    buttons = [each for each in page.all("button") if "data-intent" in each]
+    assert {each["data-rollout"] for each in buttons} == {str(candidate)}
     assert "kappa promote web" in page.text
     assert [each["data-generation"] for each in page.all("body")] == ["2"]
     samples = got(server, f"/rollouts/{candidate}/samples")
@@ -262,9 +246,7 @@ def test_a_waiting_candidate_can_be_promoted_verified_or_abandoned_and_shows_a_d
     assert "page_hits: changed" in samples.text
 
 
-def test_a_generation_of_the_past_shows_what_it_served_and_the_way_back_to_it(
-    lived: tuple[Server, int],
-) -> None:
+def test_past_generation_shows_its_way_back(lived: Lived) -> None:
     first, second = (got(lived[0], f"/generations/{number}") for number in (1, 2))
 
     assert "web-1" in first.text
@@ -274,22 +256,19 @@ def test_a_generation_of_the_past_shows_what_it_served_and_the_way_back_to_it(
     assert any(each.get("id") == "generation" and "data-live" in each for each in first.all("div"))
 
 
-def test_records_are_shown_of_topics_that_a_build_reads_alone(lived: tuple[Server, int]) -> None:
+def test_records_are_shown_of_read_topics_alone(lived: Lived) -> None:
     server, _ = lived
     found = got(server, "/topics/salaries")
     assert (found.status, EVIL in found.text) == (404, False)
     listed = got(server, "/topics")
     assert "salaries" in listed.text
-    assert [
-        each["href"] for each in listed.all("a") if (each["href"] or "").startswith("/topics/")
-    ] == ["/topics/visits"]
+    links = [each["href"] or "" for each in listed.all("a")]
+    assert [each for each in links if each.startswith("/topics/")] == ["/topics/visits"]
 
 
-def test_of_a_topic_of_many_partitions_the_first_are_read(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_of_many_partitions_the_first_are_read(world: World) -> None:
     world.lives()
     world.log.partitions = 40
-    world.be_up()
     found = topic_view(world.desk, "visits")
 
     assert len(found.partitions) == 40
@@ -301,10 +280,10 @@ def test_of_a_topic_of_many_partitions_the_first_are_read(tmp_path: Path) -> Non
     assert "the first 16 partitions" in page.text
 
 
-def test_samples_are_found_once_and_who_comes_meanwhile_waits_for_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_samples_are_found_once_and_block_nobody(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(tmp_path)
+    """Who comes while samples are being found waits for nobody."""
     world.lives()
     samples._lock.acquire()
     try:
@@ -329,18 +308,13 @@ def test_samples_are_found_once_and_who_comes_meanwhile_waits_for_nobody(
     assert tried == [1]
 
 
-def test_a_comparison_that_takes_too_long_is_broken_off_and_said_to_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_long_comparison_is_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "kappa.toml").write_text("[serve]\ncompare_seconds = 0.3\n")
     world = World(tmp_path)
     world.lives()
     # As tables are that have billions of rows.
-    monkeypatch.setattr(
-        diff,
-        "_qualified_table",
-        lambda side, name: f"(select large.* from {side}.{name} as large, range(4000000000))",
-    )
+    large = "(select large.* from {}.{} as large, range(4000000000))"
+    monkeypatch.setattr(diff, "_qualified_table", large.format)
     with serving(world) as server:
         begun = time.monotonic()
         page = got(server, "/rollouts/5/samples")
@@ -352,24 +326,17 @@ def test_a_comparison_that_takes_too_long_is_broken_off_and_said_to_be(
     assert time.monotonic() - begun < 20
 
 
-def test_what_was_kept_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(tmp_path)
+def test_what_was_kept_is_read_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.build("web-1")
-    read: list[int] = []
-    monkeypatch.setattr(
-        build_rates,
-        "read_kept_frontier",
-        lambda store, build, number: (
-            read.append(number) or read_kept_frontier(store, build, number)
-        ),
-    )
+    look = mock.Mock(side_effect=read_kept_frontier)
+    monkeypatch.setattr(build_rates, "read_kept_frontier", look)
     trails = build_rates.BuildHistories(world.store)
 
     assert [len(trails.points_of("web-1", world.now)) for _ in range(3)] == [40] * 3
-    assert read == [40]
+    assert [each.args[2] for each in look.call_args_list] == [40]
 
 
-def test_rows_in_the_sample_are_those_that_a_query_gives(lived: tuple[Server, int]) -> None:
+def test_sample_rows_are_those_of_a_query(lived: Lived) -> None:
     server, _ = lived
     rows = server.query("from page_hits limit 12").document["rows"]
     page = got(server, "/tables/web/page_hits")
@@ -382,18 +349,11 @@ def test_rows_in_the_sample_are_those_that_a_query_gives(lived: tuple[Server, in
 @pytest.mark.parametrize(
     "path",
     [
-        "/rollouts/999",
-        "/rollouts/999/samples",
-        "/generations/99",
-        "/tables/web/nothing",
-        "/topics/nothing",
-        "/nowhere",
-        "/rollouts/x",
+        *("/rollouts/999", "/rollouts/999/samples", "/rollouts/x", "/generations/99"),
+        *("/tables/web/nothing", "/topics/nothing", "/nowhere"),
     ],
 )
-def test_what_is_not_there_is_said_on_a_page_with_what_to_do(
-    lived: tuple[Server, int], path: str
-) -> None:
+def test_missing_page_says_what_to_do(lived: Lived, path: str) -> None:
     page = got(lived[0], path)
 
     assert page.status in {400, 404}
@@ -402,24 +362,24 @@ def test_what_is_not_there_is_said_on_a_page_with_what_to_do(
     assert lived[0].ask("GET", path).headers["content-type"] == "application/problem+json"
 
 
-def test_before_anything_serves_every_page_says_what_to_type(tmp_path: Path) -> None:
-    with serving(World(tmp_path)) as server:
-        for path, typed in (
-            ("/", "kappa deploy"),
-            ("/tables", "kappa deploy"),
-            ("/history", "kappa deploy"),
-            ("/topics", "kappa up -d"),
-            ("/rejects", "Nothing is served yet"),
-            ("/alerts", "Nothing is served yet"),
-        ):
-            page = got(server, path)
-            assert page.status == 200
-            assert typed in page.text
-
-
-def test_a_token_is_asked_for_once_and_the_cookie_admits_without_containing_it(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("typed", "paths"),
+    [
+        ("kappa deploy", ("/", "/tables", "/history")),
+        ("kappa up -d", ("/topics",)),
+        ("Nothing is served yet", ("/rejects", "/alerts")),
+    ],
+)
+def test_before_anything_serves_pages_say_what_to_type(
+    tmp_path: Path, typed: str, paths: tuple[str, ...]
 ) -> None:
+    with serving(World(tmp_path)) as server:
+        pages = [got(server, path) for path in paths]
+
+    assert all(page.status == 200 and typed in page.text for page in pages)
+
+
+def test_token_is_asked_for_once_and_no_cookie_has_it(tmp_path: Path) -> None:
     with serving(World(tmp_path), token="s3cret") as server:
         sent = server.ask("GET", "/history?x=1", Accept=HTML)
         assert (sent.status, sent.headers["location"]) == (303, "/login?next=%2Fhistory%3Fx%3D1")
@@ -442,18 +402,13 @@ def test_a_token_is_asked_for_once_and_the_cookie_admits_without_containing_it(
         assert "Sign out" in got(server, "/history", Cookie=cookie).text
         assert server.ask("GET", "/history", Accept=HTML, Cookie=f"{COOKIE}=guessed").status == 303
         for known in (cookie, f"{COOKIE}={cookie_of('s3cret', 0)}"):
-            assert (
-                server.ask("POST", "/logout", b"", Cookie=known, Sec_Fetch_Site="same-origin")
-                .headers["set-cookie"]
-                .startswith(f'{COOKIE}=""')
-            )
-        assert (
-            "set-cookie"
-            not in server.ask("POST", "/logout", b"", Origin="http://evil.example").headers
-        )
+            left = server.ask("POST", "/logout", b"", Cookie=known, Sec_Fetch_Site="same-origin")
+            assert left.headers["set-cookie"].startswith(f'{COOKIE}=""')
+        evil = server.ask("POST", "/logout", b"", Origin="http://evil.example")
+        assert "set-cookie" not in evil.headers
 
 
-def test_who_guesses_at_once_guesses_no_faster_and_holds_up_nobody_who_knows(
+def test_guessers_wait_and_who_knows_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known: Future[None] = Future()
@@ -465,29 +420,19 @@ def test_who_guesses_at_once_guesses_no_faster_and_holds_up_nobody_who_knows(
         await wait(line)
 
     monkeypatch.setattr(token.WaitingLine, "wait", held)
+    world = World(tmp_path)
+    limits = {"token": "s3cret", "more": routes.ROUTERS, "bounds": Bounds(wrong_seconds=0.2)}
+    cookie = f"{COOKIE}={cookie_of('guess', time.time())}"
     with (
-        Server(
-            World(tmp_path).store,
-            Allowance(at_once=1),
-            token="s3cret",
-            more=routes.ROUTERS,
-            bounds=Bounds(wrong_seconds=0.2),
-        ) as server,
+        Server(world.store, Allowance(at_once=1), **limits) as server,
         ThreadPoolExecutor(12) as guessers,
     ):
-        guessed = [
-            *(guessers.submit(sign_in, server, b"token=guess") for _ in range(4)),
-            *(
-                guessers.submit(server.query, "select 1", Authorization="Bearer guess")
-                for _ in range(4)
-            ),
-            *(
-                guessers.submit(
-                    server.query, "select 1", Cookie=f"{COOKIE}={cookie_of('guess', time.time())}"
-                )
-                for _ in range(4)
-            ),
-        ]
+        guesses = (
+            partial(sign_in, server, b"token=guess"),
+            partial(server.query, "select 1", Authorization="Bearer guess"),
+            partial(server.query, "select 1", Cookie=cookie),
+        )
+        guessed = [guessers.submit(guess) for guess in guesses for _ in range(4)]
         try:
             assert sign_in(server, b"token=s3cret").status == 303
             assert server.query("select 1", Authorization="Bearer s3cret").status == 200
@@ -521,9 +466,7 @@ def test_the_line_of_those_who_guess_ends_somewhere(monkeypatch: pytest.MonkeyPa
     "others",
     ['other={"a":1}; ', "bad[key]=1; ", "a b=1;", "=;;; ", 'kappa=stale; x="; ', "kappa2=1; "],
 )
-def test_cookies_of_other_servers_of_the_same_host_lock_nobody_out(
-    tmp_path: Path, others: str
-) -> None:
+def test_cookies_of_other_servers_lock_nobody_out(tmp_path: Path, others: str) -> None:
     cookie = f"{COOKIE}={cookie_of('s3cret', time.time())}"
     with serving(World(tmp_path), token="s3cret") as server:
         assert server.ask("GET", "/history", Cookie=f"{others}{cookie}").status == 200
@@ -532,9 +475,7 @@ def test_cookies_of_other_servers_of_the_same_host_lock_nobody_out(
 
 
 @pytest.mark.parametrize("token", ["s3cret", None])
-def test_what_is_no_host_and_no_origin_is_the_askers_mistake(
-    tmp_path: Path, token: str | None
-) -> None:
+def test_no_host_and_no_origin_is_askers_mistake(tmp_path: Path, token: str | None) -> None:
     known = {"Authorization": f"Bearer {token}"} if token else {}
     with serving(World(tmp_path), token=token) as server:
         assert problem(server.ask("GET", "/history", Host="[", **known))[0] == 400
@@ -542,7 +483,7 @@ def test_what_is_no_host_and_no_origin_is_the_askers_mistake(
         assert problem(server.ask("POST", "/login", b"", Host="[::1"))[0] == 400
 
 
-def test_with_a_cookie_only_a_page_of_this_server_may_ask_for_something(tmp_path: Path) -> None:
+def test_cookie_is_for_pages_of_this_server(tmp_path: Path) -> None:
     with serving(World(tmp_path), token="s3cret") as server:
         cookie = f"{COOKIE}={cookie_of('s3cret', time.time())}"
         for headers, status in (
@@ -560,14 +501,11 @@ def test_with_a_cookie_only_a_page_of_this_server_may_ask_for_something(tmp_path
 @pytest.mark.parametrize(
     "meant",
     [
-        "//evil.example",
-        "/\\evil.example",
-        "https://evil.example",
-        "javascript:alert(1)",
-        "/a\r\nSet-Cookie: x=y",
+        *("//evil.example", "/\\evil.example", "https://evil.example"),
+        *("javascript:alert(1)", "/a\r\nSet-Cookie: x=y"),
     ],
 )
-def test_after_signing_in_nobody_is_sent_elsewhere(tmp_path: Path, meant: str) -> None:
+def test_signing_in_sends_nobody_elsewhere(tmp_path: Path, meant: str) -> None:
     with serving(World(tmp_path), token="t") as server:
         answered = sign_in(server, f"token=t&next={meant}".encode())
         assert answered.headers["location"].startswith("/")
@@ -575,25 +513,16 @@ def test_after_signing_in_nobody_is_sent_elsewhere(tmp_path: Path, meant: str) -
         assert "x=y" not in answered.headers.get("set-cookie", "")
 
 
-def test_files_are_those_of_a_short_list_and_are_sent_once(lived: tuple[Server, int]) -> None:
+def test_files_are_of_a_list_and_sent_once(lived: Lived) -> None:
     server, _ = lived
     found = server.ask("GET", "/static/live.js")
     assert (found.status, found.headers["content-type"]) == (200, "text/javascript; charset=utf-8")
     assert server.ask("GET", "/static/live.js", If_None_Match=found.headers["etag"]).status == 304
-    for path in (
-        "/static/../render.py",
-        "/static/%2e%2e/render.py",
-        "/static/vendor/uPlot.LICENSE",
-        "/static/",
-        "/static//etc/passwd",
-    ):
-        assert server.ask("GET", path).status == 404
+    for path in ("../render.py", "%2e%2e/render.py", "vendor/uPlot.LICENSE", "", "/etc/passwd"):
+        assert server.ask("GET", f"/static/{path}").status == 404
 
 
-def test_progress_events_come_on_request_only_and_have_no_id(
-    tmp_path: Path,
-) -> None:
-    world = World(tmp_path)
+def test_progress_events_come_on_request_without_id(world: World) -> None:
     world.lives()
     with serving(world) as server:
         told = [HTTPConnection("127.0.0.1", server.port, timeout=20) for _ in range(2)]
@@ -601,32 +530,22 @@ def test_progress_events_come_on_request_only_and_have_no_id(
             connection.request("GET", f"/api/v1/events{query}")
         streams = [connection.getresponse() for connection in told]
         for stream in streams:
-            assert [stream.readline()[:6], stream.readline()[:3], stream.readline()] == [
-                b"retry:",
-                b"id:",
-                b"\n",
-            ]
+            begun = [stream.readline()[:6], stream.readline()[:3], stream.readline()]
+            assert begun == [b"retry:", b"id:", b"\n"]
         frontiers = Frontiers(world.store, "web-2")
         newest = frontiers.newest()
-        assert newest is not None
         # The first look is the one to compare with: it is made at once, and again within a second
         # or so.
         for number in range(41, 45):
+            offsets = Offsets({"visits": {0: number * 100, 1: 500}})
+            at = datetime.now(UTC).isoformat()
             frontiers.publish(
-                structs.replace(
-                    newest,
-                    number=number,
-                    offsets=Offsets({"visits": {0: number * 100, 1: 500}}),
-                    published_at=datetime.now(UTC).isoformat(),
-                )
+                structs.replace(newest, number=number, offsets=offsets, published_at=at)
             )
             time.sleep(0.6)
 
-        assert [streams[0].readline(), streams[0].readline(), streams[0].readline()] == [
-            b"event: progress\n",
-            b"data: {}\n",
-            b"\n",
-        ]
+        told_of = [streams[0].readline() for _ in range(3)]
+        assert told_of == [b"event: progress\n", b"data: {}\n", b"\n"]
         world.append(Abandoned(14, "enough"))
         assert [streams[1].readline()[:3], streams[1].readline()] == [b"id:", b"event: abandoned\n"]
         for connection in told:
@@ -648,22 +567,15 @@ def test_a_cookie_is_of_one_token_and_ends() -> None:
         assert not is_cookie_of("s3cret", odd, 1_000)
 
 
-def test_a_header_that_comes_in_several_lines_is_read_whole() -> None:
-    assert joined(
-        [
-            (b"Cookie", b"a=1"),
-            (b"COOKIE", b"kappa=2"),
-            (b"accept", b"text/html"),
-            (b"Accept", b"*/*"),
-        ]
-    ) == {"cookie": "a=1; kappa=2", "accept": "text/html, */*"}
+def test_header_of_several_lines_is_read_whole() -> None:
+    lines = [(b"Cookie", b"a=1"), (b"COOKIE", b"kappa=2"), (b"accept", b"text/html")]
+    together = {"cookie": "a=1; kappa=2", "accept": "text/html, */*"}
+    assert joined([*lines, (b"Accept", b"*/*")]) == together
 
 
 def build(**changes: Any) -> BuildStatus:
-    known = BuildStatus(
-        "web", "live", "b1", "v1", Offsets(), 0, NOW - timedelta(seconds=60), 100, 0
-    )
-    return replace(known, **changes)
+    at = NOW - timedelta(seconds=60)
+    return replace(BuildStatus("web", "live", "b1", "v1", Offsets(), 0, at, 100, 0), **changes)
 
 
 @pytest.mark.parametrize(
@@ -697,10 +609,10 @@ def test_a_rate_is_over_the_last_minute() -> None:
     assert rate_of(steps((20, 100), (10, 0)), NOW) == 0
 
 
-def test_a_chart_adds_up_to_what_was_folded_and_has_no_spike_where_a_minute_is_kept() -> None:
-    times, found = rates_over_time(
-        steps(*((3540 - 60 * number, 600 * number) for number in range(60))), NOW
-    )
+def test_chart_adds_up_to_what_was_folded() -> None:
+    """It has no spike where one frontier a minute is kept."""
+    points = ((3540 - 60 * number, 600 * number) for number in range(60))
+    times, found = rates_over_time(steps(*points), NOW)
 
     assert len(times) == len(found)
     assert times == sorted(times)
@@ -708,35 +620,34 @@ def test_a_chart_adds_up_to_what_was_folded_and_has_no_spike_where_a_minute_is_k
     assert rates_over_time([], NOW) == ([], [])
 
 
-def test_a_rollout_shows_its_possible_intents_and_its_stage() -> None:
-    waiting = fold_records(numbered(*READY))
-    rollout = waiting.rollout(9)
-    assert [deed.intent for deed in actions_of(waiting, rollout)] == [
-        "promote",
-        "verify",
-        "abandon",
-    ]
-    assert [
-        (stage.name, stage.standing) for stage in rollout_view(waiting, rollout, None, None).stages
-    ][2] == ("Your yes", "now")
-
-    asked = fold_records(numbered(*READY, PromoteAsked(9)))
-    assert [deed.intent for deed in actions_of(asked, asked.rollout(9))] == ["abandon"]
-    assert [
-        stage.standing for stage in rollout_view(asked, asked.rollout(9), None, None).stages
-    ] == ["done", "done", "done", "now", "next"]
-
-    failing: tuple[Event, ...] = (staged("b1"), CaughtUp(1, Offsets()), Failed(1, "no"))
-    failed = fold_records(numbered(*failing))
-    assert list(actions_of(failed, failed.rollout(1))) == []
-    assert [
-        stage.standing for stage in rollout_view(failed, failed.rollout(1), None, None).stages
-    ] == ["done", "ended", "next", "next", "next"]
-
-
-def test_what_a_promote_sends_is_shown_before_the_button_and_in_the_receipt(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("number", "events", "possible", "standings"),
+    [
+        (9, READY, "promote verify abandon", "done done now next next"),
+        (9, (*READY, PromoteAsked(9)), "abandon", "done done done now next"),
+        (
+            1,
+            (staged("b1"), CaughtUp(1, Offsets()), Failed(1, "no")),
+            "",
+            "done ended next next next",
+        ),
+    ],
+    ids=["ready", "asked", "failed"],
+)
+def test_rollout_shows_its_intents_and_its_stage(
+    number: int, events: tuple[Event, ...], possible: str, standings: str
 ) -> None:
+    state = fold_records(numbered(*events))
+    rollout = state.rollout(number)
+    stages = rollout_view(state, rollout, None, None).stages
+
+    assert [deed.intent for deed in actions_of(state, rollout)] == possible.split()
+    assert [stage.standing for stage in stages] == standings.split()
+    assert stages[2].name == "Your yes"
+
+
+def test_page_shows_what_a_promote_sends(tmp_path: Path) -> None:
+    """Before the button, in the plan of the API, in the status, and in the receipt."""
     world, sink = World(tmp_path), SinkBirth("page-hits", "page_hits")
     for number in (1, 2):
         world.build(f"web-{number}", sinks=(sink,))
@@ -768,15 +679,17 @@ def test_what_a_promote_sends_is_shown_before_the_button_and_in_the_receipt(
     assert " ".join(f"Sent: {each}" for each in sent) in receipt.text
 
 
-def test_the_history_names_what_came_and_what_went_alike(lived: tuple[Server, int]) -> None:
+def test_history_names_builds_alike(lived: Lived) -> None:
     told = [each.get("title") for each in got(lived[0], "/history").all("span")]
 
     # As generation 1, and as the build that generation 2 replaced.
     assert told.count("build web-1, version version-of-web-1") == 2
 
 
-def test_the_timeline_has_each_generation_and_each_rollout_without_one_newest_first() -> None:
-    found = timeline_moments(fold_records(numbered(*READY)))
+def test_timeline_has_generations_and_rollouts_newest_first() -> None:
+    """A rollout that led to a generation is not told beside it."""
+    state = fold_records(numbered(*READY))
+    found = timeline_moments(state)
 
     assert [each.number for each in found] == sorted((each.number for each in found), reverse=True)
     assert [each.generation for each in found if each.generation] == [2, 1]
@@ -784,44 +697,46 @@ def test_the_timeline_has_each_generation_and_each_rollout_without_one_newest_fi
     assert [each.now for each in found if each.generation] == [True, True]
     assert sorted(each.rollout.id for each in found if each.rollout is not None) == [9, 12]
     numbers = [each.number for each in found]
-    state = fold_records(numbered(*READY))
     assert [each.number for each in timeline_moments(state, most=2)] == numbers[:2]
-    assert [each.number for each in timeline_moments(state, before=numbers[1], most=2)] == numbers[
-        2:4
-    ]
+    later = timeline_moments(state, before=numbers[1], most=2)
+    assert [each.number for each in later] == numbers[2:4]
 
 
-def test_the_timeline_has_retirements_and_pauses_and_what_may_be_asked_of_a_pipeline() -> None:
-    live = fold_records(numbered(*READY[:4]))
-    assert [deed.intent for deed in service_actions(live, "flights")] == ["pause", "retire"]
-    paused = fold_records(numbered(*READY[:4], Paused("flights")))
-    assert [deed.intent for deed in service_actions(paused, "flights")] == ["resume", "retire"]
-    underway = fold_records(numbered(*READY))
-    assert list(service_actions(underway, "flights")) == []
+@pytest.mark.parametrize(
+    ("events", "possible"),
+    [
+        (READY[:4], ["pause", "retire"]),
+        ((*READY[:4], Paused("flights")), ["resume", "retire"]),
+        (READY, []),
+        ((*READY[:4], Paused("flights"), pipeline_retired("a", 2)), ["resume"]),
+    ],
+    ids=["live", "paused", "underway", "retired"],
+)
+def test_pipeline_offers_what_may_be_asked(events: tuple[Event, ...], possible: list[str]) -> None:
+    state = fold_records(numbered(*events))
+    assert [deed.intent for deed in service_actions(state, "flights")] == possible
 
+
+def test_timeline_has_retirements_and_pauses() -> None:
     retired = fold_records(numbered(*READY[:4], Paused("flights"), pipeline_retired("a", 2)))
     newest, before, _ = timeline_moments(retired)
     assert (newest.generation, newest.now) == (2, True)
     assert "pipeline flights was retired: flights_table left" in newest.detail
     assert before.detail == "pipeline flights was paused"
-    assert [deed.intent for deed in service_actions(retired, "flights")] == ["resume"]
 
 
-def test_pages_show_what_is_paused_and_what_was_retired_with_the_way_back(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_pages_show_pauses_retirements_and_ways_back(world: World) -> None:
     world.build("web-1")
     world.goes_live("web-1", 1)
     world.append(Paused("web"))
-    world.be_up()
     with serving(world) as server:
         overview = got(server, "/")
         assert "Paused" in overview.text
         assert "web: paused since" in overview.text
         assert intents(overview) == ["resume", "retire"]
 
-    world.append(
-        PipelineRetired("web", "web-1", 2, {}, ("page_hits", "by_page"), Offsets(), 3600, 1)
-    )
+    left = ("page_hits", "by_page")
+    world.append(PipelineRetired("web", "web-1", 2, {}, left, Offsets(), 3600, 1))
     # The desk looks once a second: another one looks at once.
     world.desk = SharedLooks(world.here, connect=lambda: world.log)  # type: ignore[arg-type, return-value]
     with serving(world) as server:
@@ -834,16 +749,11 @@ def test_pages_show_what_is_paused_and_what_was_retired_with_the_way_back(tmp_pa
         assert got(server, "/tables").status == 200
 
 
-def test_who_reads_a_table_is_who_holds_its_build_pinned() -> None:
-    from kappa.replay.page.table import _reader_processes
-
-    leases = [
-        Lease(pid, by, 1.0, {"b1": Pin(1, {})}) for pid, by in ((7, "ada"), (7, "ada"), (8, "bob"))
-    ] + [Lease(9, "eve", 1.0, {"b2": Pin(1, {})})]
-    assert [(each.by, each.pid, each.leases) for each in _reader_processes(leases, "b1")] == [
-        ("ada", 7, 2),
-        ("bob", 8, 1),
-    ]
+def test_readers_of_a_table_hold_its_build_pinned() -> None:
+    holders = ((7, "ada", "b1"), (7, "ada", "b1"), (8, "bob", "b1"), (9, "eve", "b2"))
+    leases = [Lease(pid, by, 1.0, {build: Pin(1, {})}) for pid, by, build in holders]
+    found = [(each.by, each.pid, each.leases) for each in _reader_processes(leases, "b1")]
+    assert found == [("ada", 7, 2), ("bob", 8, 1)]
 
 
 def test_bytes_that_are_no_text_are_told_by_their_digits() -> None:
@@ -865,55 +775,45 @@ def test_a_topics_rate_is_of_what_comes_and_not_of_what_retention_takes() -> Non
     assert paces.update_rates({"a": 7}, 11.0) == {"a": None}
 
 
-def test_progress_is_of_what_its_job_has_to_read_and_unknown_where_the_log_is() -> None:
-    # A branch of a build at 900 of a log that begins at 400; its job has 100 to read, and has read
-    # 50.
+def test_progress_is_of_what_a_job_has_to_read() -> None:
+    """Progress is unknown where the end of the log is.
+
+    The job of a branch at 900, of a log that begins at 400, has 100 to read, and has read 50.
+    """
     state = fold_records(numbered(staged("b1")))
-    at = lambda offset: Offsets({"t": {0: offset}})  # noqa: E731  # of one partition
+    offsets, reads_from, end = (Offsets({"t": {0: offset}}) for offset in (950, 900, 1000))
+    read = {"offsets": offsets, "reads_from": reads_from, "topics": frozenset({"t"}), "lag": 50}
     candidate = build(
-        role="candidate",
-        rollout=state.rollout(1),
-        offsets=at(950),
-        lag=50,
-        folded=550,
-        begun_with=500,
-        reads_from=at(900),
-        topics=frozenset({"t"}),
+        role="candidate", rollout=state.rollout(1), folded=550, begun_with=500, **read
     )
-    known = rollout_view(state, state.rollout(1), candidate, at(1000))
+    known = rollout_view(state, state.rollout(1), candidate, end)
     unknown = rollout_view(state, state.rollout(1), replace(candidate, lag=None), None)
 
-    assert known.build is not None
     assert (known.build.read, [each.read for each in known.partitions]) == ((50, 100), [(50, 100)])
     assert [each.read for each in unknown.partitions] == [None]
-    parts = _pages.get_template("parts.html").module
-    assert 'value="50" max="100"' in parts.progress((50, 100))  # type: ignore[attr-defined]
-    assert "50 %" in parts.progress((50, 100))  # type: ignore[attr-defined]
-    assert "100 %" in parts.progress((0, 0))  # type: ignore[attr-defined]
-    assert "value" not in parts.progress(None)  # type: ignore[attr-defined]
-    assert "—" in parts.progress(None)  # type: ignore[attr-defined]
+    progress = _pages.get_template("parts.html").module.progress  # type: ignore[attr-defined]
+    assert 'value="50" max="100"' in progress((50, 100))
+    assert "50 %" in progress((50, 100))
+    assert "100 %" in progress((0, 0))
+    assert "value" not in progress(None)
+    assert "—" in progress(None)
 
 
-def test_how_long_is_left_is_what_is_missing_at_its_rate() -> None:
+@pytest.mark.parametrize(
+    ("changes", "left"),
+    [({}, 5), *(({change: value}, None) for change in ("lag", "rate") for value in (None, -50.0))],
+)
+def test_time_left_is_what_is_missing_at_its_rate(changes: dict[str, Any], left: int) -> None:
     state = fold_records(numbered(staged("b1"), CaughtUp(1, Offsets())))
     candidate = build(role="candidate", rollout=state.rollout(1), lag=50, rate=10.0)
-    assert candidate.eta_seconds == 5
-    assert replace(candidate, lag=None).eta_seconds is None
-    assert replace(candidate, rate=None).eta_seconds is None
-    assert replace(candidate, lag=-50).eta_seconds is None
-    assert replace(candidate, rate=-10.0).eta_seconds is None
+    assert replace(candidate, **changes).eta_seconds == left
 
 
 @pytest.mark.parametrize(
     ("seconds", "told"),
     [
-        (0.42, "0.4 s"),
-        (42, "42 s"),
-        (180, "3 min"),
-        (7500, "2 h 5 min"),
-        (90_000, "1 d 1 h"),
-        (436_000_000, "13 y 301 d"),
-        (None, "—"),
+        *((0.42, "0.4 s"), (42, "42 s"), (180, "3 min"), (7500, "2 h 5 min")),
+        *((90_000, "1 d 1 h"), (436_000_000, "13 y 301 d"), (None, "—")),
     ],
 )
 def test_a_duration_is_told_in_two_units_at_most(seconds: float | None, told: str) -> None:
@@ -931,13 +831,8 @@ def test_times_are_told_relative_and_exact_and_what_is_no_time_as_it_is() -> Non
 @pytest.mark.parametrize(
     ("found", "told"),
     [
-        (None, "null"),
-        ("null", "null"),
-        (1234567, "1,234,567"),
-        (2013, "2013"),
-        (True, "true"),
-        ({"a": [1]}, '{"a": [1]}'),
-        ("x" * 900, "x" * 400 + "…"),
+        *((None, "null"), ("null", "null"), (1234567, "1,234,567"), (2013, "2013")),
+        *((True, "true"), ({"a": [1]}, '{"a": [1]}'), ("x" * 900, "x" * 400 + "…")),
     ],
 )
 def test_a_value_is_told_in_one_way(found: object, told: str) -> None:
@@ -956,10 +851,8 @@ def test_a_template_that_misses_something_fails() -> None:
         page_html("problem")
 
 
-def test_a_view_that_cannot_be_read_is_named_wherever_people_look(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_broken_view_is_named_where_people_look(world: World) -> None:
     world.goes_live(world.build("web-1", by_page="select pag from page_hits"), 1)
-    world.be_up()
     named = "view by_page of pipeline web cannot be read"
 
     status = observe_status(world.store, None)
