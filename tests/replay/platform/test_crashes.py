@@ -13,7 +13,7 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,112 +46,41 @@ from kappa.state.store import Store
 # The failpoints that a story has to die at; it may die at others too.
 FAILPOINTS = {
     "switched": [
-        *(
-            "journal.before_switch_asked",
-            "journal.after_switch_asked",
-            "journal.before_caught_up",
-            "journal.after_caught_up",
-            "journal.before_verified",
-            "journal.after_verified",
-        ),
-        *(
-            "journal.before_verify_asked",
-            "journal.after_verify_asked",
-            "journal.before_promote_asked",
-            "journal.after_promote_asked",
-            "journal.before_held",
-            "journal.after_held",
-        ),
-        *(
-            "journal.before_released",
-            "journal.after_released",
-            "journal.before_served",
-            "journal.after_served",
-            "promote.before_append",
-        ),
-        *(
-            "promote.before_acknowledge",
-            "promote.after_acknowledge",
-            "publisher.before_acknowledge",
-            "publisher.after_acknowledge",
-        ),
-        *(
-            "alignment.before_put",
-            "alignment.after_put",
-            "lease.before_put",
-            "lease.after_put",
-            "lease.before_release",
-            "lease.after_release",
-        ),
+        *("journal.before_switch_asked", "journal.after_switch_asked"),
+        *("journal.before_caught_up", "journal.after_caught_up"),
+        *("journal.before_verified", "journal.after_verified"),
+        *("journal.before_verify_asked", "journal.after_verify_asked"),
+        *("journal.before_promote_asked", "journal.after_promote_asked"),
+        *("journal.before_held", "journal.after_held"),
+        *("journal.before_released", "journal.after_released"),
+        *("journal.before_served", "journal.after_served", "promote.before_append"),
+        *("promote.before_acknowledge", "promote.after_acknowledge"),
+        *("publisher.before_acknowledge", "publisher.after_acknowledge"),
+        *("alignment.before_put", "alignment.after_put", "lease.before_put", "lease.after_put"),
+        *("lease.before_release", "lease.after_release"),
         *("frontier.before_put", "frontier.after_put"),
     ],
     "ended without": [
-        *(
-            "snapshot.before_file",
-            "snapshot.after_file",
-            "birth.before_put",
-            "birth.before_copy",
-            "birth.after_put",
-            "stage.before_discard",
-            "stage.after_discard",
-        ),
-        *(
-            "journal.before_staged",
-            "journal.after_staged",
-            "journal.before_abandoned",
-            "journal.after_abandoned",
-            "journal.before_failed",
-            "journal.after_failed",
-        ),
-        *(
-            "journal.before_retired",
-            "journal.after_retired",
-            "retire.before_delete",
-            "retire.after_delete",
-            "table.before_create",
-            "table.after_create",
-        ),
-        *(
-            "leg.before_put",
-            "leg.after_put",
-            "stopped.before_put",
-            "stopped.after_put",
-            "stopped.before_delete",
-            "stopped.after_delete",
-        ),
+        *("snapshot.before_file", "snapshot.after_file", "birth.before_put", "birth.before_copy"),
+        *("birth.after_put", "stage.before_discard", "stage.after_discard"),
+        *("journal.before_staged", "journal.after_staged"),
+        *("journal.before_abandoned", "journal.after_abandoned"),
+        *("journal.before_failed", "journal.after_failed"),
+        *("journal.before_retired", "journal.after_retired"),
+        *("retire.before_delete", "retire.after_delete"),
+        *("table.before_create", "table.after_create", "leg.before_put", "leg.after_put"),
+        *("stopped.before_put", "stopped.after_put"),
+        *("stopped.before_delete", "stopped.after_delete"),
     ],
     "kept in shape": [
-        *(
-            "job.before_first_commit",
-            "table.before_commit",
-            "table.after_commit",
-            "job.between_tables",
-            "job.before_frontier",
-        ),
-        *(
-            "table.before_compact",
-            "table.after_compact",
-            "table.before_checkpoint",
-            "table.after_checkpoint",
-        ),
-        *(
-            "table.before_delete",
-            "table.after_delete",
-            "frontier.before_delete",
-            "sums.before_join",
-            "sums.after_join",
-            "frontier.after_delete",
-            "floor.before_put",
-            "floor.after_put",
-        ),
-        *(
-            "floor.before_delete",
-            "floor.after_delete",
-            "kept.before_put",
-            "kept.after_put",
-            "kept.before_delete",
-            "kept.after_delete",
-        ),
+        *("job.before_first_commit", "table.before_commit", "table.after_commit"),
+        *("job.between_tables", "job.before_frontier"),
+        *("table.before_compact", "table.after_compact"),
+        *("table.before_checkpoint", "table.after_checkpoint"),
+        *("table.before_delete", "table.after_delete", "frontier.before_delete"),
+        *("sums.before_join", "sums.after_join", "frontier.after_delete"),
+        *("floor.before_put", "floor.after_put", "floor.before_delete", "floor.after_delete"),
+        *("kept.before_put", "kept.after_put", "kept.before_delete", "kept.after_delete"),
         *("gc.before_delete", "gc.after_delete", "gc.before_rmdir", "gc.after_rmdir"),
     ],
     "branched": ["table.before_adopt", "table.after_adopt"],
@@ -205,13 +134,26 @@ def promote_two_by_hand(world: World) -> bool:
     return False
 
 
-def undo_while_the_live_job_is_dead(world: World) -> bool:
-    world.slow, world.jobless = lambda _rollout: False, lambda _rollout: True
-    if world.serves("one"):
+def undo_to(world: World, version: str) -> bool:
+    """Undoes once, so that a version serves again."""
+    if world.serves(version):
         return True
     if not world.state().active_rollouts:
         ask_undo(world.store, "ships")
     return False
+
+
+def undo(world: World) -> bool:
+    return undo_to(world, "one")
+
+
+def redo(world: World) -> bool:
+    return undo_to(world, "one/names")
+
+
+def undo_while_the_live_job_is_dead(world: World) -> bool:
+    world.slow, world.jobless = lambda _rollout: False, lambda _rollout: True
+    return undo(world)
 
 
 def abandon_two(world: World) -> bool:
@@ -262,7 +204,6 @@ def branch_two(world: World) -> bool:
             return False
         plan = world.plan_branch("two", back=3)
         (step,) = plan.steps
-        assert step.branch is not None
         # The base is before the offset at which the branch begins its own fold.
         assert not step.branch.start.equals(Offsets.parse(step.branch.base.offsets))
         stage_plan(world.store, plan)
@@ -292,14 +233,6 @@ def retire(world: World) -> bool:
     return "ships" not in world.state().serving
 
 
-def undo_the_retirement(world: World) -> bool:
-    if world.serves("one"):
-        return True
-    if not world.state().active_rollouts:
-        ask_undo(world.store, "ships")
-    return False
-
-
 def retire_for_good(world: World) -> bool:
     """Retires once more, and collects hours later, when no undo is possible any more."""
     if service_records(world).count("pipeline_retired") < 2:
@@ -326,22 +259,6 @@ def overlay_one(world: World) -> bool:
     return False
 
 
-def undo_the_overlay(world: World) -> bool:
-    if world.serves("one"):
-        return True
-    if not world.state().active_rollouts:
-        ask_undo(world.store, "ships")
-    return False
-
-
-def redo_the_overlay(world: World) -> bool:
-    if world.serves("one/names"):
-        return True
-    if not world.state().active_rollouts:
-        ask_undo(world.store, "ships")
-    return False
-
-
 def replay_two_beside_the_overlay(world: World) -> bool:
     if world.serves("two/names"):
         return True
@@ -360,11 +277,8 @@ def clean_up(world: World) -> bool:
         world.begin()
         return False
     state = world.state()
-    if state.idle or any(
-        not world.is_gone(rollout)
-        for rollout in state.rollouts
-        if rollout.build not in state.serving.values()
-    ):
+    over = [each for each in state.rollouts if each.build not in state.serving.values()]
+    if state.idle or not all(map(world.is_gone, over)):
         return False
     world.end()
     for name in ("tables/ships/part-cut-short.parquet", "spark/blockmgr/x"):
@@ -374,30 +288,26 @@ def clean_up(world: World) -> bool:
     return True
 
 
+OVERLAID = (serve_one, overlay_one, undo, redo, replay_two_beside_the_overlay, clean_up)
 STORIES = {
     "switched": Story((serve_one, promote_two_by_hand, undo_while_the_live_job_is_dead, clean_up)),
     "ended without": Story(
         (serve_one, abandon_two, stage_three_with_a_plan_that_is_stale, let_four_fail, clean_up)
     ),
     "branched": Story((serve_one, branch_two, clean_up)),
-    "overlaid": Story(
-        (
-            serve_one,
-            overlay_one,
-            undo_the_overlay,
-            redo_the_overlay,
-            replay_two_beside_the_overlay,
-            clean_up,
-        )
-    ),
-    "out of service": Story(
-        (serve_one, pause_and_resume, retire, undo_the_retirement, retire_for_good)
-    ),
+    "overlaid": Story(OVERLAID),
+    "out of service": Story((serve_one, pause_and_resume, retire, undo, retire_for_good)),
     "kept in shape": Story(
         (serve_one, fold_many_small_slices, clean_up),
         {"keep_every_seconds": 0.0, "keep_seconds": 0.0},
     ),
 }
+
+
+def points_of(passed: Iterable[str], side: str) -> dict[str, int]:
+    """Lists the failpoints before, or after, all effects of a story, each at its first passing."""
+    effects = [point for point in passed if not point.startswith("lock.")]
+    return {point: 1 for point in effects if (".after_" in point) == (side == "after")}
 
 
 @cache
@@ -426,14 +336,8 @@ def killed_at(points: Mapping[str, int], story: str, root: Path) -> Doom:
 @pytest.mark.slow
 @pytest.mark.parametrize("side", long_except(["before"], ["before", "after"]))
 @pytest.mark.parametrize("story", STORIES)
-def test_killed_once_at_every_failpoint_in_turn_it_comes_to_the_same_end(
-    story: str, side: str, tmp_path: Path
-) -> None:
-    points = {
-        point: 1
-        for point in without_a_death(story)[1]
-        if (".after_" in point) == (side == "after") and not point.startswith("lock.")
-    }
+def test_killed_at_all_failpoints_it_ends_alike(story: str, side: str, tmp_path: Path) -> None:
+    points = points_of(without_a_death(story)[1], side)
 
     doom = killed_at(points, story, tmp_path)
 
@@ -449,7 +353,7 @@ def test_killed_once_at_every_failpoint_in_turn_it_comes_to_the_same_end(
         for each in STORIES
     ],
 )
-def test_killed_at_every_failpoint_in_a_bucket_it_comes_to_the_same_end(
+def test_killed_in_a_bucket_it_ends_alike(
     object_store: ObjectStore, story: str, tmp_path: Path
 ) -> None:
     def played(name: str, points: Mapping[str, int]) -> tuple[dict[str, object], Doom]:
@@ -460,11 +364,7 @@ def test_killed_at_every_failpoint_in_a_bucket_it_comes_to_the_same_end(
     wanted, passed = played("without", {})
     assert passed.passed.keys() >= set(FAILPOINTS[story])
     for side in ("before", "after"):
-        points = {
-            point: 1
-            for point in passed.passed
-            if (".after_" in point) == (side == "after") and not point.startswith("lock.")
-        }
+        points = points_of(passed.passed, side)
 
         found, doom = played(side, points)
 
@@ -473,9 +373,7 @@ def test_killed_at_every_failpoint_in_a_bucket_it_comes_to_the_same_end(
 
 
 @pytest.mark.slow
-def test_a_branch_begins_where_it_was_planned(
-    tmp_path: Path,
-) -> None:
+def test_branch_begins_where_planned(tmp_path: Path) -> None:
     world = World(Store(tmp_path), Doom())
     while not serve_one(world):
         world.round()
@@ -484,8 +382,6 @@ def test_a_branch_begins_where_it_was_planned(
     world.round()
     plan = world.plan_branch("two", back=0)
     (step,) = plan.steps
-    assert step.branch is not None
-    assert step.branch.frontier is not None
     for count in (20, 22):
         world.log.ensure(count)
         world.round()
@@ -496,7 +392,6 @@ def test_a_branch_begins_where_it_was_planned(
     stage_plan(world.store, plan)
 
     base = read_birth(world.store, world.rollouts("two")[-1].build).base
-    assert base is not None
     assert base.offsets == step.branch.base.offsets
     assert base.frontier != step.branch.frontier.number
     while not world.serves("two"):
@@ -509,9 +404,7 @@ def test_a_branch_begins_where_it_was_planned(
 @pytest.mark.fault
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("story", "side"), PLAYS)
-def test_killed_for_real_at_every_failpoint_in_turn_it_comes_to_the_same_end(
-    story: str, side: str, tmp_path: Path
-) -> None:
+def test_killed_for_real_it_ends_alike(story: str, side: str, tmp_path: Path) -> None:
     """A process plays the story and dies by SIGKILL, and the next one goes on."""
     # Each is passed after those that a story passes first before it.
     points = [
@@ -536,9 +429,7 @@ def test_every_failpoint_of_a_story_is_passed_in_it() -> None:
 
 @pytest.mark.sweep
 @pytest.mark.parametrize(("story", "point"), EVERY)
-def test_killed_once_at_one_failpoint_it_comes_to_the_same_end(
-    story: str, point: str, tmp_path: Path
-) -> None:
+def test_killed_at_one_failpoint_it_ends_alike(story: str, point: str, tmp_path: Path) -> None:
     passings = without_a_death(story)[1][point]
     for passing in sorted({1, (passings + 1) // 2, passings}):
         doom = killed_at({point: passing}, story, tmp_path / str(passing))

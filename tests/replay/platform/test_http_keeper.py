@@ -16,20 +16,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
 from kappa.base.errors import Conflict
-from kappa.base.process import (
-    ProcessId,
-    boot,
-    kill_and_see_gone,
-    process_id,
-    start_tied,
-    started,
-)
+from kappa.base.process import ProcessId, boot, kill_and_see_gone, process_id, start_tied, started
 from kappa.base.settings import load_settings
 from kappa.commands.app import run_command
 from kappa.replay.platform.http_keeper import SocketHandover, keep_server, socket_handed_over
@@ -99,9 +93,14 @@ class World:
 
     def named(self, pid: int) -> ProcessId:
         found = process_id(pid)
-        assert found is not None
         self.seen.add(found)
         return found
+
+    @property
+    def url(self) -> str:
+        """Returns where the root is served; waits until it is."""
+        self.wait(lambda: served_at(self.store) is not None, "the place")
+        return served_at(self.store)
 
     def ensure_gone(self) -> None:
         """Ends all that is left."""
@@ -129,8 +128,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 def test_a_client_that_comes_while_there_is_no_server_waits_for_the_next(world: World) -> None:
     keeper = world.kept()
-    world.wait(lambda: served_at(world.store) is not None, "the place")
-    url, server = served_at(world.store), world.server(keeper)
+    url, server = world.url, world.server(keeper)
 
     os.kill(server.pid, signal.SIGKILL)
     with urlopen(f"{url}/healthz", timeout=60) as answered:
@@ -159,8 +157,7 @@ def test_the_next_supervisor_takes_the_socket_over(world: World) -> None:
     """A client is never refused or reset: its connection waits in the kernel meanwhile."""
     before = world.kept()
     world.server(before)
-    world.wait(lambda: served_at(world.store) is not None, "the place")
-    url = served_at(world.store)
+    url = world.url
     failed, answered, over = list[OSError](), list[int](), threading.Event()
 
     def ask() -> None:
@@ -202,9 +199,7 @@ def test_the_supervisor_starts_it_again_if_it_dies(world: World) -> None:
     assert "the keeper of HTTP ended with -9" in world.said[0]
 
 
-def test_down_ends_it_though_the_supervisor_is_dead(
-    world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_down_ends_it_without_supervisor(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     keeper = world.kept()
     server = world.server(keeper)
 
@@ -216,9 +211,7 @@ def test_down_ends_it_though_the_supervisor_is_dead(
     assert not server.alive()
 
 
-def test_one_that_is_stopped_is_ended_by_force_and_its_server_with_it(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopped_one_ends_with_its_server(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     keeper = world.kept()
     server = world.server(keeper)
     os.kill(keeper.pid, signal.SIGSTOP)
@@ -233,7 +226,7 @@ def test_one_that_is_stopped_is_ended_by_force_and_its_server_with_it(
 def test_it_ends_when_its_root_is_gone_and_makes_no_new_one(world: World) -> None:
     keeper = world.kept()
     server = world.server(keeper)
-    world.wait(lambda: served_at(world.store) is not None, "the place")
+    assert world.url
 
     shutil.rmtree(world.store.folder)
 
@@ -250,7 +243,6 @@ def test_what_is_no_keeper_of_this_root_is_not_ended(world: World) -> None:
         assert not ensure_no_keeper(world.store)
         with Lock(world.store.path(KEEPER), what="another root"):
             born = started(other.pid)
-            assert born is not None
             for machine, at in ((FOREIGN, born), (boot(), born + 1)):
                 named = {"pid": other.pid, "session": 1, "started": at, "boot": machine}
                 world.store.path(KEEPER).write_text(json.dumps(named), encoding="utf-8")
@@ -277,9 +269,8 @@ def test_a_second_keeper_of_a_root_is_refused(world: World) -> None:
 
 
 def test_a_server_deletes_its_own_record_alone(world: World) -> None:
-    mine, other = (
-        RunningServer.of_process(os.getpid(), f"http://127.0.0.1:{port}") for port in (1, 2)
-    )
+    urls = (f"http://127.0.0.1:{port}" for port in (1, 2))
+    mine, other = (RunningServer.of_process(os.getpid(), url) for url in urls)
     ensure_served(world.store, other)
 
     ensure_unserved(world.store, mine)
@@ -303,16 +294,11 @@ def test_a_place_without_the_token_it_needs_is_told_once_and_not_served(world: W
 
 def test_it_is_small() -> None:
     large = ("uvicorn", "fastapi", "duckdb", "pyarrow", "pydantic", "obstore")
-    code = (
-        "import sys, kappa.replay.platform.http_keeper; "
-        "print([name for name in sys.argv[1:] if name in sys.modules])"
-    )
+    named = "[name for name in sys.argv[1:] if name in sys.modules]"
+    code = f"import sys, kappa.replay.platform.http_keeper; print({named})"
+    command = [sys.executable, "-c", code, *large]
 
-    found = subprocess.run(
-        [sys.executable, "-c", code, *large], cwd=TREE, capture_output=True, text=True, check=True
-    )
-
-    assert found.stdout == "[]\n"
+    assert subprocess.check_output(command, cwd=TREE, text=True) == "[]\n"
 
 
 def test_a_connection_that_waits_is_answered_by_the_next_owner(tmp_path: Path) -> None:
@@ -327,7 +313,6 @@ def test_a_connection_that_waits_is_answered_by_the_next_owner(tmp_path: Path) -
         handed = socket_handed_over(door, ANY)
         waiting.join()
 
-    assert handed is not None
     with handed, client:
         client.sendall(b"x")
         accepted, _ = handed.accept()
@@ -343,26 +328,21 @@ def test_a_project_keeps_its_port_from_start_to_start(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     with listening_at(ANY) as free:
         wished = HttpAddress("127.0.0.1", free.getsockname()[1])
-    with (
-        listening_at_kept_port(wished, first) as one,
-        listening_at_kept_port(wished, second) as two,
-    ):
-        ports = [each.getsockname()[1] for each in (one, two)]
-    assert ports[0] == wished.port != ports[1]
 
-    with (
-        listening_at_kept_port(wished, second) as two,
-        listening_at_kept_port(wished, first) as one,
-    ):
-        assert [each.getsockname()[1] for each in (one, two)] == ports
+    def kept(*projects: Path) -> list[int]:
+        """Lists the ports of projects that start one after the other."""
+        with ExitStack() as up:
+            opened = [up.enter_context(listening_at_kept_port(wished, each)) for each in projects]
+            return [each.getsockname()[1] for each in opened]
+
+    ports = kept(first, second)
+    assert ports[0] == wished.port != ports[1]
+    assert kept(second, first) == ports[::-1]
     (mine, theirs) = (read_kept_port(path) for path in (first, second))
     assert mine == KeptPort(f"127.0.0.1:{wished.port}", wished.port)
     assert mine.text == ""
-    assert theirs is not None
-    assert theirs.text == (
-        f"port {wished.port} was taken by {holder_of_this_process()}, so this project keeps port "
-        f"{ports[1]}"
-    )
+    taken = f"port {wished.port} was taken by {holder_of_this_process()}"
+    assert theirs.text == f"{taken}, so this project keeps port {ports[1]}"
 
     # Other settings wish for another port, and a broken file keeps none.
     with listening_at_kept_port(ANY, second) as two:

@@ -17,13 +17,13 @@ import pytest
 from house import HOUSE
 from hypothesis import given
 from hypothesis import strategies as st
-from journals import served, staged, verified
+from journals import staged
 from msgspec import structs
-from plans import birth, declared
+from plans import A_SERVES, birth, declared
 from twins import align, folded, make_build
 
 from kappa.base.process import ensure_session_gone, process_id, start_tied
-from kappa.base.settings import load_settings
+from kappa.base.settings import Settings, load_settings
 from kappa.engine.job.legs import LegKind
 from kappa.replay.platform.child import BackOff, ChildProcess, open_log
 from kappa.replay.platform.processes import (
@@ -48,12 +48,8 @@ from kappa.state.store import Store
 # test_spares.py has the processes that wait.
 WITHOUT_SPARES = "[engine]\nspares = 0\n"
 FAILPOINTS = [
-    "child.before_start",
-    "child.after_start",
-    "child.before_end",
-    "child.after_end",
-    "child.before_reap",
-    "child.after_reap",
+    *("child.before_start", "child.after_start", "child.before_end", "child.after_end"),
+    *("child.before_reap", "child.after_reap"),
 ]
 
 # A supervisor's steps with a job that ends by itself: no broker answers it, or its build is
@@ -90,11 +86,9 @@ def test_deaths_in_a_row_delay_the_next_start_up_to_half_a_minute(runs: list[flo
 def test_a_death_after_a_good_minute_counts_as_the_first() -> None:
     worn = BackOff(deaths=9, not_before=7.0)
 
-    assert (
-        worn.after_death(ran_seconds=60.0, now=100.0)
-        == BackOff().after_death(ran_seconds=0.0, now=100.0)
-        == BackOff(deaths=1, not_before=100.25)
-    )
+    first = BackOff(deaths=1, not_before=100.25)
+    assert worn.after_death(ran_seconds=60.0, now=100.0) == first
+    assert BackOff().after_death(ran_seconds=0.0, now=100.0) == first
 
 
 @pytest.mark.parametrize(("is_warm", "seconds"), [(False, 8.0), (True, 2.5)])
@@ -111,24 +105,20 @@ def test_a_start_has_the_machine_for_as_long_as_it_takes(is_warm: bool, seconds:
 
 DIED = JobEnd(1, LegKind.TAIL, asked_to_end=False, stopped=None, ran_seconds=1.0)
 BEFORE = JobCourse(BackOff(2, 7.0), "SIGKILL", caught_up=True)
+WORN = JobCourse(BackOff(3, 11.0), "exit code 1", caught_up=True)
+STOPPED = Stopped("no", "", "then")
 
 
 @pytest.mark.parametrize(
     ("end", "after"),
     [
-        (DIED, JobCourse(BackOff(3, 11.0), "exit code 1", caught_up=True)),
-        (
-            replace(DIED, error="no rule allows it"),
-            JobCourse(BackOff(3, 11.0), "exit code 1: no rule allows it", caught_up=True),
-        ),
-        (replace(DIED, code=-9), JobCourse(BackOff(3, 11.0), "SIGKILL", caught_up=True)),
+        (DIED, WORN),
+        (replace(DIED, error="no rule"), replace(WORN, died_of="exit code 1: no rule")),
+        (replace(DIED, code=-9), replace(WORN, died_of="SIGKILL")),
         (replace(DIED, asked_to_end=True), JobCourse(BackOff(), "SIGKILL", caught_up=True)),
         (replace(DIED, code=0, leg=LegKind.CATCH_UP), JobCourse(caught_up=True)),
         (replace(DIED, code=0, leg=LegKind.BASE), JobCourse()),
-        (
-            replace(DIED, stopped=Stopped("no", "", "then")),
-            replace(BEFORE, stopped=Stopped("no", "", "then")),
-        ),
+        (replace(DIED, stopped=STOPPED), replace(BEFORE, stopped=STOPPED)),
     ],
 )
 def test_the_end_of_a_job_decides_when_it_starts_again(end: JobEnd, after: JobCourse) -> None:
@@ -144,17 +134,7 @@ def to_verify(folder: Path, settings: str = "") -> tuple[Store, Processes, list[
         make_build(store, build, {folded(): [{"carrier": "UA", "on_time": count}]})
     align(store, "b", "a")
     journal = Journal(store)
-    for number, event in enumerate(
-        (
-            staged("a"),
-            CaughtUp(1, Offsets()),
-            verified(1),
-            served(1, 1, "a"),
-            staged("b"),
-            CaughtUp(5, Offsets()),
-        ),
-        start=1,
-    ):
+    for number, event in enumerate((*A_SERVES, staged("b"), CaughtUp(5, Offsets())), start=1):
         assert journal.append(number, event)
     said: list[str] = []
     processes = Processes(store, loaded, say=said.append)
@@ -181,9 +161,8 @@ def verified_by_a_process(folder: Path, settings: str) -> tuple[list[str], Verif
 
 @pytest.mark.slow
 @pytest.mark.fault
-def test_a_verification_that_dies_three_times_in_a_row_is_given_up_and_no_sooner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verification_is_given_up_at_3rd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is, when it has died three times in a row, and no sooner."""
     store, processes, said = to_verify(tmp_path)
     journal = Journal(store)
 
@@ -206,17 +185,12 @@ def test_a_verification_that_dies_three_times_in_a_row_is_given_up_and_no_sooner
 
 
 @pytest.mark.slow
-def test_a_verification_runs_in_a_process_of_its_own_with_the_projects_settings(
-    tmp_path: Path,
-) -> None:
+def test_verification_process_has_projects_settings(tmp_path: Path) -> None:
     said, verdict = verified_by_a_process(tmp_path, '[verify]\nmemory = "200m"\ntemp = "spilled"\n')
 
     assert said[1].endswith("ended with exit code 0")
-    assert verdict is not None
-    assert (verdict.verdict, [difference.changed for difference in verdict.differences]) == (
-        "passed",
-        [1],
-    )
+    assert verdict.verdict == "passed"
+    assert [difference.changed for difference in verdict.differences] == [1]
     assert (tmp_path / ".kappa" / "spilled").is_dir()
 
 
@@ -225,11 +199,21 @@ def test_a_verification_that_takes_too_long_concludes_nothing(tmp_path: Path) ->
     said, verdict = verified_by_a_process(tmp_path, "[verify]\ntimeout_seconds = 0.001\n")
 
     assert said[1].endswith("ended with exit code 0")
-    assert verdict is not None
-    assert (verdict.verdict, verdict.reason) == (
-        "inconclusive",
-        "the verification did not end within 0.001 s (verify.timeout_seconds)",
-    )
+    assert verdict.verdict == "inconclusive"
+    assert verdict.reason == "the verification did not end within 0.001 s (verify.timeout_seconds)"
+
+
+def settings_in(folder: Path, more: str = "") -> Settings:
+    """Returns the settings of a project that has build b and no spares."""
+    (folder / "kappa.toml").write_text(WITHOUT_SPARES + more)
+    settings = load_settings(folder)
+    put_birth(Store(settings.root_url), birth("b", declared()))
+    return settings
+
+
+def ensure_b(processes: Processes, port: int = 1, **how: bool) -> None:
+    """Lets a supervisor see that build b has a job, with a broker at a port."""
+    processes.ensure_jobs(frozenset(["b"]), f"127.0.0.1:{port}", **how)
 
 
 BRANCH = structs.replace(birth("b", declared()), base=Base("a", "v0", {"orders": {"0": 7}}))
@@ -252,7 +236,7 @@ def test_a_catch_up_and_the_base_of_a_branch_give_way_where_something_serves(
     monkeypatch.setattr("kappa.replay.platform.child.start_tied", start)
     processes = Processes(Store(settings.root_url), settings, say=lambda _text: None)
 
-    processes.ensure_jobs(frozenset(["b"]), "127.0.0.1:1", serves=serves)
+    ensure_b(processes, serves=serves)
     processes.end_all()
 
     # It takes its niceness itself, once it knows that it will take long.
@@ -284,14 +268,10 @@ def test_what_a_session_has_left_behind_is_gone_whatever_groups_it_made() -> Non
         "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', "
         "'import os, signal; os.setpgid(0, 0); signal.pause()']).pid, flush=True)"
     )
-    leader = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert leader.stdout is not None
+    leader = piped(script)
     left = process_id(int(leader.stdout.readline()))
     leader.stdout.close()
     leader.wait()
-    assert left is not None
 
     assert ensure_session_gone(leader.pid)
 
@@ -299,13 +279,11 @@ def test_what_a_session_has_left_behind_is_gone_whatever_groups_it_made() -> Non
 
 
 def test_a_nice_process_gives_way_to_other_sessions_too(tmp_path: Path) -> None:
+    group = "'/proc/self/autogroup'"
+    told = f"open({group}).read() if os.path.exists({group}) else 'nice 7'"
+    script = f"import os; print(os.nice(0)); print({told})"
     with (tmp_path / "said").open("wb") as output:
-        script = (
-            "import os; print(os.nice(0)); print(open('/proc/self/autogroup').read() "
-            "if os.path.exists('/proc/self/autogroup') else 'nice 7')"
-        )
-        process = start_tied([sys.executable, "-c", script], output=output, nice=7)
-        process.wait()
+        start_tied([sys.executable, "-c", script], output=output, nice=7).wait()
 
     niceness, group = (tmp_path / "said").read_text().split("\n", 1)
     # The highest niceness is 19, and the process of the tests may have it already.
@@ -313,44 +291,40 @@ def test_a_nice_process_gives_way_to_other_sessions_too(tmp_path: Path) -> None:
     assert group.rstrip().endswith("nice 7")
 
 
+def piped(script: str) -> subprocess.Popen[bytes]:
+    """Starts a script in a session of its own; its output comes through a pipe."""
+    command = [sys.executable, "-c", script]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+
+
+IN_SHARES = {"child.after_start", "child.before_end", "child.before_reap"}
+
+
 # A kill around each of the three steps; the other side of each is in `make faults`.
 @pytest.mark.fault
 @pytest.mark.parametrize(
     "point",
     [
-        point
-        if point in {"child.after_start", "child.before_end", "child.before_reap"}
-        else pytest.param(point, marks=pytest.mark.sweep)
+        point if point in IN_SHARES else pytest.param(point, marks=pytest.mark.sweep)
         for point in FAILPOINTS
     ],
 )
-def test_a_supervisor_killed_at_any_step_leaves_no_job_and_the_next_starts_one(
-    point: str, tmp_path: Path
-) -> None:
+def test_killed_supervisor_leaves_no_job(point: str, tmp_path: Path) -> None:
+    """Whatever its step. The next one starts a job."""
     (tmp_path / "kappa.toml").write_text(WITHOUT_SPARES)
-    command = [
-        sys.executable,
-        "-c",
-        _SUPERVISOR,
-        str(tmp_path),
-        "end" if point.endswith("_end") else "reap",
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(HOUSE)}
 
-    killed = subprocess.run(
-        command,
-        env={**environment, "KAPPA_FAIL": f"{point}:kill"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    def supervise(what: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", _SUPERVISOR, str(tmp_path), what]
+        given = {**os.environ, "PYTHONPATH": str(HOUSE), **environment}
+        return subprocess.run(command, env=given, capture_output=True, text=True, check=False)
+
+    what = "end" if point.endswith("_end") else "reap"
+    killed = supervise(what, KAPPA_FAIL=f"{point}:kill")
 
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert f"failpoint {point}: killed" in killed.stderr
     _see_none_left(tmp_path)
-    again = subprocess.run(
-        [*command[:-1], "end"], env=environment, capture_output=True, text=True, check=False
-    )
+    again = supervise("end")
     assert again.returncode == 0, again.stderr
     assert "the job of build b (catch-up) begins" in again.stdout
     _see_none_left(tmp_path)
@@ -358,17 +332,15 @@ def test_a_supervisor_killed_at_any_step_leaves_no_job_and_the_next_starts_one(
 
 @pytest.mark.slow
 def test_a_job_that_is_stopped_is_told_ended_and_started_again(tmp_path: Path) -> None:
-    (tmp_path / "kappa.toml").write_text(f"{WITHOUT_SPARES}hung_seconds = 4\n")
-    settings, said = load_settings(tmp_path), []
+    settings, said = settings_in(tmp_path, "hung_seconds = 4\n"), []
     store = Store(settings.root_url)
-    put_birth(store, birth("b", declared()))
     processes = Processes(store, settings, say=said.append)
     deadline = time.monotonic() + 180
 
     def ensure_until(true: Callable[[], bool]) -> None:
         while not true():
             assert time.monotonic() < deadline, said
-            processes.ensure_jobs(frozenset(["b"]), "127.0.0.1:1")
+            ensure_b(processes)
             time.sleep(0.05)
 
     try:
@@ -394,31 +366,27 @@ def _trouble(processes: Processes) -> str:
     return "" if deaths is None else deaths.text("b")
 
 
+def pulse(now: list[float], beat: list[int]) -> Pulse:
+    """A pulse over a clock and a beat that a test sets: each has one value."""
+    return Pulse(lambda: beat[0], lambda: now[0])
+
+
 def test_a_start_has_its_time_before_silence_counts() -> None:
     """On a busy machine imports take longer than a job may be silent."""
-    now, beat = 0.0, 1
-    pulse = Pulse(lambda: beat, lambda: now)
-    now = 40.0
-    assert pulse.silent_seconds() == 0.0
+    now, beat = [0.0], [1]
+    seen = pulse(now, beat)
     # One that hangs as it starts is silent in the end.
-    now = 60.0
-    assert pulse.silent_seconds() == 15.0
-    beat = 2
-    assert pulse.silent_seconds() == 0.0
-    now = 64.0
-    assert pulse.silent_seconds() == 4.0
+    steps = ((40.0, 1, 0.0), (60.0, 1, 15.0), (60.0, 2, 0.0), (64.0, 2, 4.0))
+    for now[0], beat[0], silent in steps:
+        assert seen.silent_seconds() == silent
 
 
 def test_a_machine_that_slept_has_silenced_nobody() -> None:
-    now, beat = 0.0, 1
-    pulse = Pulse(lambda: beat, lambda: now)
-    now, beat = 0.5, 2
-    assert pulse.silent_seconds() == 0.0
+    now, beat = [0.0], [1]
+    seen = pulse(now, beat)
     # Its clocks stood still for a night, and the beat's time is a night older.
-    now = 4.5
-    assert pulse.silent_seconds() == 4.0
-    beat = 3
-    assert pulse.silent_seconds() == 0.0
+    for now[0], beat[0], silent in ((0.5, 2, 0.0), (4.5, 2, 4.0), (4.5, 3, 0.0)):
+        assert seen.silent_seconds() == silent
 
 
 def _see_none_left(folder: Path) -> None:
@@ -440,12 +408,9 @@ def _is_job_of(process: Path, folder: Path) -> bool:
     return b"kappa.engine.job.job" in words and str(folder).encode() in words
 
 
-def test_a_job_that_ignores_sigterm_after_the_broker_moved_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "kappa.toml").write_text(WITHOUT_SPARES)
-    settings = load_settings(tmp_path)
-    put_birth(Store(settings.root_url), birth("b", declared()))
+def test_job_ignoring_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ignores SIGTERM after the broker moved."""
+    settings = settings_in(tmp_path)
     deaf = (
         "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
         "print(flush=True); signal.pause()"
@@ -453,10 +418,7 @@ def test_a_job_that_ignores_sigterm_after_the_broker_moved_is_killed(
     begun: list[subprocess.Popen[bytes]] = []
 
     def start(_command: list[str], **_: object) -> subprocess.Popen[bytes]:
-        job = subprocess.Popen(
-            [sys.executable, "-c", deaf], stdout=subprocess.PIPE, start_new_session=True
-        )
-        assert job.stdout is not None
+        job = piped(deaf)
         job.stdout.readline()
         job.stdout.close()
         begun.append(job)
@@ -467,13 +429,13 @@ def test_a_job_that_ignores_sigterm_after_the_broker_moved_is_killed(
     processes = Processes(
         Store(settings.root_url), settings, say=lambda _text: None, clock=lambda: time_passed[0]
     )
-    processes.ensure_jobs(frozenset(["b"]), "127.0.0.1:1")
-    processes.ensure_jobs(frozenset(["b"]), "127.0.0.1:2")
+    ensure_b(processes, port=1)
+    ensure_b(processes, port=2)
     try:
         assert begun[0].poll() is None
 
         time_passed[0] = 31.0
-        processes.ensure_jobs(frozenset(["b"]), "127.0.0.1:2")
+        ensure_b(processes, port=2)
 
         assert begun[0].poll() == -signal.SIGKILL
     finally:

@@ -56,9 +56,7 @@ def test_none_is_kept_where_none_is_wanted(tmp_path: Path) -> None:
     assert not (tmp_path / "reserve").exists()
 
 
-def test_everybody_sees_it_though_not_a_byte_can_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reserve_is_seen_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever filled the disk may have taken what the reserve gave up, too: nothing is reported."""
     store = Store(tmp_path)
     DiskReserve(store, MB, say=print).ensure_space()

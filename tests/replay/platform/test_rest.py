@@ -52,30 +52,17 @@ class SimulatedBuild:
         self.kept = kept
         if self.runs:
             self.folded, self.came, self.heard_at = self.end, [], self.now
-        self.repose = after_look(
-            self.repose,
-            BuildLook(
-                at(self.folded), at(self.end), self.now - self.heard_at, kept=kept, runs=self.runs
-            ),
-            self.promise,
-            now=self.now,
-            rest_after=REST_AFTER,
-            many=MANY,
-        )
+        silent = self.now - self.heard_at
+        look = BuildLook(at(self.folded), at(self.end), silent, kept=kept, runs=self.runs)
+        rules = {"now": self.now, "rest_after": REST_AFTER, "many": MANY}
+        self.repose = after_look(self.repose, look, self.promise, **rules)
         self.runs = not self.repose.rests
 
 
 # For a while, so many records come every so many seconds, to a build that is kept or not.
-phases = st.lists(
-    st.tuples(
-        st.integers(1, 50),
-        st.sampled_from([0, 0, 1, 3, 50]),
-        st.integers(1, 20),
-        st.booleans(),
-    ),
-    min_size=1,
-    max_size=4,
-)
+counts = st.sampled_from([0, 0, 1, 3, 50])
+phase = st.tuples(st.integers(1, 50), counts, st.integers(1, 20), st.booleans())
+phases = st.lists(phase, min_size=1, max_size=4)
 
 
 @pytest.mark.law
@@ -140,6 +127,9 @@ def test_a_topic_that_keeps_too_little_lets_no_build_rest() -> None:
     assert build.runs
 
 
+EIGHT = {"delete.retention.ms": "8000"}
+
+
 @pytest.mark.parametrize(
     ("config", "promise"),
     [
@@ -150,22 +140,16 @@ def test_a_topic_that_keeps_too_little_lets_no_build_rest() -> None:
         ({"retention.bytes": "1000"}, TopicPromise(by_size=True)),
         ({"retention.bytes": "-1"}, TopicPromise()),
         (
-            {"cleanup.policy": "compact", "delete.retention.ms": "8000", "retention.ms": "4"},
+            {"cleanup.policy": "compact", **EIGHT, "retention.ms": "4"},
             TopicPromise(2.0, hears=True),
         ),
         (
-            {
-                "cleanup.policy": "compact,delete",
-                "delete.retention.ms": "8000",
-                "retention.ms": "4000",
-            },
+            {"cleanup.policy": "compact,delete", **EIGHT, "retention.ms": "4000"},
             TopicPromise(1.0, hears=True),
         ),
     ],
 )
-def test_a_topics_settings_say_what_it_promises(
-    config: dict[str, str], promise: TopicPromise
-) -> None:
+def test_topic_settings_say_its_promise(config: dict[str, str], promise: TopicPromise) -> None:
     assert TopicPromise.of_topics([{}, config]) == promise
 
 
@@ -205,12 +189,14 @@ class Supervised:
         self.now = 0.0
         self.said: list[str] = []
         self.runs = NONE
-        self.rests = Rests(
-            self.store, rest_after=10, many=100, say=self.said.append, clock=lambda: self.now
-        )
+        self.rests = self.new_rests()
         for build in BOTH:
             self.make(build, FLIGHTS)
             Legs(self.store, build).begin(Leg(1, LegKind.TAIL, Offsets()))
+
+    def new_rests(self, rest_after: float = 10) -> Rests:
+        how = {"say": self.said.append, "clock": lambda: self.now}
+        return Rests(self.store, rest_after=rest_after, many=100, **how)
 
     def make(self, build: str, topic: TopicBirth) -> None:
         make_build(self.store, build, {}, topics=(topic,))
@@ -219,11 +205,8 @@ class Supervised:
     def fold(self, build: str, topic: TopicBirth = FLIGHTS) -> None:
         frontiers = Frontiers(self.store, build)
         newest = frontiers.newest()
-        assert newest is not None
-        end = Offsets({topic.name: {0: self.log.ends[topic.name]}})
-        frontiers.publish(
-            replace(newest, number=newest.number + 1, offsets=end, heard_at=clock_now())
-        )
+        number, end = newest.number + 1, Offsets({topic.name: {0: self.log.ends[topic.name]}})
+        frontiers.publish(replace(newest, number=number, offsets=end, heard_at=clock_now()))
 
     def rest(self, after: float = 1.0, kept: frozenset[str] = NONE) -> str:
         """Looks once; returns the builds that rest now."""
@@ -245,16 +228,12 @@ def test_a_build_with_nothing_to_fold_has_no_job_from_the_start(desk: Supervised
     desk.fold("b")
     desk.runs = NONE
 
-    desk.rests = Rests(
-        desk.store, rest_after=10, many=100, say=desk.said.append, clock=lambda: desk.now
-    )
+    desk.rests = desk.new_rests()
 
     assert desk.rest() == "ab"
 
 
-def test_one_that_has_begun_rests_after_a_while_and_the_next_record_wakes_it(
-    desk: Supervised,
-) -> None:
+def test_idle_job_rests_and_a_record_wakes_it(desk: Supervised) -> None:
     desk.runs = BOTH
     assert [desk.rest() for _ in range(10)] == [""] * 10
     assert desk.rest() == "ab"
@@ -313,9 +292,7 @@ def test_a_build_that_has_not_caught_up_never_rests(desk: Supervised) -> None:
 
 
 def test_zero_seconds_let_none_rest(desk: Supervised) -> None:
-    desk.rests = Rests(
-        desk.store, rest_after=0, many=100, say=desk.said.append, clock=lambda: desk.now
-    )
+    desk.rests = desk.new_rests(rest_after=0)
 
     assert desk.rest(1e6) == ""
     assert desk.log.asked == 0
@@ -335,9 +312,7 @@ def test_the_log_is_looked_at_often_at_first_and_then_twice_a_second(desk: Super
     assert asked(5) == pytest.approx(10, abs=2)
 
 
-def test_a_kept_build_that_is_asked_for_folds_what_there_is_and_rests_again(
-    desk: Supervised,
-) -> None:
+def test_asked_for_kept_build_folds_and_rests(desk: Supervised) -> None:
     kept = frozenset("a")
     desk.log.ends[FLIGHTS.name] += 1
     while desk.rest(kept=kept) != "a":

@@ -21,9 +21,8 @@ from kappa.state.store import Store
 
 @pytest.mark.jvm
 @pytest.mark.fault
-def test_a_collector_runs_while_topics_are_named_and_again_after_a_kill(
-    log: Log, tmp_path: Path
-) -> None:
+def test_collector_runs_while_topics_are_named(log: Log, tmp_path: Path) -> None:
+    """And again after a kill."""
     settings = load_settings(write_project(tmp_path, "visits"))
     store, said = Store(settings.root_url), list[str]()
     collector = CollectorService(store, settings, say=said.append)
@@ -36,7 +35,6 @@ def test_a_collector_runs_while_topics_are_named_and_again_after_a_kill(
     try:
         until(lambda: listens(1), "the collector to listen")
         held = current_holder(store.path(LOCK))
-        assert held is not None
         os.kill(held.pid, signal.SIGKILL)
         until(lambda: listens(2), "another collector to listen")
         (line,) = said
@@ -57,9 +55,8 @@ def test_without_topics_there_is_no_collector(tmp_path: Path) -> None:
     assert not store.path("logs/collector.log").exists()
 
 
-def test_on_a_full_disk_archiver_and_courier_end_and_the_collector_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_ends_all_but_collector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The archiver and the courier end."""
     folder = write_project(tmp_path, "visits")
     (folder / "pipelines").mkdir(exist_ok=True)
     (folder / "pipelines" / "p.py").write_text("# archive\n", encoding="utf-8")
@@ -72,7 +69,7 @@ def test_on_a_full_disk_archiver_and_courier_end_and_the_collector_goes_on(
     services = Services(Store(settings.root_url), settings, say=print)
     services.ensure_running("127.0.0.1:9", (), has_space=True)
     assert {line for line in did if "starts" in line} == {
-        *("the archiver starts", "the courier starts", "the collector starts"),
+        *("the archiver starts", "the courier starts", "the collector starts")
     }
     did.clear()
 

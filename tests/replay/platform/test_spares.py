@@ -36,9 +36,8 @@ class Desk:
         self.now = 0.0
         self.said: list[str] = []
         self.jobs: list[ChildProcess] = []
-        self.spares = Spares(
-            self.store, self.settings, say=self.said.append, clock=lambda: self.now
-        )
+        self.how = {"say": self.said.append, "clock": lambda: self.now}
+        self.spares = Spares(self.store, self.settings, **self.how)
 
     def wait(self, what: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 60
@@ -67,44 +66,30 @@ class Desk:
         return self.ready()
 
     def job(self, name: str) -> ChildProcess:
-        made = ChildProcess(
-            f"job {name}",
-            self.folder / f"{name}.log",
-            say=self.said.append,
-            clock=lambda: self.now,
-            patience_seconds=10.0,
-            hand_over=self.spares.hand_over,
-        )
+        log, spares = self.folder / f"{name}.log", self.spares.hand_over
+        made = ChildProcess(f"job {name}", log, patience_seconds=10.0, hand_over=spares, **self.how)
         made.start("spare_program", str(self.folder / f"{name}.json"))
         self.jobs.append(made)
         return made
 
     def asks(self) -> int:
         """Asks as a command does. Returns the process that answers."""
-        answer = ask_program(
-            self.settings,
-            self.folder,
-            "spare_program",
-            {"web": "web"},
-            seconds=lambda _left: 60,
-            cut=lambda _name, last: {"last": last},
-        )
+        asked = (self.settings, self.folder, "spare_program", {"web": "web"})
+        limits = {"seconds": lambda _left: 60, "cut": lambda _name, last: {"last": last}}
+        answer = ask_program(*asked, **limits)
         return int(answer["web"]["pid"])
 
     def answer(self, name: str) -> int:
         place = self.folder / f"{name}.json"
         self.wait(place.exists)
-        pid = json.loads(place.read_text())["pid"]
-        assert isinstance(pid, int)
-        return pid
+        return json.loads(place.read_text())["pid"]
 
 
 @pytest.fixture(autouse=True)
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def command(module: str, *options: str) -> list[str]:
-        return command_of(
-            {"kappa.engine.children.spare": "plain_spare"}.get(module, module), *options
-        )
+        spare = module == "kappa.engine.children.spare"
+        return command_of("plain_spare" if spare else module, *options)
 
     monkeypatch.setattr(child, "command_of", command)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SUPPORT), *os.sys.path]))  # type: ignore[attr-defined]
@@ -190,9 +175,7 @@ def test_one_that_dies_is_replaced_later_each_time(desk: Desk) -> None:
         desk.now += 0.2
 
 
-def test_one_with_other_libraries_than_are_installed_now_is_replaced(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spare_of_other_libraries_is_replaced(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     (old,) = desk.wait_ready()
     monkeypatch.setattr("kappa.replay.platform.spares.libraries_digest", lambda: "others")
 

@@ -34,24 +34,18 @@ class Ticks:
         return self.state
 
 
-def run_loop(folder: Path, ticks: Ticks, said: list[str] | None = None) -> list[str]:
-    """Runs the loop over children that are all well, and returns its messages."""
+def run_loop(folder: Path, ticks: Ticks, said: list[str] | None = None, **given) -> list[str]:
+    """Runs the loop over children that are all well, or as given, and returns its messages."""
     said = [] if said is None else said
-    well = SimpleNamespace(
-        bootstrap_servers="localhost:9092",
-        ensure_running=lambda *_, **__: None,
-        ensure_jobs=lambda *_, **__: None,
-        report=lambda *_: None,
-        ensure_space=lambda: True,
-        resting=lambda *_: frozenset(),
-        woken={},
-        aligning=frozenset(),
-        jobs=frozenset(),
-    )
-    services = SimpleNamespace(http=well, ensure_running=lambda *_, **__: None)
+    well = dict.fromkeys(("ensure_running", "ensure_jobs", "report"), lambda *_, **__: None)
+    well |= {"ensure_space": lambda: True, "resting": lambda *_: frozenset()}
+    well |= {"woken": {}, "aligning": frozenset(), "jobs": frozenset()}
+    platform = SimpleNamespace(**{"bootstrap_servers": "localhost:9092", **well, **given})
+    http, running = SimpleNamespace(**well), platform.ensure_running
+    services = SimpleNamespace(http=http, ensure_running=running)
     _run_loop(
-        *(Store(folder.as_uri()), well, ticks, well, well, services),
-        *(well, well, said.append, ticks, {"kafka.heap": '"1g"'}),
+        *(Store(folder.as_uri()), platform, ticks, platform, platform, services),
+        *(platform, platform, said.append, ticks, {"kafka.heap": '"1g"'}),
     )
     return said
 
@@ -66,38 +60,15 @@ def test_an_error_of_the_machine_is_told_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("has_space", [True, False])
-def test_on_a_full_disk_jobs_rest(
-    tmp_path: Path, has_space: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_a_full_disk_jobs_rest(tmp_path: Path, has_space: bool, monkeypatch) -> None:
     did: list[object] = []
-    platform = SimpleNamespace(
-        bootstrap_servers="localhost:9092",
+    monkeypatch.setattr(State, "wanted_jobs", lambda _state: {"shop-1", "shop-2"})
+    run_loop(
+        *(tmp_path, Ticks()),
         ensure_running=lambda *_, has_space: did.append(has_space),
         ensure_jobs=lambda builds, *_, **__: did.append(sorted(builds)),
-        report=lambda *_: None,
         ensure_space=lambda: has_space,
         resting=lambda *_: frozenset({"shop-2"}),
-        woken={},
-        aligning=frozenset(),
-        jobs=frozenset(),
-    )
-    monkeypatch.setattr(State, "wanted_jobs", lambda _state: {"shop-1", "shop-2"})
-    services = SimpleNamespace(
-        http=SimpleNamespace(ensure_running=lambda: None), ensure_running=platform.ensure_running
-    )
-    ticks = Ticks()
-    _run_loop(
-        Store(tmp_path),
-        platform,
-        ticks,
-        platform,
-        platform,
-        services,
-        platform,
-        platform,
-        did.append,
-        ticks,
-        {},
     )
 
     # The broker, the jobs, the services.
@@ -122,14 +93,11 @@ def test_a_platform_is_announced_later(tmp_path: Path) -> None:
     assert [line for line in said if "could not write" in line and RUNNING in line] == said[1:2]
     assert [line for line in said if line.startswith("up: Kafka at localhost:9092")] == said[2:]
     running = running_at(Store(tmp_path))
-    assert running is not None
     assert running.settings == {"kafka.heap": '"1g"'}
 
 
 @pytest.mark.parametrize("place", ["run", "logs"])
-def test_what_the_machine_refuses_before_the_loop_is_a_sentence(
-    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_machine_refuses_before_the_loop_is_a_sentence(place, tmp_path, capsys) -> None:
     (tmp_path / "kappa.toml").touch()
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / place).touch()
@@ -172,9 +140,7 @@ def test_what_is_broken_ends_the_loop(tmp_path: Path) -> None:
         ("2026-01-31T14:00:00 up\nfetching 40 jars of Kafka\n", "fetching 40 jars of Kafka"),
     ],
 )
-def test_while_it_starts_its_last_whole_line_is_shown(
-    tmp_path: Path, written: str, line: str | None
-) -> None:
+def test_starting_it_shows_its_last_line(tmp_path: Path, written: str, line: str | None) -> None:
     log = tmp_path / "supervisor.log"
     log.write_text(f"of an earlier one\n{written}")
 
@@ -198,9 +164,7 @@ def test_a_supervisor_whose_root_was_taken_over_ends(tmp_path, monkeypatch):
         )
 
 
-def test_who_has_lost_the_root_while_it_started_does_not_say_that_it_is_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_root_is_not_told_to_be_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two `kappa up --take-over` at once: the claim was this host's, and is another's by now."""
 
     def lost(_control: object) -> None:

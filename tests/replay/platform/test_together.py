@@ -11,8 +11,10 @@ import tempfile
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from births import make_birth
 from commits import make_commits
 from examples import examples
 from hypothesis import given
@@ -44,15 +46,7 @@ from kappa.replay.rollout.state import State
 from kappa.state.build import Birth, TopicBirth, put_birth
 from kappa.state.build_status import Stopped
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.journal.events import (
-    Event,
-    Failed,
-    Held,
-    PromoteAsked,
-    Released,
-    Served,
-    Verified,
-)
+from kappa.state.journal.events import Event, Failed, Held, PromoteAsked, Released, Served, Verified
 from kappa.state.journal.journal import Journal
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
@@ -82,9 +76,8 @@ class World:
         for build, pipeline in PIPELINES.items():
             put_birth(self.store, self.birth(build))
             make_commits(self.store, build, "t", 1)
-            Frontiers(self.store, build).publish(
-                Frontier(1, build, 1, at(10, topic=pipeline), {"t": 1}, "2026-01-01T00:00:00+00:00")
-            )
+            offsets, at_ = at(10, topic=pipeline), "2026-01-01T00:00:00+00:00"
+            Frontiers(self.store, build).publish(Frontier(1, build, 1, offsets, {"t": 1}, at_))
         for number, event in enumerate(READY, start=1):
             assert self.journal.append(number, event)
         for build in PIPELINES:
@@ -94,21 +87,13 @@ class World:
     def birth(build: str) -> Birth:
         pipeline = PIPELINES[build]
         topics = (TopicBirth(pipeline, f"id-of-{pipeline}", "retained", 1),)
-        return Birth(
+        return make_birth(
             build,
             pipeline,
-            f"version-of-{build}",
-            {},
-            1,
-            {},
-            pipeline,
-            topics,
-            (),
-            {},
-            {pipeline: {"0": 0}},
-            {},
-            "2026-01-31T12:00:00.000+00:00",
-            "ada",
+            version=f"version-of-{build}",
+            topics=topics,
+            origin={pipeline: {"0": 0}},
+            born_at="2026-01-31T12:00:00.000+00:00",
         )
 
     # The controller's view of Kafka and of the supervisor.
@@ -150,9 +135,9 @@ class World:
         return [record.event for record in self.journal.after(len(READY))]
 
     def begin(self, build: str) -> None:
-        self.jobs[build] = Publisher(
-            self.store, self.birth(build), hold_seconds=RULES.hold_seconds, clock=lambda: self.now
-        )
+        birth, hold = self.birth(build), RULES.hold_seconds
+        job = Publisher(self.store, birth, hold_seconds=hold, clock=lambda: self.now)
+        self.jobs[build] = job
         self.jobs[build].begin(frontier(build, 0))
 
     def kill(self, build: str) -> None:
@@ -167,18 +152,9 @@ class World:
         try:
             job.look()
             if not job.is_held():
-                pipeline, end = PIPELINES[build], self.ends[build]
-                job.publish(
-                    Mark(
-                        build,
-                        "t",
-                        1,
-                        job.newest.number,
-                        job.newest.offsets,
-                        at(end, topic=pipeline),
-                    ),
-                    {"t": 1},
-                )
+                end, newest = at(self.ends[build], topic=PIPELINES[build]), job.newest
+                mark = Mark(build, "t", 1, newest.number, newest.offsets, end)
+                job.publish(mark, {"t": 1})
         except KappaError:
             # Somebody has acted for it, and thought it dead: it begins again.
             self.kill(build)
@@ -186,20 +162,18 @@ class World:
     def read(self) -> None:
         """Asserts that a reader never goes back, in any pipeline."""
         _, record = self.journal.last_served()
-        assert record is not None
-        assert isinstance(record.event, Served)
         for pipeline, build in record.event.serving.items():
             newest = Frontiers(self.store, build).newest()
-            assert newest is not None
             answer = record.event.generation, newest.offsets.at(pipeline, 0)
             before = self.seen.setdefault(pipeline, answer)
-            assert answer[0] >= before[0], (
-                f"pipeline {pipeline} went back from {before} to {answer}"
-            )
-            assert answer[1] >= before[1], (
-                f"pipeline {pipeline} went back from {before} to {answer}"
-            )
+            went = f"pipeline {pipeline} went back from {before} to {answer}"
+            assert answer[0] >= before[0], went
+            assert answer[1] >= before[1], went
             self.seen[pipeline] = answer
+
+    def kinds(self, kind: type[Event]) -> list[Any]:
+        """Lists the events of one kind that came after the beginning."""
+        return [event for event in self.events if isinstance(event, kind)]
 
     def go_on(self, controller: Controller, rounds: int = 12) -> State:
         for _ in range(rounds):
@@ -218,43 +192,37 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_both_switch_in_one_generation_with_a_receipt_each(world: World) -> None:
+@pytest.fixture
+def asked_for(world: World) -> World:
+    """A world in which both candidates have a yes, together."""
     ask_promote(world.store, "flights", "trains")
+    return world
+
+
+def test_both_switch_in_one_generation_with_a_receipt_each(asked_for: World) -> None:
+    world = asked_for
     state = world.go_on(world.controller())
 
-    assert (state.generation, state.serving, state.idle) == (
-        3,
-        {"flights": "b", "trains": "y"},
-        {"flights": "a", "trains": "x"},
-    )
-    assert [type(event).__name__ for event in world.events] == [
-        "PromoteAsked",
-        "Held",
-        "Held",
-        "Served",
-    ]
-    served = world.events[-1]
-    assert isinstance(served, Served)
-    assert [
-        (each.rollout, each.receipt.build, each.receipt.live_build, each.receipt.first)
-        for each in served.switched
-    ] == [(9, "b", "a", False), (12, "y", "x", False)]
-    assert [each.receipt.candidate_offsets for each in served.switched] == [
-        at(10),
-        at(10, topic="trains"),
-    ]
+    assert state.generation == 3
+    assert state.serving == {"flights": "b", "trains": "y"}
+    assert state.idle == {"flights": "a", "trains": "x"}
+    assert [type(event) for event in world.events] == [PromoteAsked, Held, Held, Served]
+    first, second = world.events[-1].switched
+    assert (first.rollout, second.rollout) == (9, 12)
+    receipts = first.receipt, second.receipt
+    assert [each.build for each in receipts] == ["b", "y"]
+    assert [each.live_build for each in receipts] == ["a", "x"]
+    assert not any(each.first for each in receipts)
+    assert [each.candidate_offsets for each in receipts] == [at(10), at(10, topic="trains")]
     assert world.hold("a") is world.hold("x") is None
 
 
-def test_history_and_show_tell_each_ones_receipt(world: World) -> None:
-    ask_promote(world.store, "flights", "trains")
+def test_history_and_show_tell_each_ones_receipt(asked_for: World) -> None:
+    world = asked_for
     state = world.go_on(world.controller())
 
     told = {
-        chapter.rollout.id: (
-            chapter.generation,
-            None if chapter.receipt is None else chapter.receipt.build,
-        )
+        chapter.rollout.id: (chapter.generation, chapter.receipt and chapter.receipt.build)
         for chapter in rollout_entries(state)
     }
     assert told == {1: (1, "a"), 5: (2, "x"), 9: (3, "b"), 12: (3, "y")}
@@ -265,40 +233,29 @@ def test_history_and_show_tell_each_ones_receipt(world: World) -> None:
         dict.fromkeys(("b", "y"), BuildCode("there", "0" * 64, there=True)),
         {9: ("2 inserts to carriers",)},
     )
-    assert [
-        (each["rollout"], each["pipeline"], each["build"])
-        for each in show_document(found)["switched"]
-    ] == [(3, "flights", "b"), (4, "trains", "y")]
-    assert show_document(found)["builds"]["trains"]["previous_build"] == "x"
-    assert [row[:3] for row in show_listing(found).rows] == [
-        ("flights", "flights", 0),
-        ("trains", "trains", 0),
-    ]
+    document = show_document(found)
+    switched = [(each["rollout"], each["pipeline"], each["build"]) for each in document["switched"]]
+    assert switched == [(3, "flights", "b"), (4, "trains", "y")]
+    assert document["builds"]["trains"]["previous_build"] == "x"
+    rows = [row[:3] for row in show_listing(found).rows]
+    assert rows == [("flights", "flights", 0), ("trains", "trains", 0)]
     assert "flights: build b (version version-of-b) instead of a" in show_text(found)
     assert "trains: build y (version version-of-y) instead of x" in show_text(found)
     assert show_text(found).count("sent: 2 inserts to carriers\n") == 1
-    assert [each["sent"] for each in show_document(found)["switched"]] == [
-        ["2 inserts to carriers"],
-        [],
-    ]
+    assert [each["sent"] for each in document["switched"]] == [["2 inserts to carriers"], []]
 
 
 @pytest.mark.parametrize(("id_", "number"), [(9, 3), (12, 4)])
-def test_who_says_yes_to_one_that_has_served_with_others_learns_in_which_generation(
-    world: World, id_: int, number: int
-) -> None:
-    ask_promote(world.store, "flights", "trains")
-    world.go_on(world.controller())
+def test_yes_to_served_group_tells_generation(asked_for: World, id_: int, number: int) -> None:
+    asked_for.go_on(asked_for.controller())
 
-    with pytest.raises(
-        Conflict, match=f"was first: rollout {number} of pipeline .* has served, as generation 3"
-    ):
-        ask_promote(world.store, seen=[id_])
+    told = f"was first: rollout {number} of pipeline .* has served, as generation 3"
+    with pytest.raises(Conflict, match=told):
+        ask_promote(asked_for.store, seen=[id_])
 
 
-def test_one_of_them_is_undone_by_itself_and_to_a_generation(world: World) -> None:
-    ask_promote(world.store, "flights", "trains")
-    controller = world.controller()
+def test_one_of_them_is_undone_by_itself_and_to_a_generation(asked_for: World) -> None:
+    world, controller = asked_for, asked_for.controller()
     world.go_on(controller)
 
     ask_undo(world.store, "trains")
@@ -317,7 +274,7 @@ def test_nothing_is_held_before_each_of_them_is_near(world: World) -> None:
     controller = world.controller()
     for _ in range(10):
         controller.tick()
-    assert not [event for event in world.events if isinstance(event, Held)]
+    assert not world.kinds(Held)
     assert controller.waits == {
         9: "the last records of build y before build x",
         12: "the last records before build x",
@@ -329,14 +286,13 @@ def test_nothing_is_held_before_each_of_them_is_near(world: World) -> None:
 
 def test_one_that_is_not_ready_stops_all_and_nothing_is_appended(world: World) -> None:
     ask_verify(world.store, "trains")
-    with pytest.raises(
-        Conflict, match="of pipeline trains, begun by ada@test, is verifying|of pipeline trains"
-    ):
+    said = "of pipeline trains, begun by ada@test, is verifying|of pipeline trains"
+    with pytest.raises(Conflict, match=said):
         ask_promote(world.store, "flights", "trains")
     with pytest.raises(UsageError, match="pipeline boats has no active rollout"):
         ask_promote(world.store, "flights", "boats")
 
-    assert not [event for event in world.events if isinstance(event, PromoteAsked)]
+    assert not world.kinds(PromoteAsked)
 
 
 def test_without_a_name_several_are_named_and_how_they_go_together_is_said(world: World) -> None:
@@ -349,11 +305,10 @@ def test_without_a_name_several_are_named_and_how_they_go_together_is_said(world
 
 @pytest.mark.parametrize("leave", ["abandon", "stop"])
 @pytest.mark.parametrize("ticks", [1, 2])
-def test_when_one_ends_the_other_is_let_go_and_waits_for_a_new_yes(
-    world: World, leave: str, ticks: int
+def test_when_one_ends_the_other_waits_for_new_yes(
+    asked_for: World, leave: str, ticks: int
 ) -> None:
-    ask_promote(world.store, "flights", "trains")
-    controller = world.controller()
+    world, controller = asked_for, asked_for.controller()
     for _ in range(ticks):
         controller.tick()
     assert world.hold("x") is not None
@@ -373,11 +328,8 @@ def test_when_one_ends_the_other_is_let_go_and_waits_for_a_new_yes(
     assert world.go_on(controller).serving == {"flights": "a", "trains": "y"}
 
 
-def test_a_candidate_that_never_reaches_the_live_build_fails_its_group(
-    world: World,
-) -> None:
-    ask_promote(world.store, "flights", "trains")
-    controller = world.controller()
+def test_candidate_behind_for_ever_fails_its_group(asked_for: World) -> None:
+    world, controller = asked_for, asked_for.controller()
     for _ in range(RULES.hold_attempts):
         # Build y is near, and build b far. When b is near too, x has moved on, and y has not.
         for build, end in (("a", world.ends["a"] + 5), ("y", world.ends["x"])):
@@ -401,42 +353,34 @@ def test_a_candidate_that_never_reaches_the_live_build_fails_its_group(
 
     state = controller.state
     assert {state.rollout(number).phase for number in (9, 12)} == {Phase.FAILED}
-    assert [
-        (event.rollout, event.together) for event in world.events if isinstance(event, Failed)
-    ] == [(9, (12,))]
-    assert (
-        len([event for event in world.events if isinstance(event, Released)]) == RULES.hold_attempts
-    )
+    assert [(event.rollout, event.together) for event in world.kinds(Failed)] == [(9, (12,))]
+    assert len(world.kinds(Released)) == RULES.hold_attempts
     assert state.serving == {"flights": "a", "trains": "x"}
 
 
-def test_dead_live_jobs_are_acted_for(world: World) -> None:
-    ask_promote(world.store, "flights", "trains")
+def test_dead_live_jobs_are_acted_for(asked_for: World) -> None:
+    world, controller = asked_for, asked_for.controller()
     world.kill("a")
     world.kill("x")
-    controller = world.controller()
     for _ in range(8):
         controller.tick()
 
     assert controller.state.serving == {"flights": "b", "trains": "y"}
 
 
-def test_one_whose_facts_are_damaged_fails_and_the_other_only_loses_its_yes(world: World) -> None:
-    ask_promote(world.store, "flights", "trains")
-    controller = world.controller()
+def test_damaged_one_fails_and_the_other_loses_its_yes(asked_for: World) -> None:
+    world, controller = asked_for, asked_for.controller()
     world.store.put("builds/b/birth.json", b"{}")
     for _ in range(6):
         controller.tick()
 
-    assert (controller.state.rollout(9).phase, controller.state.rollout(12).waits) == (
-        Phase.FAILED,
-        True,
-    )
+    assert controller.state.rollout(9).phase == Phase.FAILED
+    assert controller.state.rollout(12).waits
 
 
 @pytest.mark.parametrize("ticks", range(5))
-def test_a_controller_that_was_killed_is_gone_on_from_by_the_next(world: World, ticks: int) -> None:
-    ask_promote(world.store, "flights", "trains")
+def test_next_controller_goes_on_from_a_killed_one(asked_for: World, ticks: int) -> None:
+    world = asked_for
     first = world.controller()
     for _ in range(ticks):
         first.tick()
@@ -450,23 +394,16 @@ ACTIONS = (
     *("look a", "look b", "look x", "look y") * 2,
     *("go on a", "go on x", "wait", "kill a", "kill x", "crash 0"),
     *("promote flights trains", "promote trains flights", "promote flights", "promote trains"),
-    *(
-        "abandon flights",
-        "abandon trains",
-        "verify flights",
-        "verify trains",
-        "undo flights",
-        "undo trains",
-    ),
+    *("abandon flights", "abandon trains", "verify flights", "verify trains"),
+    *("undo flights", "undo trains"),
 )
 
 
 def deciding(world: World, controller: Controller) -> Generator[None]:
     """Runs a controller's ticks, and yields between what it reads, decides and does."""
     while True:
-        controller.state = fold_records(
-            world.journal.after(controller.state.last), controller.state
-        )
+        known = controller.state
+        controller.state = fold_records(world.journal.after(known.last), known)
         yield
         for begun in controller.state.active_rollouts:
             rollout = controller.state.rollout(begun.id)
@@ -487,9 +424,8 @@ def asked(what: Callable[[], object]) -> None:
 @pytest.mark.law
 @examples(10)
 @given(st.lists(st.sampled_from(ACTIONS), max_size=40), st.booleans(), st.integers())
-def test_any_interleaving_of_two_controllers_promotes_no_half_group(
-    actions: list[str], together: bool, seed: int
-) -> None:
+def test_two_controllers_promote_no_half(actions: list[str], together: bool, seed: int) -> None:
+    """Of a group, in any interleaving."""
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder))
         if together:
@@ -517,6 +453,7 @@ def test_any_interleaving_of_two_controllers_promotes_no_half_group(
 
 def act(world: World, controllers: list[Generator[None]], action: str) -> None:
     verb, *names = action.split()
+    asks = {"abandon": abandon_rollout, "verify": ask_verify, "undo": ask_undo}
     match verb:
         case "controller":
             next(controllers[int(names[0])])
@@ -532,14 +469,8 @@ def act(world: World, controllers: list[Generator[None]], action: str) -> None:
             world.kill(names[0])
         case "promote":
             asked(lambda: ask_promote(world.store, *names))
-        case "abandon":
-            asked(lambda: abandon_rollout(world.store, names[0]))
-        case "verify":
-            asked(lambda: ask_verify(world.store, names[0]))
-        case "undo":
-            asked(lambda: ask_undo(world.store, names[0]))
         case _:
-            raise AssertionError(action)
+            asked(lambda: asks[verb](world.store, names[0]))
 
 
 def ensure_never_half(world: World) -> None:
