@@ -26,15 +26,9 @@ from kappa.replay.status.run_records import served_at
 pytestmark = [pytest.mark.browser, pytest.mark.jvm, pytest.mark.long]
 
 # As the tree has it, but for the view that the board shows: here it is a maintained one.
-V1 = (
-    (TREE / "pipelines" / "flights.py")
-    .read_text(encoding="utf-8")
-    .replace(
-        'from delays left join airlines using (carrier) group by all\n            """,',
-        'from delays left join airlines using (carrier) group by all\n            """,\n'
-        '            keys=("carrier",),',
-    )
-)
+VIEW = 'from delays left join airlines using (carrier) group by all\n            """,'
+TEXT = (TREE / "pipelines" / "flights.py").read_text(encoding="utf-8")
+V1 = TEXT.replace(VIEW, f'{VIEW}\n            keys=("carrier",),')
 assert 'keys=("carrier",)' in V1
 BOARD = TREE / "boards" / "flights.toml"
 V2 = V1.replace("LATE_MINUTES = 15", "LATE_MINUTES = 30")
@@ -48,15 +42,12 @@ PATIENCE_MS = 180_000
 
 def produce(bed: Testbed, events: Iterable[Event]) -> None:
     for topic, of_topic in groupby(events, key=lambda each: each.topic):
-        bed.log.produce(
-            (
-                ProducedRecord(
-                    each.value, each.key.encode(), each.timestamp_ms, partition=each.partition
-                )
-                for each in of_topic
-            ),
-            topic,
+        placed = ((each.key.encode(), each.timestamp_ms, each) for each in of_topic)
+        records = (
+            ProducedRecord(each.value, key, at, partition=each.partition)
+            for key, at, each in placed
         )
+        bed.log.produce(records, topic)
 
 
 @contextmanager
@@ -90,9 +81,8 @@ def agree(page: Page, button: str, *, told: str) -> None:
 
 # Six of its looks have that patience each.
 @pytest.mark.timeout(1200)
-def test_a_deploy_is_watched_promoted_and_undone_by_clicking(
-    chromium: Browser, tmp_path: Path, lent: str
-) -> None:
+def test_deploy_is_promoted_by_clicking(chromium: Browser, tmp_path: Path, lent: str) -> None:
+    """It is watched and undone by clicking, too."""
     events = list(first_events(FLIGHTS + LATER))
     first, later = events[:-LATER], events[-LATER:]
     with platform(tmp_path / "airport", lent, listen="127.0.0.1:0", flights=V1) as bed:
@@ -106,9 +96,8 @@ def test_a_deploy_is_watched_promoted_and_undone_by_clicking(
             page.goto("/")
             expect(page.locator("main")).to_contain_text("kappa deploy")
             bed.must("deploy", "--yes")
-            expect(page.locator("#pipe-flights .chip")).to_have_text(
-                re.compile("Up to date|Following"), timeout=PATIENCE_MS
-            )
+            chip, follows = page.locator("#pipe-flights .chip"), re.compile("Up to date|Following")
+            expect(chip).to_have_text(follows, timeout=PATIENCE_MS)
             look_at_the_board(page)
             bed.declare("flights", V2)
             bed.must("stage", "--yes")

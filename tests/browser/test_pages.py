@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import page_world
 import pytest
@@ -43,25 +44,10 @@ from kappa.state.offsets import Offsets
 # Some of them are slow, and without a browser none can be run: `make check` leaves them out.
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PATHS = (
-    "/",
-    "/rollouts/5",
-    "/rollouts/5/samples",
-    "/rollouts/3",
-    "/history",
-    "/generations/1",
-    "/tables",
-    "/tables/web/page_hits",
-    "/query?sql=from+by_page",
-    "/logs/web-2",
-    "/alerts",
-    "/topics",
-    "/topics/visits",
-    "/rejects",
-    "/boards",
-    "/boards/pages",
-    "/boards/pages?kiosk=1",
-    "/boards/wrong",
-    "/nowhere",
+    *("/", "/rollouts/5", "/rollouts/5/samples", "/rollouts/3", "/history", "/generations/1"),
+    *("/tables", "/tables/web/page_hits", "/query?sql=from+by_page", "/logs/web-2", "/alerts"),
+    *("/topics", "/topics/visits", "/rejects", "/boards", "/boards/pages"),
+    *("/boards/pages?kiosk=1", "/boards/wrong", "/nowhere"),
 )
 HOSTILE = (
     "<img src=x onerror=alert(1)>\"'`${1}\u202e\u05d0\u05d1\u05d2 \U0001f9e8"
@@ -104,23 +90,15 @@ sql = "from page_hitz"
 """
 
 
-def serving(
-    world: World,
-    *,
-    token: str | None = None,
-    accounts: Accounts | None = None,
-    port: int = 0,
-) -> Server:
+def serving(world: World, **given: Any) -> Server:
     return Server(
         world.store,
         Allowance(at_once=2),
-        token=token,
-        accounts=accounts,
         router=api.router,
         more=(events.router, changes.router, *routes.ROUTERS),
         desk=world.desk,
         changes=ChangeHub(world.store, lease_seconds=60, keep_seconds=60, limits=None),
-        port=port,
+        **given,
     )
 
 
@@ -149,6 +127,12 @@ def ready(chromium: Browser, folder: Path) -> Iterator[tuple[World, Page, Seen]]
         yield world, page, seen
 
 
+def run(box: Locator, sql: str) -> None:
+    """Types a query into a box, and runs it."""
+    box.fill(sql)
+    box.press("Control+Enter")
+
+
 def look(page: Page, button: str) -> Locator:
     """Clicks, waits for the plan of what would be done, and returns the dialog."""
     page.get_by_role("button", name=button).click()
@@ -163,9 +147,8 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_every_page_is_accessible_in_light_and_dark_and_fits_a_narrow_screen(
-    chromium: Browser, standing: Server, path: str
-) -> None:
+def test_pages_are_accessible_and_narrow(chromium: Browser, standing: Server, path: str) -> None:
+    """In light and dark."""
     with opened(chromium, at(standing), axe=True) as (page, seen):
         page.goto(path)
         page.wait_for_load_state("load")
@@ -219,17 +202,15 @@ def test_no_name_or_text_of_a_stranger_runs_or_breaks_a_page(
 
 
 @pytest.mark.long
-def test_a_board_follows_its_tables_and_what_is_the_same_is_left_alone(
-    chromium: Browser, tmp_path: Path
-) -> None:
+def test_board_follows_its_tables_alone(chromium: Browser, tmp_path: Path) -> None:
+    """What is the same is left alone."""
     world = lived(tmp_path)
     with serving(world) as server, opened(chromium, at(server)) as (page, _):
         page.goto("/boards/pages")
         expect(page.locator("#line")).to_have_text("Live")
         expect(page.locator("#chart-4 canvas")).to_be_visible()
-        assert json.loads(page.locator("#board").get_attribute("data-reads") or "") == [
-            ["web", "page_hits"]
-        ]
+        reads = page.locator("#board").get_attribute("data-reads")
+        assert json.loads(reads) == [["web", "page_hits"]]
         page.locator("#chart-4 summary").click()
         page.locator("#chart-5 .scroll").evaluate("(each) => { each.scrollTop = 200; }")
         page.evaluate(
@@ -255,9 +236,7 @@ def test_a_board_follows_its_tables_and_what_is_the_same_is_left_alone(
 
 
 @pytest.mark.long
-def test_a_board_asks_again_until_its_answer_is_that_of_the_newest_rows(
-    chromium: Browser, tmp_path: Path
-) -> None:
+def test_board_asks_until_its_answer_is_newest(chromium: Browser, tmp_path: Path) -> None:
     """The answer of a moment ago serves all who ask; no further event brings the newer one."""
     world = lived(tmp_path)
     with serving(world) as server, opened(chromium, at(server)) as (page, seen):
@@ -272,43 +251,34 @@ def test_a_board_asks_again_until_its_answer_is_that_of_the_newest_rows(
 
 
 @pytest.mark.long
-def test_a_kiosk_is_large_without_a_frame_and_leads_back_by_its_title(
-    chromium: Browser, standing: Server
-) -> None:
+def test_kiosk_is_large_and_leads_back(chromium: Browser, standing: Server) -> None:
+    """Without a frame, by its title."""
     with opened(chromium, at(standing), viewport={"width": 1920, "height": 1080}) as (page, _):
         page.goto("/boards/pages")
         page.get_by_role("link", name="On a wall").click()
         expect(page.locator("#line")).to_have_text("Live")
         expect(page.get_by_role("navigation")).to_have_count(0)
-        assert (
-            page.locator("#chart-1 .figure").evaluate(
-                "(each) => parseFloat(getComputedStyle(each).fontSize)"
-            )
-            > 48
-        )
+        size = "(each) => parseFloat(getComputedStyle(each).fontSize)"
+        assert page.locator("#chart-1 .figure").evaluate(size) > 48
         picture(page, "board on a wall")
         page.get_by_role("link", name="Pages").click()
         expect(page.get_by_role("navigation")).to_be_visible()
 
 
 @pytest.mark.long
-def test_what_was_found_a_while_later_comes_by_itself_and_is_told_as_it_was_written(
-    chromium: Browser, standing: Server
-) -> None:
+def test_late_samples_come_by_themselves(chromium: Browser, standing: Server) -> None:
+    """They are told as they were written."""
     with opened(chromium, at(standing)) as (page, _):
         page.goto("/rollouts/5")
         expect(page.locator("#samples ins")).to_have_count(5)
         expect(page.locator("#samples")).to_contain_text(EVIL)
 
 
-def test_a_query_is_answered_and_drawn_and_a_wrong_one_is_explained(
-    chromium: Browser, standing: Server
-) -> None:
+def test_query_is_drawn_or_explained(chromium: Browser, standing: Server) -> None:
     with opened(chromium, at(standing), axe=True) as (page, seen):
         page.goto("/tables/web/page_hits")
         box = page.locator("#query")
-        box.fill("select minute, hits from page_hits order by minute")
-        box.press("Control+Enter")
+        run(box, "select minute, hits from page_hits order by minute")
         expect(page.locator("#answer .chart canvas")).to_be_visible()
         expect(page.locator("#answer .scroll tbody tr")).to_have_count(40)
         expect(page.locator("#asked")).to_contain_text("40 rows, of generation 2")
@@ -323,31 +293,26 @@ def test_a_query_is_answered_and_drawn_and_a_wrong_one_is_explained(
         expect(page.locator("#answer .bars tbody tr")).to_have_count(9)
         ensure_good(page, "sql bars")
 
-        box.fill("select page from page_hits")
-        box.press("Control+Enter")
+        run(box, "select page from page_hits")
         expect(page.locator("#asked")).to_contain_text("40 rows")
         expect(page.locator("#answer .bars, #answer .chart")).to_have_count(0)
 
-        box.fill("select * from page_hitz")
-        box.press("Control+Enter")
+        run(box, "select * from page_hitz")
         expect(page.get_by_role("alert")).to_contain_text("page_hits")
         ensure_good(page, "sql refused")
         seen.complaints.clear()
 
 
 @pytest.mark.long
-def test_the_address_follows_the_query_and_the_browser_keeps_it(
-    chromium: Browser, standing: Server
-) -> None:
+def test_address_follows_the_query(chromium: Browser, standing: Server) -> None:
+    """The browser keeps it."""
     with opened(chromium, at(standing)) as (page, _):
         page.goto("/query")
         box, rows = page.locator("#query"), page.locator("#answer .scroll tbody tr")
-        box.fill("select 1 as n")
-        box.press("Control+Enter")
+        run(box, "select 1 as n")
         expect(rows).to_have_count(1)
         expect(page).to_have_url(f"{at(standing)}/query?sql=select+1+as+n")
-        box.fill("from by_page")
-        box.press("Control+Enter")
+        run(box, "from by_page")
         expect(rows).to_have_count(9)
         with page.expect_download() as file:
             page.get_by_role("button", name="CSV").click()
@@ -402,9 +367,7 @@ def test_the_pages_stay_in_place_and_in_sight(chromium: Browser, standing: Serve
 
 
 @pytest.mark.long
-def test_all_that_can_be_done_can_be_done_by_keyboard_and_where_one_is_is_seen(
-    chromium: Browser, tmp_path: Path
-) -> None:
+def test_keyboard_does_all_and_focus_is_seen(chromium: Browser, tmp_path: Path) -> None:
     with ready(chromium, tmp_path) as (_, page, _):
         page.keyboard.press("Tab")
         expect(page.locator(":focus")).to_have_text("To the content")
@@ -428,9 +391,7 @@ def test_all_that_can_be_done_can_be_done_by_keyboard_and_where_one_is_is_seen(
 
 
 @pytest.mark.long
-def test_what_would_be_done_and_why_not_is_accessible_too(
-    chromium: Browser, tmp_path: Path
-) -> None:
+def test_dialogs_and_refusals_are_accessible(chromium: Browser, tmp_path: Path) -> None:
     with ready(chromium, tmp_path) as (world, page, seen):
         dialog = look(page, "Promote")
         ensure_good(page, "dialog")
@@ -441,9 +402,8 @@ def test_what_would_be_done_and_why_not_is_accessible_too(
         seen.complaints.clear()
 
 
-def test_a_yes_is_the_commands_own_record_once_and_the_page_follows(
-    chromium: Browser, tmp_path: Path
-) -> None:
+def test_yes_is_one_record_and_page_follows(chromium: Browser, tmp_path: Path) -> None:
+    """The record is the command's own."""
     with ready(chromium, tmp_path) as (world, page, _):
         look(page, "Promote")
         page.get_by_label("Reason").fill("ticket 7")
@@ -462,16 +422,13 @@ def test_verify_once_more_is_asked_of_what_is_seen(chromium: Browser, tmp_path: 
         page.locator("#plan-yes").click()
         expect(page.locator(".stages [aria-current]")).to_contain_text("Verify")
 
-    assert [
-        (type(record.event), getattr(record.event, "rollout", 0))
-        for record in world.journal.after(16)
-    ] == [(VerifyAsked, 14)]
+    (record,) = world.journal.after(16)
+    assert isinstance(record.event, VerifyAsked)
+    assert record.event.rollout == 14
 
 
 @pytest.mark.long
-def test_a_yes_that_was_meant_for_one_candidate_is_none_for_the_next(
-    chromium: Browser, tmp_path: Path
-) -> None:
+def test_yes_is_for_one_candidate_alone(chromium: Browser, tmp_path: Path) -> None:
     with ready(chromium, tmp_path) as (world, page, seen):
         dialog = look(page, "Promote")
         world.append(Abandoned(14, "somebody was quicker"))
@@ -484,9 +441,7 @@ def test_a_yes_that_was_meant_for_one_candidate_is_none_for_the_next(
 
 
 @pytest.mark.long
-def test_what_comes_late_of_a_look_that_was_left_is_not_told_as_another_ones(
-    chromium: Browser, tmp_path: Path
-) -> None:
+def test_late_answers_are_not_told_as_anothers(chromium: Browser, tmp_path: Path) -> None:
     world = lived(tmp_path)
     late: list[Route] = []
 
@@ -548,16 +503,13 @@ def test_who_is_not_known_any_more_is_asked_who_he_is(chromium: Browser, tmp_pat
 
 
 @pytest.mark.long
-def test_numbers_and_times_are_the_servers_own_wherever_one_sits(
-    chromium: Browser, standing: Server
-) -> None:
+def test_numbers_and_times_are_the_servers(chromium: Browser, standing: Server) -> None:
+    """Wherever one sits."""
     with opened(chromium, at(standing), timezone_id="America/New_York") as (page, _):
         page.goto("/tables/web/page_hits")
-        page.locator("#query").fill(
-            "select timestamp '2026-01-01 05:00:00' + to_hours(n::int) as at, n::int as n, "
-            "(1152921504606846977 + n)::bigint as wide from range(3) of(n)"
-        )
-        page.locator("#query").press("Control+Enter")
+        hours = "timestamp '2026-01-01 05:00:00' + to_hours(n::int) as at, n::int as n"
+        wide = "(1152921504606846977 + n)::bigint as wide"
+        run(page.locator("#query"), f"select {hours}, {wide} from range(3) of(n)")
         expect(page.locator("#answer .scroll tbody")).to_contain_text("1,152,921,504,606,846,977")
         page.locator("#answer .chart .u-over").hover(position={"x": 1, "y": 60})
         expect(page.locator("#answer .chart .u-legend")).to_contain_text("2026-01-01 05:00:00 UTC")
@@ -580,9 +532,8 @@ def test_who_is_second_is_told_so_and_nothing_is_done(chromium: Browser, tmp_pat
     assert not any(isinstance(record.event, PromoteAsked) for record in world.journal.after(0))
 
 
-def test_when_the_server_goes_the_page_says_so_and_heals_when_it_is_back(
-    chromium: Browser, tmp_path: Path
-) -> None:
+def test_page_tells_that_the_server_is_gone(chromium: Browser, tmp_path: Path) -> None:
+    """It heals when the server is back."""
     world = lived(tmp_path)
     first = serving(world)
     with opened(chromium, at(first)) as (page, seen):
@@ -600,9 +551,8 @@ def test_when_the_server_goes_the_page_says_so_and_heals_when_it_is_back(
 
 
 @pytest.mark.long
-def test_nothing_jumps_while_data_stream_in_nor_moves_for_who_wants_it_still(
-    chromium: Browser, tmp_path: Path
-) -> None:
+def test_streamed_data_move_nothing(chromium: Browser, tmp_path: Path) -> None:
+    """Nothing is animated for who wants it still."""
     world = lived(tmp_path)
     with (
         serving(world) as server,
@@ -615,7 +565,6 @@ def test_nothing_jumps_while_data_stream_in_nor_moves_for_who_wants_it_still(
         frontiers = Frontiers(world.store, "web-2")
         for number in range(41, 46):
             last = frontiers.newest()
-            assert last is not None
             grown = Offsets({"visits": {0: last.offsets.at("visits", 0) * 4, 1: 617}})
             frontiers.publish(replace(last, number=number, offsets=grown, published_at=now()))
             expect(folded).to_contain_text(f"{grown.at('visits', 0) + 617:,}")
@@ -628,34 +577,22 @@ def test_nothing_jumps_while_data_stream_in_nor_moves_for_who_wants_it_still(
         before, frontiers = page.evaluate("shifted"), Frontiers(world.store, "web-3")
         for number in range(41, 44):
             last = frontiers.newest()
-            assert last is not None
             grown = Offsets({"visits": {0: 1000 + 5 * number, 1: 617}})
             frontiers.publish(replace(last, number=number, offsets=grown, published_at=now()))
             expect(page.locator("#rollout .facts").first).to_contain_text(
                 f"{grown.at('visits', 0) + 617:,}"
             )
         assert page.evaluate("shifted") - before < 0.01
-        assert page.evaluate(
-            "getComputedStyle(document.querySelector('progress'), "
-            "'::-webkit-progress-value').transitionDuration"
-        ) in {"0s", ""}
+        value = "getComputedStyle(document.querySelector('progress'), '::-webkit-progress-value')"
+        assert page.evaluate(f"{value}.transitionDuration") in {"0s", ""}
 
 
 @pytest.mark.long
-def test_nothing_jumps_while_a_rollout_goes_from_one_stage_to_the_next(
-    chromium: Browser, tmp_path: Path
-) -> None:
+def test_stages_of_a_rollout_move_nothing(chromium: Browser, tmp_path: Path) -> None:
     with ready(chromium, tmp_path) as (world, page, _):
-        world.append(
-            Abandoned(14, "for another one"),
-            Staged(
-                "web",
-                world.build("web-4"),
-                "version-of-web-4",
-                ("function web changed",),
-                auto_promote=False,
-            ),
-        )
+        build, why = world.build("web-4"), ("function web changed",)
+        begun = Staged("web", build, "version-of-web-4", why, auto_promote=False)
+        world.append(Abandoned(14, "for another one"), begun)
         overview, rollout = page.context.new_page(), page
         overview.goto("/")
         rollout.goto("/rollouts/6")
@@ -681,9 +618,8 @@ def test_nothing_jumps_while_a_rollout_goes_from_one_stage_to_the_next(
 
 
 @pytest.mark.long
-def test_without_scripts_all_is_there_to_be_read_and_what_to_type_is_said(
-    chromium: Browser, standing: Server
-) -> None:
+def test_without_scripts_all_is_readable(chromium: Browser, standing: Server) -> None:
+    """What to type is said."""
     with opened(chromium, at(standing), java_script_enabled=False) as (page, _):
         page.goto("/rollouts/5")
         page.get_by_role("link", name="Show some of each kind").click()
@@ -705,9 +641,8 @@ def test_without_scripts_all_is_there_to_be_read_and_what_to_type_is_said(
             expect(page.locator("main")).to_contain_text(told)
 
 
-def test_with_a_token_a_browser_signs_in_sees_what_is_new_asks_and_signs_out(
-    chromium: Browser, tmp_path: Path
-) -> None:
+def test_browser_signs_in_with_a_token(chromium: Browser, tmp_path: Path) -> None:
+    """It sees what is new, asks, and signs out."""
     world = lived(tmp_path)
     with (
         serving(world, token="s3cret") as server,
@@ -733,9 +668,7 @@ def test_with_a_token_a_browser_signs_in_sees_what_is_new_asks_and_signs_out(
         expect(page.get_by_label("Token")).to_be_visible()
 
 
-def test_a_person_signs_in_at_the_issuer_and_reads_some_tables(
-    chromium: Browser, tmp_path: Path
-) -> None:
+def test_person_signs_in_at_the_issuer(chromium: Browser, tmp_path: Path) -> None:
     """The way to another site and back ends signed in, and a limited page stays calm."""
     world = lived(tmp_path)
     analyst = GrantSettings(roles=[Role.READ], tables=["page_hits"])
@@ -767,9 +700,7 @@ def test_a_person_signs_in_at_the_issuer_and_reads_some_tables(
 
 
 @pytest.mark.long
-def test_before_anything_is_there_the_page_says_what_to_type(
-    chromium: Browser, tmp_path: Path
-) -> None:
+def test_empty_page_says_what_to_type(chromium: Browser, tmp_path: Path) -> None:
     with serving(World(tmp_path)) as server, opened(chromium, at(server), axe=True) as (page, _):
         for path in ("/", "/tables", "/history", "/rejects"):
             page.goto(path)

@@ -81,14 +81,11 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return installed(tmp_path_factory.mktemp("wheel"))
 
 
-def test_the_readme_works_when_pasted_where_a_wheel_is_installed(
-    tmp_path: Path, venv: Path
-) -> None:
+def test_pasted_readme_works_with_a_wheel(tmp_path: Path, venv: Path) -> None:
     (site,) = venv.glob("lib/python*/site-packages")
     # A project's own `serving/`, `commands/`, `demo/` or `cli.py` is hidden by nothing.
-    assert {path.name for path in site.iterdir() if path.suffix not in {".pth", ".dist-info"}} == {
-        "kappa"
-    }
+    names = {each.name for each in site.iterdir() if each.suffix not in {".pth", ".dist-info"}}
+    assert names == {"kappa"}
     bed = Installed(tmp_path / "shop", venv)
     # The README's first command makes the project.
     shutil.rmtree(bed.folder)
@@ -140,10 +137,8 @@ def deployed(venv: Path, tmp_path: Path) -> Iterator[Deployed]:
 
 # Each template is a test of its own, so that they are in different shares of the long suite.
 def test_page_hits_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
-    assert [(row["page"], row["hits"]) for row in deployed("page-hits")] == [
-        ("/", 2),
-        ("/health", 1),
-    ]
+    rows = [(row["page"], row["hits"]) for row in deployed("page-hits")]
+    assert rows == [("/", 2), ("/health", 1)]
 
 
 def test_shop_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
@@ -151,11 +146,8 @@ def test_shop_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
 
 
 def test_cdc_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
-    assert [(row["country"], row["orders"]) for row in deployed("cdc")] == [
-        ("ES", 2),
-        ("FR", 1),
-        ("IT", 1),
-    ]
+    rows = [(row["country"], row["orders"]) for row in deployed("cdc")]
+    assert rows == [("ES", 2), ("FR", 1), ("IT", 1)]
 
 
 def test_iot_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
@@ -163,11 +155,8 @@ def test_iot_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
 
 
 def test_connect_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
-    assert [(row["source"], row["connected"]) for row in deployed("connect")] == [
-        ("advert", 2),
-        ("friend", 5),
-        ("search", 2),
-    ]
+    rows = [(row["source"], row["connected"]) for row in deployed("connect")]
+    assert rows == [("advert", 2), ("friend", 5), ("search", 2)]
 
 
 def test_empty_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
@@ -183,9 +172,8 @@ def test_fraud_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
 
 
 def test_trending_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
-    assert [row["word"] for row in deployed("trending")] == [
-        *("bread", "cat", "rain", "coffee", "train", "song"),
-    ]
+    rows = [row["word"] for row in deployed("trending")]
+    assert rows == ["bread", "cat", "rain", "coffee", "train", "song"]
 
 
 def test_ads_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
@@ -193,21 +181,16 @@ def test_ads_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
 
 
 def test_searches_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
-    assert [(row["search"], row["offers"]) for row in deployed("searches")] == [
-        ("s2", 20),
-        ("s3", 1),
-        ("s4", 2),
-    ]
+    rows = [(row["search"], row["offers"]) for row in deployed("searches")]
+    assert rows == [("s2", 20), ("s3", 1), ("s4", 2)]
 
 
 def test_every_template_has_such_a_test() -> None:
-    named = {name.replace("-", "_") for name in template_names()}
-
-    assert named == {
-        name.removeprefix("test_").removesuffix("_goes_from_a_wheel_to_rows")
-        for name in globals()
-        if name.endswith("_goes_from_a_wheel_to_rows")
+    named = {
+        f"test_{name.replace('-', '_')}_goes_from_a_wheel_to_rows" for name in template_names()
     }
+
+    assert named == {name for name in globals() if name.endswith("_goes_from_a_wheel_to_rows")}
 
 
 def test_mypy_strict_passes_on_pipelines(tmp_path: Path, venv: Path) -> None:
