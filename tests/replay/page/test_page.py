@@ -522,7 +522,8 @@ def test_files_are_of_a_list_and_sent_once(lived: Lived) -> None:
         assert server.ask("GET", f"/static/{path}").status == 404
 
 
-def test_progress_events_come_on_request_without_id(world: World) -> None:
+def test_progress_events_come_on_request_without_id(tmp_path: Path) -> None:
+    world = World(tmp_path)
     world.lives()
     with serving(world) as server:
         told = [HTTPConnection("127.0.0.1", server.port, timeout=20) for _ in range(2)]
