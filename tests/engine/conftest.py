@@ -1,18 +1,24 @@
-"""Fixtures of the tests of real job processes."""
+"""Fixtures of the tests of rehearsed builds, and of real job processes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from builds import JobProcess, Project
+from rehearsing import Rehearse
 
 from kappa.kafka.client import Log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from kappa import Pipeline
+    from kappa.engine.children.rehearsal import LocalPipeline, MemoryLog, Rehearsal
 
 
 @pytest.fixture
@@ -36,6 +42,41 @@ def roots(request: pytest.FixtureRequest) -> Iterator[None]:
     running, spark = (request.getfixturevalue(name) for name in ("object_store", "spark"))
     with rehearsed_in_bucket(running, spark):
         yield
+
+
+@pytest.fixture(scope="module")
+def described(spark: SparkSession) -> Iterator[Callable[[Pipeline], LocalPipeline]]:
+    """Describes a pipeline at Spark, once in a file."""
+    from kappa.engine.children.rehearsal import local_pipeline
+
+    known: dict[int, tuple[Pipeline, LocalPipeline]] = {}
+    with ExitStack() as opened:
+
+        def describe_once(declared: Pipeline) -> LocalPipeline:
+            if id(declared) not in known:
+                known[id(declared)] = declared, opened.enter_context(local_pipeline(declared))
+            return known[id(declared)][1]
+
+        yield describe_once
+
+
+@pytest.fixture
+def rehearse(described: Callable[[Pipeline], LocalPipeline], tmp_path: Path) -> Iterator[Rehearse]:
+    """Begins builds of pipelines, each in a folder of its own, and closes them after the test."""
+    from kappa.engine.children.rehearsal import Rehearsal
+
+    folders = (tmp_path / f"build-{number}" for number in itertools.count())
+    with ExitStack() as begun:
+
+        def begin(
+            declared: Pipeline, log: MemoryLog, driver_rows: int = 1_000_000, **more: Any
+        ) -> Rehearsal:
+            local = described(declared)
+            built = Rehearsal(next(folders), local, log, driver_rows=driver_rows, **more)
+            begun.callback(built.close)
+            return built
+
+        yield begin
 
 
 @pytest.fixture

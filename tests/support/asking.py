@@ -128,7 +128,7 @@ class Answered:
         return json.loads(self.body)
 
 
-def wait_until(true: Callable[[], bool], seconds: float) -> None:
+def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline

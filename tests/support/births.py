@@ -1,15 +1,25 @@
-"""Birth certificates, with defaults for all but the point."""
+"""Birth certificates for tests: all but the given fields are empty."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from msgspec import structs
+from msgspec.structs import replace
 
-from kappa.state.build import Birth
+from kappa.state.build import Birth, TopicBirth
+from kappa.state.table import TableBirth
 
 
-def make_birth(build: str, pipeline: str = "flights", **given: Any) -> Birth:
-    """Returns a birth certificate of no topic and no table, with the given fields in place."""
-    empty = Birth(build, pipeline, "v", {}, 1, {}, pipeline, (), (), {}, {}, {}, "then", "ada@test")
-    return structs.replace(empty, **given)
+def make_birth(
+    build: str,
+    tables: tuple[TableBirth, ...] = (),
+    *,
+    topics: tuple[TopicBirth, ...] = (),
+    pipeline: str = "p",
+    version: str = "v",
+    **fields: Any,
+) -> Birth:
+    """Returns a birth certificate with these `fields` of `Birth`."""
+    first = (build, pipeline, version, {}, 1, {}, "", topics, tables)
+    made = Birth(*first, {}, {}, {}, "2026-01-31T12:00:00Z", "me")
+    return replace(made, **fields)

@@ -85,14 +85,9 @@ def ends_of(log: MemoryLog, slices: int) -> list[Offsets]:
     at = {(topic, partition): 0 for topic, partition, _ in end.items()}
     for left in range(slices, 0, -1):
         for topic, partition, last in end.items():
-            step = (last - at[topic, partition]) * draw.random() * 2 / left
-            at[topic, partition] = (
-                last if left == 1 else min(last, at[topic, partition] + int(step))
-            )
-        ends: dict[str, dict[int, int]] = {}
-        for (topic, partition), offset in at.items():
-            ends.setdefault(topic, {})[partition] = offset
-        found.append(Offsets(ends))
+            step = int((last - at[topic, partition]) * draw.random() * 2 / left)
+            at[topic, partition] = last if left == 1 else min(last, at[topic, partition] + step)
+        found.append(Offsets.of_partitions(at))
     return found
 
 

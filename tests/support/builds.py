@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from births import make_birth
+
 from kappa.base.clock import now
 from kappa.code.code_snapshot import ensure_snapshot, hash_files, load_snapshot
 from kappa.code.fingerprint import SEMANTICS
@@ -85,21 +87,16 @@ class Project:
                 returned: Mapping[str, Mapping[str, Type]] = local.outputs
         else:
             returned = {name: _returned(pipeline, columns) for name, columns in outputs.items()}
-        return Birth(
-            build=build,
+        return make_birth(
+            build,
+            build_tables(pipeline, returned),
+            topics=tuple(topics),
             pipeline=pipeline.name,
-            version="v",
-            parts={},
             semantics=SEMANTICS,
             sources=hash_files({"pipelines/p.py": text}),
             module="pipelines.p",
-            topics=tuple(topics),
-            tables=build_tables(pipeline, returned),
-            views={},
             origin=Offsets.zero({topic.name: topic.partitions for topic in topics}).plain(),
-            libraries={},
             born_at=now(),
-            by="tests",
         )
 
     def pipeline(self, build: str) -> Pipeline:
@@ -109,23 +106,10 @@ class Project:
         """Starts the build's job as the supervisor does: in a session of its own."""
         log = self.folder / f"{build}.log"
         command = [
-            sys.executable,
-            "-m",
-            "kappa.engine.job.job",
-            "--project",
-            str(self.folder),
-            "--root",
-            str(self.folder / ".kappa"),
-        ]
-        command += [
-            "--bootstrap",
-            self.log.bootstrap_servers,
-            "--build",
-            build,
-            "--leg",
-            leg,
-            "--nice",
-            "0",
+            *(sys.executable, "-m", "kappa.engine.job.job"),
+            *("--project", str(self.folder), "--root", str(self.folder / ".kappa")),
+            *("--bootstrap", self.log.bootstrap_servers, "--build", build),
+            *("--leg", leg, "--nice", "0"),
         ]
         with log.open("ab") as output:
             process = subprocess.Popen(

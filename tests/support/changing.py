@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pyarrow as pa
+from births import make_birth
 from msgspec.structs import replace
+from writers import make_writer
 
 from kappa import View
 from kappa.base.clock import Stopwatch
@@ -22,11 +24,11 @@ from kappa.engine.write.commit import Merging, TableWriter
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher
 from kappa.serving.outlets.changes.change_set import ChangeSet, RowChange
-from kappa.state.build import Birth, TopicBirth, put_birth
+from kappa.state.build import TopicBirth, put_birth
 from kappa.state.frontier import Frontier
 from kappa.state.journal.events import Event, Receipt, Served, Staged, SwitchAsked
 from kappa.state.journal.journal import Journal
-from kappa.state.mark import Mark, origin_mark
+from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
@@ -44,11 +46,7 @@ NEWEST = TableBirth(
     "newest", (("id", "int"), ("city", "string"), *LATEST_COLUMNS), ("id",), latest="newest"
 )
 EVENTS = TableBirth("events", (("k", "string"), ("n", "int")))
-RECENT = TableBirth(
-    "recent",
-    (("k", "string"), ("at", "timestamp")),
-    expiry=Expiry("at", 10_000),
-)
+RECENT = TableBirth("recent", (("k", "string"), ("at", "timestamp")), expiry=Expiry("at", 10_000))
 SOURCES = (TOTALS, NEWEST, EVENTS, RECENT)
 VIEWS = view_births(
     (
@@ -75,34 +73,30 @@ class FoldedBuild:
     ) -> None:
         self.name = name
         topics = (TopicBirth("events", "i", "retained", 1),)
-        birth = Birth(name, "p", "v", {}, 1, {}, "", topics, tables, {}, {}, {}, "", "")
-        birth = replace(birth, sinks=sinks, alerts=alerts)
+        birth = make_birth(name, tables, topics=topics, sinks=sinks, alerts=alerts)
         put_birth(store, birth)
         self._birth = birth
+        merging = Merging(1 << 26, 2)
         self.writers = {
-            each.name: TableWriter(
-                store,
-                name,
-                each,
-                origin=origin_mark(name, Offsets()),
-                driver_rows=1_000,
-                merging=Merging(1 << 26, 2),
-            )
+            each.name: make_writer(store, each, name, driver_rows=1_000, merging=merging)
             for each in tables
         }
         self._views = MaintainedViews([*self.writers.values()], birth, are_current=True)
         self.publisher = Publisher(store, birth, hold_seconds=10)
-        versions = {
-            each: version
-            for writer in self.writers.values()
-            for each, version in writer.versions().items()
-        }
-        begun = self.publisher.begin(Frontier(1, name, 1, Offsets(), versions, ""))
+        begun = self.publisher.begin(Frontier(1, name, 1, Offsets(), self._versions(), ""))
         self.maintenance = Maintenance(
             store, birth, [*self.writers.values()], self.publisher, seconds=30, clock=clock
         )
         # Another host has folded some, if the build was born there.
         self.slices = begun.offsets.at("events", 0)
+
+    def _versions(self) -> dict[str, int]:
+        """Returns the versions of all tables, and of those in which rows wait."""
+        return {
+            each: version
+            for writer in self.writers.values()
+            for each, version in writer.versions().items()
+        }
 
     def fold(self, rows: Mapping[str, pa.Table], log_time: int) -> None:
         """Commits a slice to all tables and views, and publishes it."""
@@ -113,14 +107,7 @@ class FoldedBuild:
             if writer.birth.view is None:
                 writer.commit(ArrowRows(rows[name]) if name in rows else None, mark)
         self._views.commit(mark, cast("Any", None), Stopwatch(), are_due=True)
-        self.publisher.publish(
-            mark,
-            {
-                each: version
-                for writer in self.writers.values()
-                for each, version in writer.versions().items()
-            },
-        )
+        self.publisher.publish(mark, self._versions())
 
     def keep_up(self) -> None:
         """Joins files, drains recent rows, and deletes what no lease needs."""

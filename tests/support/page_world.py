@@ -16,6 +16,7 @@ from pathlib import Path
 from unittest import mock
 
 import pyarrow as pa
+from births import make_birth
 from deltalake import CommitProperties, Transaction, write_deltalake
 from msgspec.structs import replace
 
@@ -42,7 +43,7 @@ from kappa.serving.outlets.alerts.outbox import (
     put_outbox,
     put_progress,
 )
-from kappa.state.build import Birth, TopicBirth, put_birth, table_path
+from kappa.state.build import TopicBirth, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import (
     Abandoned,
@@ -115,15 +116,8 @@ class FakeLog:
     def records(self, _: Iterable[str], start: Offsets, end: Offsets) -> Iterator[Record]:
         for topic, partition, last in end.items():
             for offset in range(start.at(topic, partition), last):
-                yield Record(
-                    topic,
-                    partition,
-                    offset,
-                    1_790_000_000_000,
-                    EVIL.encode(),
-                    b"\xff\x00" if offset % 2 else f'{{"page": "{EVIL}"}}'.encode(),
-                    (),
-                )
+                value = b"\xff\x00" if offset % 2 else f'{{"page": "{EVIL}"}}'.encode()
+                yield Record(topic, partition, offset, 1_790_000_000_000, EVIL.encode(), value, ())
 
     def _of(self, topics: Iterable[str], offset: int) -> Offsets:
         of = {
@@ -187,21 +181,17 @@ class World:
         ensure_snapshot(self.store, name, files)
         put_birth(
             self.store,
-            Birth(
+            make_birth(
                 name,
-                pipeline,
-                f"version-of-{name}",
-                {"function pipelines/web.py:web": str(hash(code))} if code else {},
-                1,
-                hash_files(files),
-                "",
-                topics,
                 tables,
-                view,
-                {},
-                {},
-                self._ago(3000),
-                "ada@test",
+                topics=topics,
+                pipeline=pipeline,
+                version=f"version-of-{name}",
+                parts={"function pipelines/web.py:web": str(hash(code))} if code else {},
+                sources=hash_files(files),
+                views=view,
+                born_at=self._ago(3000),
+                by="ada@test",
                 sinks=sinks,
                 alerts=ALERTS,
             ),
@@ -216,17 +206,12 @@ class World:
         self._write(name, table, pa.table(rows))
         self._write(name, REJECTS_BIRTH, self._rejects(evil, redriven) if evil else None)
         frontiers = Frontiers(self.store, name)
+        tally = {"visits": {0: Tally(decoded=offset, rejected=3, late=1)}}
+        log_time = {"visits": {0: int(1000 * (self.now.timestamp() - 90)), 1: 0}}
+        versions = {table.name: 0, "rejects": 0}
         for number in range(1, 41):
-            frontier = Frontier(
-                number,
-                name,
-                1,
-                self._offsets(offset * number // 40),
-                {table.name: 0, "rejects": 0},
-                self._ago(3602 - 90 * number),
-                tally={"visits": {0: Tally(decoded=offset, rejected=3, late=1)}},
-                log_time={"visits": {0: int(1000 * (self.now.timestamp() - 90)), 1: 0}},
-            )
+            at, ago = self._offsets(offset * number // 40), self._ago(3602 - 90 * number)
+            frontier = Frontier(number, name, 1, at, versions, ago, tally=tally, log_time=log_time)
             frontiers.publish(frontier)
         put_kept_frontier(self.store, KeptFrontierRecord(frontier, generations=(1, 2, 3)))
         return name
@@ -240,14 +225,9 @@ class World:
         at = datetime(2026, 1, 2, tzinfo=UTC) + timedelta(minutes=version)
         row = {"page": ["/new"], "minute": [at], "hits": [hits]}
         self._write(build, HITS, pa.table(row))
-        frontiers.publish(
-            replace(
-                last,
-                number=last.number + 1,
-                versions={**last.versions, "page_hits": version},
-                published_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            )
-        )
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        versions = {**last.versions, "page_hits": version}
+        frontiers.publish(replace(last, number=last.number + 1, versions=versions, published_at=at))
 
     def declares_board(self, name: str, text: str) -> None:
         """Writes the file of a board into the project."""
@@ -292,11 +272,7 @@ class World:
         if before is not None:
             self.append(Held(rollout, before, 1), ago=ago)
         receipt = Receipt(
-            pipeline,
-            build,
-            f"version-of-{build}",
-            self._offsets(1000),
-            before,
+            *(pipeline, build, f"version-of-{build}", self._offsets(1000), before),
             None if before is None else self._offsets(990),
             reasons=reasons,
             first=before is None,
@@ -322,25 +298,12 @@ class World:
             Check("page_hits", "hits > 0", ROWS, 0),
             Check("page_hits", f"page <> '{EVIL}'", ROWS, 0),
         )
-        differences = (
-            Difference(
-                "page_hits",
-                ROWS,
-                ROWS + 2,
-                added=2,
-                changed=ROWS,
-                changed_by_column={"hits": ROWS},
-                largest_relative_change={"hits": 0.5},
-            ),
-        )
+        changed = {"hits": ROWS}
+        difference = Difference("page_hits", ROWS, ROWS + 2, 2, 0, ROWS, changed, {"hits": 0.5})
         return Verified(
-            rollout,
-            "passed",
-            self._offsets(1000),
-            checks,
-            live_build=live,
-            differences=differences if live else (),
-            counts=(OutcomeCount("visits", "rejected", 4, 3),),
+            *(rollout, "passed", self._offsets(1000), checks, "", live),
+            (difference,) if live else (),
+            (OutcomeCount("visits", "rejected", 4, 3),),
             rejected=3,
             records=1000,
         )
@@ -393,27 +356,20 @@ class World:
             "reason": "no_json", "detail": f"cut off {evil}",
         }  # fmt: skip
         row = {field.name: known.get(field.name) for field in schema}
-        return pa.Table.from_pylist(
-            [
-                row,
-                {**row, "offset": 8, "value": b"\xff\xfe\x00"},
-                # A redriven record that was folded leaves a row that readers do not see.
-                *(
-                    {**row, "offset": 100 + each, "_redrives": each, "_deleted": True}
-                    for each in redriven
-                ),
-            ],
-            schema=schema,
-        )
+        # A redriven record that was folded leaves a row that readers do not see.
+        mended = [
+            {**row, "offset": 100 + each, "_redrives": each, "_deleted": True} for each in redriven
+        ]
+        rows = [row, {**row, "offset": 8, "value": b"\xff\xfe\x00"}, *mended]
+        return pa.Table.from_pylist(rows, schema=schema)
 
     def _write(self, build: str, table: TableBirth, rows: pa.Table | None) -> None:
         schema = arrow_schema(table.columns)
+        # By a transaction the commit is a slice's, and no upkeep's.
+        slices = CommitProperties(app_transactions=[Transaction(build, time.time_ns())])
         write_deltalake(
             table_path(self.store, build, table.name),
             schema.empty_table() if rows is None else rows.cast(schema),
             mode="append",
-            # By a transaction the commit is a slice's, and no upkeep's.
-            commit_properties=CommitProperties(
-                app_transactions=[Transaction(build, time.time_ns())]
-            ),
+            commit_properties=slices,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from births import make_birth
 from journals import NOWHERE, held, numbered, served, staged, verified
 
 from kappa import Table, Topic, pipeline
@@ -41,14 +42,9 @@ def declared(
         writes=[Table(table, latest=topic) if latest else Table(table)],
     )(nothing if latest else function)
     parts = {f"function pipelines/{name}.py:{name}": code, f"topic {topic.name}": "1"}
-    return Declared(
-        made,
-        f"pipelines.{name}",
-        version_of(parts),
-        parts,
-        (TableBirth(table, columns), REJECTS_BIRTH),
-        {f"pipelines/{name}.py": code.encode()},
-    )
+    tables = (TableBirth(table, columns), REJECTS_BIRTH)
+    sources = {f"pipelines/{name}.py": code.encode()}
+    return Declared(made, f"pipelines.{name}", version_of(parts), parts, tables, sources)
 
 
 def birth(build: str, of: Declared, *, topic_id: str = "id-of-orders") -> Birth:
@@ -56,21 +52,16 @@ def birth(build: str, of: Declared, *, topic_id: str = "id-of-orders") -> Birth:
         TopicBirth(topic.name, topic_id, topic.kind, topic.partitions)
         for topic in of.pipeline.topics
     )
-    return Birth(
+    return make_birth(
         build,
-        of.pipeline.name,
-        of.version,
-        of.parts,
-        SEMANTICS,
-        {},
-        of.module,
-        topics,
         of.tables,
-        {},
-        {},
-        {},
-        "then",
-        "ada@test",
+        topics=topics,
+        pipeline=of.pipeline.name,
+        version=of.version,
+        parts=of.parts,
+        semantics=SEMANTICS,
+        module=of.module,
+        by="ada@test",
     )
 
 
@@ -119,10 +110,6 @@ V2 = declared(code="2")
 # Build a serves; then b, and a is kept.
 A_SERVES = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
 B_SERVES = (
-    *A_SERVES,
-    staged("b"),
-    CaughtUp(5, NOWHERE),
-    verified(5),
-    held(5, "a"),
+    *(*A_SERVES, staged("b"), CaughtUp(5, NOWHERE), verified(5), held(5, "a")),
     served(5, 2, "b", live="a"),
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import ssl
 import subprocess
 import threading
 from pathlib import Path
 from typing import Self
+
+from programs import run_program
 
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.postgres.server import PostgresBounds, PostgresServer
@@ -69,32 +70,15 @@ class PostgresThread:
     @property
     def words(self) -> dict[str, object]:
         """Returns the address as arguments by name."""
-        return {
-            "host": "127.0.0.1",
-            "port": self.port,
-            "user": "reader",
-            "password": self.token or "",
-        }
+        user = {"user": "reader", "password": self.token or ""}
+        return {"host": "127.0.0.1", "port": self.port, **user}
 
     def psql(self, *commands: str, sslmode: str = "prefer") -> str:
         """Runs commands in psql, without a user's own settings; returns all that psql says."""
         options = [part for each in commands for part in ("-c", each)]
-        found = subprocess.run(
-            ["psql", "-X", "-v", "ON_ERROR_STOP=1", *options],
-            env={
-                **os.environ,
-                "PGHOST": "127.0.0.1",
-                "PGPORT": str(self.port),
-                "PGUSER": "reader",
-                "PGPASSWORD": self.token or "",
-                "PGDATABASE": "kappa",
-                "PGSSLMODE": sslmode,
-            },
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        place = {"PGHOST": "127.0.0.1", "PGPORT": str(self.port), "PGDATABASE": "kappa"}
+        user = {"PGUSER": "reader", "PGPASSWORD": self.token or "", "PGSSLMODE": sslmode}
+        found = run_program("psql", "-X", "-v", "ON_ERROR_STOP=1", *options, **place, **user)
         return found.stdout + found.stderr
 
     def _run(self) -> None:
@@ -113,26 +97,11 @@ def certificate_context(folder: Path) -> ssl.SSLContext:
     from kappa.serving.postgres.server import tls_context
 
     certificate, key = folder / "server.pem", folder / "server.key"
+    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     subprocess.run(
         [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=127.0.0.1",
-            "-addext",
-            "subjectAltName=IP:127.0.0.1",
-            "-keyout",
-            str(key),
-            "-out",
-            str(certificate),
+            *("openssl", "req", "-x509", *new_key, "-days", "2", "-subj", "/CN=127.0.0.1"),
+            *("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate),
         ],
         check=True,
         capture_output=True,

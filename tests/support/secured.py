@@ -12,7 +12,7 @@ import subprocess
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from certificates import Authority
 from confluent_kafka.admin import (
@@ -40,6 +40,7 @@ ADMIN, ADMIN_PASSWORD = "admin", "admin-5f1d"
 _CLUSTER_ID = "a2FwcGEta2FwcGEta2FwcB"
 _START_SECONDS = 120.0
 _LOGIN = "org.apache.kafka.common.security"
+AnyRule = TypeVar("AnyRule", AclBinding, AclBindingFilter)
 
 
 class SecuredBroker:
@@ -49,9 +50,8 @@ class SecuredBroker:
         self.root = root
         self.authority = Authority(root / "authority")
         self.provider = IdentityProvider(root)
-        self._ports = dict(
-            zip(("controller", "sasl", "ssl", "expired", "plain"), _ports(5), strict=True)
-        )
+        names = ("controller", "sasl", "ssl", "expired", "plain")
+        self._ports = dict(zip(names, _ports(5), strict=True))
         settings = root / "server.properties"
         settings.write_bytes(java_text(self._settings(root)))
         (root / "log4j2.properties").write_bytes(java_text(log4j2_properties(root / "broker.log")))
@@ -70,13 +70,8 @@ class SecuredBroker:
         with (root / "broker.out").open("ab") as output:
             self._process = start_tied([*command, "kafka.Kafka", str(settings)], output=output)
         self.log = Log(self.at("sasl"), self.options(ADMIN, ADMIN_PASSWORD, "PLAIN"))
-        self.admin = AdminClient(
-            {
-                "bootstrap.servers": self.at("sasl"),
-                **self.options(ADMIN, ADMIN_PASSWORD, "PLAIN"),
-                "log_level": 0,
-            }
-        )
+        options = self.options(ADMIN, ADMIN_PASSWORD, "PLAIN")
+        self.admin = AdminClient({"bootstrap.servers": self.at("sasl"), **options, "log_level": 0})
         deadline = time.monotonic() + _START_SECONDS
         while not self._is_ready():
             if time.monotonic() > deadline or self._process.poll() is not None:
@@ -107,40 +102,23 @@ class SecuredBroker:
     def add_user(self, user: str, password: str) -> None:
         """Makes a user, for both kinds of SCRAM."""
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-            made = self.admin.alter_user_scram_credentials(
-                [
-                    UserScramCredentialUpsertion(
-                        user, ScramCredentialInfo(mechanism, 4096), password.encode()
-                    )
-                ]
-            )
-            for done in made.values():
+            credential = ScramCredentialInfo(mechanism, 4096)
+            upsertion = UserScramCredentialUpsertion(user, credential, password.encode())
+            for done in self.admin.alter_user_scram_credentials([upsertion]).values():
                 done.result(20)
 
     def allow(self, user: str, rules: Iterable[tuple[str, str, str]]) -> None:
         """Allows a user operations: kind and name of a resource, and the operation."""
-        bindings = [_binding(user, *rule) for rule in rules]
+        bindings = [_rule(AclBinding, user, *rule) for rule in rules]
         for done in (self.admin.create_acls(bindings) if bindings else {}).values():
             done.result(20)
 
     def forbid(self, user: str, rules: Iterable[tuple[str, str, str]] | None = None) -> None:
         """Takes rules of a user away; all of them, if none is named."""
-        wanted = (
-            [AclBindingFilter(*_any(user))]
-            if rules is None
-            else [
-                AclBindingFilter(
-                    each.restype,
-                    each.name,
-                    each.resource_pattern_type,
-                    each.principal,
-                    each.host,
-                    each.operation,
-                    each.permission_type,
-                )
-                for each in (_binding(user, *rule) for rule in rules)
-            ]
-        )
+        any_rule = (ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{user}", None)
+        wanted = [AclBindingFilter(*any_rule, AclOperation.ANY, AclPermissionType.ANY)]
+        if rules is not None:
+            wanted = [_rule(AclBindingFilter, user, *rule) for rule in rules]
         for done in self.admin.delete_acls(wanted).values():
             done.result(20)
 
@@ -205,14 +183,15 @@ class SecuredBroker:
         return own + "".join(f"{name}={value}\n" for name, value in added.items())
 
 
-def _binding(user: str, kind: str, name: str, operation: str) -> AclBinding:
-    return AclBinding(
-        {
-            "topic": ResourceType.TOPIC,
-            "group": ResourceType.GROUP,
-            "transactional-id": ResourceType.TRANSACTIONAL_ID,
-            "cluster": ResourceType.BROKER,
-        }[kind],
+def _rule(kind_of_rule: type[AnyRule], user: str, kind: str, name: str, operation: str) -> AnyRule:
+    kinds = {
+        "topic": ResourceType.TOPIC,
+        "group": ResourceType.GROUP,
+        "transactional-id": ResourceType.TRANSACTIONAL_ID,
+        "cluster": ResourceType.BROKER,
+    }
+    return kind_of_rule(
+        kinds[kind],
         "kafka-cluster" if kind == "cluster" else name,
         ResourcePatternType.LITERAL,
         f"User:{user}",
@@ -220,18 +199,6 @@ def _binding(user: str, kind: str, name: str, operation: str) -> AclBinding:
         # Kafka's names are `DescribeConfigs`, and Python's of it DESCRIBE_CONFIGS.
         AclOperation[re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation).upper()],
         AclPermissionType.ALLOW,
-    )
-
-
-def _any(user: str) -> tuple[Any, ...]:
-    return (
-        ResourceType.ANY,
-        None,
-        ResourcePatternType.ANY,
-        f"User:{user}",
-        None,
-        AclOperation.ANY,
-        AclPermissionType.ANY,
     )
 
 

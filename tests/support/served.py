@@ -6,13 +6,14 @@ import threading
 from pathlib import Path
 
 import pyarrow as pa
+from births import make_birth
 from deltalake import write_deltalake
 from msgspec.structs import replace
 
 from kappa.base.clock import now
 from kappa.declare.values.arrow import arrow_schema
 from kappa.serving.query.query import Answer, answer_query
-from kappa.state.build import Birth, put_birth, read_birth, table_path
+from kappa.state.build import put_birth, read_birth, table_path
 from kappa.state.files.address import delta_options
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import GenerationMade, PipelineRetired, Receipt, Served
@@ -64,6 +65,23 @@ class Watched(Store):
         return found
 
 
+def served_before(store: Store) -> tuple[int, int, dict[str, str]]:
+    """Returns the journal's last number, the generation, and the builds that serve."""
+    last, record = Journal(store).last_served()
+    before = None if record is None else record.event
+    if not isinstance(before, GenerationMade):
+        return last, 0, {}
+    return last, before.generation, dict(before.serving)
+
+
+def serve_build(store: Store, pipeline: str, build: str) -> None:
+    """Lets a build serve, beside those of other pipelines."""
+    last, generation, serving = served_before(store)
+    receipt = Receipt(pipeline, build, "v1", Offsets(), None, None)
+    event = Served(1, generation + 1, {**serving, pipeline: build}, receipt)
+    assert Journal(store).append(last + 1, event) is not None
+
+
 class Platform:
     """Builds that serve, made by hand: births, Delta tables, frontiers and the journal."""
 
@@ -78,49 +96,24 @@ class Platform:
     ) -> None:
         # As whoever has a build's lock does, before anything is published.
         ensure_root(self.store)
-        journal = Journal(self.store)
-        last, record = journal.last_served()
-        before = record.event if record is not None else None
-        generation, serving = (
-            (before.generation, before.serving) if isinstance(before, GenerationMade) else (0, {})
-        )
-        build = f"{pipeline}-{generation + 1}"
-        births = (
-            *tables,
-            *(() if any(each.name == "rejects" for each in tables) else (REJECTS_BIRTH,)),
-        )
-        put_birth(
-            self.store,
-            Birth(build, pipeline, "v1", {}, 1, {}, "", (), births, views or {}, {}, {}, "", "me"),
-        )
+        build = f"{pipeline}-{served_before(self.store)[1] + 1}"
+        has_rejects = any(each.name == "rejects" for each in tables)
+        births = (*tables, *(() if has_rejects else (REJECTS_BIRTH,)))
+        birth = make_birth(build, births, pipeline=pipeline, version="v1", views=views or {})
+        put_birth(self.store, birth)
         for table in births:
             self._write(build, table, tables.get(table))
         versions = dict.fromkeys((table.name for table in births), 0)
         self._publish(Frontier(1, build, 1, Offsets({"flights": {0: 12}}), versions, now()), None)
-        event = Served(
-            1,
-            generation + 1,
-            {**serving, pipeline: build},
-            Receipt(pipeline, build, "v1", Offsets(), None, None),
-        )
-        assert journal.append(last + 1, event) is not None
+        serve_build(self.store, pipeline, build)
 
     def retire(self, pipeline: str) -> None:
         """Takes a pipeline out of service, by the record alone."""
-        last, record = Journal(self.store).last_served()
-        assert record is not None
-        assert isinstance(record.event, GenerationMade)
-        serving = dict(record.event.serving)
+        last, generation, serving = served_before(self.store)
         build = serving.pop(pipeline)
+        names, at = read_birth(self.store, build).public_names, Offsets()
         event = PipelineRetired(
-            pipeline,
-            build,
-            record.event.generation + 1,
-            serving,
-            read_birth(self.store, build).public_names,
-            Offsets(),
-            3600.0,
-            record.event.generation,
+            pipeline, build, generation + 1, serving, names, at, 3600.0, generation
         )
         assert Journal(self.store).append(last + 1, event) is not None
 

@@ -15,10 +15,12 @@ from pathlib import Path
 
 from house import HOUSE
 
+from kappa.declare.sink import SinkBirth
 from kappa.kafka.client import Log
 from kappa.kafka.reader import Record
 from kappa.serving.outlets.changes.filter import Filter
 from kappa.serving.outlets.changes.follower import Follower
+from kappa.serving.outlets.sinks.sink_outlet import SinkOutlet
 from kappa.serving.outlets.sinks.sink_topic import CURSOR
 from kappa.state.store import Store
 
@@ -76,6 +78,28 @@ def wait_for(reached: Callable[[], bool], what: str = "it") -> None:
     while not reached():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         _PAUSE.wait(0.05)
+
+
+def ensure_has_all(log: Log, store: Store, sink: SinkBirth) -> None:
+    """Waits until a sink's topic has what is served."""
+    chosen = Filter(sink.columns, sink.where)
+    wait_for(
+        lambda: rows_of_topic(log, sink.topic) == served_records(store, sink.of, chosen),
+        f"topic {sink.topic}",
+    )
+
+
+@contextmanager
+def running_outlet(outlet: SinkOutlet) -> Iterator[SinkOutlet]:
+    """Runs a sink in a thread, as a courier does."""
+    stop = threading.Event()
+    thread = threading.Thread(target=outlet.run, args=(stop,), daemon=True)
+    thread.start()
+    try:
+        yield outlet
+    finally:
+        stop.set()
+        thread.join(60)
 
 
 def courier_command(project: Path, root: Path | str, bootstrap_servers: str) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
+from births import make_birth
 from deltalake import write_deltalake
 
 from kappa.declare.breaker import MaxRejects
@@ -19,7 +20,7 @@ from kappa.replay.rollout.verify.diff import Comparison, Side, compare_builds
 from kappa.serving.query.pair import connect_pair
 from kappa.serving.query.reader.reader import Limits
 from kappa.state.alignment import Alignment, Alignments
-from kappa.state.build import Birth, TopicBirth, put_birth, table_path
+from kappa.state.build import TopicBirth, put_birth, table_path
 from kappa.state.files.address import delta_options
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.lease import Lease, Pin, ensure_lease
@@ -86,21 +87,13 @@ def make_build(
 ) -> Side:
     """Makes a build whose only frontier is at one offset in every topic."""
     contents = {**tables, REJECTS_BIRTH: rejects}
-    birth = Birth(
+    birth = make_birth(
         build,
-        "flights",
-        f"version-of-{build}",
-        {},
-        1,
-        {},
-        "flights",
-        topics,
         tuple(contents),
-        {},
-        {},
-        {},
-        "then",
-        "ada",
+        topics=topics,
+        pipeline="flights",
+        version=f"version-of-{build}",
+        module="flights",
         max_rejects=max_rejects,
     )
     put_birth(store, birth)
@@ -113,15 +106,8 @@ def make_build(
         )
     versions = {table.name: 0 for table in contents}
     offsets = Offsets({topic.name: {0: at} for topic in topics})
-    frontier = Frontier(
-        1,
-        build,
-        1,
-        offsets,
-        versions,
-        "then",
-        tally={} if tally is None else {"flights": {0: tally}},
-    )
+    known = {} if tally is None else {"flights": {0: tally}}
+    frontier = Frontier(1, build, 1, offsets, versions, "then", tally=known)
     Frontiers(store, build).publish(frontier)
     return Side(birth, frontier)
 
@@ -143,13 +129,8 @@ def align(
     here, there = (Frontiers(store, build).newest() for build in (candidate, live))
     assert here is not None
     assert there is not None
-    kept = Lease(
-        1,
-        "the job",
-        expires_at,
-        {each.build: Pin(each.number, each.versions) for each in (here, there)},
-        id=lease,
-    )
+    pins = {each.build: Pin(each.number, each.versions) for each in (here, there)}
+    kept = Lease(1, "the job", expires_at, pins, id=lease)
     ensure_lease(store, kept)
     Alignments(store, candidate).put(Alignment(number, here, there, tuple(sorted(topics)), lease))
     return kept

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from births import make_birth
+from writers import make_mark, make_writer
 
 from kappa.base.failpoint import acting, parsed
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS, order_column
@@ -27,14 +29,13 @@ from kappa.engine.write import recent
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
 from kappa.serving.query.reader.reader import open_reader
 from kappa.serving.query.reader.relations import put_tables
-from kappa.state.build import Birth
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.lasting import take_back_to_frontier
 from kappa.tables.merge import contribution_columns
+from kappa.tables.shape import LATEST_COLUMNS
 
 # So many rows fill a recent table here.
 FULL = 8
@@ -48,26 +49,12 @@ def _order_of(column: str) -> tuple[tuple[str, str], ...]:
 FOLDED = TableBirth(
     "totals",
     (
-        ("k", "string"),
-        ("at", "timestamp"),
-        ("bids", "bigint"),
-        ("total", "bigint"),
-        ("price", "decimal(20,2)"),
-        ("weight", "double"),
-        ("mean", "double"),
-        ("_mean_sum", "bigint"),
-        ("_mean_count", "bigint"),
-        ("mean_price", "double"),
-        ("_mean_price_sum", "decimal(20,2)"),
-        ("_mean_price_count", "bigint"),
-        ("least", "string"),
-        ("most", "timestamp"),
-        ("all", "boolean"),
-        ("any", "boolean"),
-        ("last", "string"),
-        *_order_of("last"),
-        ("first", "bigint"),
-        *_order_of("first"),
+        *(("k", "string"), ("at", "timestamp"), ("bids", "bigint"), ("total", "bigint")),
+        *(("price", "decimal(20,2)"), ("weight", "double"), ("mean", "double")),
+        *(("_mean_sum", "bigint"), ("_mean_count", "bigint"), ("mean_price", "double")),
+        *(("_mean_price_sum", "decimal(20,2)"), ("_mean_price_count", "bigint")),
+        *(("least", "string"), ("most", "timestamp"), ("all", "boolean"), ("any", "boolean")),
+        *(("last", "string"), *_order_of("last"), ("first", "bigint"), *_order_of("first")),
     ),
     keys=("k", "at"),
     fold={
@@ -93,17 +80,7 @@ COUNTED = TableBirth(
     fold={"bids": ("count", None), "total": ("sum", "n")},
 )
 LATEST = TableBirth(
-    "people",
-    (
-        ("k", "string"),
-        ("name", "string"),
-        ("_log_time", "bigint"),
-        ("_partition", "int"),
-        ("_offset", "bigint"),
-        ("_deleted", "boolean"),
-    ),
-    ("k",),
-    latest="people",
+    "people", (("k", "string"), ("name", "string"), *LATEST_COLUMNS), ("k",), latest="people"
 )
 
 
@@ -112,10 +89,7 @@ class Twins:
 
     def __init__(self, folder: Path, table: TableBirth) -> None:
         self.table = table
-        self.births = {
-            build: Birth(build, "p", "v", {}, 1, {}, "m", (), (table,), {}, {}, {}, "", "")
-            for build in ("waits", "plain")
-        }
+        self.births = {build: make_birth(build, (table,)) for build in ("waits", "plain")}
         self.store = Store(folder)
         self.number = 0
         self.writers: dict[str, TableWriter] = {}
@@ -128,11 +102,8 @@ class Twins:
         for birth in self.births.values():
             take_back_to_frontier(self.store, birth)
         self.writers = {
-            build: TableWriter(
-                self.store,
-                build,
-                self.table,
-                origin=origin_mark(build, Offsets()),
+            build: make_writer(
+                *(self.store, self.table, build),
                 driver_rows=1_000_000,
                 merging=WAITING if build == "waits" else AT_ONCE,
             )
@@ -157,14 +128,9 @@ class Twins:
 
     def rows(self, build: str, versions: Mapping[str, int] | None = None) -> list[dict[str, Any]]:
         """Reads the rows that readers see, with hidden columns if they are compared."""
+        last = Frontier(1, build, 1, Offsets(), versions or self.writers[build].versions(), "")
         with open_reader(None, served=True) as reader:
-            put_tables(
-                reader,
-                "it",
-                self.births[build],
-                Frontier(1, build, 1, Offsets(), versions or self.writers[build].versions(), ""),
-                self.store,
-            )
+            put_tables(reader, "it", self.births[build], last, self.store)
             found = reader.rows(f"select * from it.{self.table.name} order by all nulls first")
         return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
 
@@ -210,26 +176,15 @@ def contributions(table: TableBirth, draw: random.Random, place: int) -> pa.Tabl
                 order = [place, "x", 0, number] if row[name] is not None else [None] * 4
                 row |= dict(zip((name for name, _ in _order_of(name)), order, strict=True))
         if table.latest is not None:
-            row |= {
-                "_log_time": draw.randrange(3),
-                "_partition": 0,
-                "_offset": place * 10 + number,
-                "_deleted": draw.random() < 0.3,
-            }
+            row |= {"_log_time": draw.randrange(3), "_partition": 0}
+            row |= {"_offset": place * 10 + number, "_deleted": draw.random() < 0.3}
         found[tuple(row[key] for key in table.keys)] = row
     types = arrow_schema(columns)
     return pa.Table.from_pylist(list(found.values()), types)
 
 
 def commit(writer: TableWriter, build: str, place: int, rows: pa.Table | None) -> None:
-    mark = Mark(
-        build,
-        writer.birth.name,
-        1,
-        place,
-        Offsets({"x": {0: place}}),
-        Offsets({"x": {0: place + 1}}),
-    )
+    mark = make_mark(place, build=build, table=writer.birth.name)
     writer.commit(None if rows is None else ArrowRows(rows), mark)
     assert writer.mark() == mark
 
