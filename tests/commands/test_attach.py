@@ -9,14 +9,17 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
+from typing_in import Kappa
 
 from kappa.commands.app import run_command
 from kappa.commands.attach import DBT, ENTRY, READERS, Tool, snippet_of
+from kappa.commands.snippets import DBT, ENTRY, READERS, Tool, snippet_of
 from kappa.state.store import Store
 
 if TYPE_CHECKING:
@@ -28,13 +31,11 @@ TABLES = ("delays", "planes")
 
 
 @pytest.fixture
-def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Platform:
-    (tmp_path / "kappa.toml").touch()
-    platform = Platform(Store(tmp_path / ".kappa"))
+def platform(project: Path, monkeypatch: pytest.MonkeyPatch) -> Platform:
+    platform = Platform(Store(project / ".kappa"))
     platform.serve(
         "flights", {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES}, {"all_planes": "from planes"}
     )
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{KAPPA.parent}:{os.environ['PATH']}")
     return platform
 
@@ -43,9 +44,10 @@ def served(platform: Platform, name: str) -> list[str]:
     return sorted(map(str, platform.ask(f"from flights.{name}").rows))
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert run_command(["attach", *words]) == 0
-    return capsys.readouterr().out
+def printed(kappa: Kappa, *words: str) -> str:
+    ended = kappa("attach", *words)
+    assert ended.code == 0
+    return ended.out
 
 
 def variables(program: str) -> dict[str, Any]:
@@ -63,89 +65,77 @@ def without_missing(frame: Any) -> list[str]:
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("table", TABLES)
-def test_duckdb_reads_what_is_served(
-    platform: Platform, capsys: pytest.CaptureFixture[str], table: str
-) -> None:
-    names = variables(printed(capsys, "duckdb", table))
-
-    assert sorted(map(str, names["rows"].fetchall())) == served(platform, table)
+# By library, how the rows of its printed program are read.
+ROWS_OF: dict[str, Callable[[dict[str, Any]], list[str]]] = {
+    "duckdb": lambda names: sorted(map(str, names["rows"].fetchall())),
+    "pandas": lambda names: without_missing(names["frame"]),
+    "polars": lambda names: sorted(map(str, names["rows"].rows())),
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("table", TABLES)
-def test_pandas_reads_what_is_served(
-    platform: Platform, capsys: pytest.CaptureFixture[str], table: str
+@pytest.mark.parametrize("library", ROWS_OF)
+def test_a_library_reads_what_is_served(
+    platform: Platform, kappa: Kappa, library: str, table: str
 ) -> None:
-    names = variables(printed(capsys, "pandas", table))
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"not run: no {library}")
 
-    assert without_missing(names["frame"]) == served(platform, table)
+    found = ROWS_OF[library](variables(printed(kappa, library, table)))
+
+    assert found == served(platform, table)
 
 
 @pytest.mark.slow
-def test_the_cells_of_a_notebook_run(
-    platform: Platform, capsys: pytest.CaptureFixture[str]
-) -> None:
-    notebook = json.loads(printed(capsys, "notebook", "delays"))
+def test_the_cells_of_a_notebook_run(platform: Platform, kappa: Kappa) -> None:
+    notebook = json.loads(printed(kappa, "notebook", "delays"))
     cells = ["".join(each["source"]) for each in notebook["cells"] if each["cell_type"] == "code"]
 
     assert (notebook["nbformat"], notebook["cells"][0]["cell_type"]) == (4, "markdown")
     assert without_missing(variables("\n".join(cells))["frame"]) == served(platform, "delays")
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("polars") is None, reason="not run: no polars")
-@pytest.mark.parametrize("table", TABLES)
-def test_polars_reads_what_is_served(
-    platform: Platform, capsys: pytest.CaptureFixture[str], table: str
-) -> None:
-    names = variables(printed(capsys, "polars", table))
-
-    assert sorted(map(str, names["rows"].rows())) == served(platform, table)
-
-
 @pytest.mark.jvm
 @pytest.mark.parametrize("table", TABLES)
 def test_spark_reads_what_is_served(
-    platform: Platform, capsys: pytest.CaptureFixture[str], spark: SparkSession, table: str
+    platform: Platform, kappa: Kappa, spark: SparkSession, table: str
 ) -> None:
     """The program's session is the one that runs here already, with Delta's jars."""
-    names = variables(printed(capsys, "spark", table))
+    names = variables(printed(kappa, "spark", table))
 
     assert names["spark"].sparkContext is spark.sparkContext
     assert sorted(str(tuple(row)) for row in names["rows"].collect()) == served(platform, table)
 
 
+def run_in_head(text: str) -> None:
+    """Runs the command in the head of a printed file of dbt."""
+    (command,) = re.findall(r"^#   (kappa .*)$", text, re.MULTILINE)
+    subprocess.run(command, shell=True, check=True, capture_output=True)
+
+
 @pytest.mark.slow
-def test_the_source_of_dbt_reads_a_table_and_a_view(
-    platform: Platform, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_source_of_dbt_reads_a_table_and_a_view(platform: Platform, kappa: Kappa) -> None:
     """The command in the file's head writes what the source reads; dbt itself is not needed."""
     import duckdb
 
     for table in ("planes", "all_planes"):
-        text = printed(capsys, "dbt", table)
-        (command,) = re.findall(r"^#   (kappa .*)$", text, re.MULTILINE)
-        subprocess.run(command, shell=True, check=True, capture_output=True)
+        text = printed(kappa, "dbt", table)
+        run_in_head(text)
         (location,) = re.findall(r'external_location: "(.*)"$', text, re.MULTILINE)
 
         assert f"      - name: {table}\n" in text
-        assert sorted(map(str, duckdb.sql(f"from {location}").fetchall())) == served(
-            platform, table
-        )
+        rows = duckdb.sql(f"from {location}").fetchall()
+        assert sorted(map(str, rows)) == served(platform, table)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("dbt") is None, reason="not run: no dbt with dbt-duckdb")
-def test_dbt_builds_a_model_of_the_source(
-    platform: Platform, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_dbt_builds_a_model_of_the_source(platform: Platform, kappa: Kappa, tmp_path: Path) -> None:
     import duckdb
 
-    text = printed(capsys, "dbt", "planes")
-    (command,) = re.findall(r"^#   (kappa .*)$", text, re.MULTILINE)
-    subprocess.run(command, shell=True, check=True, capture_output=True)
+    text = printed(kappa, "dbt", "planes")
+    run_in_head(text)
     files = {
         "dbt_project.yml": "name: shop\nversion: '1.0'\nprofile: shop\n",
         "profiles.yml": "shop: {target: a, outputs: {a: {type: duckdb, path: shop.duckdb}}}\n",
@@ -162,46 +152,31 @@ def test_dbt_builds_a_model_of_the_source(
     assert sorted(map(str, rows)) == served(platform, "planes")
 
 
-def test_the_first_table_is_the_default(
-    platform: Platform, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert '"tables", "delays"' in printed(capsys, "duckdb")
+def test_the_first_table_is_the_default(platform: Platform, kappa: Kappa) -> None:
+    assert '"tables", "delays"' in printed(kappa, "duckdb")
 
 
 @pytest.mark.parametrize(
     ("words", "error", "hint"),
     [
-        (["polars", "plane"], "no pipeline serves a table plane", "did you mean planes?"),
-        (
-            ["duckdb", "all_planes"],
-            "all_planes is a view",
-            'kappa query "from all_planes" --out all_planes.parquet',
-        ),
-        (["excel"], "'excel' is not one of", "kappa attach --help"),
+        ("polars plane", "no pipeline serves a table plane", "did you mean planes?"),
+        ("duckdb all_planes", "all_planes is a view", '"from all_planes" --out all_planes.parquet'),
+        ("excel", "'excel' is not one of", "kappa attach --help"),
     ],
 )
 def test_a_wrong_table_or_tool_is_named(
-    platform: Platform,
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
-    error: str,
-    hint: str,
+    platform: Platform, kappa: Kappa, words: str, error: str, hint: str
 ) -> None:
-    assert run_command(["attach", *words]) == 2
+    ended = kappa("attach", *words.split())
 
-    said = capsys.readouterr().err
-    assert error in said
-    assert hint in said
+    assert (ended.code, error in ended.err, hint in ended.err) == (2, True, True), ended.err
 
 
-def test_without_a_table_deploy_is_the_hint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "kappa.toml").touch()
-    monkeypatch.chdir(tmp_path)
+def test_without_a_table_deploy_is_the_hint(kappa: Kappa) -> None:
+    ended = kappa("attach", "duckdb")
 
-    assert run_command(["attach", "duckdb"]) == 2
-    assert "hint: nothing is served yet: kappa deploy" in capsys.readouterr().err
+    assert ended.code == 2
+    assert "hint: nothing is served yet: kappa deploy" in ended.err
 
 
 def test_the_page_has_the_same_snippets() -> None:

@@ -6,7 +6,6 @@ Each refusal is tried with what lets it through.
 from __future__ import annotations
 
 import io
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -15,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_in import Ended, Kappa, typist
 
 from kappa.base.clock import now
 from kappa.base.process import process_id
 from kappa.code.fingerprint import compute_fingerprint, declared_rows_version
 from kappa.code.project import load_project
-from kappa.commands.app import run_command
-from kappa.commands.terminal import moving
 from kappa.kafka.cluster import TopicFacts
 from kappa.kafka.reader import Record
 from kappa.replay.rollout.fold import fold_records
@@ -49,6 +47,7 @@ def web(hits):
     return {"page_hits": hits.where(hits.ms > LIMIT)}
 """
 NEVER_ENDS = ("--timeout", "0")
+READS_OUTSIDE = "view v cannot be read: the query cannot be run: read_text looks outside"
 # Each declaration is wrong by itself, but for the last one.
 MISTAKES = """from kappa import Table, Topic, View, count, pipeline
 
@@ -120,20 +119,10 @@ class Log:
         )
 
 
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    out: str
-    err: str
-
-    def json(self):
-        return json.loads(self.out)
-
-
 class Project:
     """A project whose supervisor is up and does nothing, with a broker that knows its topic."""
 
-    def __init__(self, folder: Path, type_in: Callable[..., Ended]) -> None:
+    def __init__(self, folder: Path, type_in: Kappa) -> None:
         self.folder = folder
         self.kappa = type_in
         self.log = Log()
@@ -143,18 +132,40 @@ class Project:
         assert me is not None
         put_running(self.store, Running(me.pid, me.born, "127.0.0.1:1", now()))
 
-    def write(
-        self,
-        text: str,
-        *,
-        columns: tuple[tuple[str, str], ...] = (("page", "string"), ("ms", "bigint")),
-    ) -> None:
+    def write(self, text: str) -> None:
         """Writes the pipeline's file, and the columns that describing it would find with a JVM."""
         (self.folder / "pipelines" / "web.py").write_text(text, encoding="utf-8")
+        self.describe("web")
+
+    def describe(self, name: str) -> None:
+        """Keeps the columns of a pipeline's table, by the name of a description of its rows."""
+        project = load_project(self.folder)
+        place, found = project.places[name], project.pipelines[name]
+        parts = compute_fingerprint(
+            found, place.module, place.attribute, project.sources.find
+        ).parts
+        columns = (("page", "string"), ("ms", "bigint"))
         self.store.put_json(
-            f"cache/describe/{rows_version(self.folder, 'web')}.json",
-            {"format": 1, "tables": {"page_hits": columns}},
+            f"cache/describe/{declared_rows_version(found, parts)}.json",
+            {"format": 1, "tables": {found.function_tables[0].name: columns}},
         )
+
+    def add_pipeline(self, name: str, *, topic: str = "web.hits", more: str = "") -> None:
+        """Adds another pipeline of the same shape, with a table of its own."""
+        text = (
+            PIPELINE.replace("page_hits", f"{name}_hits")
+            .replace("def web(", f"def {name}(")
+            .replace('"web.hits"', f'"{topic}"')
+            .replace("LIMIT = 15", f"LIMIT = 15{more}")
+        )
+        (self.folder / "pipelines" / f"{name}.py").write_text(text, encoding="utf-8")
+        self.describe(name)
+
+    def refuses(self, *typed: str, code: int, out: str = "", err: str = "") -> Ended:
+        """Types a command, which must end with a code, and have these texts in its answer."""
+        ended = self.kappa(*typed)
+        assert (ended.code, out in ended.out, err in ended.err) == (code, True, True), ended
+        return ended
 
     def edit(self, old: str, new: str) -> None:
         assert old in PIPELINE
@@ -179,14 +190,9 @@ class Project:
             live = state.serving.get("web")
             if live is not None:
                 self.append(Held(rollout.id, live, 1))
+            before = None if live is None else here
             receipt = Receipt(
-                "web",
-                rollout.build,
-                rollout.version,
-                here,
-                live,
-                None if live is None else here,
-                first=live is None,
+                "web", rollout.build, rollout.version, here, live, before, first=live is None
             )
             self.append(Served(rollout.id, state.generation + 1, {"web": rollout.build}, receipt))
 
@@ -196,25 +202,14 @@ class Project:
 
 @pytest.fixture
 def web(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Project:
-    (tmp_path / "pipelines").mkdir()
-    (tmp_path / "kappa.toml").touch()
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(project)
     # That takes a JVM: tests/replay/rollout/test_law.py has one.
     monkeypatch.setenv("KAPPA__VERIFY__LAW_RECORDS", "0")
-    # On a busy machine any step may take long enough for a line of progress.
-    monkeypatch.setattr(moving, "_FIRST_SECONDS", 600.0)
-
-    def type_in(*arguments: str) -> Ended:
-        code = run_command(list(arguments))
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return Ended(code, said.out, said.err)
-
-    project = Project(tmp_path, type_in)
-    monkeypatch.setattr(ProjectContext, "log", lambda _: project.log)
-    return project
+    made = Project(project, typist(capsys, monkeypatch))
+    monkeypatch.setattr(ProjectContext, "log", lambda _: made.log)
+    return made
 
 
 @pytest.fixture
@@ -230,21 +225,15 @@ def test_a_plan_tells_changes_by_its_exit_code_where_it_is_asked_to(web: Project
     assert web.kappa("plan", "--detailed-exitcode").code == 3
 
 
-def test_what_serves_is_no_change(served: Project) -> None:
-    assert served.kappa("plan", "--detailed-exitcode") == Ended(
-        0,
-        (
-            f"web: unchanged (version {served.rollout.version}, build {served.rollout.build})\n"
-            "nothing to deploy\n"
-        ),
-        "",
-    )
+@pytest.mark.parametrize(
+    "remark", ["    # A remark.", '    """Hits."""\n\n    # Another\n    # remark.']
+)
+def test_what_serves_and_prose_are_no_change(served: Project, remark: str) -> None:
+    served.edit("    # A remark.", remark)
 
-
-def test_prose_is_no_change(served: Project) -> None:
-    served.edit("    # A remark.", '    """Hits."""\n\n    # Another\n    # remark.')
-
-    assert served.kappa("plan", "--detailed-exitcode").code == 0
+    rollout = served.rollout
+    same = f"web: unchanged (version {rollout.version}, build {rollout.build})\nnothing to deploy\n"
+    assert served.kappa("plan", "--detailed-exitcode") == Ended(0, same, "")
 
 
 def test_a_change_is_shown_with_its_diff_and_its_cost(served: Project) -> None:
@@ -257,18 +246,15 @@ def test_a_change_is_shown_with_its_diff_and_its_cost(served: Project) -> None:
     document = served.kappa("plan", "-o", "json").json()
     (step,) = document["steps"]
     assert document["journal"] == 4
-    assert (step["change"], step["records"], step["cost"]["partitions"]) == (
-        "changed",
-        7,
-        [{"topic": "web.hits", "partition": 0, "records": 7, "bytes": None}],
+    partition = {"topic": "web.hits", "partition": 0, "records": 7, "bytes": None}
+    found = (step["change"], step["records"], step["cost"]["partitions"])
+    assert found == ("changed", 7, [partition])
+    (diff,) = step["diffs"]
+    assert tuple(diff.values()) == (
+        "value pipelines/web.py:LIMIT",
+        "value LIMIT in pipelines/web.py",
+        "@@ -1 +1 @@\n-LIMIT = 15\n+LIMIT = 30\n",
     )
-    assert step["diffs"] == [
-        {
-            "part": "value pipelines/web.py:LIMIT",
-            "what": "value LIMIT in pipelines/web.py",
-            "diff": "@@ -1 +1 @@\n-LIMIT = 15\n+LIMIT = 30\n",
-        }
-    ]
 
 
 def test_a_changed_declaration_is_shown_from_the_birth_of_what_serves(served: Project) -> None:
@@ -309,30 +295,24 @@ def test_a_topic_that_one_broker_could_take_along_is_refused_by_name(web: Projec
 def test_a_lost_beginning_is_refused_and_accepted_for_ever(web: Project) -> None:
     web.log.begins = 3
 
-    refused = web.kappa("deploy", "--yes")
-    assert refused.code == 1
-    assert (
-        "web.hits partition 0 begins at offset 3: a replay would miss what came before"
-        in refused.out
-    )
+    gap = "web.hits partition 0 begins at offset 3: a replay would miss what came before"
+    refused = web.refuses("deploy", "--yes", code=1, out=gap)
     assert "kappa deploy web --accept-gap" in refused.out
     assert "error: the plan of pipeline web is refused, as it says" in refused.err
     assert web.state.last == 0
 
     assert web.kappa("deploy", "--yes", "--accept-gap", *NEVER_ENDS).code == 5
-    gap = "gap: web.hits partition 0 begins at offset 3: a replay would miss what came before"
-    assert web.rollout.accepted == (gap,)
-    assert read_birth(web.store, web.rollout.build).accepted == (gap,)
-    assert web.kappa("history", "-o", "json").json()[0]["accepted"] == [gap]
-    assert f"accepted {gap}" in web.kappa("history", "-o", "csv").out
+    assert web.rollout.accepted == (f"gap: {gap}",)
+    assert read_birth(web.store, web.rollout.build).accepted == (f"gap: {gap}",)
+    assert web.kappa("history", "-o", "json").json()[0]["accepted"] == [f"gap: {gap}"]
+    assert f"accepted gap: {gap}" in web.kappa("history", "-o", "csv").out
 
 
 def test_what_breaks_readers_is_refused_until_it_is_allowed(served: Project) -> None:
     served.edit('fold={"hits": count()}', 'fold={"visits": count()}')
 
     assert "readers: column hits of table page_hits goes (breaking)" in served.kappa("plan").out
-    refused = served.kappa("deploy", "--yes")
-    assert (refused.code, "kappa deploy web --allow-breaking" in refused.out) == (1, True)
+    served.refuses("deploy", "--yes", code=1, out="kappa deploy web --allow-breaking")
     assert served.kappa("deploy", "--yes", "--allow-breaking", *NEVER_ENDS).code == 5
     assert served.rollout.accepted == (
         "breaking: what reads the tables of web may break: column hits of table page_hits goes",
@@ -342,15 +322,11 @@ def test_what_breaks_readers_is_refused_until_it_is_allowed(served: Project) -> 
 def test_what_is_not_deterministic_is_refused_until_a_reason_is_given(web: Project) -> None:
     web.edit("LIMIT = 15", "LIMIT = time.time()")
 
-    refused = web.kappa("plan")
-    assert refused.code == 1
-    assert "pipelines/web.py:6 uses time.time, which reads the clock" in refused.out
-    assert (
-        web.kappa("deploy", "--yes", "--allow", "pipelines/web.py:6=a test", *NEVER_ENDS).code == 5
-    )
-    assert web.rollout.accepted == (
-        "pipelines/web.py:6 uses time.time, which reads the clock: a test",
-    )
+    clock = "pipelines/web.py:6 uses time.time, which reads the clock"
+    web.refuses("plan", code=1, out=clock)
+    allow = ("--allow", "pipelines/web.py:6=a test")
+    assert web.kappa("deploy", "--yes", *allow, *NEVER_ENDS).code == 5
+    assert web.rollout.accepted == (f"{clock}: a test",)
 
 
 @pytest.mark.parametrize(
@@ -358,16 +334,13 @@ def test_what_is_not_deterministic_is_refused_until_a_reason_is_given(web: Proje
     [("rate", "has no reason"), ("rate=", "has no reason"), ("=why", "has no name")],
 )
 def test_an_allowance_has_a_name_and_a_reason(web: Project, allow: str, says: str) -> None:
-    ended = web.kappa("deploy", "--allow", allow)
-
-    assert (ended.code, says in ended.err) == (2, True)
+    web.refuses("deploy", "--allow", allow, code=2, err=says)
 
 
 def test_a_replay_takes_the_same_flags(served: Project) -> None:
     served.log.begins = 3
 
-    refused = served.kappa("replay", "web", "--yes")
-    assert (refused.code, "kappa replay web --accept-gap" in refused.out) == (1, True)
+    served.refuses("replay", "web", "--yes", code=1, out="kappa replay web --accept-gap")
     assert served.kappa("replay", "web", "--yes", "--accept-gap", *NEVER_ENDS).code == 5
 
 
@@ -400,19 +373,10 @@ def test_where_no_plan_can_be_saved_is_said(web: Project, path: str) -> None:
         ('checks=["hits >"]', "the check 'hits >' of table page_hits cannot be read"),
         ('), View("v", "select nope from page_hits"', "view v cannot be read"),
         ('), View("v", "select page frm page_hits"', "view v cannot be read"),
-        (
-            '), View("v", "select page from w"), View("w", "select hits as page from u"',
-            "view v cannot be read",
-        ),
-        (
-            """), View("v", "select content from read_text('/etc/hostname')\"""",
-            "view v cannot be read: the query cannot be run: read_text looks outside",
-        ),
+        ('), View("v", "select p from w"), View("w", "select hits as p from u"', "view v cannot"),
+        ("""), View("v", "select content from read_text('/etc/hostname')\"""", READS_OUTSIDE),
         ("""), View("v", "from 'c.csv'\"""", "view v cannot be read"),
-        (
-            '), View("v", "select page, random() as r from page_hits"',
-            "view v cannot be read: random()",
-        ),
+        ('), View("v", "select page, random() as r from page_hits"', "view v cannot be read: rand"),
         ('), View("v", "select now() as at from page_hits"', "view v cannot be read: now()"),
     ],
 )
@@ -447,26 +411,24 @@ def test_a_plan_that_is_refused_is_not_saved(web: Project) -> None:
     assert not (web.folder / "plan.json").exists()
 
 
-def test_a_plan_whose_code_moved_is_refused(web: Project) -> None:
+@pytest.mark.parametrize(
+    ("moved", "says"),
+    [
+        ("code", ("code: pipeline web is version", "(value LIMIT in pipelines/web.py changed)")),
+        ("topic", ("topics: web.hits was deleted and created again",)),
+    ],
+)
+def test_a_plan_of_which_something_moved_is_refused(
+    web: Project, moved: str, says: tuple[str, ...]
+) -> None:
     assert web.kappa("plan", "--out", "plan.json").code == 0
-    web.edit("LIMIT = 15", "LIMIT = 30")
+    if moved == "code":
+        web.edit("LIMIT = 15", "LIMIT = 30")
+    else:
+        web.log.known = replace(web.log.known, id="id-2")
 
-    refused = web.kappa("deploy", "--plan", "plan.json")
-
-    assert refused.code == 6
-    assert "code: pipeline web is version" in refused.err
-    assert "(value LIMIT in pipelines/web.py changed)" in refused.err
-    assert web.state.last == 0
-
-
-def test_a_plan_whose_topic_moved_is_refused(web: Project) -> None:
-    assert web.kappa("plan", "--out", "plan.json").code == 0
-    web.log.known = replace(web.log.known, id="id-2")
-
-    refused = web.kappa("deploy", "--plan", "plan.json")
-
-    assert refused.code == 6
-    assert "topics: web.hits was deleted and created again" in refused.err
+    for each in says:
+        web.refuses("deploy", "--plan", "plan.json", code=6, err=each)
     assert web.state.last == 0
 
 
@@ -474,9 +436,8 @@ def test_a_plan_that_was_applied_is_stale(web: Project) -> None:
     web.kappa("plan", "--out", "plan.json")
     assert web.kappa("deploy", "--plan", "plan.json", *NEVER_ENDS).code == 5
 
-    refused = web.kappa("deploy", "--plan", "plan.json")
-    assert refused.code == 6
-    assert "journal: rollout 1 of pipeline web is on its way (record 0 then, 1 now)" in refused.err
+    stale = "journal: rollout 1 of pipeline web is on its way (record 0 then, 1 now)"
+    web.refuses("deploy", "--plan", "plan.json", code=6, err=stale)
 
     web.bring_on()
     assert "is served by build" in web.kappa("deploy", "--plan", "plan.json").err
@@ -489,8 +450,8 @@ def test_a_plan_that_was_applied_is_stale(web: Project) -> None:
 def test_a_saved_plan_says_itself_what_is_deployed(web: Project, flags: tuple[str, ...]) -> None:
     web.kappa("plan", "--out", "plan.json")
 
-    ended = web.kappa("deploy", "--plan", "plan.json", *flags)
-    assert (ended.code, "a saved plan itself names" in ended.err) == (2, True)
+    says = "a saved plan itself names"
+    web.refuses("deploy", "--plan", "plan.json", *flags, code=2, err=says)
 
 
 def test_a_plan_that_is_none_is_a_slip(web: Project) -> None:
@@ -515,9 +476,7 @@ def test_a_supervisor_that_ends_before_the_rollouts_begin_leaves_none(
 
     monkeypatch.setattr("kappa.replay.rollout.law.ensure_lawful", law)
 
-    ended = web.kappa("deploy", "--yes")
-
-    assert (ended.code, "kappa is not up" in ended.err) == (1, True)
+    web.refuses("deploy", "--yes", code=1, err="kappa is not up")
     assert web.state.last == 0
 
 
@@ -533,10 +492,8 @@ def test_a_rollout_that_cannot_be_followed_is_said_to_have_begun(
 
     monkeypatch.setattr("kappa.replay.rollout.stage.stage_plan", staged)
 
-    ended = web.kappa("deploy", "--yes")
-
-    assert ended.code == 1
-    assert "rollout 1 of pipeline web has begun, and cannot be followed: kappa is not" in ended.err
+    says = "rollout 1 of pipeline web has begun, and cannot be followed: kappa is not"
+    ended = web.refuses("deploy", "--yes", code=1, err=says)
     assert "kappa wait 1 follows it, kappa abandon 1 gives it up" in ended.err
 
 
@@ -544,8 +501,7 @@ def test_what_was_given_up_is_begun_again_with_what_was_let_through(web: Project
     web.log.begins = 3
     assert web.kappa("deploy", "--yes", "--accept-gap", *NEVER_ENDS).code == 5
     first = web.rollout
-    going = web.kappa("retry", "web", "--yes")
-    assert (going.code, "has not ended" in going.err) == (6, True)
+    web.refuses("retry", "web", "--yes", code=6, err="has not ended")
     assert web.kappa("abandon").code == 0
 
     assert web.kappa("retry", "web", "--yes", *NEVER_ENDS).code == 5
@@ -554,8 +510,7 @@ def test_what_was_given_up_is_begun_again_with_what_was_let_through(web: Project
     assert web.rollout.reasons[-1] == f"rollout {first.number} is begun again"
     assert web.kappa("abandon").code == 0
     web.edit("LIMIT = 15", "LIMIT = 30")
-    changed = web.kappa("retry", "web", "--yes")
-    assert (changed.code, "kappa deploy web" in changed.err) == (6, True)
+    web.refuses("retry", "web", "--yes", code=6, err="kappa deploy web")
 
 
 class Terminal(io.StringIO):
@@ -618,10 +573,8 @@ def test_a_terminal_shows_the_plan_and_the_verification_before_their_questions(
     ended = served.kappa(command, "web")
 
     assert ended.code == 0, ended.err
-    assert (
-        f"build {served.rollout.build} (version {served.rollout.version}) serves, generation 2"
-        in ended.out
-    )
+    now_serves = f"build {served.rollout.build} (version {served.rollout.version}) serves"
+    assert f"{now_serves}, generation 2" in ended.out
     plan, verification = asked.shown
     assert "+LIMIT = 30" in plan
     assert "go on?" in plan
@@ -640,10 +593,8 @@ def test_a_no_to_the_plan_begins_nothing(
     terminal("n")
     before = served.state
 
-    refused = served.kappa(command, "web", *flags)
-
-    assert refused.code == 7
-    assert f"what serves was not changed\nhint: to continue: kappa {command} web\n" in refused.err
+    says = f"what serves was not changed\nhint: to continue: kappa {command} web\n"
+    served.refuses(command, "web", *flags, code=7, err=says)
     assert served.state == before
 
 
@@ -652,10 +603,7 @@ def test_a_no_to_the_verification_leaves_the_candidate_waiting(
 ) -> None:
     terminal("y", "n")
 
-    refused = served.kappa("deploy")
-
-    assert refused.code == 7
-    assert "hint: to continue: kappa promote web\n" in refused.err
+    served.refuses("deploy", code=7, err="hint: to continue: kappa promote web\n")
     assert (served.state.generation, served.rollout.waits) == (1, True)
 
 
@@ -668,58 +616,29 @@ def test_auto_promote_asks_about_the_plan_only(served: Project, terminal: At, co
     assert served.state.generation == 2
 
 
-def rows_version(folder: Path, name: str) -> str:
-    """Returns the name under which a description of a pipeline of the project is kept."""
-    project = load_project(folder)
-    place, found = project.places[name], project.pipelines[name]
-    parts = compute_fingerprint(found, place.module, place.attribute, project.sources.find).parts
-    return declared_rows_version(found, parts)
-
-
-def add_pipeline(web: Project, name: str, *, topic: str = "web.hits", more: str = "") -> None:
-    """Adds another pipeline of the same shape, with a table of its own."""
-    text = (
-        PIPELINE.replace("page_hits", f"{name}_hits")
-        .replace("def web(", f"def {name}(")
-        .replace('"web.hits"', f'"{topic}"')
-        .replace("LIMIT = 15", f"LIMIT = 15{more}")
-    )
-    (web.folder / "pipelines" / f"{name}.py").write_text(text, encoding="utf-8")
-    columns = (("page", "string"), ("ms", "bigint"))
-    web.store.put_json(
-        f"cache/describe/{rows_version(web.folder, name)}.json",
-        {"format": 1, "tables": {f"{name}_hits": columns}},
-    )
-
-
 def test_a_broken_file_costs_only_its_pipelines(web: Project) -> None:
     (web.folder / "pipelines" / "bad.py").write_text("def (", encoding="utf-8")
 
     alone = web.kappa("plan", "web")
     assert (alone.code, "web: new (version " in alone.out) == (0, True)
-    assert "note: pipelines/bad.py cannot be loaded, and its pipelines are not looked at" in (
-        alone.out
-    )
+    looked = "note: pipelines/bad.py cannot be loaded, and its pipelines are not looked at"
+    assert looked in alone.out
     assert "bad.py:1: syntax error: " in alone.out
     assert web.kappa("deploy", "web", "--yes", *NEVER_ENDS).code == 5
     listed = web.kappa("topics", "list")
     assert (listed.code, "web.hits" in listed.out) == (0, True)
     assert "pipelines/bad.py cannot be loaded, and its topics are not known" in listed.err
 
-    of_all = web.kappa("deploy", "--yes")
-    assert (of_all.code, "pipelines/bad.py: refused: " in of_all.out) == (2, True)
-    unknown = web.kappa("plan", "shop")
-    assert (unknown.code, "bad.py:1: syntax error: " in unknown.err) == (2, True)
-    created = web.kappa("topics", "create")
-    assert (created.code, "bad.py:1: syntax error: " in created.err) == (2, True)
+    web.refuses("deploy", "--yes", code=2, out="pipelines/bad.py: refused: ")
+    for typed in (("plan", "shop"), ("topics", "create")):
+        assert "bad.py:1: syntax error: " in web.refuses(*typed, code=2, err="error: ").err
 
 
 def test_a_topic_that_nobody_declares_is_made(web: Project) -> None:
     made = web.kappa("topics", "create", "visits-6", "--partitions", "6", "-o", "json")
     assert made.json() == [{"topic": "visits-6", "kind": None, "partitions": 6, "id": "id-2"}]
     for arguments in (("web.hits", "--partitions", "2"), ("--partitions", "2")):
-        refused = web.kappa("topics", "create", *arguments)
-        assert (refused.code, "hint: " in refused.err) == (2, True)
+        web.refuses("topics", "create", *arguments, code=2, err="hint: ")
 
 
 def test_validate_names_all_mistakes_at_once(web: Project) -> None:
@@ -795,8 +714,7 @@ def test_a_plan_while_kappa_is_down_looks_at_the_code(
     served.edit("LIMIT = 15", "LIMIT = 30")
     assert f", changed from version {version}\n" in served.kappa("plan").out
     (served.folder / "pipelines" / "web.py").write_text("def (", encoding="utf-8")
-    broken = served.kappa("plan")
-    assert (broken.code, "web.py:1: syntax error: " in broken.out) == (2, True)
+    served.refuses("plan", code=2, out="web.py:1: syntax error: ")
 
 
 def test_a_refusal_is_printed_once(web: Project) -> None:
@@ -812,20 +730,16 @@ def test_the_document_of_a_refused_plan_has_its_sentence_on_stderr(web: Project)
     """Asserts that the document has no plan text, and that the error names the refusal."""
     web.log.begins = 3
 
-    refused = web.kappa("plan", "-o", "json")
-
-    assert refused.code == 1
+    refused = web.refuses("plan", "-o", "json", code=1, err="")
     assert "a replay would miss what came before" in refused.err
     assert refused.json()["refusals"][0]["name"] == "gap"
 
 
 def test_a_missing_topic_stops_the_plan_of_its_pipeline_alone(web: Project) -> None:
-    add_pipeline(web, "other", topic="nowhere")
+    web.add_pipeline("other", topic="nowhere")
 
-    refused = web.kappa("plan")
-
-    assert refused.code == 1
-    assert "refused: topic nowhere of pipeline other is not on the broker" in refused.out
+    missing = "refused: topic nowhere of pipeline other is not on the broker"
+    refused = web.refuses("plan", code=1, out=missing)
     assert "web: new" in refused.out
     assert "error: the plan of pipeline other is refused, as it says" in refused.err
     assert "hint: without it: kappa deploy web" in refused.err
@@ -835,7 +749,7 @@ def test_a_missing_topic_stops_the_plan_of_its_pipeline_alone(web: Project) -> N
 
 def test_several_pipelines_are_planned_and_deployed_by_name(web: Project) -> None:
     for name in ("one", "two"):
-        add_pipeline(web, name)
+        web.add_pipeline(name)
 
     assert "one: new" not in web.kappa("plan", "two", "web").out
     assert "there is no pipeline tow" in web.kappa("plan", "web", "tow").err
@@ -855,7 +769,7 @@ def test_files_are_validated_without_a_broker(
     valid = web.kappa("validate")
     assert (valid.code, valid.out.startswith("web: valid (version ")) == (0, True)
 
-    add_pipeline(web, "other", more=" + time.time()")
+    web.add_pipeline("other", more=" + time.time()")
     web.write(PIPELINE.replace('keys=("page",)', 'keys=("pag",)'))
     found = web.kappa("validate")
 
@@ -889,16 +803,13 @@ def test_boards_are_validated_beside_pipelines_each_on_its_own(web: Project) -> 
         "boards/pie.toml: refused: boards/pie.toml:2: chart 1: there is no kind 'pie'",
         "  there are number, line, bars, table",
     ]
-    assert (
-        "boards/writes.toml: refused: boards/writes.toml:2: chart 'Hits': this is a statement of "
-        "the kind drop" in lines[4]
-    )
-    assert "error: 2 of 4 pipelines and boards refused: boards/pie.toml, boards/writes.toml" in (
-        found.err
-    )
-    assert [
-        (each["pipeline"], each["board"]) for each in web.kappa("validate", "-o", "json").json()
-    ] == [("web", None), (None, "good"), (None, "pie"), (None, "writes")]
+    written = "boards/writes.toml: refused: boards/writes.toml:2: chart 'Hits': this is a statement"
+    assert f"{written} of the kind drop" in lines[4]
+    told = "error: 2 of 4 pipelines and boards refused: boards/pie.toml, boards/writes.toml"
+    assert told in found.err
+    listed = web.kappa("validate", "-o", "json").json()
+    names = [(each["pipeline"], each["board"]) for each in listed]
+    assert names == [("web", None), (None, "good"), (None, "pie"), (None, "writes")]
     # Of some pipelines alone, boards are not asked for.
     assert web.kappa("validate", "web").out.splitlines() == lines[:1]
 
@@ -906,8 +817,8 @@ def test_boards_are_validated_beside_pipelines_each_on_its_own(web: Project) -> 
 def test_a_pipeline_that_its_file_refuses_is_named_and_the_others_are_planned(
     served: Project,
 ) -> None:
-    add_pipeline(served, "bad")
-    add_pipeline(served, "good")
+    served.add_pipeline("bad")
+    served.add_pipeline("good")
     bad = served.folder / "pipelines" / "bad.py"
     text = bad.read_text().replace('"hits": count()', '"hits": count()}, checks=["nope > 0"]') + "#"
     bad.write_text(text.replace('0"]}', '0"]'))
@@ -928,11 +839,9 @@ def test_a_pipeline_that_its_file_refuses_is_named_and_the_others_are_planned(
         assert "hint: without them: kappa deploy good" in refused.err
     assert served.kappa("plan", "--out", "plan.json").code == 2
     assert not (served.folder / "plan.json").exists()
-    alone = served.kappa("plan", "bad")
-    assert (alone.code, "the check 'nope > 0'" in alone.err) == (2, True)
+    served.refuses("plan", "bad", code=2, err="the check 'nope > 0'")
     # It may be declared in the file that cannot be loaded.
-    unknown = served.kappa("plan", "web")
-    assert (unknown.code, "web.py:1: there is no module nowhere" in unknown.err) == (2, True)
+    served.refuses("plan", "web", code=2, err="web.py:1: there is no module nowhere")
 
     assert served.kappa("deploy", "good", "--yes", *NEVER_ENDS).code == 5
     assert [rollout.pipeline for rollout in served.state.rollouts] == ["web", "good"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typing_in import Kappa
 
 from kappa.base.clock import now
 from kappa.base.process import process_id
@@ -19,6 +19,8 @@ from kappa.base.settings import (
     setting_origins,
 )
 from kappa.commands.app import run_command
+from kappa.base.setting_origins import HIDDEN, changed_settings, file_settings, setting_origins
+from kappa.base.settings import load_settings
 from kappa.replay.status.run_records import Running, put_running
 from kappa.state.store import Store
 
@@ -46,24 +48,13 @@ token = "s3cret-s3cret-s3cret"
 rate = 5
 '''
 SECRETS = ("hunter2", "s3cret", "acks=", '"1"')
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "kappa.toml").write_text(FILE)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def run(project: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    def type_in(*words: str) -> tuple[int, str, str]:
-        code = run_command([*words])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return type_in
+def project(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (project / "kappa.toml").write_text(FILE)
+    monkeypatch.chdir(project)
+    return project
 
 
 @pytest.mark.parametrize(
@@ -99,32 +90,29 @@ def test_each_setting_has_its_origin(
     assert found[name] == (value, origin)
 
 
-def test_no_form_shows_a_secret(run: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_form_shows_a_secret(
+    kappa: Kappa, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (project / "kappa.toml").write_text(FILE.replace('"spark.ssl.keyPassword"', "# "))
     monkeypatch.setenv("KAPPA__REGISTRY__PASSWORD", "hunter2hunter2")
     monkeypatch.setenv("KAPPA__ENGINE__CONF", '{"spark.ssl.keyPassword": "hunter2hunter2"}')
     for form in ("table", "json", "csv", "jsonl"):
-        code, out, err = run("config", "show", "--origin", "-o", form)
+        code, out, err = kappa("config", "show", "--origin", "-o", form)
         assert code == 0
         assert not [secret for secret in SECRETS if secret in out + err]
         assert "engine.conf.spark.ssl.keyPassword" in out
 
 
-def test_origins_are_shown_when_asked_for(run: Run, project: Path) -> None:
+def test_origins_are_shown_when_asked_for(kappa: Kappa, project: Path) -> None:
     (project / "kappa.toml").write_text('[kafka]\nheap = "1g"\n')
-    assert "kappa.toml:2" not in run("config", "show")[1]
-    assert "kappa.toml:2" in run("config", "show", "--origin")[1]
+    assert "kappa.toml:2" not in kappa("config", "show")[1]
+    assert "kappa.toml:2" in kappa("config", "show", "--origin")[1]
     (heap,) = (
         each
-        for each in json.loads(run("config", "show", "-o", "json")[1])
+        for each in json.loads(kappa("config", "show", "-o", "json")[1])
         if each["setting"] == "kafka.heap"
     )
-    assert heap == {
-        "setting": "kafka.heap",
-        "value": "1g",
-        "origin": "kappa.toml:2",
-        "changed_since_start": False,
-    }
+    assert [*heap.values()] == ["kafka.heap", "1g", "kappa.toml:2", False]
 
 
 def test_changed_settings_are_named() -> None:
@@ -133,7 +121,7 @@ def test_changed_settings_are_named() -> None:
     assert changed_settings(before, {"a": "1", "b": "4", "d": "5"}) == ("b", "c", "d")
 
 
-def test_a_change_since_the_start_is_said(run: Run, project: Path) -> None:
+def test_a_change_since_the_start_is_said(kappa: Kappa, project: Path) -> None:
     """By `kappa config show`, `kappa status` and `kappa up -d`."""
     (project / "kappa.toml").write_text('[kafka]\nheap = "1g"\n')
     me = process_id(os.getpid())
@@ -141,17 +129,17 @@ def test_a_change_since_the_start_is_said(run: Run, project: Path) -> None:
     store = Store(project / ".kappa")
     started = Running(me.pid, me.born, "127.0.0.1:1", now(), settings=file_settings(project))
     put_running(store, started)
-    assert "changed since" not in "".join(run("status")[1:])
-    assert "changed since" not in "".join(run("config", "show")[1:])
+    assert "changed since" not in "".join(kappa("status")[1:])
+    assert "changed since" not in "".join(kappa("config", "show")[1:])
 
     with (project / "kappa.toml").open("a") as file:
         file.write('[collect]\nlisten = "127.0.0.1:9000"\n')
     said = (
         "kappa.toml changed since the start: restart with kappa down && kappa up -d: collect.listen"
     )
-    assert said in run("status")[1]
-    assert json.loads(run("status", "-o", "json")[1])["settings_changed_since_start"] == [
+    assert said in kappa("status")[1]
+    assert json.loads(kappa("status", "-o", "json")[1])["settings_changed_since_start"] == [
         "collect.listen"
     ]
-    assert said in run("config", "show")[2]
-    assert said in run("up", "-d")[2]
+    assert said in kappa("config", "show")[2]
+    assert said in kappa("up", "-d")[2]

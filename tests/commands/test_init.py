@@ -7,45 +7,34 @@ import re
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from house import HOUSE
 from shares import long_except
+from typing_in import Kappa
 
 from kappa.base import program
 from kappa.code.new_project import next_commands, template_files, template_names
 from kappa.code.project import load_pipelines
-from kappa.commands.app import run_command
 from kappa.declare.board import Board, boards_in
 from kappa.testing import read_events
 
 NAMES = ("ads", "cdc", "connect", "empty", "fraud", "iot", "page-hits", "searches", "sessions")
 NAMES += ("shop", "trending")
-Typed = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def kappa(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Typed:
-    """Types a command in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def type_in(*arguments: str) -> tuple[int, str, str]:
-        code = run_command(list(arguments))
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return type_in
+def project(tmp_path: Path) -> Path:
+    """An empty folder, for a new project."""
+    return tmp_path
 
 
 def files_below(folder: Path) -> set[str]:
     return {str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file()}
 
 
-def test_the_templates_are_those_that_docs_name(kappa: Typed) -> None:
+def test_the_templates_are_those_that_docs_name(kappa: Kappa) -> None:
     assert template_names() == NAMES
     page = (HOUSE / "docs" / "gallery" / "README.md").read_text(encoding="utf-8")
     rows = page.partition("## What a project has")[0]
@@ -59,7 +48,7 @@ def test_the_templates_are_those_that_docs_name(kappa: Typed) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_a_template_makes_a_whole_project(name: str, kappa: Typed, tmp_path: Path) -> None:
+def test_a_template_makes_a_whole_project(name: str, kappa: Kappa, tmp_path: Path) -> None:
     code, out, err = kappa("init", "shop", "--template", name)
     project = tmp_path / "shop"
 
@@ -85,7 +74,7 @@ def test_a_template_makes_a_whole_project(name: str, kappa: Typed, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_next_commands_lead_to_an_answer(name: str, kappa: Typed) -> None:
+def test_the_next_commands_lead_to_an_answer(name: str, kappa: Kappa) -> None:
     _, out, _ = kappa("init", "my-shop", "--template", name)
 
     commands = out.partition("\nnext:\n")[2].splitlines()
@@ -96,7 +85,7 @@ def test_the_next_commands_lead_to_an_answer(name: str, kappa: Typed) -> None:
     assert {each.split()[1] for each in commands[3:-2]} == {"produce"}
 
 
-def test_page_hits_is_the_default_and_the_tutorials_project(kappa: Typed, tmp_path: Path) -> None:
+def test_page_hits_is_the_default_and_the_tutorials_project(kappa: Kappa, tmp_path: Path) -> None:
     kappa("init", "shop")
 
     web = (tmp_path / "shop" / "pipelines" / "web.py").read_text(encoding="utf-8")
@@ -110,7 +99,7 @@ def test_page_hits_is_the_default_and_the_tutorials_project(kappa: Typed, tmp_pa
         assert shown == code, page
 
 
-def test_files_that_exist_are_named_and_nothing_is_written(kappa: Typed, tmp_path: Path) -> None:
+def test_files_that_exist_are_named_and_nothing_is_written(kappa: Kappa, tmp_path: Path) -> None:
     (tmp_path / "shop").mkdir()
     for name in ("README.md", "tests"):
         (tmp_path / "shop" / name).write_text("mine", encoding="utf-8")
@@ -124,7 +113,7 @@ def test_files_that_exist_are_named_and_nothing_is_written(kappa: Typed, tmp_pat
     assert (tmp_path / "shop" / "README.md").read_text(encoding="utf-8") == "mine"
 
 
-def test_a_dot_is_this_folder_with_what_is_in_it(kappa: Typed, tmp_path: Path) -> None:
+def test_a_dot_is_this_folder_with_what_is_in_it(kappa: Kappa, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
 
     code, out, _ = kappa("init", ".", "--template", "empty")
@@ -135,7 +124,7 @@ def test_a_dot_is_this_folder_with_what_is_in_it(kappa: Typed, tmp_path: Path) -
     assert kappa("init", ".", "--template", "empty")[0] == 2
 
 
-def test_an_unknown_template_lists_those_that_are_there(kappa: Typed, tmp_path: Path) -> None:
+def test_an_unknown_template_lists_those_that_are_there(kappa: Kappa, tmp_path: Path) -> None:
     code, _, err = kappa("init", "shop", "--template", "shopp")
 
     assert code == 2
@@ -145,7 +134,7 @@ def test_an_unknown_template_lists_those_that_are_there(kappa: Typed, tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["", "..", "my shop", "a/.hidden", "/", "a\nb", "$HOME"])
-def test_a_bad_name_is_refused(name: str, kappa: Typed, tmp_path: Path) -> None:
+def test_a_bad_name_is_refused(name: str, kappa: Kappa, tmp_path: Path) -> None:
     code, _, err = kappa("init", name)
 
     assert code == 2
@@ -154,7 +143,7 @@ def test_a_bad_name_is_refused(name: str, kappa: Typed, tmp_path: Path) -> None:
     assert files_below(tmp_path) == set()
 
 
-def test_the_folder_of_the_flag_project_takes_the_new_project(kappa: Typed, tmp_path: Path) -> None:
+def test_the_folder_of_the_flag_project_takes_the_new_project(kappa: Kappa, tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
 
     code, out, _ = kappa("--project", "work", "init", "shop", "--template", "empty")
@@ -171,7 +160,7 @@ def test_the_folder_of_the_flag_project_takes_the_new_project(kappa: Typed, tmp_
     assert not (tmp_path / "other").exists()
 
 
-def test_a_file_of_that_name_is_refused(kappa: Typed, tmp_path: Path) -> None:
+def test_a_file_of_that_name_is_refused(kappa: Kappa, tmp_path: Path) -> None:
     (tmp_path / "shop").touch()
 
     code, _, err = kappa("init", "shop")
@@ -180,7 +169,7 @@ def test_a_file_of_that_name_is_refused(kappa: Typed, tmp_path: Path) -> None:
 
 
 def test_the_files_are_for_others_as_the_user_wants(
-    kappa: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kappa: Kappa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All else that Kappa writes is for its user alone."""
     monkeypatch.setattr(program, "_users_umask", [0o022])
@@ -218,7 +207,7 @@ def test_init_imports_no_spark(tmp_path: Path) -> None:
 @pytest.mark.jvm
 @pytest.mark.parametrize("name", long_except(["page-hits"], NAMES))
 def test_a_template_validates_and_passes_its_tests(
-    name: str, kappa: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, kappa: Kappa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kappa("init", "shop", "--template", name)
     project = tmp_path / "shop"

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_cli import Ended
+from births import make_birth
+from typing_in import Kappa
 
-from kappa.commands.app import run_command
 from kappa.declare.sink import SinkBirth
 from kappa.declare.topic import Topic
 from kappa.kafka.cluster import Cluster, TopicFacts
 from kappa.replay.status.context import ProjectContext
-from kappa.state.build import Birth, TopicBirth, put_birth
+from kappa.state.build import TopicBirth, put_birth
 from kappa.state.journal.events import Staged
 from kappa.state.journal.journal import Journal
 from kappa.state.store import Store
@@ -29,7 +28,6 @@ LOGS = Topic(pattern="logs\\..*", event="id string")
 def web(logs):
     return {"seen": logs}
 """
-Type = Callable[..., Ended]
 
 
 class Topics:
@@ -66,25 +64,13 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Topics:
 
 
 @pytest.fixture
-def kappa(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Type:
-    (tmp_path / "kappa.toml").touch()
-    (tmp_path / "pipelines").mkdir()
-    (tmp_path / "pipelines" / "web.py").write_text(PIPELINE)
-    monkeypatch.chdir(tmp_path)
-
-    def type_in(*arguments: str) -> Ended:
-        code = run_command(list(arguments))
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return Ended(code, said.out, said.err)
-
-    return type_in
+def project(project: Path) -> Path:
+    (project / "pipelines" / "web.py").write_text(PIPELINE)
+    return project
 
 
 def test_topics_join_stay_and_leave_by_the_command_alone(
-    kappa: Type, broker: Topics, tmp_path: Path
+    kappa: Kappa, broker: Topics, tmp_path: Path
 ) -> None:
     before = kappa("validate")
     assert before.code == 2
@@ -110,7 +96,7 @@ def test_topics_join_stay_and_leave_by_the_command_alone(
 
 
 def test_commands_on_other_topics_go_on_before_any_has_joined(
-    kappa: Type, broker: Topics, tmp_path: Path
+    kappa: Kappa, broker: Topics, tmp_path: Path
 ) -> None:
     text = PIPELINE.replace("@pipeline", 'ADS = Topic("ads", event="id string")\n\n@pipeline')
     (tmp_path / "pipelines" / "web.py").write_text(
@@ -123,7 +109,7 @@ def test_commands_on_other_topics_go_on_before_any_has_joined(
     assert [(each["topic"], each["state"]) for each in again] == [("ads", "was there")]
 
 
-def test_validation_refuses_topics_that_cannot_be_collected(kappa: Type, tmp_path: Path) -> None:
+def test_validation_refuses_topics_that_cannot_be_collected(kappa: Kappa, tmp_path: Path) -> None:
     # Without a pipeline, no function of one is tried at Spark.
     (tmp_path / "pipelines" / "web.py").unlink()
     assert kappa("validate").code == 0
@@ -142,14 +128,14 @@ def test_validation_refuses_topics_that_cannot_be_collected(kappa: Type, tmp_pat
     ],
 )
 def test_what_cannot_join_is_refused(
-    kappa: Type, broker: Topics, arguments: tuple[str, ...], sentence: str
+    kappa: Kappa, broker: Topics, arguments: tuple[str, ...], sentence: str
 ) -> None:
     ended = kappa("topics", "join", *arguments)
     assert ended.code == 2
     assert f"error: {sentence}" in ended.err
 
 
-def test_without_a_pattern_nothing_can_join(kappa: Type, broker: Topics, tmp_path: Path) -> None:
+def test_without_a_pattern_nothing_can_join(kappa: Kappa, broker: Topics, tmp_path: Path) -> None:
     text = PIPELINE.replace(r'pattern="logs\\..*"', '"logs"')
     (tmp_path / "pipelines" / "web.py").write_text(text)
     ended = kappa("topics", "join")
@@ -157,15 +143,12 @@ def test_without_a_pattern_nothing_can_join(kappa: Type, broker: Topics, tmp_pat
 
 
 def test_the_doctor_names_topics_that_are_not_read(
-    kappa: Type, broker: Topics, tmp_path: Path
+    kappa: Kappa, broker: Topics, tmp_path: Path
 ) -> None:
     store = Store(tmp_path / ".kappa")
     read = TopicBirth("logs.a", "id", "retained", 2, r"logs\..*")
     sink = SinkBirth("logs.out", "seen")
-    put_birth(
-        store,
-        Birth("b", "web", "v", {}, 1, {}, "m", (read,), (), {}, {}, {}, "", "me", sinks=(sink,)),
-    )
+    put_birth(store, make_birth("b", topics=(read,), pipeline="web", sinks=(sink,)))
     Journal(store).append(1, Staged("web", "b", "v", ("new",)))
     assert "is not read" not in kappa("doctor").err
 
@@ -180,7 +163,7 @@ def test_the_doctor_names_topics_that_are_not_read(
 
 
 def test_the_doctor_names_sinks_topics_that_one_broker_could_take_along(
-    kappa: Type, broker: Topics, tmp_path: Path
+    kappa: Kappa, broker: Topics, tmp_path: Path
 ) -> None:
     (tmp_path / "kappa.toml").write_text('[kafka]\nbootstrap_servers = "127.0.0.1:1"\n')
     text = PIPELINE.replace(r'pattern="logs\\..*"', '"logs.a"')
@@ -195,7 +178,7 @@ def test_the_doctor_names_sinks_topics_that_one_broker_could_take_along(
 
 @pytest.mark.slow
 def test_the_doctor_asks_a_lost_cluster_once(
-    kappa: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kappa: Kappa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "kappa.toml").write_text('[kafka]\nbootstrap_servers = "127.0.0.1:1"\n')
     monkeypatch.setattr(Cluster, "topics", lambda _: pytest.fail("it was asked"))

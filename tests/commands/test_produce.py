@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
-from test_cli import Ended
+from typing_in import Kappa
 
 from kappa.commands.app import run_command
 from kappa.commands.terminal.moving import bar
+from kappa.commands.terminal.bar import bar
 from kappa.kafka.client import Log
 
 PIPELINE = """
@@ -37,35 +37,19 @@ AVRO = {
 PROTO = 'syntax = "proto3"; message Shipped { string id = 1; optional int32 n = 2; }'
 EVENTS = [{"id": "a", "n": 1}, {"id": "b", "n": None}, {"id": "c", "n": -3}]
 TOPICS = ("orders", "shipped", "sales")
-Type = Callable[..., Ended]
 
 
 @pytest.fixture
-def kappa(
-    tmp_path: Path,
-    lent: str,
-    log: Log,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Type:
+def kappa(project: Path, lent: str, log: Log, kappa: Kappa) -> Kappa:
     """Types a command in a project whose topics are on a real broker."""
-    (tmp_path / "kappa.toml").write_text(lent)
-    (tmp_path / "pipelines").mkdir()
-    (tmp_path / "pipelines" / "shop.py").write_text(PIPELINE)
-    (tmp_path / "order.avsc").write_text(json.dumps(AVRO))
-    (tmp_path / "shipped.proto").write_text(PROTO)
-    monkeypatch.chdir(tmp_path)
-
-    def type_in(*arguments: str) -> Ended:
-        code = run_command(list(arguments))
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return Ended(code, said.out, said.err)
-
+    (project / "kappa.toml").write_text(lent)
+    (project / "pipelines" / "shop.py").write_text(PIPELINE)
+    (project / "order.avsc").write_text(json.dumps(AVRO))
+    (project / "shipped.proto").write_text(PROTO)
     for name in TOPICS:
         log.delete(name)
-    assert type_in("topics", "create").code == 0
-    return type_in
+    assert kappa("topics", "create").code == 0
+    return kappa
 
 
 def write(folder: Path) -> None:
@@ -78,7 +62,7 @@ def write(folder: Path) -> None:
 @pytest.mark.jvm
 @pytest.mark.parametrize("topic", TOPICS)
 def test_events_of_each_kind_of_file_arrive_as_they_are_declared(
-    kappa: Type, tmp_path: Path, topic: str
+    kappa: Kappa, tmp_path: Path, topic: str
 ) -> None:
     write(tmp_path)
     for file in ("events.jsonl", "events.csv", "events.parquet"):
@@ -96,7 +80,7 @@ def test_events_of_each_kind_of_file_arrive_as_they_are_declared(
 
 @pytest.mark.jvm
 def test_what_does_not_fit_ends_it_with_its_place_and_the_number_before(
-    kappa: Type, tmp_path: Path, log: Log
+    kappa: Kappa, tmp_path: Path, log: Log
 ) -> None:
     (tmp_path / "bad.csv").write_text("id,n\na,1\nb,many\nc,3\n")
 
@@ -120,7 +104,7 @@ def test_what_does_not_fit_ends_it_with_its_place_and_the_number_before(
     ],
 )
 def test_what_cannot_be_meant_is_refused(
-    kappa: Type, arguments: tuple[str, ...], sentence: str
+    kappa: Kappa, arguments: tuple[str, ...], sentence: str
 ) -> None:
     ended = kappa("produce", *arguments)
     assert ended.code == 2

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from served import DELAYS, ROWS_OF_DELAYS, Platform
+from typing_in import Ended, Kappa
 
-from kappa.commands.app import run_command
 from kappa.commands.terminal import moving
 from kappa.state.lease import sorted_leases
 from kappa.state.store import Store
@@ -19,24 +19,18 @@ from kappa.state.store import Store
 class Typist:
     """A person or script that types `kappa query` with something to read from stdin."""
 
-    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-        self._capsys = capsys
+    def __init__(self, kappa: Kappa, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._kappa = kappa
         self._patch = monkeypatch
 
-    def __call__(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+    def __call__(self, *arguments: str, stdin: bytes = b"") -> Ended:
         self._patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        code = run_command(["query", *arguments])
-        said = self._capsys.readouterr()
-        return code, said.out, said.err
+        return self._kappa("query", *arguments)
 
 
 @pytest.fixture
-def query(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Typist:
-    (tmp_path / "kappa.toml").touch()
-    monkeypatch.chdir(tmp_path)
-    return Typist(capsys, monkeypatch)
+def query(kappa: Kappa, monkeypatch: pytest.MonkeyPatch) -> Typist:
+    return Typist(kappa, monkeypatch)
 
 
 @pytest.mark.parametrize("arguments", [(), ("-",), ("-f", "-")])
@@ -116,9 +110,11 @@ def test_sql_that_cannot_be_meant_is_refused(
     assert "hint: " in err
 
 
-def test_the_shell_needs_a_terminal(query: Typist, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(["shell"]) == 2
-    assert capsys.readouterr().err.startswith("error: the shell needs a terminal\nhint: ")
+def test_the_shell_needs_a_terminal(kappa: Kappa) -> None:
+    ended = kappa("shell")
+
+    assert ended.code == 2
+    assert ended.err.startswith("error: the shell needs a terminal\nhint: ")
 
 
 def test_a_script_gets_the_answer_alone(query: Typist, monkeypatch: pytest.MonkeyPatch) -> None:

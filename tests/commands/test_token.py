@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typing_in import Kappa
 
 from kappa.base.errors import SettingsError
 from kappa.base.sections import Role
 from kappa.base.settings import load_settings
-from kappa.commands.app import run_command
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.http.address import guarded_address
 
-Run = Callable[..., tuple[int, str, str]]
 
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    (tmp_path / "kappa.toml").touch()
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def by_ada(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAPPA_BY", "ada@test")
-
-    def type_in(*words: str) -> tuple[int, str, str]:
-        code = run_command([*words])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return type_in
 
 
 def accounts(folder: Path) -> Accounts:
@@ -37,9 +25,9 @@ def accounts(folder: Path) -> Accounts:
     return Accounts.of(load_settings(folder), folder / ".kappa")
 
 
-def test_a_token_is_printed_once_and_works(run: Run, tmp_path: Path) -> None:
+def test_a_token_is_printed_once_and_works(kappa: Kappa, tmp_path: Path) -> None:
     """The token is alone on stdout, for a script, and is kept as a hash."""
-    code, token, told = run("token", "add", "grafana", "--role", "read", "--table", "page_hits")
+    code, token, told = kappa("token", "add", "grafana", "--role", "read", "--table", "page_hits")
 
     assert code == 0
     assert "is not shown again" in told
@@ -47,30 +35,26 @@ def test_a_token_is_printed_once_and_works(run: Run, tmp_path: Path) -> None:
     found = accounts(tmp_path).known(token.strip())
     assert found is not None
     assert (found.roles, found.tables.names) == ({Role.READ}, {"page_hits"})
-    _, listed, _ = run("token", "list", "-o", "json")
+    _, listed, _ = kappa("token", "list", "-o", "json")
     assert token.strip() not in listed
     (row,) = json.loads(listed)
-    assert (row["token"], row["roles"], row["tables"], row["made_by"]) == (
-        "grafana",
-        "read",
-        "page_hits",
-        "ada@test",
-    )
+    told = (row["token"], row["roles"], row["tables"], row["made_by"])
+    assert told == ("grafana", "read", "page_hits", "ada@test")
     assert all(
         token.strip() not in path.read_text() for path in tmp_path.rglob("*") if path.is_file()
     )
 
 
-def test_a_removed_token_is_no_token(run: Run, tmp_path: Path) -> None:
+def test_a_removed_token_is_no_token(kappa: Kappa, tmp_path: Path) -> None:
     """A client whose token is removed is refused by a server that runs."""
     server = accounts(tmp_path)
-    _, token, _ = run("token", "add", "ci", "--role", "stage", "-o", "json")
+    _, token, _ = kappa("token", "add", "ci", "--role", "stage", "-o", "json")
     secret = json.loads(token)[0]["token"]
     assert server.known(secret) is not None
 
-    assert run("token", "remove", "ci")[0] == 0
+    assert kappa("token", "remove", "ci")[0] == 0
     assert server.known(secret) is None
-    assert "no token by name yet" in run("token", "list")[1]
+    assert "no token by name yet" in kappa("token", "list")[1]
 
 
 @pytest.mark.parametrize(
@@ -86,21 +70,21 @@ def test_a_removed_token_is_no_token(run: Run, tmp_path: Path) -> None:
     ],
 )
 def test_a_token_that_cannot_be_meant_is_refused(
-    run: Run, words: tuple[str, ...], code: int, told: str
+    kappa: Kappa, words: tuple[str, ...], code: int, told: str
 ) -> None:
     """A mistake is said with what to type, and changes nothing."""
-    run("token", "add", "ci", "--role", "stage")
+    kappa("token", "add", "ci", "--role", "stage")
 
-    found, out, error = run("token", *words)
+    found, out, error = kappa("token", *words)
 
     assert (found, out) == (code, "")
     assert told in error
-    assert len(json.loads(run("token", "list", "-o", "json")[1])) == 1
+    assert len(json.loads(kappa("token", "list", "-o", "json")[1])) == 1
 
 
-def test_a_token_by_name_guards_an_address(run: Run, tmp_path: Path) -> None:
+def test_a_token_by_name_guards_an_address(kappa: Kappa, tmp_path: Path) -> None:
     """Other machines are answered once there is a token, be it without `serve.token`."""
     with pytest.raises(SettingsError, match="there is no token"):
         guarded_address("0.0.0.0:8717", None, named=accounts(tmp_path).is_guarded)
-    run("token", "add", "grafana", "--role", "read")
+    kappa("token", "add", "grafana", "--role", "read")
     assert guarded_address("0.0.0.0:8717", None, named=accounts(tmp_path).is_guarded).port == 8717

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from page_world import World
-from test_cli import Ended
+from typing_in import Kappa
 
-from kappa.commands.app import run_command
 from kappa.kafka.client import Log
 from kappa.kafka.producer import ProducedRecord
 
@@ -34,45 +32,29 @@ GOOD = ProducedRecord(
 )
 BAD = ProducedRecord(b"{", b"b", 1_700_000_001_000, (), 1)
 NEWER = ProducedRecord(b'{"id": "a", "at": null}', b"a", 1_700_000_002_000, (), 0)
-Type = Callable[..., Ended]
 
 
 @pytest.fixture
-def kappa(
-    tmp_path: Path,
-    lent: str,
-    log: Log,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Type:
+def kappa(project: Path, lent: str, log: Log, kappa: Kappa) -> Kappa:
     """Types a command in a project whose topics are on a real broker, one of them read."""
-    world = World(tmp_path)
+    world = World(project)
     world.build("web-1")
     world.goes_live("web-1", 1)
-    (tmp_path / "kappa.toml").write_text(lent)
-    declare(tmp_path)
-    monkeypatch.chdir(tmp_path)
-
-    def type_in(*arguments: str) -> Ended:
-        code = run_command(list(arguments))
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return Ended(code, said.out, said.err)
-
+    (project / "kappa.toml").write_text(lent)
+    declare(project)
     for name in ("visits", "free", "copy"):
         log.delete(name)
-    assert type_in("topics", "create").code == 0
+    assert kappa("topics", "create").code == 0
     log.produce([GOOD, BAD, NEWER], "visits")
-    return type_in
+    return kappa
 
 
 def declare(project: Path, *, most: int = 1_048_588, partitions: int = 2) -> None:
-    folder = project / "pipelines"
-    folder.mkdir(exist_ok=True)
-    (folder / "sites.py").write_text(PIPELINE.format(most=most, partitions=partitions))
+    text = PIPELINE.format(most=most, partitions=partitions)
+    (project / "pipelines" / "sites.py").write_text(text)
 
 
-def test_tail_shows_records_as_they_are_declared(kappa: Type) -> None:
+def test_tail_shows_records_as_they_are_declared(kappa: Kappa) -> None:
     shown = kappa("topics", "tail", "visits").out.splitlines()
     assert [line.split("  ")[0] for line in shown] == ["0@0", "1@0", "0@1"]
     assert shown[0].startswith("0@0  2023-11-14T22:13:20.000Z  a  {")
@@ -99,7 +81,7 @@ def test_tail_shows_records_as_they_are_declared(kappa: Type) -> None:
 
 
 def test_tail_goes_on_with_what_comes(
-    kappa: Type, log: Log, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    kappa: Kappa, log: Log, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from kappa.replay.status.topics import records
 
@@ -154,7 +136,7 @@ def test_tail_goes_on_with_what_comes(
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(
-    kappa: Type, arguments: tuple[str, ...], said: str, code: int
+    kappa: Kappa, arguments: tuple[str, ...], said: str, code: int
 ) -> None:
     ended = kappa("topics", *arguments)
 
@@ -163,7 +145,9 @@ def test_what_cannot_be_done_is_one_sentence(
     assert ended.code == code
 
 
-def test_describe_and_lag_show_what_is_declared_there_and_used(kappa: Type, tmp_path: Path) -> None:
+def test_describe_and_lag_show_what_is_declared_there_and_used(
+    kappa: Kappa, tmp_path: Path
+) -> None:
     declare(tmp_path, most=2_000_000)
     text = kappa("topics", "describe", "visits").out
     assert "2 partitions" in text
@@ -183,7 +167,7 @@ def test_describe_and_lag_show_what_is_declared_there_and_used(kappa: Type, tmp_
 
 
 def test_alter_sets_what_is_named_or_declared_and_refuses_what_breaks(
-    kappa: Type, log: Log, tmp_path: Path
+    kappa: Kappa, log: Log, tmp_path: Path
 ) -> None:
     declare(tmp_path, most=2_000_000, partitions=3)
     altered = kappa("topics", "alter", "visits", "--yes")
@@ -203,7 +187,7 @@ def test_alter_sets_what_is_named_or_declared_and_refuses_what_breaks(
     assert log.config("visits")["cleanup.policy"] == "delete"
 
 
-def test_delete_refuses_what_a_pipeline_reads_unless_it_is_named(kappa: Type, log: Log) -> None:
+def test_delete_refuses_what_a_pipeline_reads_unless_it_is_named(kappa: Kappa, log: Log) -> None:
     refused = kappa("topics", "delete", "visits", "--yes")
     assert "topic visits is used: pipeline web reads it (live build web-1)" in refused.err
     assert "--allow web" in refused.err
@@ -215,7 +199,7 @@ def test_delete_refuses_what_a_pipeline_reads_unless_it_is_named(kappa: Type, lo
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
-def test_records_go_out_and_back_by_commands(kappa: Type, log: Log, form: str) -> None:
+def test_records_go_out_and_back_by_commands(kappa: Kappa, log: Log, form: str) -> None:
     from kappa import Topic
 
     config = {"message.timestamp.type": "CreateTime"}
